@@ -1,0 +1,1 @@
+"""The specification: number formats, quantizers and bit-true models. Knows no hardware."""

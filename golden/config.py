@@ -1,0 +1,100 @@
+"""What every configuration obeys: a frozen dataclass that refuses bad values in one line.
+
+Pure Python: hdl imports this module, and torch is never loaded by it.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["Config", "ConfigError"]
+
+
+class ConfigError(ValueError):
+    """A field out of range; the message names class, field, range and value."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base of every configuration: subclasses are frozen dataclasses that check themselves.
+
+    Subclasses call the ``_check_*`` helpers in ``__post_init__``; each raises ConfigError.
+    """
+
+    def _refuse(self, field: str, allowed: str) -> typing.NoReturn:
+        value = getattr(self, field)
+        raise ConfigError(f"{type(self).__name__}.{field} must be {allowed}, not {value!r}")
+
+    def _check_range(self, field: str, low: int, high: int) -> None:
+        value = getattr(self, field)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            self._refuse(field, f"{low}..{high}")
+
+    def _check_choice(self, field: str, choices: Iterable[Any]) -> None:
+        choices = tuple(choices)
+        value = getattr(self, field)
+        if not any(type(value) is type(choice) and value == choice for choice in choices):
+            self._refuse(field, " or ".join(map(str, choices)))
+
+    def _check_bool(self, field: str) -> None:
+        if not isinstance(getattr(self, field), bool):
+            self._refuse(field, "true or false")
+
+    def _check_power_of_two(self, field: str, low: int, high: int) -> None:
+        value = getattr(self, field)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not low <= value <= high
+            or value & (value - 1)
+        ):
+            self._refuse(field, f"a power of two in {low}..{high}")
+
+    def describe(self) -> dict[str, Any]:
+        """Fields as plain JSON values, nested configurations and formats included."""
+        return {
+            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+        }
+
+    @classmethod
+    def parse(cls, base: "Config", assignments: Iterable[str]) -> "Config":
+        """``base`` with ``field=value`` strings applied; ConfigError names what is wrong."""
+        changes: dict[str, Any] = {}
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for text in assignments:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise ConfigError(f"{text!r} must be field=value")
+            if name not in fields:
+                known = ", ".join(sorted(fields))
+                raise ConfigError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
+            changes[name] = _parse_value(cls, name, getattr(base, name), value)
+        return dataclasses.replace(base, **changes)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.describe()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _parse_value(cls: type, name: str, current: Any, text: str) -> Any:
+    if isinstance(current, bool):
+        if text.lower() in ("true", "1", "yes"):
+            return True
+        if text.lower() in ("false", "0", "no"):
+            return False
+        raise ConfigError(f"{cls.__name__}.{name} must be true or false, not {text!r}")
+    if isinstance(current, int):
+        try:
+            return int(text, 0)
+        except ValueError:
+            raise ConfigError(
+                f"{cls.__name__}.{name} must be an integer, not {text!r}"
+            ) from None
+    if isinstance(current, str):
+        return text
+    raise ConfigError(f"{cls.__name__}.{name} cannot be set from the command line")

@@ -1,0 +1,153 @@
+"""Deduplicated emission: every distinct module is elaborated and written once.
+
+A block adds its children with ``add(m, name, block)``. In simulation (pysim) that is a plain
+submodule. Under ``emit`` it becomes an instance of a module that is converted the first time
+its key, (class, configuration), is met, so time and memory grow with the number of distinct
+modules and not with the number of copies.
+"""
+
+import contextvars
+import dataclasses
+import hashlib
+import json
+import os
+import re
+
+from amaranth import ClockSignal, Module, ResetSignal, Signal
+from amaranth.back import rtlil
+from amaranth.hdl import Fragment, Instance, Value
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib import wiring
+
+from hdl.block import Block
+
+__all__ = ["EmittedModule", "Port", "add", "emit", "flat_ports", "module_name"]
+
+_library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
+    "library", default=None
+)
+_CLOCK_AND_RESET = {"clk": ClockSignal, "rst": ResetSignal}
+
+
+@dataclasses.dataclass(frozen=True)
+class Port:
+    """One Verilog port: ``path`` joined by ``__`` is its name."""
+
+    name: str
+    path: tuple[str | int, ...]
+    direction: str  # "input" or "output", seen from the module
+    value: Value
+
+    @property
+    def width(self) -> int:
+        return len(self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class EmittedModule:
+    name: str
+    rtlil: str
+    implicit_ports: tuple[str, ...]  # clk and rst, where the module uses them
+    macro: bool = False  # a memory macro: black box in synthesis
+
+
+def flat_ports(component) -> list[Port]:
+    """Ports in signature order; constant and zero-width members have none."""
+    ports = []
+    for path, member, value in component.signature.flatten(component):
+        value = Value.cast(value)
+        if len(value) and isinstance(value, Signal):
+            direction = "input" if member.flow == wiring.In else "output"
+            ports.append(Port("__".join(map(str, path)), path, direction, value))
+    return ports
+
+
+def module_name(block: Block) -> str:
+    """Snake-case class name and a digest of the whole key."""
+    key = json.dumps(
+        [type(block).__module__, type(block).__qualname__, block.config.describe()],
+        sort_keys=True,
+    )
+    stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(block).__name__).lower()
+    return f"{stem}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+
+
+class _Library:
+    def __init__(self):
+        self.modules: dict[tuple, EmittedModule | None] = {}
+
+    def get(self, block: Block, top_name: str | None = None) -> EmittedModule:
+        key = (type(block), block.config)
+        if key in self.modules:
+            module = self.modules[key]
+            if module is None:
+                raise RecursionError(f"{module_name(block)} contains itself")
+            return module
+        self.modules[key] = None
+        name = top_name or module_name(block)
+        token = _library.set(self)
+        try:
+            declared = {
+                port.name: (
+                    port.value,
+                    PortDirection.Input if port.direction == "input" else PortDirection.Output,
+                )
+                for port in flat_ports(block)
+            }
+            fragment = Fragment.get(block, None)
+            text, _ = rtlil.convert_fragment(fragment, declared, name, emit_src=False)
+        finally:
+            _library.reset(token)
+        if top_name is None:
+            text = re.sub(r"^attribute \\top 1\n", "", text, flags=re.M)
+        body = text[text.index(f"module \\{name}\n") :]
+        found = set(re.findall(r"^  wire .*\b(?:input|output|inout)\s+\d+\s+\\(\S+)$", body, re.M))
+        implicit = tuple(sorted(found - set(declared)))
+        unexpected = [port for port in implicit if port not in _CLOCK_AND_RESET]
+        if unexpected:
+            raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
+        del self.modules[key]  # re-inserted last: children stand before their parents
+        self.modules[key] = EmittedModule(name, text, implicit)
+        return self.modules[key]
+
+
+class _Shared(wiring.Component):
+    """Stands for a block and elaborates to one instance of its module."""
+
+    def __init__(self, block: Block, library: _Library):
+        self._block, self._library = block, library
+        super().__init__(block.signature)
+
+    def elaborate(self, platform):
+        module = self._library.get(self._block)
+        connections = {
+            ("i_" if port.direction == "input" else "o_") + port.name: port.value
+            for port in flat_ports(self)
+        }
+        for name in module.implicit_ports:
+            connections[f"i_{name}"] = _CLOCK_AND_RESET[name]()
+        return Instance(module.name, **connections)
+
+
+def add(m: Module, name: str, block: Block):
+    """Add ``block`` to ``m`` as ``name``; return what the parent connects to.
+
+    The result has the block's members. ResetInserter and EnableInserter around a parent do not
+    reach into an emitted child: give a block a port instead.
+    """
+    library = _library.get()
+    if library is None:
+        setattr(m.submodules, name, block)
+        return block
+    shared = _Shared(block, library)
+    block._MustUse__silence = True  # only the first of a kind is elaborated
+    setattr(m.submodules, name, shared)
+    return shared
+
+
+def emit(block: Block, name: str) -> list[EmittedModule]:
+    """Convert ``block`` to RTLIL: one module per distinct child, children first, ``name`` last."""
+    os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
+    library = _Library()
+    library.get(block, top_name=name)
+    return [module for module in library.modules.values() if module is not None]
