@@ -46,9 +46,9 @@ class Port:
 @dataclasses.dataclass(frozen=True)
 class EmittedModule:
     name: str
+    block: Block
     rtlil: str
     implicit_ports: tuple[str, ...]  # clk and rst, where the module uses them
-    macro: bool = False  # a memory macro: black box in synthesis
 
 
 def flat_ports(component) -> list[Port]:
@@ -107,7 +107,7 @@ class _Library:
         if unexpected:
             raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
         del self.modules[key]  # re-inserted last: children stand before their parents
-        self.modules[key] = EmittedModule(name, text, implicit)
+        self.modules[key] = EmittedModule(name, block, text, implicit)
         return self.modules[key]
 
 

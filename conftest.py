@@ -1,0 +1,24 @@
+"""Shared by tests/ and tb/: the seed."""
+
+import random
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seed", default="1", help="seed of vectors and stalls, or 'random'")
+
+
+def pytest_configure(config):
+    # Workers of pytest-xdist get the controller's seed through the option itself.
+    if config.getoption("--seed") == "random":
+        config.option.seed = str(random.SystemRandom().randrange(1, 2**31))
+
+
+def pytest_report_header(config):
+    return f"seed: {config.getoption('--seed')}"
+
+
+@pytest.fixture(scope="session")
+def seed(request) -> int:
+    return int(request.config.getoption("--seed"))

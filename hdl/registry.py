@@ -1,0 +1,58 @@
+"""Every block by name: what ``python -m hdl.build`` builds and what the structure test checks.
+
+Each room of hdl lists its blocks in ``hdl/<room>/blocks.py``. A block is found by its name alone:
+``kllm_reducer`` is hdl/kllm/reducer.py, tb/kllm/test_reducer.py and docs/blocks/kllm_reducer.md.
+"""
+
+import dataclasses
+import difflib
+import importlib
+
+from golden.config import Config, ConfigError
+
+__all__ = ["ROOMS", "Registered", "all_blocks", "configuration", "find"]
+
+ROOMS = ("fp16", "stream", "memory", "kllm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Registered:
+    """One block: its component class, default and named configurations, and golden model."""
+
+    component: type
+    config: Config
+    configs: dict[str, Config] = dataclasses.field(default_factory=dict)
+    golden: str = ""  # "package.module:function"
+
+
+def all_blocks() -> dict[str, Registered]:
+    """Name to block, over all rooms, sorted by name."""
+    blocks: dict[str, Registered] = {}
+    for room in ROOMS:
+        for name, block in importlib.import_module(f"hdl.{room}.blocks").BLOCKS.items():
+            if name in blocks:
+                raise ValueError(f"two blocks are called {name}")
+            blocks[name] = block
+    return dict(sorted(blocks.items()))
+
+
+def find(name: str) -> Registered:
+    """The block called ``name``; ConfigError with the nearest names when there is none."""
+    blocks = all_blocks()
+    if name not in blocks:
+        near = difflib.get_close_matches(name, blocks, n=3, cutoff=0.4)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        raise ConfigError(f"no block is called {name!r}{hint} (--list shows all)")
+    return blocks[name]
+
+
+def configuration(name: str, named: str | None, assignments: list[str]) -> Config:
+    """Configuration of block ``name``: default or ``named``, then ``field=value`` applied."""
+    block = find(name)
+    base = block.config
+    if named is not None:
+        if named not in block.configs:
+            known = ", ".join(block.configs) or "none"
+            raise ConfigError(f"{name} has no configuration {named!r}; it has: {known}")
+        base = block.configs[named]
+    return type(base).parse(base, assignments)

