@@ -23,6 +23,11 @@ class FloatFormat(Config):
         return 1 + self.exp_bits + self.frac_bits
 
     @property
+    def precision(self) -> int:
+        """Bits of a normal significand, the hidden one included."""
+        return self.frac_bits + 1
+
+    @property
     def bias(self) -> int:
         return 2 ** (self.exp_bits - 1) - 1
 
@@ -35,6 +40,11 @@ class FloatFormat(Config):
     def grid_exponent(self) -> int:
         """Every finite value is an integer times 2**grid_exponent."""
         return 1 - self.bias - self.frac_bits
+
+    @property
+    def largest_grid_exponent(self) -> int:
+        """Weight of the last significand bit of the largest finite values."""
+        return self.grid_exponent + self.exp_max - 2
 
     @property
     def sign_bit(self) -> int:

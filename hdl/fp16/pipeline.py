@@ -1,0 +1,156 @@
+"""Streams around a list of combinational phases, with registers where the depth asks for them.
+
+Stall rule: a register takes a word when it is empty or being emptied, so ``i.ready`` depends
+combinationally on ``o.ready`` and bubbles close up. ``o.valid`` never depends on ``o.ready``.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from amaranth import Const, Module, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FloatFormat
+from hdl.block import Block
+
+__all__ = ["Operator", "OperatorConfig", "compute", "registers_after"]
+
+Phase = Callable[[Module, dict[str, Value]], dict[str, Value]]
+
+_MAX_STAGES = 8
+_MAX_TAG_BITS = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OperatorConfig(Config):
+    """Depth and sideband of every arithmetic component."""
+
+    stages: int = 2  # cycles from i to o, 0..8; 0 is combinational
+    tag_bits: int = 0  # sideband carried with each word, 0..64 bits; 0: no such field
+
+    def __post_init__(self) -> None:
+        self._check_range("stages", 0, _MAX_STAGES)
+        self._check_range("tag_bits", 0, _MAX_TAG_BITS)
+
+    def _check_format(self, field: str) -> None:
+        if not isinstance(getattr(self, field), FloatFormat):
+            self._refuse(field, "a FloatFormat")
+
+    @property
+    def operands(self) -> dict:
+        """Payload fields of ``i`` without the tag."""
+        raise NotImplementedError
+
+    @property
+    def results(self) -> dict:
+        """Payload fields of ``o`` without the tag."""
+        raise NotImplementedError
+
+    @property
+    def _tag(self) -> dict:
+        return {"tag": self.tag_bits} if self.tag_bits else {}
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        return data.StructLayout(self.operands | self._tag)
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout(self.results | self._tag)
+
+
+def registers_after(phases: int, stages: int) -> tuple[int, ...]:
+    """Registers behind each phase: the k-th of ``stages`` stands after phase ceil(k*phases/stages).
+
+    So one stage is an output register, two add one in the middle, and more than ``phases``
+    stages put two in one place.
+    """
+    counts = [0] * phases
+    for k in range(1, stages + 1):
+        counts[-(-k * phases // stages) - 1] += 1
+    return tuple(counts)
+
+
+def compute(m: Module, phases: list[Phase], fields: dict) -> dict:
+    """Run every phase combinationally."""
+    for phase in phases:
+        fields = phase(m, fields)
+    return fields
+
+
+class Operator(Block):
+    """``o = phases(i)``: 1 word per cycle, ``config.stages`` cycles from i to o.
+
+    Subclasses give ``phases()``: functions from a dict of values to a dict of values, the first
+    on the payload fields of ``i``, the last with those of ``o``.
+    """
+
+    meaning = {"i": "Operands, one set per transfer.", "o": "Results, in the order of i."}
+
+    def __init__(self, config: OperatorConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return f"{self.config.stages} cycles"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def phases(self) -> list[Phase]:
+        raise NotImplementedError
+
+    def elaborate(self, platform):
+        m = Module()
+        phases = self.phases()
+        fields = {name: self.i.p[name] for name in self.config.operands}
+        if self.config.tag_bits:
+            fields["tag"] = self.i.p.tag
+        valid = self.i.valid
+
+        # takes[k]: stage k moves in this cycle; the last entry stands for the consumer.
+        takes = [Signal(name=f"take_{k}") for k in range(self.config.stages)] + [self.o.ready]
+        m.d.comb += self.i.ready.eq(takes[0])
+        stage = 0
+        for phase, registers in zip(
+            phases, registers_after(len(phases), self.config.stages), strict=True
+        ):
+            tag = fields.pop("tag", None)
+            fields = phase(m, fields)
+            if tag is not None:
+                fields["tag"] = tag
+            for _ in range(registers):
+                held = Signal(name=f"valid_{stage}")
+                m.d.comb += takes[stage].eq(~held | takes[stage + 1])
+                with m.If(takes[stage]):
+                    m.d.sync += held.eq(valid)
+                    fields = {
+                        name: _register(m, value, f"{name}_{stage}")
+                        for name, value in fields.items()
+                    }
+                valid = held
+                stage += 1
+
+        m.d.comb += self.o.valid.eq(valid)
+        m.d.comb += [self.o.p[name].eq(fields[name]) for name in self.config.o_layout.members]
+        return m
+
+
+def _register(m: Module, value, name: str):
+    """The value one take later; a constant needs no flip-flops."""
+    if isinstance(value, Const):
+        return value
+    shape = value.shape()
+    register = Signal(shape, name=name, reset_less=True)
+    m.d.sync += register.eq(value)
+    return register
