@@ -1,0 +1,1 @@
+"""What the RAMs do, cycle by cycle."""

@@ -1,0 +1,62 @@
+"""RAMs as functions from a sequence of cycles to what their read port shows."""
+
+from collections.abc import Iterable
+
+__all__ = ["UNKNOWN", "memory_1r1w", "memory_1rw"]
+
+UNKNOWN = None  # a word never written, or read while it was being written
+
+
+def memory_1r1w(
+    depth: int,
+    lanes: int,
+    lane_bits: int,
+    cycles: Iterable[tuple[int, int, int, int, int]],
+) -> list[int | None]:
+    """``read_data`` after every cycle of ``(read_en, read_addr, write_en, write_addr, write_data)``.
+
+    UNKNOWN until the first read, when a lane of the word was never written, and when the word
+    read is being written in the same cycle.
+    """
+    words: list[list[int | None]] = [[UNKNOWN] * lanes for _ in range(depth)]
+    shown: int | None = UNKNOWN
+    trace = []
+    for read_en, read_addr, write_en, write_addr, write_data in cycles:
+        if read_en:
+            if write_en and write_addr == read_addr:
+                shown = UNKNOWN
+            else:
+                shown = _whole(words[read_addr], lane_bits)
+        for lane in range(lanes):
+            if write_en >> lane & 1:
+                mask = (1 << lane_bits) - 1
+                words[write_addr][lane] = write_data >> (lane * lane_bits) & mask
+        trace.append(shown)
+    return trace
+
+
+def memory_1rw(
+    depth: int,
+    lanes: int,
+    lane_bits: int,
+    cycles: Iterable[tuple[int, int, int, int, int]],
+) -> list[int | None]:
+    """``read_data`` after every cycle of ``(en, write, addr, write_lanes, write_data)``."""
+    return memory_1r1w(
+        depth,
+        lanes,
+        lane_bits,
+        (
+            (en and not write, addr, write_lanes if en and write else 0, addr, write_data)
+            for en, write, addr, write_lanes, write_data in cycles
+        ),
+    )
+
+
+def _whole(lanes: list[int | None], lane_bits: int) -> int | None:
+    word = 0
+    for lane, value in enumerate(lanes):
+        if value is None:
+            return UNKNOWN
+        word |= value << (lane * lane_bits)
+    return word

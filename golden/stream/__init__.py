@@ -1,0 +1,1 @@
+"""What streams do to sequences of words."""

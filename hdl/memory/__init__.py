@@ -1,0 +1,1 @@
+"""Every RAM of the project: one wrapper per kind of port, emitted as a replaceable macro."""

@@ -1,0 +1,43 @@
+"""Shape of a RAM, common to every memory block."""
+
+import dataclasses
+
+from golden.config import Config
+
+__all__ = ["MemoryConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryConfig(Config):
+    """Shape of one RAM; neither ``depth`` nor ``width`` need be a power of two."""
+
+    depth: int = 256  # words, 1..1048576
+    width: int = 32  # bits of one word, 1..32760
+    granularity: int = 0  # bits per write lane, a divisor of width; 0 is the whole word
+
+    def __post_init__(self) -> None:
+        self._check_range("depth", 1, 1 << 20)
+        # Amaranth holds bit indices in 16 bits: the ports of one kind together stay below 2**16.
+        self._check_range("width", 1, 32_760)
+        self._check_range("granularity", 0, self.width)
+        if self.granularity and self.width % self.granularity:
+            self._refuse("granularity", f"0 or a divisor of width {self.width}")
+
+    @property
+    def lane_bits(self) -> int:
+        return self.granularity or self.width
+
+    @property
+    def lanes(self) -> int:
+        """Write lanes of one word."""
+        return self.width // self.lane_bits
+
+    @property
+    def address_bits(self) -> int:
+        """At least 1, so that every memory has the same ports."""
+        return max(1, (self.depth - 1).bit_length())
+
+    @property
+    def bits(self) -> int:
+        """Bits stored."""
+        return self.depth * self.width

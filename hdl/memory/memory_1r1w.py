@@ -1,0 +1,85 @@
+"""RAM with one read port and one write port (docs/blocks/memory_1r1w.md)."""
+
+from amaranth import Module
+from amaranth.lib import memory
+from amaranth.lib.wiring import In, Out
+
+from hdl.block import Block
+from hdl.memory.config import MemoryConfig
+
+__all__ = ["Memory1R1W"]
+
+
+class Memory1R1W(Block):
+    """``read_data`` is ``word[read_addr]`` one cycle after ``read_en``, until the next ``read_en``.
+
+    Throughput one read and one write per cycle. A write changes the lanes set in ``write_en``
+    and keeps the others; a read in a later cycle sees it. Reading the address that is being
+    written in the same cycle returns an UNSPECIFIED word, because vendors' macros differ (this
+    model: the old word): users avoid or forward it. Addresses of ``depth`` and above are
+    illegal and not checked. Neither the words nor ``read_data`` have a reset or an initial
+    value. No combinational path leads from an input to an output.
+
+    Emitted as a module of its own that a vendor's SRAM replaces by name (docs/memory.md).
+
+    Members
+    -------
+    read_en, read_addr : In      read word ``read_addr``
+    read_data : Out              word of the latest read
+    write_en : In(lanes)         bit l: write lane l (``lane_bits`` wide) of word ``write_addr``
+    write_addr, write_data : In  lane 0 in the low bits
+    """
+
+    is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
+    meaning = {
+        "read_en": "Read word read_addr; read_data shows it from the next cycle on.",
+        "read_addr": "Word to read, below depth.",
+        "read_data": "Word of the latest read, held until the next.",
+        "write_en": "One bit per lane of word write_addr: write it.",
+        "write_addr": "Word to write, below depth.",
+        "write_data": "Lanes to write, lane 0 in the low bits.",
+    }
+
+    def __init__(self, config: MemoryConfig):
+        super().__init__(
+            config,
+            {
+                "read_en": In(1),
+                "read_addr": In(config.address_bits),
+                "read_data": Out(config.width),
+                "write_en": In(config.lanes),
+                "write_addr": In(config.address_bits),
+                "write_data": In(config.width),
+            },
+        )
+
+    @property
+    def bits(self) -> int:
+        """Bits stored."""
+        return self.config.bits
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle from read_en to read_data"
+
+    @property
+    def throughput(self) -> str:
+        return "1 read and 1 write per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        m.submodules.words = words = memory.Memory(
+            shape=config.width, depth=config.depth, init=[]
+        )
+        write = words.write_port(granularity=config.lane_bits)
+        read = words.read_port()
+        m.d.comb += [
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
+            write.data.eq(self.write_data),
+            read.en.eq(self.read_en),
+            read.addr.eq(self.read_addr),
+            self.read_data.eq(read.data),
+        ]
+        return m

@@ -1,0 +1,84 @@
+"""RAM with one port that reads or writes (docs/blocks/memory_1rw.md)."""
+
+from amaranth import Module, Mux
+from amaranth.lib import memory
+from amaranth.lib.wiring import In, Out
+
+from hdl.block import Block
+from hdl.memory.config import MemoryConfig
+
+__all__ = ["Memory1RW"]
+
+
+class Memory1RW(Block):
+    """Each cycle with ``en``: a write if ``write``, else a read.
+
+    ``read_data`` is ``word[addr]`` one cycle after a read, until the next read: writes and idle
+    cycles do not change it. A write changes the lanes set in ``write_lanes`` and keeps the
+    others. Addresses of ``depth`` and above are illegal and not checked. Neither the words nor
+    ``read_data`` have a reset or an initial value. No combinational path leads from an input
+    to an output.
+
+    Emitted as a module of its own that a vendor's SRAM replaces by name (docs/memory.md).
+
+    Members
+    -------
+    en, write, addr : In   access word ``addr``
+    write_lanes : In       bit l: write lane l (``lane_bits`` wide)
+    write_data : In        lane 0 in the low bits
+    read_data : Out        word of the latest read
+    """
+
+    is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
+    meaning = {
+        "en": "Access word addr in this cycle.",
+        "write": "With en: 1 writes, 0 reads.",
+        "addr": "Word to access, below depth.",
+        "write_lanes": "With en and write: one bit per lane to write.",
+        "write_data": "Lanes to write, lane 0 in the low bits.",
+        "read_data": "Word of the latest read, held until the next.",
+    }
+
+    def __init__(self, config: MemoryConfig):
+        super().__init__(
+            config,
+            {
+                "en": In(1),
+                "write": In(1),
+                "addr": In(config.address_bits),
+                "write_lanes": In(config.lanes),
+                "write_data": In(config.width),
+                "read_data": Out(config.width),
+            },
+        )
+
+    @property
+    def bits(self) -> int:
+        """Bits stored."""
+        return self.config.bits
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle from a read to read_data"
+
+    @property
+    def throughput(self) -> str:
+        return "1 read or 1 write per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        m.submodules.words = words = memory.Memory(
+            shape=config.width, depth=config.depth, init=[]
+        )
+        write = words.write_port(granularity=config.lane_bits)
+        read = words.read_port()
+        m.d.comb += [
+            write.en.eq(Mux(self.en & self.write, self.write_lanes, 0)),
+            write.addr.eq(self.addr),
+            write.data.eq(self.write_data),
+            read.en.eq(self.en & ~self.write),
+            read.addr.eq(self.addr),
+            self.read_data.eq(read.data),
+        ]
+        return m

@@ -1,0 +1,1 @@
+"""Flow control: registers, queues, forks, joins, width converters and arbiters of streams."""

@@ -1,0 +1,116 @@
+"""Several streams to one, packet by packet (docs/blocks/stream_arbiter.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamArbiter", "StreamArbiterConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamArbiterConfig(Config):
+    """Payload, number of inputs and policy of StreamArbiter."""
+
+    width: int = 32  # bits of data, 1..65520 / inputs - 2
+    inputs: int = 2  # 1..64
+    policy: str = "round_robin"  # or "priority": the lowest index first
+
+    def __post_init__(self) -> None:
+        self._check_range("inputs", 1, 64)
+        self._check_range("width", 1, MAX_BITS // self.inputs - 2)
+        self._check_choice("policy", ("round_robin", "priority"))
+
+    @property
+    def source_bits(self) -> int:
+        """At least 1, so that every arbiter has the same fields."""
+        return max(1, (self.inputs - 1).bit_length())
+
+    @property
+    def i_layout(self):
+        return payload_layout(self.width)
+
+    @property
+    def o_layout(self):
+        return data.StructLayout({"data": self.width, "source": self.source_bits, "last": 1})
+
+
+class StreamArbiter(Block):
+    """``o`` carries whole packets of the inputs: none is interrupted before its ``last``.
+
+    Throughput 1 word per cycle, also from one packet to the next; latency 0. ``o`` depends
+    combinationally on all ``i_k`` and not on ``o.ready``; ``i_k.ready`` depends combinationally
+    on ``o.ready`` and on every ``i_k.valid``. Once offered, a word keeps ``o`` until it is
+    taken. Holds no word.
+
+    ``round_robin``: the first valid input after the one served before it; an input waits for at
+    most ``inputs - 1`` packets. ``priority``: the lowest valid index; others may starve.
+    Golden: ``golden.stream.reference.check_arbitration``.
+
+    Members
+    -------
+    i_0, i_1, ... : In(stream)  data: width bits; last
+    o : Out(stream)             data: width bits; source: index of the input; last
+    """
+
+    LATENCY = 0  # cycles from i_k.valid to o.valid
+
+    def __init__(self, config: StreamArbiterConfig):
+        self.meaning = {f"i_{k}": f"Packets of source {k}." for k in range(config.inputs)} | {
+            "o": "Whole packets, each word with the index of its input."
+        }
+        super().__init__(
+            config,
+            {f"i_{k}": In(stream.Signature(config.i_layout)) for k in range(config.inputs)}
+            | {"o": Out(stream.Signature(config.o_layout))},
+        )
+
+    @property
+    def latency(self) -> str:
+        return "0 cycles (combinational)"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self.config
+        inputs = [getattr(self, f"i_{k}") for k in range(config.inputs)]
+        source = Signal(config.source_bits)
+        choice = Signal(config.source_bits)
+        # Source of the latest word offered; the reset value makes input 0 the first choice.
+        held = Signal(config.source_bits, init=config.inputs - 1)
+        locked = Signal()  # a word of held is waiting, or its packet is not finished
+
+        # Later assignments win, so both walks go from the least to the most wanted input.
+        for k in reversed(range(config.inputs)):
+            with m.If(inputs[k].valid):
+                m.d.comb += choice.eq(k)
+        if config.policy == "round_robin":
+            for k in reversed(range(1, config.inputs)):
+                with m.If(inputs[k].valid & (held < k)):
+                    m.d.comb += choice.eq(k)
+
+        m.d.comb += source.eq(Mux(locked, held, choice))
+        with m.Switch(source):
+            for k, i in enumerate(inputs):
+                with m.Case(k):
+                    m.d.comb += [
+                        self.o.valid.eq(i.valid),
+                        self.o.payload.data.eq(i.payload.data),
+                        self.o.payload.last.eq(i.payload.last),
+                        i.ready.eq(self.o.ready & i.valid),
+                    ]
+        m.d.comb += self.o.payload.source.eq(source)
+        with m.If(self.o.valid):
+            m.d.sync += [
+                held.eq(source),
+                locked.eq(~(self.o.ready & self.o.payload.last)),
+            ]
+        return m

@@ -1,0 +1,146 @@
+"""Queue of words, in flip-flops or in a RAM (docs/blocks/stream_fifo.md)."""
+
+import dataclasses
+
+from amaranth import Array, Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.stream.payload import payload_layout
+
+__all__ = ["StreamFifo", "StreamFifoConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamFifoConfig(Config):
+    """Payload, capacity and storage of StreamFifo; ``depth`` need not be a power of two."""
+
+    width: int = 32  # bits of data, 1..32759
+    depth: int = 4  # words held, 1..65536
+    storage: str = "flipflop"  # or "memory": a Memory1R1W macro
+
+    def __post_init__(self) -> None:
+        self._check_range("width", 1, 32_759)  # a macro's word with last is 32,760 bits
+        self._check_range("depth", 1, 65_536)
+        self._check_choice("storage", ("flipflop", "memory"))
+
+    @property
+    def layout(self):
+        return payload_layout(self.width)
+
+    @property
+    def memory(self) -> MemoryConfig:
+        """The macro of ``storage="memory"``: a row for every word held."""
+        return MemoryConfig(depth=self.depth, width=self.layout.size)
+
+
+class StreamFifo(Block):
+    """``o`` carries the words of ``i`` in order; exactly ``depth`` words fit, ``level`` are held.
+
+    No combinational path leads from an input to an output, so a full queue takes a word only in
+    the cycle after one left it. ``i.ready`` is ``level != depth``.
+
+    ========  =============================  =====================================
+    storage   first word: i to o.valid       full rate (1 word per cycle) from
+    ========  =============================  =====================================
+    flipflop  1 cycle                        depth 2 (depth 1: 1/2)
+    memory    2 cycles (synchronous read)    depth 3 (depth 1: 1/3, depth 2: 2/3)
+    ========  =============================  =====================================
+
+    The macro's row being written is never read in the same cycle.
+
+    Members
+    -------
+    i : In(stream)   data: width bits; last
+    o : Out(stream)  the same
+    level : Out      words held, 0..depth
+    """
+
+    meaning = {
+        "i": "Words in.",
+        "o": "The same words, in order.",
+        "level": "Words held, 0..depth.",
+    }
+
+    def __init__(self, config: StreamFifoConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.layout)),
+                "o": Out(stream.Signature(config.layout)),
+                "level": Out(range(config.depth + 1)),
+            },
+        )
+
+    @property
+    def LATENCY(self) -> int:
+        """Cycles from a transfer on i into an empty queue to o.valid."""
+        return 1 if self.config.storage == "flipflop" else 2
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle" if self.LATENCY == 1 else f"{self.LATENCY} cycles"
+
+    @property
+    def throughput(self) -> str:
+        full = self.LATENCY + 1  # words between i.ready's level and a word that has left
+        if self.config.depth >= full:
+            return "1 word per cycle"
+        return f"{self.config.depth} words per {full} cycles"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        depth = self.config.depth
+        level = Signal(range(depth + 1))
+        write_row, read_row = Signal(range(depth)), Signal(range(depth))
+        push, take, fetch = Signal(), Signal(), Signal()
+
+        def after(row):
+            return Mux(row == depth - 1, 0, row + 1)
+
+        m.d.comb += [
+            self.level.eq(level),
+            self.i.ready.eq(level != depth),
+            push.eq(self.i.valid & self.i.ready),
+            take.eq(self.o.valid & self.o.ready),
+        ]
+        m.d.sync += level.eq(level + push - take)
+        with m.If(push):
+            m.d.sync += write_row.eq(after(write_row))
+        with m.If(fetch):
+            m.d.sync += read_row.eq(after(read_row))
+
+        if self.config.storage == "flipflop":
+            rows = Array(
+                Signal(self.config.layout, name=f"row_{row}", reset_less=True)
+                for row in range(depth)
+            )
+            with m.If(push):
+                m.d.sync += rows[write_row].eq(self.i.payload)
+            m.d.comb += [
+                fetch.eq(take),
+                self.o.valid.eq(level != 0),
+                self.o.payload.eq(rows[read_row]),
+            ]
+        else:
+            ram = add(m, "ram", Memory1R1W(self.config.memory))
+            # The macro's read register is the output register: shown says that it holds a word.
+            shown = Signal()
+            m.d.comb += [
+                ram.write_en.eq(push),
+                ram.write_addr.eq(write_row),
+                ram.write_data.eq(self.i.payload),
+                ram.read_en.eq(fetch),
+                ram.read_addr.eq(read_row),
+                fetch.eq((level != shown) & (~shown | self.o.ready)),
+                self.o.valid.eq(shown),
+                self.o.payload.eq(ram.read_data),
+            ]
+            with m.If(~shown | self.o.ready):
+                m.d.sync += shown.eq(fetch)
+        return m

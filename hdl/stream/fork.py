@@ -1,0 +1,82 @@
+"""One stream to several, each word to all (docs/blocks/stream_fork.md)."""
+
+import dataclasses
+
+from amaranth import Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamFork", "StreamForkConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamForkConfig(Config):
+    """Payload and number of outputs of StreamFork."""
+
+    width: int = 32  # bits of data, 1..65456
+    outputs: int = 2  # 1..64
+
+    def __post_init__(self) -> None:
+        self._check_range("width", 1, MAX_BITS - 64)  # room for 64 o_k.ready
+        self._check_range("outputs", 1, 64)
+
+    @property
+    def layout(self):
+        return payload_layout(self.width)
+
+
+class StreamFork(Block):
+    """Every output takes every word of ``i`` exactly once, each when it is ready.
+
+    Throughput 1 word per cycle, latency 0: ``o_k.valid`` and ``o_k.payload`` depend
+    combinationally on ``i`` and on no ``ready``; ``i.ready`` depends combinationally on every
+    ``o_k.ready``. An output never waits for another within a word, so outputs that are joined
+    again cannot deadlock; it may be one word ahead. Holds no word, only which outputs are done.
+
+    Members
+    -------
+    i : In(stream)              data: width bits; last
+    o_0, o_1, ... : Out(stream) the same
+    """
+
+    LATENCY = 0  # cycles from i.valid to o_k.valid
+
+    def __init__(self, config: StreamForkConfig):
+        self.meaning = {"i": "Words in."} | {
+            f"o_{k}": "Every word of i, once." for k in range(config.outputs)
+        }
+        super().__init__(
+            config,
+            {"i": In(stream.Signature(config.layout))}
+            | {f"o_{k}": Out(stream.Signature(config.layout)) for k in range(config.outputs)},
+        )
+
+    @property
+    def latency(self) -> str:
+        return "0 cycles (combinational)"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        outputs = [getattr(self, f"o_{k}") for k in range(self.config.outputs)]
+        done = Signal(len(outputs))  # outputs that have taken the word now on i
+        served = Signal(len(outputs))  # the same, counting this cycle
+        m.d.comb += self.i.ready.eq(served.all())
+        for k, o in enumerate(outputs):
+            m.d.comb += [
+                o.payload.eq(self.i.payload),
+                o.valid.eq(self.i.valid & ~done[k]),
+                served[k].eq(done[k] | o.ready),
+            ]
+        with m.If(self.i.valid):
+            # done is served of a word that stays; the next word starts with none.
+            for k in range(len(outputs)):
+                m.d.sync += done[k].eq(served[k] & ~self.i.ready)
+        return m

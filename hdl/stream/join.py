@@ -1,0 +1,90 @@
+"""Several streams to one, word by word (docs/blocks/stream_join.md)."""
+
+import dataclasses
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamJoin", "StreamJoinConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamJoinConfig(Config):
+    """Payload and number of inputs of StreamJoin."""
+
+    width: int = 32  # bits of data of one input, 1..65520 / inputs - 2
+    inputs: int = 2  # 1..64
+
+    def __post_init__(self) -> None:
+        self._check_range("inputs", 1, 64)
+        self._check_range("width", 1, MAX_BITS // self.inputs - 2)
+
+    @property
+    def i_layout(self):
+        return payload_layout(self.width)
+
+    @property
+    def o_layout(self):
+        return payload_layout(self.width * self.inputs)
+
+
+class StreamJoin(Block):
+    """``o.data`` is the concatenation of one word of every input, ``i_0`` in the low bits.
+
+    Throughput 1 word per cycle, latency 0: ``o.valid`` is the AND of all ``i_k.valid`` and does
+    not depend on ``o.ready``; every ``i_k.ready`` depends combinationally on ``o.ready`` and on
+    all ``i_k.valid``. Holds no word.
+
+    ``o.last`` is high when any input's ``last`` is. Packets that do not end together are a
+    fault of the sources: ``mismatch`` is high while such a word is offered, and the word passes.
+
+    Members
+    -------
+    i_0, i_1, ... : In(stream)  data: width bits; last
+    o : Out(stream)             data: inputs x width bits; last
+    mismatch : Out(1)           the word on o joins a last with a word that is not
+    """
+
+    LATENCY = 0  # cycles from the last i_k.valid to o.valid
+
+    def __init__(self, config: StreamJoinConfig):
+        self.meaning = {
+            f"i_{k}": f"Words of slice {k}, {config.width} bits from bit {k * config.width}."
+            for k in range(config.inputs)
+        } | {
+            "o": "One word of every input, i_0 in the low bits.",
+            "mismatch": "The word on o joins a last with a word that is not.",
+        }
+        super().__init__(
+            config,
+            {f"i_{k}": In(stream.Signature(config.i_layout)) for k in range(config.inputs)}
+            | {"o": Out(stream.Signature(config.o_layout)), "mismatch": Out(1)},
+        )
+
+    @property
+    def latency(self) -> str:
+        return "0 cycles (combinational)"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        inputs = [getattr(self, f"i_{k}") for k in range(self.config.inputs)]
+        last = Signal(len(inputs))
+        m.d.comb += [
+            last.eq(Cat(i.payload.last for i in inputs)),
+            self.o.payload.data.eq(Cat(i.payload.data for i in inputs)),
+            self.o.payload.last.eq(last.any()),
+            self.o.valid.eq(Cat(i.valid for i in inputs).all()),
+            self.mismatch.eq(self.o.valid & last.any() & ~last.all()),
+        ]
+        for i in inputs:
+            m.d.comb += i.ready.eq(self.o.valid & self.o.ready)
+        return m

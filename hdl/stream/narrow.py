@@ -1,0 +1,98 @@
+"""One wide beat to several words (docs/blocks/stream_narrow.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamNarrow", "StreamNarrowConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamNarrowConfig(Config):
+    """Payload and ratio of StreamNarrow; ``ratio`` need not be a power of two."""
+
+    width: int = 8  # bits of one word, 1..65500 / ratio
+    ratio: int = 4  # words of one beat, 1..256
+
+    def __post_init__(self) -> None:
+        self._check_range("ratio", 1, 256)
+        self._check_range("width", 1, (MAX_BITS - 20) // self.ratio)  # room for count
+
+    @property
+    def i_layout(self):
+        return data.StructLayout(
+            {"data": self.width * self.ratio, "count": range(self.ratio + 1), "last": 1}
+        )
+
+    @property
+    def o_layout(self):
+        return payload_layout(self.width)
+
+
+class StreamNarrow(Block):
+    """The ``count`` words of every beat of ``i``, low bits first; ``last`` on the final one.
+
+    Throughput 1 word per cycle, latency 0: ``o`` depends combinationally on ``i``, and
+    ``i.ready`` on ``o.ready`` and ``i.payload``. Holds no word, only the position within the
+    beat. Golden: ``golden.stream.reference.narrow``.
+
+    A ``count`` of 0 or above ``ratio`` is a fault of the source: ``bad_count`` is high while
+    such a beat is offered, and it passes as ``ratio`` words.
+
+    Members
+    -------
+    i : In(stream)     data: ratio x width bits; count: words in it, 1..ratio; last
+    o : Out(stream)    data: width bits; last
+    bad_count : Out(1) the beat on i has a count outside 1..ratio
+    """
+
+    LATENCY = 0  # cycles from i.valid to o.valid
+    meaning = {
+        "i": "Beats of count words, 1..ratio.",
+        "o": "The words, low bits of a beat first.",
+        "bad_count": "The beat on i has a count outside 1..ratio; it passes as ratio words.",
+    }
+
+    def __init__(self, config: StreamNarrowConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+                "bad_count": Out(1),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "0 cycles (combinational)"
+
+    @property
+    def throughput(self) -> str:
+        return f"1 word per cycle, 1 beat per {self.config.ratio} cycles"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        width, ratio = self.config.width, self.config.ratio
+        place = Signal(range(ratio))
+        bad, final = Signal(), Signal()
+        count = Signal(range(ratio + 1))
+        m.d.comb += [
+            bad.eq((self.i.payload.count == 0) | (self.i.payload.count > ratio)),
+            self.bad_count.eq(self.i.valid & bad),
+            count.eq(Mux(bad, ratio, self.i.payload.count)),
+            final.eq(place == count - 1),
+            self.o.valid.eq(self.i.valid),
+            self.o.payload.data.eq(self.i.payload.data.word_select(place, width)),
+            self.o.payload.last.eq(self.i.payload.last & final),
+            self.i.ready.eq(self.o.ready & final),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += place.eq(Mux(final, 0, place + 1))
+        return m

@@ -1,0 +1,62 @@
+"""The payload that every stream block carries, and how to put one's own payload into it."""
+
+from amaranth import Cat, Module, Value
+from amaranth.hdl import Const
+from amaranth.lib import data
+
+__all__ = ["MAX_BITS", "data_bits", "pack", "payload_layout", "ports", "unpack"]
+
+# Amaranth holds bit indices in 16 bits, so the input ports of one module together stay below
+# 65,536 bits; the rest is for last, count, valid, ready, clock and reset.
+MAX_BITS = 65_520
+
+
+def payload_layout(width: int) -> data.StructLayout:
+    """``data``: ``width`` bits that the block does not look into; ``last``: ends a packet."""
+    return data.StructLayout({"data": width, "last": 1})
+
+
+def data_bits(layout: data.StructLayout) -> int:
+    """The ``width`` to configure for a payload of ``layout``: all its bits but ``last``."""
+    return layout.size - ("last" in layout.members)
+
+
+def pack(m: Module, source, sink) -> None:
+    """Drive stream block input ``sink`` from ``source``, a stream of any StructLayout.
+
+    A payload without ``last`` is a packet of its own.
+    """
+    fields = [
+        Value.cast(source.payload[name]) for name in source.payload.shape().members
+        if name != "last"
+    ]
+    has_last = "last" in source.payload.shape().members
+    m.d.comb += [
+        sink.payload.data.eq(Cat(*fields)),
+        sink.payload.last.eq(source.payload.last if has_last else Const(1)),
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+    ]
+
+
+def unpack(m: Module, source, sink) -> None:
+    """Drive ``sink``, a stream of any StructLayout, from stream block output ``source``."""
+    fields = [
+        Value.cast(sink.payload[name]) for name in sink.payload.shape().members
+        if name != "last"
+    ]
+    m.d.comb += [
+        Cat(*fields).eq(source.payload.data),
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+    ]
+    if "last" in sink.payload.shape().members:
+        m.d.comb += sink.payload.last.eq(source.payload.last)
+
+
+def ports(block, prefix: str) -> list:
+    """Streams ``prefix_0``, ``prefix_1``, ... of a block (or of what ``hdl.emit.add`` returned)."""
+    found = []
+    while f"{prefix}_{len(found)}" in block.signature.members:
+        found.append(getattr(block, f"{prefix}_{len(found)}"))
+    return found

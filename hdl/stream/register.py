@@ -1,0 +1,75 @@
+"""One register in the forward path of a stream (docs/blocks/stream_register.md)."""
+
+import dataclasses
+
+from amaranth import Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamRegister", "StreamRegisterConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamRegisterConfig(Config):
+    """Payload of StreamRegister."""
+
+    width: int = 32  # bits of data, 1..65520
+
+    def __post_init__(self) -> None:
+        self._check_range("width", 1, MAX_BITS)
+
+    @property
+    def layout(self):
+        return payload_layout(self.width)
+
+
+class StreamRegister(Block):
+    """``o`` carries the words of ``i``, one cycle later; holds one word.
+
+    Throughput 1 word per cycle. ``o.valid`` and ``o.payload`` come from registers;
+    ``i.ready`` depends combinationally on ``o.ready``.
+
+    Members
+    -------
+    i : In(stream)   data: width bits; last
+    o : Out(stream)  the same
+    """
+
+    LATENCY = 1  # cycles from a transfer on i to o.valid
+    meaning = {"i": "Words in.", "o": "The same words, one cycle later."}
+
+    def __init__(self, config: StreamRegisterConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.layout)),
+                "o": Out(stream.Signature(config.layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        valid = Signal()
+        word = Signal(self.config.layout, reset_less=True)  # valid qualifies it
+        m.d.comb += [
+            self.i.ready.eq(~valid | self.o.ready),
+            self.o.valid.eq(valid),
+            self.o.payload.eq(word),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += valid.eq(self.i.valid)
+        with m.If(self.i.ready & self.i.valid):
+            m.d.sync += word.eq(self.i.payload)
+        return m

@@ -1,0 +1,82 @@
+"""Registers in both directions of a stream (docs/blocks/stream_skid.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamSkidBuffer", "StreamSkidBufferConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamSkidBufferConfig(Config):
+    """Payload of StreamSkidBuffer."""
+
+    width: int = 32  # bits of data, 1..65520
+
+    def __post_init__(self) -> None:
+        self._check_range("width", 1, MAX_BITS)
+
+    @property
+    def layout(self):
+        return payload_layout(self.width)
+
+
+class StreamSkidBuffer(Block):
+    """``o`` carries the words of ``i``, one cycle later; holds two words.
+
+    Throughput 1 word per cycle. No combinational path in either direction: ``i.ready``,
+    ``o.valid`` and ``o.payload`` come from registers.
+
+    Members
+    -------
+    i : In(stream)   data: width bits; last
+    o : Out(stream)  the same
+    """
+
+    LATENCY = 1  # cycles from a transfer on i to o.valid
+    meaning = {"i": "Words in.", "o": "The same words, one cycle later."}
+
+    def __init__(self, config: StreamSkidBufferConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.layout)),
+                "o": Out(stream.Signature(config.layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        width = self.config.layout.size
+        valid, skid_valid = Signal(), Signal()
+        word, skid_word = Signal(width, reset_less=True), Signal(width, reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~skid_valid),
+            self.o.valid.eq(valid),
+            self.o.payload.eq(word),
+        ]
+        with m.If(~valid | self.o.ready):
+            # The output register is free: the skid word is older than the one on i.
+            m.d.sync += [
+                valid.eq(self.i.valid | skid_valid),
+                word.eq(Mux(skid_valid, skid_word, self.i.payload.as_value())),
+                skid_valid.eq(0),
+            ]
+        with m.Elif(self.i.valid & ~skid_valid):
+            # i.ready promised a place before the stall was known.
+            m.d.sync += [skid_valid.eq(1), skid_word.eq(self.i.payload)]
+        return m

@@ -1,0 +1,105 @@
+"""Several words to one wide beat (docs/blocks/stream_widen.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.stream.payload import MAX_BITS, payload_layout
+
+__all__ = ["StreamWiden", "StreamWidenConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamWidenConfig(Config):
+    """Payload and ratio of StreamWiden; ``ratio`` need not be a power of two."""
+
+    width: int = 8  # bits of one word, 1..65520 / ratio
+    ratio: int = 4  # words of one beat, 1..256
+
+    def __post_init__(self) -> None:
+        self._check_range("ratio", 1, 256)
+        self._check_range("width", 1, MAX_BITS // self.ratio)
+
+    @property
+    def i_layout(self):
+        return payload_layout(self.width)
+
+    @property
+    def o_layout(self):
+        return data.StructLayout(
+            {"data": self.width * self.ratio, "count": range(self.ratio + 1), "last": 1}
+        )
+
+
+class StreamWiden(Block):
+    """One beat of ``o`` for every ``ratio`` words of ``i``, first word in the low bits.
+
+    A word with ``last`` ends its beat early: ``count`` words (1..ratio) are in it, the rest of
+    ``data`` is 0. Throughput 1 word per cycle; ``o.valid`` one cycle after the beat's final
+    word. ``o`` comes from registers; ``i.ready`` depends combinationally on ``o.ready``. Holds
+    one beat. Golden: ``golden.stream.reference.widen``.
+
+    Members
+    -------
+    i : In(stream)   data: width bits; last
+    o : Out(stream)  data: ratio x width bits; count: words in it, 1..ratio; last
+    """
+
+    LATENCY = 1  # cycles from the transfer of a beat's final word to o.valid
+    meaning = {
+        "i": "Words in.",
+        "o": "Beats of ratio words; only a packet's last beat has a smaller count.",
+    }
+
+    def __init__(self, config: StreamWidenConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle after a beat's final word"
+
+    @property
+    def throughput(self) -> str:
+        return f"1 word per cycle, 1 beat per {self.config.ratio} cycles"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        width, ratio = self.config.width, self.config.ratio
+        valid, last = Signal(), Signal(reset_less=True)
+        count = Signal(range(ratio + 1))  # words gathered
+        words = [Signal(width, name=f"word_{k}", reset_less=True) for k in range(ratio)]
+        place = Signal(range(ratio + 1))
+        m.d.comb += [
+            self.i.ready.eq(~valid | self.o.ready),
+            self.o.valid.eq(valid),
+            self.o.payload.count.eq(count),
+            self.o.payload.last.eq(last),
+            # A beat that is shown is complete: the next word begins another.
+            place.eq(Mux(valid, 0, count)),
+        ]
+        for k, word in enumerate(words):
+            m.d.comb += self.o.payload.data[k * width : (k + 1) * width].eq(word)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [
+                valid.eq((place == ratio - 1) | self.i.payload.last),
+                last.eq(self.i.payload.last),
+                count.eq(place + 1),
+            ]
+            for k, word in enumerate(words):
+                with m.If(place == k):
+                    m.d.sync += word.eq(self.i.payload.data)
+                with m.Elif(place == 0):
+                    m.d.sync += word.eq(0)
+        with m.Elif(valid & self.o.ready):
+            m.d.sync += [valid.eq(0), count.eq(0)]
+        return m
