@@ -13,7 +13,7 @@ def memory_1r1w(
     lane_bits: int,
     cycles: Iterable[tuple[int, int, int, int, int]],
 ) -> list[int | None]:
-    """``read_data`` after every cycle of ``(read_en, read_addr, write_en, write_addr, write_data)``.
+    """``read_data`` after every cycle of (read_en, read_addr, write_en, write_addr, write_data).
 
     UNKNOWN until the first read, when a lane of the word was never written, and when the word
     read is being written in the same cycle.
@@ -41,7 +41,7 @@ def memory_1rw(
     lane_bits: int,
     cycles: Iterable[tuple[int, int, int, int, int]],
 ) -> list[int | None]:
-    """``read_data`` after every cycle of ``(en, write, addr, write_lanes, write_data)``."""
+    """``read_data`` after every cycle of (en, write, addr, write_lanes, write_data)."""
     return memory_1r1w(
         depth,
         lanes,

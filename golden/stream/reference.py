@@ -62,7 +62,7 @@ def narrow(beats: Sequence[Beat], width: int, ratio: int) -> list[Word]:
 def check_arbitration(
     inputs: Sequence[Sequence[Word]], output: Sequence[tuple[int, int, int]]
 ) -> None:
-    """AssertionError unless ``output``, of ``(data, source, last)``, is a legal merge of all inputs.
+    """AssertionError unless ``output``, of (data, source, last), is a legal merge of all inputs.
 
     Legal: the words with source k are exactly those of input k in their order, and no packet is
     interrupted by another source.

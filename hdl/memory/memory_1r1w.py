@@ -1,5 +1,7 @@
 """RAM with one read port and one write port (docs/blocks/memory_1r1w.md)."""
 
+from typing import ClassVar
+
 from amaranth import Module
 from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
@@ -31,7 +33,7 @@ class Memory1R1W(Block):
     """
 
     is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "read_en": "Read word read_addr; read_data shows it from the next cycle on.",
         "read_addr": "Word to read, below depth.",
         "read_data": "Word of the latest read, held until the next.",

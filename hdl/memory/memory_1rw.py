@@ -1,5 +1,7 @@
 """RAM with one port that reads or writes (docs/blocks/memory_1rw.md)."""
 
+from typing import ClassVar
+
 from amaranth import Module, Mux
 from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
@@ -30,7 +32,7 @@ class Memory1RW(Block):
     """
 
     is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "en": "Access word addr in this cycle.",
         "write": "With en: 1 writes, 0 reads.",
         "addr": "Word to access, below depth.",

@@ -1,6 +1,7 @@
 """Queue of words, in flip-flops or in a RAM (docs/blocks/stream_fifo.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import stream
@@ -61,7 +62,7 @@ class StreamFifo(Block):
     level : Out      words held, 0..depth
     """
 
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "Words in.",
         "o": "The same words, in order.",
         "level": "Words held, 0..depth.",

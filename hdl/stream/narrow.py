@@ -1,6 +1,7 @@
 """One wide beat to several words (docs/blocks/stream_narrow.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -53,7 +54,7 @@ class StreamNarrow(Block):
     """
 
     LATENCY = 0  # cycles from i.valid to o.valid
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "Beats of count words, 1..ratio.",
         "o": "The words, low bits of a beat first.",
         "bad_count": "The beat on i has a count outside 1..ratio; it passes as ratio words.",

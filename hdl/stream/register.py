@@ -1,6 +1,7 @@
 """One register in the forward path of a stream (docs/blocks/stream_register.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
@@ -40,7 +41,7 @@ class StreamRegister(Block):
     """
 
     LATENCY = 1  # cycles from a transfer on i to o.valid
-    meaning = {"i": "Words in.", "o": "The same words, one cycle later."}
+    meaning: ClassVar[dict[str, str]] = {"i": "Words in.", "o": "The same words, one cycle later."}
 
     def __init__(self, config: StreamRegisterConfig):
         super().__init__(

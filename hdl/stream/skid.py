@@ -1,6 +1,7 @@
 """Registers in both directions of a stream (docs/blocks/stream_skid.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
@@ -40,7 +41,7 @@ class StreamSkidBuffer(Block):
     """
 
     LATENCY = 1  # cycles from a transfer on i to o.valid
-    meaning = {"i": "Words in.", "o": "The same words, one cycle later."}
+    meaning: ClassVar[dict[str, str]] = {"i": "Words in.", "o": "The same words, one cycle later."}
 
     def __init__(self, config: StreamSkidBufferConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Several words to one wide beat (docs/blocks/stream_widen.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -50,7 +51,7 @@ class StreamWiden(Block):
     """
 
     LATENCY = 1  # cycles from the transfer of a beat's final word to o.valid
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "Words in.",
         "o": "Beats of ratio words; only a packet's last beat has a smaller count.",
     }
