@@ -59,17 +59,27 @@ class Config:
 
     @classmethod
     def parse(cls, base: "Config", assignments: Iterable[str]) -> "Config":
-        """``base`` with ``field=value`` strings applied; ConfigError names what is wrong."""
+        """``base`` with ``field=value`` (or ``field.inner=value``) strings applied; ConfigError names what is wrong."""
         changes: dict[str, Any] = {}
+        nested: dict[str, list[str]] = {}
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for text in assignments:
             name, equals, value = text.partition("=")
+            name, dot, inner = name.partition(".")
             if not equals:
                 raise ConfigError(f"{text!r} must be field=value")
             if name not in fields:
                 known = ", ".join(sorted(fields))
                 raise ConfigError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
+            if dot:
+                nested.setdefault(name, []).append(f"{inner}={value}")
+                continue
             changes[name] = _parse_value(cls, name, getattr(base, name), value)
+        for name, texts in nested.items():
+            current = getattr(base, name)
+            if not isinstance(current, Config):
+                raise ConfigError(f"{cls.__name__}.{name} has no fields of its own")
+            changes[name] = current.parse(current, texts)
         return dataclasses.replace(base, **changes)
 
 

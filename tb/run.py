@@ -34,6 +34,7 @@ LINT_WAIVERS = {
     "WIDTH": "Yosys relies on implicit extension and truncation; Amaranth has checked widths",
     "DECLFILENAME": "all modules of a design are in one file, as tools that take it expect",
     "UNUSEDSIGNAL": "Amaranth names intermediate values of which a part may go unused",
+    "CASEINCOMPLETE": "Amaranth assigns the default before every switch",
     "PROCASSINIT": "Yosys starts its combinational processes through an initialised helper",
 }
 

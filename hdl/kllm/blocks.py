@@ -1,0 +1,73 @@
+"""Blocks of KLLM by name."""
+
+from hdl.kllm.concat import KllmConcat, KllmConcatConfig
+from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
+from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
+from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
+from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
+from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
+from hdl.registry import Registered
+
+__all__ = ["BLOCKS"]
+
+_TABLE1 = KllmPeLaneConfig()
+_SMALL = KllmPeLaneConfig(
+    bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8, outliers_max=9,
+    weight_buffer_beats=4,
+)  # fmt: skip
+_LANES = {
+    "table1": _TABLE1,
+    "table1_w4a3": KllmPeLaneConfig(bits_a=3),
+    "table1_sram": KllmPeLaneConfig(counter="sram"),
+    "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
+    "small": _SMALL,
+}
+
+BLOCKS = {
+    "kllm_concat": Registered(
+        component=KllmConcat,
+        config=KllmConcatConfig(),
+        configs={"table1": _TABLE1.concat_config, "small": _SMALL.concat_config},
+        golden="golden.kllm.matmul:concatenate",
+    ),
+    "kllm_idx_counter": Registered(
+        component=KllmIdxCounter,
+        config=KllmIdxCounterConfig(),
+        configs={name: lane.counter_config for name, lane in _LANES.items()},
+        golden="golden.kllm.matmul:counts",
+    ),
+    "kllm_reducer": Registered(
+        component=KllmReducer,
+        config=KllmReducerConfig(),
+        configs={name: lane.reducer_config for name, lane in _LANES.items()},
+        golden="golden.kllm.matmul:reduce_counts",
+    ),
+    "kllm_outlier": Registered(
+        component=KllmOutlier,
+        config=KllmOutlierConfig(),
+        configs={"table1": _TABLE1.outlier_config, "small": _SMALL.outlier_config},
+        golden="golden.kllm.matmul:sparse_sums",
+    ),
+    "kllm_scaler": Registered(
+        component=KllmScaler,
+        config=KllmScalerConfig(),
+        configs={"table1": _TABLE1.scaler_config, "small": _SMALL.scaler_config},
+        golden="golden.kllm.matmul:finish",
+    ),
+    "kllm_pe_lane": Registered(
+        component=KllmPeLane,
+        config=_TABLE1,
+        configs=_LANES,
+        golden="golden.kllm.matmul:index_matmul",
+    ),
+    "kllm_lane_array": Registered(
+        component=KllmLaneArray,
+        config=KllmLaneArrayConfig(),
+        configs={
+            "table1": KllmLaneArrayConfig(),
+            "small": KllmLaneArrayConfig(lanes=2, lane=_SMALL),
+        },
+        golden="golden.kllm.matmul:index_matmul",
+    ),
+}

@@ -1,0 +1,123 @@
+"""Concatenate activation and weight indices (docs/blocks/kllm_concat.md)."""
+
+import dataclasses
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+
+__all__ = ["KllmConcat", "KllmConcatConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmConcatConfig(Config):
+    """Shape of one beat."""
+
+    value_bits: int = 4  # bits of an activation index, or of whatever stands for it, 2..32
+    bits_b: int = 4  # bits of a weight index, 2..4
+    elements: int = 16  # elements of the reduction axis per beat, 1..16
+    columns: int = 32  # output columns per beat, 1..64
+    tag_bits: int = 0  # sideband carried beside the activations, 0..64
+
+    def __post_init__(self) -> None:
+        self._check_range("value_bits", 2, 32)
+        self._check_range("bits_b", 2, 4)
+        self._check_range("elements", 1, 16)
+        self._check_range("columns", 1, 64)
+        self._check_range("tag_bits", 0, 64)
+
+    @property
+    def pair_bits(self) -> int:
+        return self.value_bits + self.bits_b
+
+    def _with_common(self, fields: dict) -> data.StructLayout:
+        common = {"inlier": self.elements, "last": 1}
+        if self.tag_bits:
+            common["tag"] = self.tag_bits
+        return data.StructLayout(fields | common)
+
+    @property
+    def a_layout(self) -> data.StructLayout:
+        return self._with_common({"value": data.ArrayLayout(self.value_bits, self.elements)})
+
+    @property
+    def w_layout(self) -> data.StructLayout:
+        column = data.ArrayLayout(self.bits_b, self.elements)
+        return data.StructLayout({"index": data.ArrayLayout(column, self.columns)})
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        column = data.ArrayLayout(self.pair_bits, self.elements)
+        return self._with_common({"pair": data.ArrayLayout(column, self.columns)})
+
+
+class KllmConcat(Block):
+    """``o.pair[c][e] = i_a.value[e] << bits_b | i_w.index[c][e]`` for every column and element.
+
+    One beat of each input makes one beat out: columns x elements pairs. Latency 1 cycle,
+    throughput 1 beat per cycle. ``ready`` of both inputs depends on ``o.ready`` and on the
+    ``valid`` of the other input. ``inlier``, ``last`` and ``tag`` of i_a go along unchanged.
+
+    The activations are the same for every column, so the registers hold them once: elements x
+    (value_bits + columns x bits_b) bits and not columns x elements x pair_bits. Concatenation
+    itself is wiring. Source: KLLM, section IV-A. Golden: golden.kllm.matmul.concatenate.
+
+    Members
+    -------
+    i_a : In(stream)   value: elements x value_bits; inlier: elements; last: 1; tag
+    i_w : In(stream)   index: columns x elements x bits_b
+    o   : Out(stream)  pair: columns x elements x (value_bits + bits_b); inlier; last; tag
+    """
+
+    meaning = {
+        "i_a": "activation indices of one beat, the same for every column",
+        "i_w": "weight indices of one beat, column by column",
+        "o": "concatenated indices: activation above weight",
+    }
+
+    def __init__(self, config: KllmConcatConfig):
+        super().__init__(
+            config,
+            {
+                "i_a": In(stream.Signature(config.a_layout)),
+                "i_w": In(stream.Signature(config.w_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "1 cycle"
+
+    @property
+    def throughput(self) -> str:
+        return f"{self.config.columns * self.config.elements} pairs per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        held_a = Signal(config.a_layout, reset_less=True)
+        held_w = Signal(config.w_layout, reset_less=True)
+
+        free = ~self.o.valid | self.o.ready
+        m.d.comb += [
+            self.i_a.ready.eq(free & self.i_w.valid),
+            self.i_w.ready.eq(free & self.i_a.valid),
+        ]
+        with m.If(free):
+            m.d.sync += self.o.valid.eq(self.i_a.valid & self.i_w.valid)
+            m.d.sync += [held_a.eq(self.i_a.p), held_w.eq(self.i_w.p)]
+
+        pairs = Cat(
+            Cat(held_w.index[c][e], held_a.value[e])
+            for c in range(config.columns)
+            for e in range(config.elements)
+        )
+        m.d.comb += self.o.p.pair.as_value().eq(pairs)
+        m.d.comb += [self.o.p.inlier.eq(held_a.inlier), self.o.p.last.eq(held_a.last)]
+        if config.tag_bits:
+            m.d.comb += self.o.p.tag.eq(held_a.tag)
+        return m

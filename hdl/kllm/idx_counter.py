@@ -1,0 +1,412 @@
+"""Index distribution counter of one output column (docs/blocks/kllm_idx_counter.md)."""
+
+import dataclasses
+
+from amaranth import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.kllm.format import INT_BITS, K_MAX
+from hdl.block import Block
+from hdl.emit import add
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+
+__all__ = ["ARCHITECTURES", "KllmIdxCounter", "KllmIdxCounterConfig"]
+
+ARCHITECTURES = ("flipflop", "sram", "two_level")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmIdxCounterConfig(Config):
+    """Shape and micro-architecture of one counter."""
+
+    bits_a: int = 4  # bits of an activation index, 2..4
+    bits_b: int = 4  # bits of a weight index, 2..4
+    elements: int = 16  # pairs counted per cycle, 1..16
+    k_max: int = 11008  # longest reduction, 1..16383
+    integer_bits: int = 8  # integer mode: bits of an unsigned operand; 0 leaves the mode out
+    architecture: str = "flipflop"  # flipflop, sram or two_level
+    word_bins: int = 32  # bins per output word, a power of two 1..256; sram: 1
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", 2, 4)
+        self._check_range("bits_b", 2, 4)
+        self._check_range("elements", 1, 16)
+        self._check_range("k_max", 1, K_MAX)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_choice("architecture", ARCHITECTURES)
+        self._check_power_of_two("word_bins", 1, 1 if self.architecture == "sram" else 256)
+
+    @property
+    def value_bits(self) -> int:
+        """Bits above the weight index: activation index, integer, or addend (two_level)."""
+        if self.architecture == "two_level":
+            return 26  # a centroid in -1..1 on the grid 2**-24
+        return max(self.bits_a, self.integer_bits)
+
+    @property
+    def bins(self) -> int:
+        if self.architecture == "two_level":
+            return 2**self.bits_b
+        return 2 ** (self.bits_a + self.bits_b)
+
+    @property
+    def integer_bins(self) -> int:
+        """Bins of the integer mode: one per weight index, the first ones."""
+        return 2**self.bits_b if self.integer_bits else 0
+
+    @property
+    def words(self) -> int:
+        """Output words of a packet, K-Means mode."""
+        return -(-self.bins // self.word_bins)
+
+    @property
+    def integer_words(self) -> int:
+        """Output words of a packet, integer mode."""
+        return -(-2**self.bits_b // self.word_bins)
+
+    def bin_shape(self, index: int):
+        """Exact for ``k_max`` elements: a count, a sum of integers, or a sum of addends."""
+        if self.architecture == "two_level":
+            return signed((self.k_max << 24).bit_length() + 1)
+        weight = (2**self.integer_bits - 1) if index < self.integer_bins else 1
+        return unsigned((self.k_max * weight).bit_length())
+
+    def slot_shape(self, slot: int):
+        """Shape of position ``slot`` of an output word: that of its widest bin, the first."""
+        return self.bin_shape(slot if slot < self.bins else 0)
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        pair = data.ArrayLayout(self.value_bits + self.bits_b, self.elements)
+        return data.StructLayout(
+            {"pair": pair, "inlier": self.elements, "integer": 1, "last": 1}
+        )
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        slots = {str(slot): self.slot_shape(slot) for slot in range(self.word_bins)}
+        return data.StructLayout({"count": data.StructLayout(slots), "last": 1})
+
+
+class KllmIdxCounter(Block):
+    """``count[b] = #{k : inlier_k and pair_k = b}`` over a packet of pairs; all bins, exactly.
+
+    Integer mode (``integer`` set on every beat of the packet): the value above the weight index
+    is an unsigned operand and ``count[j] = sum of value_k over inlier k with weight index j``;
+    only the first ``integer_words`` words go out. ``two_level`` sums signed addends in both
+    modes: ``count[j] = sum of addend_k over inlier k with weight index j``.
+
+    ``elements`` pairs per cycle; ``ceil(bins / word_bins)`` words per packet, one per cycle,
+    bin ``word * word_bins + slot`` in each slot, ``last`` on the final one. Slots beyond the
+    last bin are zero. A packet holds at most ``k_max`` counted elements (not checked).
+
+    Counting the next packet overlaps reading the last in every architecture:
+
+    flipflop   one register per bin, copied to a second set that is shifted out
+    sram       ``elements`` RAMs of ``bins`` words, twice: read-modify-write with forwarding;
+               after reset it clears them, ``bins`` cycles long, before ``i.ready`` rises
+    two_level  2**bits_b registers that sum addends, and a second set
+
+    Latency from the beat with ``last`` to the first word: 2 cycles (sram 3) when the second set
+    is free. ``i.ready`` depends on ``o.ready`` combinationally (not in sram).
+    Source: KLLM, section IV-B. Golden: golden.kllm.matmul.counts, two_level_sums.
+
+    Members
+    -------
+    i : In(stream)   pair: elements x (value_bits + bits_b); inlier: elements; integer; last
+    o : Out(stream)  count: word_bins slots; last
+    """
+
+    verilate_separately = True
+    meaning = {
+        "i": "concatenated indices of one beat; inlier masks the elements that count",
+        "o": "bins of a finished packet, word_bins at a time, lowest first",
+    }
+
+    def __init__(self, config: KllmIdxCounterConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        cycles = 3 if self.config.architecture == "sram" else 2
+        return f"{cycles} cycles from the beat with last to the first word"
+
+    @property
+    def throughput(self) -> str:
+        return (
+            f"{self.config.elements} pairs per cycle in, "
+            f"{self.config.word_bins} bins per cycle out, overlapped"
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        if self.config.architecture == "sram":
+            self._elaborate_sram(m)
+        else:
+            self._elaborate_registers(m)
+        return m
+
+    def _split_pairs(self):
+        """[(weight index, value)] of the beat."""
+        b = self.config.bits_b
+        return [(pair[:b], pair[b:]) for pair in self.i.p.pair]
+
+    def _increments(self, m: Module) -> list:
+        """What this beat adds to each bin."""
+        config = self.config
+        pairs = self._split_pairs()
+        # Bit e of match_b[j]: element e has weight index j. Decoding both halves once and
+        # combining them per bin is smaller and simulates faster than a comparison per bin.
+        match_b = []
+        for j in range(2**config.bits_b):
+            match = Signal(config.elements, name=f"match_b_{j}")
+            m.d.comb += match.eq(
+                Cat(index == j for index, _ in pairs) & self.i.p.inlier
+            )
+            match_b.append(match)
+
+        if config.architecture == "two_level":
+            return [
+                _sum(
+                    [Mux(match[e], value.as_signed(), 0) for e, (_, value) in enumerate(pairs)]
+                )
+                for match in match_b
+            ]
+
+        integer = self.i.p.integer if config.integer_bits else 0
+        increments = []
+        for i in range(2**config.bits_a):
+            match_a = Signal(config.elements, name=f"match_a_{i}")
+            hits = Cat(value[: config.bits_a] == i for _, value in pairs)
+            m.d.comb += match_a.eq(Mux(integer, 0, hits))
+            increments += [_popcount(m, match_a & match, f"{i}_{j}")
+                           for j, match in enumerate(match_b)]
+        if config.integer_bits:
+            values = [value[: config.integer_bits] for _, value in pairs]
+            for j, match in enumerate(match_b):
+                total = _sum([Mux(match[e], value, 0) for e, value in enumerate(values)])
+                increments[j] = Mux(integer, total, increments[j])
+        return increments
+
+    def _elaborate_registers(self, m: Module) -> None:
+        config = self.config
+        word_bins = config.word_bins
+        shapes = [config.bin_shape(b) for b in range(config.bins)]
+        bins = [Signal(shape, name=f"bin_{b}", reset_less=True) for b, shape in enumerate(shapes)]
+        # Slot-aligned words, so that reading is a shift by a whole word.
+        word_layout = self.o.p.count.shape()
+        shadow = [
+            Signal(word_layout, name=f"shadow_{word}", reset_less=True)
+            for word in range(config.words)
+        ]
+        left = Signal(range(config.words + 1))  # words still to go out
+        is_open = Signal()  # the packet has begun: bins hold its counts
+        full = Signal()  # the packet is complete and not yet handed over
+        full_integer = Signal()
+
+        read = self.o.valid & self.o.ready
+        hand_over = Signal()
+        take = Signal()
+        m.d.comb += [
+            self.o.valid.eq(left != 0),
+            self.o.p.count.eq(shadow[0]),
+            self.o.p.last.eq(left == 1),
+            hand_over.eq(full & ((left == 0) | (read & (left == 1)))),
+            self.i.ready.eq(~full | hand_over),
+            take.eq(self.i.valid & self.i.ready),
+        ]
+
+        with m.If(take):
+            m.d.sync += [
+                is_open.eq(~self.i.p.last),
+                full.eq(self.i.p.last),
+                full_integer.eq(self.i.p.integer if config.integer_bits else 0),
+            ]
+        with m.Elif(hand_over):
+            m.d.sync += full.eq(0)
+
+        increments = self._increments(m)
+        with m.If(take & is_open):
+            for register, increment in zip(bins, increments, strict=True):
+                m.d.sync += register.eq(register + increment)
+        with m.Elif(take):
+            for register, increment in zip(bins, increments, strict=True):
+                m.d.sync += register.eq(increment)
+
+        with m.If(hand_over):
+            for word, held in enumerate(shadow):
+                for slot in range(word_bins):
+                    index = word * word_bins + slot
+                    m.d.sync += held[str(slot)].eq(bins[index] if index < config.bins else 0)
+            m.d.sync += left.eq(Mux(full_integer, config.integer_words, config.words))
+        with m.Elif(read):
+            for held, following in zip(shadow, shadow[1:], strict=False):
+                m.d.sync += held.eq(following)
+            m.d.sync += left.eq(left - 1)
+
+    def _elaborate_sram(self, m: Module) -> None:
+        config = self.config
+        bins, elements = config.bins, config.elements
+        beats_max = -(-config.k_max // elements)
+        word_bits = (beats_max * (2**config.integer_bits - 1 or 1)).bit_length()
+        shape = MemoryConfig(depth=bins, width=word_bits)
+        index_bits = config.bits_a + config.bits_b
+        memories = [
+            [add(m, f"bins_{side}_{e}", Memory1R1W(shape)) for e in range(elements)]
+            for side in range(2)
+        ]
+
+        clearing = Signal(init=1)  # after reset: write zero to every word
+        clear_addr = Signal(range(bins))
+        counting_side = Signal()
+        full = Signal(2)  # sides that wait to be read
+        full_integer = Signal(2)
+
+        # Count: read in the cycle of the transfer, write in the next.
+        write_valid = Signal()
+        write_side = Signal()
+        write_last = Signal()
+        write_integer = Signal()
+        take = Signal()
+        m.d.comb += [
+            self.i.ready.eq(
+                ~clearing
+                & ~full.bit_select(counting_side, 1)
+                # the beat that ends the last packet is still to be written
+                & ~(write_valid & write_last)
+            ),
+            take.eq(self.i.valid & self.i.ready),
+        ]
+        m.d.sync += write_valid.eq(take)
+        with m.If(take):
+            m.d.sync += [
+                write_side.eq(counting_side),
+                write_last.eq(self.i.p.last),
+                write_integer.eq(self.i.p.integer),
+            ]
+        with m.If(write_valid & write_last):
+            m.d.sync += [
+                counting_side.eq(~counting_side),
+                full.bit_select(counting_side, 1).eq(1),
+                full_integer.bit_select(counting_side, 1).eq(write_integer),
+            ]
+
+        # Read out: read one bin of all RAMs, sum, and write zero in its place.
+        reading_side = Signal()
+        read_bin = Signal(range(bins))
+        fetch = Signal()
+        fetched = Signal()
+        fetched_last = Signal()
+        fetched_bin = Signal(range(bins))
+        read_done = Signal()  # the last bin has been fetched
+        fetch_last = Signal()
+        last_bin = Mux(
+            full_integer.bit_select(reading_side, 1), 2**config.bits_b - 1, bins - 1
+        )
+        m.d.comb += [
+            fetch.eq(
+                full.bit_select(reading_side, 1) & ~read_done & (~fetched | self.o.ready)
+            ),
+            fetch_last.eq(read_bin == last_bin),
+        ]
+        with m.If(fetch):
+            m.d.sync += [
+                fetched.eq(1),
+                fetched_last.eq(fetch_last),
+                fetched_bin.eq(read_bin),
+                read_bin.eq(Mux(fetch_last, 0, read_bin + 1)),
+                read_done.eq(fetch_last),
+            ]
+        with m.Elif(self.o.ready):
+            m.d.sync += fetched.eq(0)
+        with m.If(fetched & fetched_last & self.o.ready):
+            m.d.sync += [
+                full.bit_select(reading_side, 1).eq(0),
+                reading_side.eq(~reading_side),
+                read_done.eq(0),
+            ]
+        m.d.comb += [self.o.valid.eq(fetched), self.o.p.last.eq(fetched_last)]
+
+        with m.If(clearing):
+            m.d.sync += clear_addr.eq(clear_addr + 1)
+            with m.If(clear_addr == bins - 1):
+                m.d.sync += clearing.eq(0)
+
+        outputs = []
+        for e, (weight_index, value) in enumerate(self._split_pairs()):
+            if config.integer_bits:
+                bin_index = Mux(
+                    self.i.p.integer, weight_index, Cat(weight_index, value[: config.bits_a])
+                )
+                amount = Mux(self.i.p.integer, value[: config.integer_bits], 1)
+            else:
+                bin_index, amount = Cat(weight_index, value[: config.bits_a]), 1
+            counted = Signal(name=f"counted_{e}")
+            addr = Signal(index_bits, name=f"addr_{e}", reset_less=True)
+            added = Signal(max(config.integer_bits, 1), name=f"added_{e}", reset_less=True)
+            # The word written last, for a beat that reads it while it is being written.
+            forward = Signal(name=f"forward_{e}")
+            forwarded = Signal(word_bits, name=f"forwarded_{e}", reset_less=True)
+            updated = Signal(word_bits, name=f"updated_{e}")
+            m.d.sync += counted.eq(take & self.i.p.inlier[e])
+            m.d.sync += forward.eq(
+                counted & (addr == bin_index) & (write_side == counting_side)
+            )
+            m.d.sync += forwarded.eq(updated)
+            with m.If(take):
+                m.d.sync += [addr.eq(bin_index), added.eq(amount)]
+            side_data = [memories[side][e].read_data for side in range(2)]
+            stored = Mux(forward, forwarded, Mux(write_side, side_data[1], side_data[0]))
+            m.d.comb += updated.eq(stored + added)
+
+            for side in range(2):
+                ram = memories[side][e]
+                counts_here = counting_side == side
+                reads_here = fetch & (reading_side == side)
+                writes_here = counted & (write_side == side)
+                clears_here = fetched & (reading_side == side)
+                m.d.comb += [
+                    ram.read_en.eq((take & counts_here) | reads_here),
+                    ram.read_addr.eq(Mux(reads_here, read_bin, bin_index)),
+                    ram.write_en.eq(clearing | writes_here | clears_here),
+                    ram.write_addr.eq(
+                        Mux(clearing, clear_addr, Mux(writes_here, addr, fetched_bin))
+                    ),
+                    ram.write_data.eq(Mux(~clearing & writes_here, updated, 0)),
+                ]
+            outputs.append(Mux(reading_side, side_data[1], side_data[0]))
+        m.d.comb += self.o.p.count["0"].eq(_sum(outputs))
+
+
+def _sum(terms: list):
+    """Balanced adder tree."""
+    while len(terms) > 1:
+        terms = [sum(terms[n + 1 : n + 2], terms[n]) for n in range(0, len(terms), 2)]
+    return terms[0]
+
+
+def _popcount(m: Module, bits, name: str):
+    """Number of ones among at most 16 bits, as an adder tree of packed fields.
+
+    Masks leave room between the fields, so each addition is a row of independent small adders;
+    simulators do a whole row in one machine word.
+    """
+    width = len(bits)
+    value = bits
+    for step, field in enumerate((1, 2, 4, 8)):
+        if field >= width:
+            break
+        mask = sum(((1 << field) - 1) << at for at in range(0, 16, 2 * field))
+        row = Signal(16, name=f"ones_{name}_{step}")
+        m.d.comb += row.eq((value & mask) + ((value >> field) & mask))
+        value = row
+    return value[: width.bit_length()]

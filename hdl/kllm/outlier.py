@@ -1,0 +1,172 @@
+"""Sparse path: activation outliers times dequantized weights (docs/blocks/kllm_outlier.md)."""
+
+import dataclasses
+
+from amaranth import Array, Module, Mux, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from hdl.block import Block
+from hdl.kllm.reducer import centroid_parts
+
+__all__ = ["KllmOutlier", "KllmOutlierConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmOutlierConfig(Config):
+    """Shape of the sparse path."""
+
+    bits_b: int = 4  # bits of a weight index, 2..4
+    columns: int = 32  # output columns, each with its own multiplier and sum, 1..64
+    outliers_max: int = 127  # most outliers of a packet, 1..16383
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_b", 2, 4)
+        self._check_range("columns", 1, 64)
+        self._check_range("outliers_max", 1, 16383)
+
+    @property
+    def sum_bits(self) -> int:
+        """A product is below 2**16 on the grid 2**-48; sums of outliers_max of them, signed."""
+        return 64 + self.outliers_max.bit_length() + 1
+
+    @property
+    def codebook_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.bits, 2**self.bits_b)
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "present": 1,
+                "x": FP16.bits,
+                "index": data.ArrayLayout(self.bits_b, self.columns),
+                "last": 1,
+            }
+        )
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout({"sum": signed(self.sum_bits), "last": 1})
+
+
+class KllmOutlier(Block):
+    """``sum[c] = sum over present words of x * codebook[index[c]]``, exact, for every column c.
+
+    x: any finite FP16 word; codebook: FP16 words with |c| <= 1 (others are illegal and not
+    checked), stable from a packet's first word in to its last word out. Sums are integers on the
+    grid 2**-48. Words without ``present`` add nothing; every packet has a word with ``last`` and at
+    most ``outliers_max`` present ones (not checked).
+
+    One outlier per cycle, all columns at once; the sums go out one column per cycle, column 0
+    first, ``last`` on the final one. Latency 3 cycles from the word with ``last`` to the first
+    sum: product, sum, copy. Adding up the next packet overlaps that. ``i.ready`` depends on
+    ``o.ready`` combinationally. Source: KLLM, section III-D. Golden: golden.kllm.matmul.sparse_sums.
+
+    Members
+    -------
+    i : In(stream)   present; x: FP16 word; index: columns x bits_b; last
+    o : Out(stream)  sum: signed(sum_bits); last
+    codebook : In    C_B, 2**bits_b FP16 words
+    """
+
+    meaning = {
+        "i": "one outlier and the weight index that it meets in every column",
+        "o": "exact sums on the grid 2**-48, column by column",
+        "codebook": "C_B: the weight centroids as FP16 words, stable while in use",
+    }
+
+    def __init__(self, config: KllmOutlierConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+                "codebook": In(config.codebook_layout),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "3 cycles from the word with last to the sum of column 0"
+
+    @property
+    def throughput(self) -> str:
+        return "1 outlier per cycle in, 1 column per cycle out, overlapped"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        left = Signal(range(config.columns + 1))  # sums still to go out
+        full = Signal()  # the sums are complete and wait for their copy
+        is_open = Signal()  # the accumulators hold a part of this packet
+        product_valid, product_last = Signal(), Signal()
+        read, hand_over, move = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.o.valid.eq(left != 0),
+            self.o.p.last.eq(left == 1),
+            read.eq(self.o.valid & self.o.ready),
+            hand_over.eq(full & ((left == 0) | (read & (left == 1)))),
+            move.eq(~full | hand_over),
+            self.i.ready.eq(move),
+        ]
+
+        # The outlier, decoded once for all columns.
+        x_sign, x_significand, x_shift = _finite_parts(self.i.p.x)
+        entries = [centroid_parts(word) for word in self.codebook]
+        with m.If(move):
+            m.d.sync += [
+                product_valid.eq(self.i.valid),
+                product_last.eq(self.i.p.last),
+            ]
+
+        copies = [
+            Signal(signed(config.sum_bits), name=f"copy_{c}", reset_less=True)
+            for c in range(config.columns)
+        ]
+        for c in range(config.columns):
+            index = self.i.p.index[c]
+            sign = Array(entry[0] for entry in entries)[index]
+            significand = Array(entry[1] for entry in entries)[index]
+            shift = Array(entry[2] for entry in entries)[index]
+            product = Signal(22, name=f"product_{c}", reset_less=True)
+            product_shift = Signal(6, name=f"product_shift_{c}", reset_less=True)
+            negative = Signal(name=f"negative_{c}", reset_less=True)
+            total = Signal(signed(config.sum_bits), name=f"total_{c}", reset_less=True)
+            term = Signal(signed(config.sum_bits), name=f"term_{c}")
+            with m.If(move):
+                m.d.sync += [
+                    product.eq(Mux(self.i.p.present, x_significand * significand, 0)),
+                    product_shift.eq(x_shift + shift),
+                    negative.eq(x_sign ^ sign),
+                ]
+            shifted = (product << product_shift)[: config.sum_bits - 1]
+            m.d.comb += term.eq(Mux(negative, -shifted, shifted))
+            with m.If(move & product_valid):
+                m.d.sync += total.eq(Mux(is_open, total, 0) + term)
+            following = copies[c + 1] if c + 1 < config.columns else copies[c]
+            with m.If(hand_over):
+                m.d.sync += copies[c].eq(total)
+            with m.Elif(read):
+                m.d.sync += copies[c].eq(following)
+        m.d.comb += self.o.p.sum.eq(copies[0])
+
+        with m.If(move):
+            m.d.sync += full.eq(product_valid & product_last)
+            with m.If(product_valid):
+                m.d.sync += is_open.eq(~product_last)
+        with m.If(hand_over):
+            m.d.sync += left.eq(config.columns)
+        with m.Elif(read):
+            m.d.sync += left.eq(left - 1)
+        return m
+
+
+def _finite_parts(word):
+    """(sign, significand, shift): ``(-1)**sign * significand * 2**shift * 2**-24``."""
+    exponent = word[FP16.frac_bits : FP16.frac_bits + FP16.exp_bits]
+    is_normal = exponent != 0
+    significand = word[: FP16.frac_bits] | (is_normal << FP16.frac_bits)
+    return word[-1], significand, Mux(is_normal, exponent - 1, 0)[: FP16.exp_bits]

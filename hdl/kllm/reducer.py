@@ -1,0 +1,204 @@
+"""Weighted sum of counts with the codebook (docs/blocks/kllm_reducer.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16, FP32
+from golden.kllm.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.kllm.idx_counter import KllmIdxCounterConfig
+
+__all__ = ["KllmReducer", "KllmReducerConfig", "centroid_parts"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmReducerConfig(Config):
+    """Shape of one reducer; follows from that of the counters it serves."""
+
+    macs: int = 32  # terms per cycle, a power of two 1..256
+    count_bits: int = 14  # bits of a count, 1..48
+    count_signed: bool = False  # two's complement counts
+    wide_slots: int = 16  # the first slots take wider counts (integer mode), 0..macs
+    wide_bits: int = 22  # their bits, count_bits..48
+    total_max: int = 11008 * 255  # bound of the sum of |count| over a packet, 1..2**39 - 1
+    two_grids: bool = False  # a runtime bit says that counts are on the grid 2**-24
+
+    def __post_init__(self) -> None:
+        self._check_power_of_two("macs", 1, 256)
+        self._check_range("count_bits", 1, 48)
+        self._check_bool("count_signed")
+        self._check_range("wide_slots", 0, self.macs)
+        self._check_range("wide_bits", self.count_bits, 48)
+        self._check_range("total_max", 1, 2**39 - 1)
+        self._check_bool("two_grids")
+
+    @classmethod
+    def of_counter(cls, counter: KllmIdxCounterConfig, macs: int) -> "KllmReducerConfig":
+        """The reducer that takes ``macs`` bins of ``counter`` per cycle, exactly."""
+        shapes = [counter.slot_shape(slot) for slot in range(macs)]
+        per_element = 2**counter.integer_bits - 1 if counter.integer_bits else 1
+        two_level = counter.architecture == "two_level"
+        wide = sum(shape.width > shapes[-1].width for shape in shapes)
+        return cls(
+            macs=macs,
+            count_bits=shapes[-1].width,
+            count_signed=shapes[0].signed,
+            wide_slots=wide,
+            wide_bits=shapes[0].width,
+            total_max=counter.k_max << 24 if two_level else counter.k_max * per_element,
+            two_grids=two_level,
+        )
+
+    def slot_shape(self, slot: int):
+        width = self.wide_bits if slot < self.wide_slots else self.count_bits
+        return signed(width) if self.count_signed else unsigned(width)
+
+    @property
+    def acc_bits(self) -> int:
+        """|weight| <= 1 = 2**24 on its grid, so the sum is below total_max * 2**24."""
+        return (self.total_max << 24).bit_length() + 1
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        counts = {str(slot): self.slot_shape(slot) for slot in range(self.macs)}
+        return data.StructLayout(
+            {
+                "count": data.StructLayout(counts),
+                "weight": data.ArrayLayout(FP16.bits, self.macs),
+                "fine": 1,
+                "last": 1,
+            }
+        )
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout({"y": FP32.bits})
+
+
+class KllmReducer(Block):
+    """``y = rne32(sum over the packet of count[s] * weight[s])``, the sum exact.
+
+    count: integers; weight: FP16 words with |weight| <= 1 (codebook entries; others are illegal
+    and not checked). The accumulator is an integer on the grid 2**-24, or 2**-48 when ``fine`` is
+    set on the beat with ``last`` (``two_grids``: counts themselves on the grid 2**-24); wide enough
+    for ``total_max``; the only rounding is the one to FP32, nearest even.
+
+    ``macs`` terms per cycle. Latency 3 cycles from the beat with ``last``: products, sum,
+    rounding. ``i.ready`` depends on ``o.ready`` combinationally. Source: KLLM, section III-B, step 3.
+    Golden: golden.kllm.matmul.reduce_counts.
+
+    Members
+    -------
+    i : In(stream)   count: macs integers; weight: macs FP16 words; fine; last
+    o : Out(stream)  y: FP32 word, one per packet
+    """
+
+    LATENCY = 3
+    meaning = {
+        "i": "macs counts and their codebook entries; last ends the sum",
+        "o": "the sum, rounded once to binary32",
+    }
+
+    def __init__(self, config: KllmReducerConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return f"{self.LATENCY} cycles from the beat with last"
+
+    @property
+    def throughput(self) -> str:
+        return f"{self.config.macs} terms per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        grids = (GRID_PRODUCT_ROUNDED,)
+        if config.two_grids:
+            grids += (GRID_PRODUCT_EXACT,)
+        rounder = add(
+            m,
+            "rounder",
+            FixedToFloat(
+                FixedToFloatConfig(width=config.acc_bits, grid_exponents=grids, o=FP32, stages=1)
+            ),
+        )
+
+        # Stage 1: products. Multiplying by the 11-bit significand and shifting after is smaller
+        # than multiplying by the entry as a 25-bit integer.
+        product_valid, product_last, product_fine = Signal(), Signal(), Signal()
+        sum_valid = Signal()  # a finished sum waits for the rounder
+        sum_fine = Signal(reset_less=True)
+        move = Signal()  # stages 1 and 2 advance
+        m.d.comb += [move.eq(~sum_valid | rounder.i.ready), self.i.ready.eq(move)]
+        products = []
+        for slot in range(config.macs):
+            count = self.i.p.count[str(slot)]
+            sign, significand, shift = centroid_parts(self.i.p.weight[slot])
+            magnitude = Signal(
+                signed(config.slot_shape(slot).width + 13), name=f"magnitude_{slot}"
+            )
+            product = Signal(
+                signed(config.slot_shape(slot).width + 26), name=f"product_{slot}", reset_less=True
+            )
+            m.d.comb += magnitude.eq(count * Mux(sign, -significand, significand))
+            with m.If(move):
+                m.d.sync += product.eq(magnitude << shift)
+            products.append(product)
+        with m.If(move):
+            m.d.sync += [
+                product_valid.eq(self.i.valid),
+                product_last.eq(self.i.p.last),
+                product_fine.eq(self.i.p.fine),
+            ]
+
+        # Stage 2: exact sum.
+        accumulator = Signal(signed(config.acc_bits), reset_less=True)
+        is_open = Signal()  # the accumulator holds a part of this packet
+        terms = products
+        while len(terms) > 1:
+            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
+        with m.If(move & product_valid):
+            m.d.sync += [
+                accumulator.eq(Mux(is_open, accumulator, 0) + terms[0]),
+                is_open.eq(~product_last),
+                sum_fine.eq(product_fine),
+            ]
+        with m.If(move):
+            m.d.sync += sum_valid.eq(product_valid & product_last)
+
+        # Stage 3: rounding.
+        m.d.comb += [
+            rounder.i.valid.eq(sum_valid),
+            rounder.i.p.value.eq(accumulator),
+            self.o.valid.eq(rounder.o.valid),
+            self.o.p.y.eq(rounder.o.p.y),
+            rounder.o.ready.eq(self.o.ready),
+        ]
+        if config.two_grids:
+            m.d.comb += rounder.i.p.grid.eq(sum_fine)
+        return m
+
+
+def centroid_parts(word):
+    """(sign, significand, shift) of an FP16 word of at most 1 in magnitude.
+
+    Its value is ``(-1)**sign * significand * 2**shift * 2**-24``, significand 11 bits, shift 0..14.
+    """
+    exponent = word[FP16.frac_bits : FP16.frac_bits + 4]  # up to 15: 1.0 is the largest
+    is_normal = exponent != 0
+    significand = word[: FP16.frac_bits] | (is_normal << FP16.frac_bits)
+    shift = Mux(is_normal, exponent - 1, 0)[:4]
+    return word[-1], significand, shift
