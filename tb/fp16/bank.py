@@ -1,0 +1,95 @@
+"""One operator at several depths and formats in one module: one compiled model tests them all."""
+
+import dataclasses
+
+import numpy as np
+from amaranth import Module
+from amaranth.hdl import Shape
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.pipeline import Operator, OperatorConfig
+from tb.run import simulate
+
+__all__ = ["DEPTHS", "Bank", "BankConfig", "at_depths", "check", "pack"]
+
+DEPTHS = ((0, 0), (1, 3), (2, 0), (4, 8))  # (stages, tag_bits)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BankConfig(Config):
+    """``operator`` is the class, ``members`` its configurations."""
+
+    operator: type[Operator]
+    members: tuple[OperatorConfig, ...]
+
+    def describe(self) -> dict:
+        return {
+            "operator": self.operator.__qualname__,
+            "members": [member.describe() for member in self.members],
+        }
+
+
+def at_depths(
+    config: OperatorConfig, columns: dict[str, np.ndarray], depths=DEPTHS
+) -> list[tuple[OperatorConfig, dict[str, np.ndarray]]]:
+    """``config`` at each of ``depths``, all with the same vectors: cases for ``check``."""
+    return [
+        (dataclasses.replace(config, stages=stages, tag_bits=tag_bits), columns)
+        for stages, tag_bits in depths
+    ]
+
+
+class Bank(Block):
+    """Streams ``i0``, ``o0``, ``i1``, ``o1``, ... of independent operators.
+
+    A register that nothing reads gives the module a clock where no operator has one.
+    """
+
+    def __init__(self, config: BankConfig):
+        ports = {}
+        for k, member in enumerate(config.members):
+            ports[f"i{k}"] = In(stream.Signature(member.i_layout))
+            ports[f"o{k}"] = Out(stream.Signature(member.o_layout))
+        super().__init__(config, ports | {"running": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.running.eq(1)
+        for k, member in enumerate(self.config.members):
+            operator = add(m, f"operator_{k}", self.config.operator(member))
+            wiring.connect(m, wiring.flipped(getattr(self, f"i{k}")), operator.i)
+            wiring.connect(m, operator.o, wiring.flipped(getattr(self, f"o{k}")))
+        return m
+
+
+def pack(layout: data.StructLayout, columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Payload words, little-endian rows of bytes; the tag counts the rows."""
+    count = len(next(iter(columns.values())))
+    words = np.zeros(count, dtype=object)
+    for name, field in layout:
+        values = columns[name] if name != "tag" else np.arange(count)
+        mask = (1 << Shape.cast(field.shape).width) - 1
+        words |= (np.asarray(values).astype(object) & mask) << field.offset
+    size = -(-layout.size // 8)
+    rows = b"".join(int(word).to_bytes(size, "little") for word in words)
+    return np.frombuffer(rows, dtype=np.uint8).reshape(count, size)
+
+
+def check(operator: type[Operator], cases, seed: int, flow_rows: int = 400) -> None:
+    """Run tb.fp16.check_operator on ``cases``: (configuration, columns by payload field) each."""
+    block = Bank(BankConfig(operator=operator, members=tuple(config for config, _ in cases)))
+    packed = {}
+    for k, (config, columns) in enumerate(cases):
+        packed[f"i{k}"] = pack(config.i_layout, columns)
+        packed[f"o{k}"] = pack(config.o_layout, columns)
+    simulate(
+        block,
+        "tb.fp16.check_operator",
+        vectors=packed,
+        params={"flow_rows": flow_rows},
+        seed=seed,
+    )

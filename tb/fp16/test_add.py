@@ -1,0 +1,13 @@
+"""FpAdd in Verilator against golden.fp16.ops.add."""
+
+from golden.fp16 import vectors
+from golden.fp16.format import FP32
+from hdl.fp16.add import FpAdd, FpAddConfig
+from tb.fp16.bank import at_depths, check
+
+
+def test_add(seed):
+    cases = at_depths(FpAddConfig(), vectors.add_vectors(seed))
+    single = vectors.add_vectors(seed, FP32, count=2000)
+    cases += at_depths(FpAddConfig(format=FP32), single, [(2, 0)])
+    check(FpAdd, cases, seed)
