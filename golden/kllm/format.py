@@ -1,0 +1,126 @@
+"""KLLM words on the wire: index order, codebook packets, beats, status bits. Pure Python.
+
+The one place where these layouts are written; generators, golden models and testbenches import it.
+"""
+
+from collections.abc import Iterator
+from enum import IntFlag
+
+__all__ = [
+    "CODEBOOK_BITS_MAX",
+    "CODEBOOK_BITS_MIN",
+    "GRID_PRODUCT_EXACT",
+    "GRID_PRODUCT_ROUNDED",
+    "GRID_SPARSE",
+    "INT_BITS",
+    "K_MAX",
+    "NO_OUTPUT",
+    "PRODUCTS",
+    "Status",
+    "activation_bit",
+    "activation_entry_bits",
+    "beats",
+    "group_order",
+    "groups",
+    "integer_packet_length",
+    "kmeans_packet_length",
+    "outlier_mask_bit",
+    "product_index",
+    "weight_beat_bits",
+    "weight_bit",
+]
+
+CODEBOOK_BITS_MIN = 2  # nA and nB
+CODEBOOK_BITS_MAX = 4
+INT_BITS = (4, 8)  # widths of the unsigned integers of score x V
+K_MAX = 16383  # longest reduction: keeps a dense sum on the 2**-48 grid inside int64
+PRODUCTS = ("rounded", "exact")  # what stands in the product codebook
+
+# Every sum is an integer times 2**grid.
+GRID_PRODUCT_ROUNDED = -24  # P = rne16(C_A * C_B); also C_V of the integer mode
+GRID_PRODUCT_EXACT = -48  # P = C_A * C_B
+GRID_SPARSE = -48  # FP16 activation times FP16 centroid
+
+
+class Status(IntFlag):
+    """Per-request fault bits, bit 0 first; several may be set together."""
+
+    LENGTH_ZERO = 1 << 0  # K = 0: no output
+    LENGTH_TOO_LONG = 1 << 1  # K beyond the configured maximum: no output
+    CODEBOOK_MISSING = 1 << 2  # request before a codebook of its mode: no output
+    NONFINITE = 1 << 3  # s_A or an outlier value is NaN or infinite: no output
+    LAST_MISPLACED = 1 << 4  # `last` not on the beat that the length says
+    OUTLIER_COUNT = 1 << 5  # more outliers than the configured maximum, or mask and list differ
+    SCALE_NONFINITE = 1 << 6  # some s_B is NaN or infinite: outputs follow IEEE 754
+    OVERFLOW = 1 << 7  # finite t and finite s_B gave an infinity
+
+
+# Any of these bits: the request has no outputs.
+NO_OUTPUT = Status.LENGTH_ZERO | Status.LENGTH_TOO_LONG | Status.CODEBOOK_MISSING | Status.NONFINITE
+
+
+def product_index(index_a: int, index_b: int, bits_b: int) -> int:
+    """``index_a * 2**bits_b + index_b``: the activation index concatenated above the weight's."""
+    return index_a << bits_b | index_b
+
+
+def kmeans_packet_length(bits_a: int, bits_b: int, product: str = "rounded") -> int:
+    """FP16 words of a K-Means codebook packet.
+
+    rounded: 2**(bits_a+bits_b) product words in ``product_index`` order, then 2**bits_b words C_B.
+    exact: 2**bits_a words C_A, then 2**bits_b words C_B.
+    """
+    first = bits_a + bits_b if product == "rounded" else bits_a
+    return 2**first + 2**bits_b
+
+
+def integer_packet_length(bits_b: int) -> int:
+    """FP16 words of an Integer codebook packet: 2**bits_b words C_V in index order."""
+    return 2**bits_b
+
+
+def beats(length: int, elements: int) -> int:
+    """``ceil(length / elements)``: element e of beat b is k = b * elements + e."""
+    return -(-length // elements)
+
+
+def groups(outputs: int, columns: int) -> int:
+    """``ceil(outputs / columns)``: column c of group g is output n = g * columns + c."""
+    return -(-outputs // columns)
+
+
+def group_order(
+    length: int, outputs: int, elements: int, columns: int
+) -> Iterator[tuple[int, int]]:
+    """(first output n, first element k) of each weight beat: all beats of a group, then the next.
+
+    Padding elements (k >= length) and columns (n >= outputs) hold index 0 and are never counted.
+    """
+    for group in range(groups(outputs, columns)):
+        for beat in range(beats(length, elements)):
+            yield group * columns, beat * elements
+
+
+def weight_beat_bits(columns: int, elements: int, bits_b: int) -> int:
+    """Width of a weight beat in bits."""
+    return columns * elements * bits_b
+
+
+def weight_bit(column: int, element: int, elements: int, bits_b: int) -> int:
+    """Lowest bit of a weight index within its beat: column-major."""
+    return (column * elements + element) * bits_b
+
+
+def activation_entry_bits(bits_a: int, int_bits: int) -> int:
+    """``max(bits_a, int_bits)``: an entry holds an index or an unsigned integer, low-aligned."""
+    return max(bits_a, int_bits)
+
+
+def activation_bit(element: int, bits_a: int, int_bits: int) -> int:
+    """Lowest bit of an activation entry within the entries of its beat."""
+    return element * activation_entry_bits(bits_a, int_bits)
+
+
+def outlier_mask_bit(element: int) -> int:
+    """Bit of an element in the outlier mask that accompanies an activation beat; 1 = outlier."""
+    return element

@@ -1,0 +1,383 @@
+"""Index-based matrix products of K-Means-quantized operands, bit-true (docs/kllm.md).
+
+K-Means x K-Means, per token and output n:
+    D = sum over inliers k of P[ia_k * 2**nB + ib_kn],  S = sum over outliers k of x_k * C_B[ib_kn],
+    t = fma32(s_A, rne32(D), rne32(S)),                 Y = rne16(t * s_B[n]).
+Integer x K-Means:
+    D = sum over j of C_V[j] * N_j,  N_j = sum over k of a_k [ib_kn = j],  S = 0.
+
+D and S are exact integers on a grid, so the order of summation does not matter; the roundings are
+rne16 (P, rounded mode), rne32 (D), rne32 (S), fma32 and rne16 (Y), nothing else. Signs of zero
+follow IEEE 754-2019: an exact D or S of 0 is +0. FP16 and FP32 values are integer bit patterns.
+
+The golden groups the elements by weight index j: 2**nB products of an exact float64 matrix with a
+0/1 matrix, each of whose sums stays below 2**53. ``counts`` gives the histogram that the counter
+block holds. Source: KLLM, section III-B and III-D.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16, FP32
+from golden.kllm.exact import fixed_to_float, fma, mul, split
+from golden.kllm.format import (
+    CODEBOOK_BITS_MAX,
+    CODEBOOK_BITS_MIN,
+    GRID_PRODUCT_EXACT,
+    GRID_PRODUCT_ROUNDED,
+    GRID_SPARSE,
+    INT_BITS,
+    K_MAX,
+    NO_OUTPUT,
+    PRODUCTS,
+    Status,
+)
+
+__all__ = [
+    "MatmulResult",
+    "check_codebook",
+    "codebook_bits",
+    "counts",
+    "dequantized_matmul",
+    "finish",
+    "fixed_point",
+    "index_matmul",
+    "integer_counts",
+    "integer_matmul",
+    "product_codebook",
+    "two_level_sums",
+]
+
+LIMB = 20  # bits of the low limb of s_lo, see MatmulResult
+_ONE = 0x3C00
+
+
+@dataclasses.dataclass(frozen=True)
+class MatmulResult:
+    """What a lane produces, and the exact values behind it.
+
+    y: (T, N) int64 FP16 words; canonical NaN in the rows whose status has a NO_OUTPUT bit.
+    status: (T,) int64 ``Status`` bits.
+    d: (T, N) int64, the dense sum on grid 2**d_grid.
+    s_hi, s_lo: (T, N) int64, the sparse sum (s_hi * 2**20 + s_lo) * 2**-48, 0 <= s_lo < 2**20.
+    t: (T, N) int64 FP32 words, before the output scale.
+    """
+
+    y: Tensor
+    status: Tensor
+    d: Tensor
+    d_grid: int
+    s_hi: Tensor
+    s_lo: Tensor
+    t: Tensor
+
+    @property
+    def has_output(self) -> Tensor:
+        """(T,) bool: rows that leave the lane."""
+        return self.status & int(NO_OUTPUT) == 0
+
+
+def codebook_bits(codebook: Tensor, name: str = "codebook") -> int:
+    """``log2`` of the number of entries, 2..4; ConfigError otherwise."""
+    entries = codebook.numel()
+    bits = entries.bit_length() - 1
+    if (
+        codebook.ndim != 1
+        or entries != 1 << bits
+        or not CODEBOOK_BITS_MIN <= bits <= CODEBOOK_BITS_MAX
+    ):
+        raise ConfigError(f"{name} must have 4 or 8 or 16 entries, not {entries}")
+    return bits
+
+
+def check_codebook(codebook: Tensor, name: str = "codebook") -> int:
+    """Bits of a codebook whose entries are FP16 words of magnitude <= 1; ConfigError otherwise."""
+    bits = codebook_bits(codebook, name)
+    for i, word in enumerate(codebook.tolist()):
+        if not 0 <= word <= 0xFFFF or word & 0x7FFF > _ONE:
+            raise ConfigError(f"{name}[{i}] must be an FP16 word in -1..1, not {word:#06x}")
+    return bits
+
+
+def fixed_point(word: Tensor) -> Tensor:
+    """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40)."""
+    sign, significand, place, _, _ = split(word.long(), FP16)
+    return (1 - 2 * sign) * (significand << (place - FP16.grid_exponent).clamp(0, 30))
+
+
+def product_codebook(codebook_a: Tensor, codebook_b: Tensor) -> Tensor:
+    """``P[ia * 2**nB + ib] = rne16(C_A[ia] * C_B[ib])``: (2**(nA+nB),) int64 FP16 words."""
+    check_codebook(codebook_a, "codebook_a")
+    check_codebook(codebook_b, "codebook_b")
+    a, b = codebook_a.long()[:, None], codebook_b.long()[None, :]
+    return mul(a, FP16, b, FP16, FP16).reshape(-1)
+
+
+def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Tensor, int]:
+    """Product codebook as int64 on its grid, shape (2**nA, 2**nB), and that grid."""
+    if product not in PRODUCTS:
+        raise ConfigError(f"product must be {' or '.join(PRODUCTS)}, not {product!r}")
+    rounded = product_codebook(codebook_a, codebook_b)
+    if product == "rounded":
+        table = fixed_point(rounded).reshape(codebook_a.numel(), codebook_b.numel())
+        return table, GRID_PRODUCT_ROUNDED
+    exact = fixed_point(codebook_a)[:, None] * fixed_point(codebook_b)[None, :]
+    return exact, GRID_PRODUCT_EXACT
+
+
+def _check_indices(index: Tensor, bits: int, name: str) -> None:
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < 1 << bits:
+        raise ValueError(f"{name} must hold 0..{(1 << bits) - 1}")
+
+
+def _column_blocks(length: int, outputs: int) -> Iterator[slice]:
+    """Column slices whose 0/1 matrix stays near 64 MiB."""
+    step = max(1, (1 << 23) // max(length, 1))
+    for start in range(0, outputs, step):
+        yield slice(start, min(start + step, outputs))
+
+
+def _exact_matmul(rows: Tensor, chosen: Tensor) -> Tensor:
+    """int64 ``rows @ chosen`` for 0/1 ``chosen``; every |sum| < 2**53 by the caller's bounds."""
+    return (rows.double() @ chosen).long()
+
+
+def _grouped(per_code: Tensor, idx_b: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
+    """For each weight index j and column slice: per_code[j] (R, K) summed over ib_kn = j."""
+    length, outputs = idx_b.shape
+    for columns in _column_blocks(length, outputs):
+        block = idx_b[:, columns]
+        for j, rows in enumerate(per_code):
+            yield j, columns, _exact_matmul(rows, (block == j).double())
+
+
+def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tensor:
+    """(T, N) sum of table[ia, ib] over inliers."""
+    tokens, outputs = idx_a.shape[0], idx_b.shape[1]
+    # Two limbs of 24 bits: an exact product has up to 48, and 2**24 * K_MAX < 2**38 is exact.
+    value = table[idx_a].permute(2, 0, 1) * inlier  # (2**nB, T, K)
+    wide = int(table.abs().max()) > 1 << 24
+    rows = torch.cat((value >> 24, value & 0xFFFFFF), dim=1) if wide else value
+    d = torch.zeros(tokens, outputs, dtype=torch.int64, device=idx_a.device)
+    for _, columns, part in _grouped(rows, idx_b):
+        d[:, columns] += (part[:tokens] << 24) + part[tokens:] if wide else part
+    return d
+
+
+def _sparse(x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor) -> tuple[Tensor, Tensor]:
+    """(T, N) limbs (hi, lo) of the sum of x_k * C_B[ib_kn] over outliers, on grid 2**-48."""
+    tokens, outputs = x.shape[0], idx_b.shape[1]
+    hi = torch.zeros(tokens, outputs, dtype=torch.int64, device=x.device)
+    lo = torch.zeros_like(hi)
+    taken = outlier.any(dim=0).nonzero().flatten()
+    if taken.numel() == 0:
+        return hi, lo
+    value = torch.where(outlier, fixed_point(x), 0)[:, taken]
+    rows = torch.cat((value >> LIMB, value & ((1 << LIMB) - 1)))  # each below 2**20
+    centroids = fixed_point(codebook_b).tolist()
+    # |sum| <= 2**20 * K_MAX < 2**34, times a centroid of at most 2**24: below 2**58.
+    for j, columns, part in _grouped(rows.expand(len(centroids), -1, -1), idx_b[taken]):
+        hi[:, columns] += part[:tokens] * centroids[j]
+        lo[:, columns] += part[tokens:] * centroids[j]
+    hi += lo >> LIMB
+    return hi, lo & ((1 << LIMB) - 1)
+
+
+def finish(
+    d: Tensor, d_grid: int, s_hi: Tensor, s_lo: Tensor, s_a: Tensor, s_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``t = fma32(s_A, rne32(D), rne32(S)); Y = rne16(t * s_B)``: (y words, t words, status (T,)).
+
+    d, s_hi, s_lo: (T, N) as in MatmulResult; s_a: (T,), s_b: (N,) FP16 words.
+    Rows with a NaN or infinite s_A get NONFINITE and canonical NaN.
+    """
+    s_a, s_b = s_a.long(), s_b.long()
+    _, _, _, nan_a, inf_a = split(s_a, FP16)
+    _, _, _, nan_b, inf_b = split(s_b, FP16)
+    bad_a, bad_b = nan_a | inf_a, nan_b | inf_b
+    dense = fixed_to_float(d >> LIMB, d & ((1 << LIMB) - 1), LIMB, d_grid, FP32)
+    sparse = fixed_to_float(s_hi, s_lo, LIMB, GRID_SPARSE, FP32)
+    t = fma(torch.where(bad_a, 0, s_a)[:, None], FP16, dense, sparse, FP32)
+    t = torch.where(bad_a[:, None], FP32.canonical_nan, t)
+    y = mul(t, FP32, s_b[None, :], FP16, FP16)
+    overflow = (y & 0x7FFF == FP16.infinity) & ~bad_b[None, :]
+    status = bad_a.long() * int(Status.NONFINITE)
+    status |= bad_b.any().long() * int(Status.SCALE_NONFINITE)
+    status |= overflow.any(dim=1).long() * int(Status.OVERFLOW)
+    return y, t, status
+
+
+def _result(
+    d: Tensor, d_grid: int, s: tuple[Tensor, Tensor], s_a: Tensor, s_b: Tensor, faults: Tensor
+) -> MatmulResult:
+    y, t, status = finish(d, d_grid, *s, s_a, s_b)
+    status |= faults
+    silent = status & int(NO_OUTPUT) != 0
+    # A request without outputs reports no fault that only an output could show.
+    status = torch.where(silent, status & int(NO_OUTPUT), status)
+    y = torch.where(silent[:, None], FP16.canonical_nan, y)
+    return MatmulResult(y=y, status=status, d=d, d_grid=d_grid, s_hi=s[0], s_lo=s[1], t=t)
+
+
+def _length_fault(length: int, k_max: int) -> int:
+    if length == 0:
+        return int(Status.LENGTH_ZERO)
+    return int(Status.LENGTH_TOO_LONG) if length > k_max else 0
+
+
+def _refused(
+    fault: int, s_a: Tensor, s_b: Tensor, d_grid: int, device: torch.device
+) -> MatmulResult:
+    """A request of impossible length: its status, and nothing else."""
+    zeros = torch.zeros(s_a.numel(), s_b.numel(), dtype=torch.int64, device=device)
+    nan = torch.full_like(zeros, FP16.canonical_nan)
+    status = torch.full((s_a.numel(),), fault, dtype=torch.int64, device=device)
+    t = torch.full_like(zeros, FP32.canonical_nan)
+    return MatmulResult(
+        y=nan, status=status, d=zeros, d_grid=d_grid, s_hi=zeros, s_lo=zeros.clone(), t=t
+    )
+
+
+def index_matmul(
+    idx_a: Tensor,
+    outlier_mask: Tensor,
+    x: Tensor,
+    s_a: Tensor,
+    idx_b: Tensor,
+    s_b: Tensor,
+    codebook_a: Tensor,
+    codebook_b: Tensor,
+    product: str = "rounded",
+    k_max: int = K_MAX,
+) -> MatmulResult:
+    """K-Means x K-Means with outliers; the equation and its roundings are the module's.
+
+    idx_a: (T, K) integers below 2**nA, ignored at outliers. outlier_mask: (T, K) bool.
+    x: (T, K) FP16 words, read at outliers only. s_a: (T,) and s_b: (N,) FP16 words.
+    idx_b: (K, N) integers below 2**nB. codebook_a, codebook_b: FP16 words, magnitude <= 1.
+    product: "rounded" or "exact". k_max: longest request accepted, at most 16383.
+    ConfigError: a codebook entry, product or k_max out of range; ValueError: an index out of range.
+    """
+    bits_a = check_codebook(codebook_a, "codebook_a")
+    bits_b = check_codebook(codebook_b, "codebook_b")
+    if not 1 <= k_max <= K_MAX:
+        raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
+    table, d_grid = _products(codebook_a, codebook_b, product)
+    fault = _length_fault(idx_b.shape[0], k_max)
+    if fault:
+        return _refused(fault, s_a, s_b, d_grid, idx_b.device)
+    outlier = outlier_mask.bool()
+    idx_a = torch.where(outlier, 0, idx_a.long())
+    _check_indices(idx_a, bits_a, "idx_a")
+    _check_indices(idx_b, bits_b, "idx_b")
+    _, _, _, nan, inf = split(x.long(), FP16)
+    bad = outlier & (nan | inf)
+    faults = bad.any(dim=1).long() * int(Status.NONFINITE)
+    d = _dense(idx_a, ~outlier, idx_b, table)
+    s = _sparse(torch.where(bad, 0, x.long()), outlier, idx_b, codebook_b)
+    return _result(d, d_grid, s, s_a, s_b, faults)
+
+
+def integer_matmul(
+    a: Tensor,
+    s_a: Tensor,
+    idx_b: Tensor,
+    s_b: Tensor,
+    codebook_v: Tensor,
+    int_bits: int = 8,
+    k_max: int = K_MAX,
+) -> MatmulResult:
+    """Integer x K-Means (score x V): ``D = sum_j C_V[j] * N_j``, no outliers.
+
+    a: (T, K) integers 0 .. 2**int_bits - 1, one row per query and head, s_a: (T,) its FP16 scale.
+    idx_b: (K, N) indices of V; s_b: (N,) FP16 words; codebook_v: FP16 words, magnitude <= 1.
+    Errors as index_matmul.
+    """
+    bits_b = check_codebook(codebook_v, "codebook_v")
+    if int_bits not in INT_BITS:
+        raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
+    if not 1 <= k_max <= K_MAX:
+        raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
+    fault = _length_fault(idx_b.shape[0], k_max)
+    if fault:
+        return _refused(fault, s_a, s_b, GRID_PRODUCT_ROUNDED, idx_b.device)
+    _check_indices(a, int_bits, "a")
+    _check_indices(idx_b, bits_b, "idx_b")
+    centroids = fixed_point(codebook_v).tolist()
+    d = torch.zeros(a.shape[0], idx_b.shape[1], dtype=torch.int64, device=idx_b.device)
+    for j, columns, part in _grouped(a.long().expand(len(centroids), -1, -1), idx_b):
+        d[:, columns] += part * centroids[j]
+    s = torch.zeros_like(d)
+    faults = torch.zeros(a.shape[0], dtype=torch.int64, device=d.device)
+    return _result(d, GRID_PRODUCT_ROUNDED, (s, s.clone()), s_a, s_b, faults)
+
+
+def counts(idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, bits_a: int, bits_b: int) -> Tensor:
+    """``counts[t, n, bin] = #{inlier k : ia_tk * 2**nB + ib_kn = bin}``: (T, N, 2**(nA+nB)) int64.
+
+    What the index distribution counters of a K-Means request hold when its last beat is in.
+    """
+    tokens, outputs = idx_a.shape[0], idx_b.shape[1]
+    bins_a, bins_b = 1 << bits_a, 1 << bits_b
+    inlier = ~outlier_mask.bool()
+    codes = torch.arange(bins_a, device=idx_a.device)
+    chosen = (idx_a[:, None, :] == codes[:, None]) & inlier[:, None, :]  # (T, 2**nA, K)
+    rows = chosen.reshape(tokens * bins_a, -1).long()
+    out = torch.zeros(tokens, outputs, bins_a, bins_b, dtype=torch.int64, device=idx_a.device)
+    for j, columns, part in _grouped(rows.expand(bins_b, -1, -1), idx_b):
+        out[:, columns, :, j] = part.reshape(tokens, bins_a, -1).transpose(1, 2)
+    return out.reshape(tokens, outputs, bins_a * bins_b)
+
+
+def integer_counts(a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
+    """``counts[t, n, j] = sum over k of a_tk [ib_kn = j]``: (T, N, 2**nB) int64."""
+    bins = 1 << bits_b
+    out = torch.zeros(a.shape[0], idx_b.shape[1], bins, dtype=torch.int64, device=idx_b.device)
+    for j, columns, part in _grouped(a.long().expand(bins, -1, -1), idx_b):
+        out[:, columns, j] = part
+    return out
+
+
+def two_level_sums(
+    idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, codebook_a: Tensor, bits_b: int
+) -> Tensor:
+    """``sums[t, n, j] = sum over inlier k of C_A[ia_tk] [ib_kn = j]``: (T, N, 2**nB) int64, 2**-24.
+
+    With exact products ``D = sum_j C_B[j] * sums[j]`` on grid 2**-48: 2**nB products per column
+    in place of 2**(nA+nB).
+    """
+    check_codebook(codebook_a, "codebook_a")
+    outlier = outlier_mask.bool()
+    value = torch.where(outlier, 0, fixed_point(codebook_a)[torch.where(outlier, 0, idx_a.long())])
+    return integer_counts(value, idx_b, bits_b)
+
+
+def _real(word: Tensor) -> Tensor:
+    """FP16 words as float64."""
+    return word.to(torch.int16).view(torch.float16).double()
+
+
+def dequantized_matmul(
+    idx_a: Tensor,
+    outlier_mask: Tensor,
+    x: Tensor,
+    s_a: Tensor,
+    idx_b: Tensor,
+    s_b: Tensor,
+    codebook_a: Tensor,
+    codebook_b: Tensor,
+    dtype: torch.dtype = torch.float64,
+) -> Tensor:
+    """``(s_A * C_A[ia] or x) @ C_B[ib] * s_B`` in ``dtype``: (T, N), the plain reference.
+
+    Arguments as index_matmul; roundings are those of ``dtype`` and of the library's matmul.
+    """
+    outlier = outlier_mask.bool()
+    inlier_value = _real(codebook_a)[torch.where(outlier, 0, idx_a.long())] * _real(s_a)[:, None]
+    a = torch.where(outlier, _real(x), inlier_value).to(dtype)
+    b = _real(codebook_b)[idx_b.long()].to(dtype)
+    return (a @ b) * _real(s_b).to(dtype)

@@ -1,0 +1,302 @@
+"""index_matmul and integer_matmul against rational arithmetic, bit for bit."""
+
+import random
+from fractions import Fraction
+
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.format import Status, product_index
+from golden.kllm.matmul import (
+    counts,
+    dequantized_matmul,
+    fixed_point,
+    index_matmul,
+    integer_counts,
+    integer_matmul,
+    product_codebook,
+    two_level_sums,
+)
+
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+NAN = 0x7E00
+# zero, smallest and largest subnormal, smallest normal, 1, largest finite
+CORNERS = (0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF)
+
+
+def value(word: int, frac_bits: int = 10, bias: int = 15, bits: int = 16) -> Fraction:
+    """The rational that a finite binary16 or binary32 word stands for."""
+    sign = -1 if word >> (bits - 1) else 1
+    exp = word >> frac_bits & (2 * bias + 1)
+    frac = word & (2**frac_bits - 1)
+    if exp == 0:
+        return sign * frac * Fraction(2) ** (1 - bias - frac_bits)
+    return sign * (2**frac_bits + frac) * Fraction(2) ** (exp - bias - frac_bits)
+
+
+def nearest(x: Fraction, precision: int, exp_low: int, exp_high: int) -> Fraction | None:
+    """``x`` rounded to nearest even at ``precision`` bits; None beyond the largest finite."""
+    if x == 0:
+        return Fraction(0)
+    exp = exp_low
+    while abs(x) >= Fraction(2) ** (exp + 1):
+        exp += 1
+    while exp > exp_low and abs(x) < Fraction(2) ** exp:
+        exp -= 1
+    place = Fraction(2) ** (exp - precision + 1)
+    rounded = round(x / place) * place
+    return None if abs(rounded) >= Fraction(2) ** (exp_high + 1) else rounded
+
+
+def rne16(x: Fraction) -> Fraction | None:
+    return nearest(x, 11, -14, 15)
+
+
+def rne32(x: Fraction) -> Fraction:
+    rounded = nearest(x, 24, -126, 127)
+    assert rounded is not None
+    return rounded
+
+
+def word16(x: Fraction | None, negative: bool) -> int:
+    """Word of a value that binary16 holds exactly; None is infinity."""
+    sign = 0x8000 if negative else 0
+    if x is None:
+        return sign | 0x7C00
+    magnitude = abs(x)
+    if magnitude < Fraction(2) ** -14:
+        return sign | int(magnitude * 2**24)
+    exp = 0
+    while magnitude >= 2:
+        magnitude, exp = magnitude / 2, exp + 1
+    while magnitude < 1:
+        magnitude, exp = magnitude * 2, exp - 1
+    return sign | (exp + 15) << 10 | int((magnitude - 1) * 1024)
+
+
+def reference(d: Fraction, s: Fraction, s_a: int, s_b: int) -> tuple[int, int]:
+    """Y word and status of one output from the exact sums."""
+    if s_a & 0x7C00 == 0x7C00:
+        return NAN, int(Status.NONFINITE)
+    # Neither sum is -0 and x + (+0) is never -0, so a zero t is +0.
+    t = rne32(value(s_a) * rne32(d) + rne32(s))
+    negative = (t < 0) != bool(s_b >> 15)
+    if s_b & 0x7C00 == 0x7C00:
+        special = NAN if s_b & 0x03FF or t == 0 else 0x7C00 | negative << 15
+        return special, int(Status.SCALE_NONFINITE)
+    y = rne16(t * value(s_b))
+    return word16(y, negative), int(Status.OVERFLOW) if y is None else 0
+
+
+def finite(rng: random.Random) -> int:
+    kind = rng.randrange(4)
+    if kind == 0:
+        return rng.choice(CORNERS) | rng.getrandbits(1) << 15
+    if kind == 1:  # around 1: sums neither vanish nor overflow
+        return rng.randrange(0x3000, 0x4400) | rng.getrandbits(1) << 15
+    return rng.randrange(0x7C00) | rng.getrandbits(1) << 15
+
+
+def scale(rng: random.Random) -> int:
+    return rng.choice((0x7C00, 0xFC00, 0x7E00, 0x7C01)) if rng.random() < 0.03 else finite(rng)
+
+
+def codebook(rng: random.Random, bits: int) -> list[int]:
+    kind = rng.randrange(3)
+    span = (0x0400, 0x3C01, 0x3C01)[kind]  # all subnormal, or anything up to 1
+    low = 0x3000 if kind == 2 else 0
+    return [rng.randrange(low, span) | rng.getrandbits(1) << 15 for _ in range(1 << bits)]
+
+
+def length(rng: random.Random) -> int:
+    return rng.choice((1, 1, 2, 3, 15, 16, 17, rng.randrange(1, 24)))
+
+
+def tensor(values: list, device: str) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("product", ["rounded", "exact"])
+def test_kmeans_equals_rational_arithmetic(product: str, device: str) -> None:
+    """4,000 outputs a product; K = 1, K % 16 != 0, outliers only, extreme values."""
+    rng = random.Random(f"kmeans {product}")
+    seen = 0
+    outputs = 8
+    for _ in range(500):
+        bits_a, bits_b, k = rng.randint(2, 4), rng.randint(2, 4), length(rng)
+        c_a, c_b = codebook(rng, bits_a), codebook(rng, bits_b)
+        ia = [rng.randrange(1 << bits_a) for _ in range(k)]
+        share = rng.choice((0.0, 0.1, 0.5, 1.0))
+        out = [rng.random() < share for _ in range(k)]
+        x = [finite(rng) for _ in range(k)]
+        ib = [[rng.randrange(1 << bits_b) for _ in range(outputs)] for _ in range(k)]
+        s_a = scale(rng)
+        s_b = [finite(rng) for _ in range(outputs)]
+        if rng.random() < 0.05:
+            s_b[rng.randrange(outputs)] = scale(rng)
+        result = index_matmul(
+            tensor([ia], device),
+            tensor([out], device).bool(),
+            tensor([x], device),
+            tensor([s_a], device),
+            tensor(ib, device),
+            tensor(s_b, device),
+            tensor(c_a, device),
+            tensor(c_b, device),
+            product,
+        )
+        table = [[value(a) * value(b) for b in c_b] for a in c_a]
+        if product == "rounded":
+            table = [[rne16(p) for p in row] for row in table]
+        status = 0
+        for n in range(outputs):
+            d = sum((table[ia[i]][ib[i][n]] for i in range(k) if not out[i]), Fraction(0))
+            s = sum((value(x[i]) * value(c_b[ib[i][n]]) for i in range(k) if out[i]), Fraction(0))
+            y, bit = reference(d, s, s_a, s_b[n])
+            assert int(result.y[0, n]) == y, f"{ia} {out} {x} {ib} {s_a:#x} {s_b[n]:#x}"
+            assert int(result.d[0, n]) * Fraction(2) ** result.d_grid == d
+            assert (int(result.s_hi[0, n]) * 2**20 + int(result.s_lo[0, n])) == s * 2**48
+            status |= bit
+            seen += 1
+        if status & int(Status.NONFINITE):
+            status = int(Status.NONFINITE)
+        assert int(result.status[0]) == status
+    assert seen == 4000
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_integer_equals_rational_arithmetic(device: str) -> None:
+    rng = random.Random("integer")
+    outputs = 8
+    for _ in range(250):
+        int_bits, bits_b, k = rng.choice((4, 8)), rng.randint(2, 4), length(rng)
+        c_v = codebook(rng, bits_b)
+        top = rng.choice((0, 1, (1 << int_bits) - 1))
+        a = [rng.choice((top, rng.randrange(1 << int_bits))) for _ in range(k)]
+        ib = [[rng.randrange(1 << bits_b) for _ in range(outputs)] for _ in range(k)]
+        s_a, s_b = scale(rng), [finite(rng) for _ in range(outputs)]
+        result = integer_matmul(
+            tensor([a], device),
+            tensor([s_a], device),
+            tensor(ib, device),
+            tensor(s_b, device),
+            tensor(c_v, device),
+            int_bits,
+        )
+        for n in range(outputs):
+            d = sum((a[i] * value(c_v[ib[i][n]]) for i in range(k)), Fraction(0))
+            assert int(result.y[0, n]) == reference(d, Fraction(0), s_a, s_b[n])[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("centroid", [0x3C00, 0xBC00, 0x0001, 0x8001, 0x03FF])
+@pytest.mark.parametrize("product", ["rounded", "exact"])
+def test_longest_request_is_exact(centroid: int, product: str, device: str) -> None:
+    """All-largest, all-smallest and all-subnormal operands at K = 16383: no sum overflows."""
+    k = 16383
+    book = tensor([centroid] * 4, device)
+    zeros = torch.zeros(1, k, dtype=torch.int64, device=device)
+    for outlier, x in (False, 0), (True, 0x7BFF), (True, 0xFBFF), (True, 0x0001):
+        result = index_matmul(
+            zeros,
+            torch.full_like(zeros, outlier).bool(),
+            zeros + x,
+            tensor([0x3C00], device),
+            zeros.reshape(k, 1),
+            tensor([0x3C00], device),
+            book,
+            book,
+            product,
+        )
+        entry = value(centroid) ** 2
+        d = k * (entry if product == "exact" else rne16(entry)) * (not outlier)
+        s = k * value(x) * value(centroid) * outlier
+        assert int(result.d) * Fraction(2) ** result.d_grid == d
+        assert int(result.s_hi) * 2**20 + int(result.s_lo) == s * 2**48
+        assert int(result.y) == reference(d, s, 0x3C00, 0x3C00)[0]
+
+
+def _case(tokens: int, k: int, n: int, seed: int = 0) -> dict[str, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+
+    def words(*shape: int) -> torch.Tensor:
+        return (torch.rand(shape, generator=g) * 2 - 1).half().view(torch.int16).long() & 0xFFFF
+
+    return {
+        "idx_a": torch.randint(0, 16, (tokens, k), generator=g),
+        "outlier_mask": torch.rand(tokens, k, generator=g) < 0.02,
+        "x": words(tokens, k),
+        "s_a": words(tokens),
+        "idx_b": torch.randint(0, 8, (k, n), generator=g),
+        "s_b": words(n),
+        "codebook_a": words(16),
+        "codebook_b": words(8),
+    }
+
+
+def test_histogram_times_products_is_the_dense_sum() -> None:
+    case = _case(3, 77, 19)
+    bins = counts(case["idx_a"], case["outlier_mask"], case["idx_b"], 4, 3)
+    for t in range(3):
+        for n in range(19):
+            expected = [0] * 128
+            for i in range(77):
+                if not case["outlier_mask"][t, i]:
+                    expected[
+                        product_index(int(case["idx_a"][t, i]), int(case["idx_b"][i, n]), 3)
+                    ] += 1
+            assert bins[t, n].tolist() == expected
+    products = fixed_point(product_codebook(case["codebook_a"], case["codebook_b"]))
+    assert torch.equal((bins * products).sum(-1), index_matmul(**case).d)
+
+
+def test_two_level_sums_times_centroids_is_the_exact_dense_sum() -> None:
+    case = _case(2, 50, 33)
+    sums = two_level_sums(case["idx_a"], case["outlier_mask"], case["idx_b"], case["codebook_a"], 3)
+    d = (sums * fixed_point(case["codebook_b"])).sum(-1)
+    assert torch.equal(d, index_matmul(**case, product="exact").d)
+
+
+def test_integer_counts_are_weighted() -> None:
+    a = torch.tensor([[5, 250, 7]])
+    idx_b = torch.tensor([[0, 3], [0, 3], [2, 1]])
+    assert integer_counts(a, idx_b, 2).tolist() == [[[255, 0, 7, 0], [0, 7, 0, 255]]]
+
+
+def test_plain_reference_is_near() -> None:
+    case = _case(4, 300, 40)
+    y = index_matmul(**case).y.to(torch.int16).view(torch.float16).double()
+    reference_y = dequantized_matmul(**case)
+    assert (y - reference_y).norm() <= 1e-2 * reference_y.norm()
+
+
+@pytest.mark.parametrize(("k", "status"), [(0, Status.LENGTH_ZERO), (5, Status.LENGTH_TOO_LONG)])
+def test_impossible_length_has_status_and_no_output(k: int, status: Status) -> None:
+    result = index_matmul(**_case(2, k, 3), k_max=4)
+    assert result.status.tolist() == [int(status)] * 2
+    assert not bool(result.has_output.any())
+
+
+def test_nonfinite_outlier_silences_its_token_alone() -> None:
+    case = _case(3, 8, 2)
+    case["outlier_mask"][:] = False
+    case["outlier_mask"][1, 4] = True
+    case["x"][1, 4] = 0x7C00
+    case["x"][0, 0] = 0x7C00  # not an outlier: never read
+    result = index_matmul(**case)
+    assert result.status.tolist() == [0, int(Status.NONFINITE), 0]
+    assert result.y[1].tolist() == [NAN, NAN]
+
+
+def test_rejects_codebook_entry_beyond_one() -> None:
+    case = _case(1, 4, 2)
+    case["codebook_b"][5] = 0x3C01
+    with pytest.raises(
+        ConfigError, match=r"^codebook_b\[5\] must be an FP16 word in -1..1, not 0x3c01$"
+    ):
+        index_matmul(**case)
+    case["codebook_b"] = case["codebook_b"][:7]
+    with pytest.raises(ConfigError, match=r"^codebook_b must have 4 or 8 or 16 entries, not 7$"):
+        index_matmul(**case)
