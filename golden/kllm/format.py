@@ -49,14 +49,23 @@ class Status(IntFlag):
     LENGTH_TOO_LONG = 1 << 1  # K beyond the configured maximum: no output
     CODEBOOK_MISSING = 1 << 2  # request before a codebook of its mode: no output
     NONFINITE = 1 << 3  # s_A or an outlier value is NaN or infinite: no output
-    LAST_MISPLACED = 1 << 4  # `last` not on the beat that the length says
-    OUTLIER_COUNT = 1 << 5  # more outliers than the configured maximum, or mask and list differ
+    LAST_MISPLACED = 1 << 4  # `last` not on the beat that the length says: no output
+    OUTLIER_COUNT = (
+        1 << 5
+    )  # more outliers than the configured maximum, or mask and list differ: no output
     SCALE_NONFINITE = 1 << 6  # some s_B is NaN or infinite: outputs follow IEEE 754
     OVERFLOW = 1 << 7  # finite t and finite s_B gave an infinity
 
 
 # Any of these bits: the request has no outputs.
-NO_OUTPUT = Status.LENGTH_ZERO | Status.LENGTH_TOO_LONG | Status.CODEBOOK_MISSING | Status.NONFINITE
+NO_OUTPUT = (
+    Status.LENGTH_ZERO
+    | Status.LENGTH_TOO_LONG
+    | Status.CODEBOOK_MISSING
+    | Status.NONFINITE
+    | Status.LAST_MISPLACED
+    | Status.OUTLIER_COUNT
+)
 
 
 def product_index(index_a: int, index_b: int, bits_b: int) -> int:

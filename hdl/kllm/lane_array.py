@@ -76,11 +76,11 @@ class KllmLaneArray(Block):
 
     @property
     def latency(self) -> str:
-        return KllmPeLane(self.config.lane).latency
+        return self.config.lane.latency
 
     @property
     def throughput(self) -> str:
-        return f"{self.config.lanes} lanes, each {KllmPeLane(self.config.lane).throughput}"
+        return f"{self.config.lanes} lanes, each {self.config.lane.throughput}"
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -131,6 +131,20 @@ class KllmPeLaneConfig(Config):
         return jobs * max(count, self.reduce_cycles) + min(count, self.reduce_cycles)
 
     @property
+    def latency(self) -> str:
+        return (
+            f"ceil(length / {self.elements}) + {self.reduce_cycles} cycles and a pipeline of a "
+            "dozen, first beat to last output"
+        )
+
+    @property
+    def throughput(self) -> str:
+        return (
+            f"{self.columns * self.elements} pairs per cycle; a job of {self.columns} columns per "
+            f"max(ceil(length / {self.elements}), {self.reduce_cycles}) cycles"
+        )
+
+    @property
     def _outlier_tag(self) -> data.StructLayout:
         return data.StructLayout(
             {"present": 1, "x": FP16.bits, "element": range(max(self.elements, 2))}
@@ -259,19 +273,11 @@ class KllmPeLane(Block):
 
     @property
     def latency(self) -> str:
-        config = self.config
-        return (
-            f"ceil(length / {config.elements}) + {config.reduce_cycles} cycles and a pipeline "
-            "of a dozen, first beat to last output"
-        )
+        return self.config.latency
 
     @property
     def throughput(self) -> str:
-        config = self.config
-        return (
-            f"{config.columns * config.elements} pairs per cycle; a job of {config.columns} columns "
-            f"per max(ceil(length / {config.elements}), {config.reduce_cycles}) cycles"
-        )
+        return self.config.throughput
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -586,18 +592,21 @@ class KllmPeLane(Block):
             for c in range(config.columns)
         ]
         self.sparse = sparse = add(m, "outlier", KllmOutlier(config.outlier_config))
-        # Every unit takes a beat in the same cycle, so that none needs a copy of it.
-        all_ready = Signal()
-        together = Signal()
+        # A fork of the beat: columns that are read out early may count ahead by one.
+        units = [*counters, sparse]
+        done = Signal(len(units))  # units that have taken the beat
+        served = Signal(len(units))  # the same, counting this cycle
         m.d.comb += [
-            all_ready.eq(Cat(unit.i.ready for unit in (*counters, sparse)).all()),
-            concat.o.ready.eq(all_ready),
-            together.eq(concat.o.valid & all_ready),
-            sparse.i.valid.eq(together),
+            served.eq(done | Cat(unit.i.ready for unit in units)),
+            concat.o.ready.eq(served.all()),
         ]
+        m.d.comb += [
+            unit.i.valid.eq(concat.o.valid & ~done[n]) for n, unit in enumerate(units)
+        ]
+        with m.If(concat.o.valid):
+            m.d.sync += done.eq(Mux(concat.o.ready, 0, served))
         for c, counter in enumerate(counters):
             m.d.comb += [
-                counter.i.valid.eq(together),
                 counter.i.p.pair.eq(concat.o.p.pair[c]),
                 counter.i.p.inlier.eq(concat.o.p.inlier),
                 counter.i.p.integer.eq(self.is_integer),
@@ -617,7 +626,7 @@ class KllmPeLane(Block):
         column = Signal(range(max(config.columns, 2)))
         word = Signal(range(max(config.counter_config.words, 2)))
         selected = [column == c for c in range(config.columns)]
-        head_valid, head_last, take = Signal(), Signal(), Signal()
+        head_valid, head_last, free, take = Signal(), Signal(), Signal(), Signal()
         head = Signal(count_layout)
         held_valid, held_last = Signal(), Signal()
         held = Signal(count_layout, reset_less=True)
@@ -632,10 +641,11 @@ class KllmPeLane(Block):
             head_valid.eq(of_selected([counter.o.valid for counter in counters])),
             head_last.eq(of_selected([counter.o.p.last for counter in counters])),
             head.as_value().eq(of_selected([c.o.p.count.as_value() for c in counters])),
-            take.eq(head_valid & (~held_valid | reducer.i.ready)),
+            free.eq(~held_valid | reducer.i.ready),
+            take.eq(head_valid & free),
         ]
         m.d.comb += [
-            counter.o.ready.eq(take & one) for counter, one in zip(counters, selected, strict=True)
+            counter.o.ready.eq(free & one) for counter, one in zip(counters, selected, strict=True)
         ]
         with m.If(take):
             m.d.sync += [
@@ -685,13 +695,12 @@ class KllmPeLane(Block):
         ]
         word = Signal(range(config.counter_config.words))
         held_valid, held_last = Signal(), Signal()
-        take, forward = Signal(), Signal()
+        free, take, forward = Signal(), Signal(), Signal()
         m.d.comb += [
-            # All counters and all reducers move together.
             forward.eq(held_valid & Cat(reducer.i.ready for reducer in reducers).all()),
-            take.eq(
-                Cat(counter.o.valid for counter in counters).all() & (~held_valid | forward)
-            ),
+            free.eq(~held_valid | forward),
+            # The counters meet the same beats and the same reads: all are in the state of one.
+            take.eq(counters[0].o.valid & free),
             self.products.read_en.eq(take),
             self.products.read_addr.eq(word),
         ]
@@ -713,7 +722,7 @@ class KllmPeLane(Block):
             with m.If(take):
                 m.d.sync += held.eq(counter.o.p.count)
             m.d.comb += [
-                counter.o.ready.eq(take),
+                counter.o.ready.eq(free),
                 reducer.i.valid.eq(forward),
                 reducer.i.p.count.eq(held),
                 reducer.i.p.weight.as_value().eq(self.products.read_data),

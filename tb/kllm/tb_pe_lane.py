@@ -1,0 +1,108 @@
+"""Runs inside the simulator, started by test_pe_lane.py: jobs through KllmPeLane."""
+
+import cocotb
+
+from golden.kllm.format import Status
+from tb.bench import Bench, config, params, vectors
+from tb.words import unpack_ints
+
+SOURCES = ("job", "a", "w", "x", "s_b", "codebook")
+SINKS = ("y", "status")
+PHASES = params["phases"]
+
+
+def words(phase: str, name: str) -> list[int]:
+    key = f"{phase}.{name}"
+    return unpack_ints(vectors[key]) if key in vectors else []
+
+
+def check(flow, phase: str) -> None:
+    for name in SINKS:
+        expected = words(phase, name)
+        for n, (got, golden) in enumerate(zip(flow.words[name], expected, strict=True)):
+            assert got == golden, (
+                f"phase {phase}: {name} word {n} is {got:#x}, golden {golden:#x}"
+                + (f" ({Status(got)!r}, {Status(golden)!r})" if name == "status" else "")
+            )
+
+
+async def load(bench, phase: str, **flow) -> None:
+    await bench.run({"codebook": words(phase, "codebook")}, {}, settle=4, **flow)
+
+
+async def jobs(bench, phase: str, **flow):
+    offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
+    takes = {name: len(words(phase, name)) for name in SINKS}
+    result = await bench.run(offers, takes, **flow)
+    check(result, phase)
+    return result
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5])
+async def random_flow(dut, p_idle, p_stall):
+    """Every phase in turn: its codebook, then its jobs, faults among them."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    for phase in PHASES:
+        await load(bench, phase, p_idle=p_idle)
+        await jobs(bench, phase, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def uneven_flow(dut):
+    """Slow weights, slow scales and a consumer that hardly takes: order and values hold."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    idle = dict.fromkeys(SOURCES, 0.0) | {"w": 0.8, "s_b": 0.7, "x": 0.6}
+    phase = PHASES[0]
+    await load(bench, phase)
+    await jobs(bench, phase, p_idle=idle, p_stall={"y": 0.9, "status": 0.97})
+
+
+@cocotb.test()
+async def codebook_waits_for_the_jobs_before_it(dut):
+    """A packet offered while a job runs changes nothing for that job."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    first, second = params["codebook_race"]
+    await load(bench, first)
+    offers = {name: words(first, name) for name in SOURCES if name != "codebook"}
+    takes = {name: len(words(first, name)) for name in SINKS}
+    # The one job is taken at once; the packet comes while its beats are still on their way.
+    offers["codebook"] = words(second, "codebook")
+    idle = dict.fromkeys(SOURCES, 0.0) | {"codebook": 0.9, "a": 0.5}
+    check(await bench.run(offers, takes, p_idle=idle), first)
+    await jobs(bench, second)
+
+
+@cocotb.test()
+async def reset_in_mid_job(dut):
+    """Reset at any cycle forgets the job and the codebook; what follows is right."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    rng = bench.rng("cut")
+    phase, missing = PHASES[0], params["missing"]
+    await bench.reset()
+    for attempt in range(6):
+        await load(bench, phase)
+        offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
+        takes = {name: len(words(phase, name)) for name in SINKS}
+        await bench.run(offers, takes, p_idle=0.2, stop_at=rng.randrange(5, 60 + 60 * attempt))
+        await bench.reset(1)
+        await jobs(bench, missing)  # no codebook has survived
+    await load(bench, phase)
+    await jobs(bench, phase)
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """Cycles from the first beat in to the last sum and to the last output: the stated bound."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    for phase, (bound, slack) in params["rates"].items():
+        await load(bench, phase)
+        flow = await jobs(bench, phase)
+        cycles = flow.cycles["y"][-1] - flow.cycles["w"][0] + 1
+        dut._log.info(f"rate {phase}: {cycles} cycles, bound {bound}")
+        assert cycles <= bound + slack, f"{phase}: {cycles} cycles, bound {bound} + {slack}"
+    assert config.columns >= 1

@@ -1,0 +1,212 @@
+"""KllmPeLane against golden: both modes, every micro-architecture, faults, rates.
+
+Shown to fail: with ``todo.eq(outlier)`` (an outlier of a beat multiplied twice), with
+``present`` tied to ones (tail counted) and without ``dropped`` in ``send`` (outputs of a faulty job).
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.kllm.format import Status
+from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
+from tb.kllm.jobs import (
+    codebook_packet,
+    integer_packet,
+    phase_vectors,
+    random_codebook,
+    random_job,
+)
+from tb.run import simulate
+
+SMALL = KllmPeLaneConfig(
+    bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8,
+    outliers_max=9, weight_buffer_beats=4,
+)  # fmt: skip
+CONFIGS = {
+    "flipflop": SMALL,
+    "flipflop_wide": KllmPeLaneConfig(
+        bits_a=3, bits_b=2, elements=16, columns=8, k_max=300, integer_bits=8, macs=64,
+        outliers_max=40, weight_buffer_beats=3,
+    ),
+    "sram": dataclasses.replace(SMALL, counter="sram", columns=4, macs=4, elements=3),
+    "two_level": dataclasses.replace(SMALL, counter="two_level", macs=4, elements=5),
+    "one_column_no_integer": dataclasses.replace(
+        SMALL, columns=1, macs=1, elements=1, integer_bits=0, k_max=20
+    ),
+}  # fmt: skip
+
+INF, NAN = 0x7C00, 0x7E01
+
+
+def good_jobs(rng, config) -> list:
+    """Corners and random jobs that have outputs."""
+    k, most = config.k_max, config.outliers_max
+    jobs = [
+        random_job(rng, config, 1),
+        random_job(rng, config, 1, outliers=1),
+        random_job(rng, config, k, outliers=min(most, k), columns=1),
+        random_job(rng, config, k, index=0),
+        random_job(rng, config, k, index=2**config.bits_a - 1),
+        # outliers only: a block with as many as fit
+        random_job(rng, config, min(most, k), outliers=min(most, k)),
+    ]
+    for _ in range(12):
+        length = int(rng.integers(1, k + 1))
+        jobs.append(
+            random_job(
+                rng, config, length,
+                outliers=int(rng.integers(0, min(most, length) + 1)),
+                columns=int(rng.integers(1, config.columns + 1)),
+            )
+        )  # fmt: skip
+    # extreme operands: everything largest, everything subnormal, overflow, infinite scale
+    largest = random_job(rng, config, k, outliers=min(most, k), index=2**config.bits_b - 1)
+    largest.x[:], largest.s_a, largest.s_b[:] = 0x7BFF, 0x7BFF, 0x7BFF
+    smallest = random_job(rng, config, k, outliers=min(most, k))
+    smallest.x[:], smallest.s_a, smallest.s_b[:] = 0x8001, 0x0001, 0x0001
+    zero_scale = random_job(rng, config, k)
+    zero_scale.s_a = 0
+    bad_scale = random_job(rng, config, min(k, 9))
+    bad_scale.s_b[0] = INF
+    bad_scale.s_b[-1] = NAN
+    return [*jobs, largest, smallest, zero_scale, bad_scale]
+
+
+def faulty_jobs(rng, config) -> list:
+    """Every fault, each followed by a job that must come out right."""
+    k, e = config.k_max, config.elements
+    beats = -(-k // e)
+
+    def job(length=k, **options):
+        return random_job(rng, config, length, **options)
+
+    def replaced(base, **fields):
+        return dataclasses.replace(base, **fields)
+
+    outlier_nan, outlier_inf, s_nan = job(outliers=2), job(outliers=1), job()
+    outlier_nan.x[np.flatnonzero(outlier_nan.outlier)[-1]] = NAN
+    outlier_inf.x[:] = INF | 0x8000
+    s_nan.s_a = NAN
+    faults = [
+        replaced(job(0), s_b=np.zeros(1, dtype=np.int64)),
+        replaced(job(outliers=1), length=k + 1),
+        replaced(job(), length=2**16 - 1),
+        s_nan,
+        outlier_nan,
+        outlier_inf,
+        replaced(job(min(k, config.outliers_max), outliers=1), outliers=2,
+                 fault=Status.OUTLIER_COUNT),
+        replaced(job(outliers=min(k, 3)), outliers=0, fault=Status.OUTLIER_COUNT),
+        replaced(job(outliers=1), outliers=config.outliers_max + 1, fault=Status.OUTLIER_COUNT),
+    ]
+    misplaced = Status.LAST_MISPLACED
+    for last_a, last_w in (
+        (0, beats - 1), (beats - 1, 0), (0, 0), (beats + 2, beats - 1), (beats - 1, beats + 3),
+        (beats + 1, beats + 1), (0, beats + 2),
+    ):  # fmt: skip
+        if (last_a, last_w) != (beats - 1, beats - 1):
+            faults.append(replaced(job(), last_a=last_a, last_w=last_w, fault=misplaced))
+    jobs = []
+    for faulty in faults:
+        jobs += [faulty, job(int(rng.integers(1, k + 1)), outliers=1)]
+    if config.integer_bits:
+        jobs += [replaced(job(5, integer=True), missing_codebook=True), job()]
+    return jobs
+
+
+def integer_jobs(rng, config) -> list:
+    k = config.k_max
+    jobs = [random_job(rng, config, int(n), integer=True) for n in (1, k, *rng.integers(1, k, 6))]
+    full = random_job(rng, config, k, integer=True, index=2**config.integer_bits - 1)
+    kmeans = dataclasses.replace(random_job(rng, config, 5), missing_codebook=True)
+    outlier = dataclasses.replace(
+        random_job(rng, config, 5, integer=True), outliers=1, fault=Status.OUTLIER_COUNT
+    )
+    return [*jobs, full, kmeans, jobs[0], outlier, jobs[1]]
+
+
+def lane_vectors(config, seed):
+    """(vectors, params) of all phases."""
+    rng = np.random.default_rng([seed, 7])
+    vectors, params = {}, {"phases": [], "rates": {}}
+
+    def phase(name, jobs, codebooks, packet, in_turn=True):
+        if in_turn:
+            params["phases"].append(name)
+        for stream, words in phase_vectors(config, jobs, codebooks).items():
+            vectors[f"{name}.{stream}"] = words
+        vectors[f"{name}.codebook"] = packet
+
+    def kmeans(name, make, **options):
+        books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
+        phase(name, make(rng, config), books, codebook_packet(config, *books), **options)
+
+    def missing(_rng, _config, count=2):
+        return [
+            dataclasses.replace(random_job(rng, config, 7), missing_codebook=True)
+            for _ in range(count)
+        ]
+
+    kmeans("good", good_jobs)
+    kmeans("faults", faulty_jobs)
+    if config.integer_bits:
+        book = random_codebook(rng, config.bits_b)
+        phase("integer", integer_jobs(rng, config), (book,), integer_packet(book))
+    # Packets of a wrong length or with an entry out of range leave the buffer empty.
+    books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
+    packet = codebook_packet(config, *books)
+    too_large = packet.copy()
+    too_large[3] = [0x01, 0x3C, 0]
+    nan = packet.copy()
+    nan[-1] = [0x00, 0x7E, 1]
+    longer = np.concatenate([packet, packet])
+    longer[len(packet) - 1, 2] = 0
+    for name, bad in (
+        ("short", packet[1:]), ("long", longer), ("too_large", too_large), ("nan", nan),
+        ("one_word", packet[-1:]),
+    ):  # fmt: skip
+        phase(name, missing(rng, config), None, bad)
+    kmeans("good_again", good_jobs)
+    kmeans("one_job", lambda r, c: [random_job(r, c, c.k_max, outliers=2)], in_turn=False)
+    kmeans("after", lambda r, c: [random_job(r, c, 9, outliers=1)] * 3, in_turn=False)
+    params["codebook_race"] = ("one_job", "after")
+    phase("missing", missing(rng, config), None, packet, in_turn=False)
+    params["missing"] = "missing"
+    for length, jobs in ((config.k_max, 1), (config.k_max, 4), (1, 3)):
+        name = f"rate_{length}_{jobs}"
+        kmeans(
+            name,
+            lambda r, c, length=length, jobs=jobs: [random_job(r, c, length) for _ in range(jobs)],
+            in_turn=False,
+        )
+        serial = config.columns if config.counter == "sram" else 0
+        # pipeline, a cycle per job, two per packet of RAM counters, their outputs in turn
+        slack = 14 + jobs * (4 if config.counter == "sram" else 1) + serial
+        params["rates"][name] = (config.bound(length, jobs), slack)
+    return vectors, params
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_pe_lane(name, seed):
+    config = CONFIGS[name]
+    vectors, params = lane_vectors(config, seed)
+    simulate(KllmPeLane(config), "tb.kllm.tb_pe_lane", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
+        ({"k_max": 16384}, "k_max must be 1..16383, not 16384"),
+        ({"macs": 24}, "macs must be a power of two in 1..256, not 24"),
+        ({"counter": "sram", "macs": 16}, "macs must be 32..32, not 16"),
+        ({"counter": "bram"}, "counter must be flipflop or sram or two_level, not 'bram'"),
+        ({"integer_bits": 5}, "integer_bits must be 0 or 4 or 8, not 5"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmPeLaneConfig(**wrong)
+    assert str(error.value) == f"KllmPeLaneConfig.{message}"
