@@ -23,7 +23,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
-from golden.kllm.exact import fixed_to_float, fma, mul, split
+from golden.fp16.ops import LIMB_BITS, float_from_bits, fma, from_fixed, mul
 from golden.kllm.format import (
     CODEBOOK_BITS_MAX,
     CODEBOOK_BITS_MIN,
@@ -52,7 +52,7 @@ __all__ = [
     "two_level_sums",
 ]
 
-LIMB = 20  # bits of the low limb of s_lo, see MatmulResult
+_HALF = 20  # bits of the low part of an FP16 value on grid 2**-24, which has 40
 _ONE = 0x3C00
 
 
@@ -63,7 +63,7 @@ class MatmulResult:
     y: (T, N) int64 FP16 words; canonical NaN in the rows whose status has a NO_OUTPUT bit.
     status: (T,) int64 ``Status`` bits.
     d: (T, N) int64, the dense sum on grid 2**d_grid.
-    s_hi, s_lo: (T, N) int64, the sparse sum (s_hi * 2**20 + s_lo) * 2**-48, 0 <= s_lo < 2**20.
+    s_hi, s_lo: (T, N) int64, the sparse sum (s_hi * 2**62 + s_lo) * 2**-48, 0 <= s_lo < 2**62.
     t: (T, N) int64 FP32 words, before the output scale.
     """
 
@@ -103,10 +103,13 @@ def check_codebook(codebook: Tensor, name: str = "codebook") -> int:
     return bits
 
 
+def _nonfinite(word: Tensor) -> Tensor:
+    return word & FP16.infinity == FP16.infinity
+
+
 def fixed_point(word: Tensor) -> Tensor:
     """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40)."""
-    sign, significand, place, _, _ = split(word.long(), FP16)
-    return (1 - 2 * sign) * (significand << (place - FP16.grid_exponent).clamp(0, 30))
+    return (float_from_bits(word, FP16) * 2.0**-FP16.grid_exponent).long()
 
 
 def product_codebook(codebook_a: Tensor, codebook_b: Tensor) -> Tensor:
@@ -114,7 +117,7 @@ def product_codebook(codebook_a: Tensor, codebook_b: Tensor) -> Tensor:
     check_codebook(codebook_a, "codebook_a")
     check_codebook(codebook_b, "codebook_b")
     a, b = codebook_a.long()[:, None], codebook_b.long()[None, :]
-    return mul(a, FP16, b, FP16, FP16).reshape(-1)
+    return mul(a, b).reshape(-1)
 
 
 def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Tensor, int]:
@@ -177,14 +180,16 @@ def _sparse(x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor) -> tu
     if taken.numel() == 0:
         return hi, lo
     value = torch.where(outlier, fixed_point(x), 0)[:, taken]
-    rows = torch.cat((value >> LIMB, value & ((1 << LIMB) - 1)))  # each below 2**20
+    rows = torch.cat((value >> _HALF, value & ((1 << _HALF) - 1)))  # each below 2**20
     centroids = fixed_point(codebook_b).tolist()
     # |sum| <= 2**20 * K_MAX < 2**34, times a centroid of at most 2**24: below 2**58.
     for j, columns, part in _grouped(rows.expand(len(centroids), -1, -1), idx_b[taken]):
         hi[:, columns] += part[:tokens] * centroids[j]
         lo[:, columns] += part[tokens:] * centroids[j]
-    hi += lo >> LIMB
-    return hi, lo & ((1 << LIMB) - 1)
+    # (hi, lo) are 2**20 apart: carry, then cut at 2**62.
+    hi += lo >> _HALF
+    lo = (hi & ((1 << LIMB_BITS - _HALF) - 1)) << _HALF | lo & ((1 << _HALF) - 1)
+    return hi >> LIMB_BITS - _HALF, lo
 
 
 def finish(
@@ -196,14 +201,12 @@ def finish(
     Rows with a NaN or infinite s_A get NONFINITE and canonical NaN.
     """
     s_a, s_b = s_a.long(), s_b.long()
-    _, _, _, nan_a, inf_a = split(s_a, FP16)
-    _, _, _, nan_b, inf_b = split(s_b, FP16)
-    bad_a, bad_b = nan_a | inf_a, nan_b | inf_b
-    dense = fixed_to_float(d >> LIMB, d & ((1 << LIMB) - 1), LIMB, d_grid, FP32)
-    sparse = fixed_to_float(s_hi, s_lo, LIMB, GRID_SPARSE, FP32)
-    t = fma(torch.where(bad_a, 0, s_a)[:, None], FP16, dense, sparse, FP32)
+    bad_a, bad_b = _nonfinite(s_a), _nonfinite(s_b)
+    dense = from_fixed(d, d_grid, FP32)
+    sparse = from_fixed(s_lo, GRID_SPARSE, FP32, high=s_hi)
+    t = fma(s_a[:, None], dense, sparse, FP16, FP32, FP32, FP32)
     t = torch.where(bad_a[:, None], FP32.canonical_nan, t)
-    y = mul(t, FP32, s_b[None, :], FP16, FP16)
+    y = mul(t, s_b[None, :], FP32, FP16, FP16)
     overflow = (y & 0x7FFF == FP16.infinity) & ~bad_b[None, :]
     status = bad_a.long() * int(Status.NONFINITE)
     status |= bad_b.any().long() * int(Status.SCALE_NONFINITE)
@@ -274,8 +277,7 @@ def index_matmul(
     idx_a = torch.where(outlier, 0, idx_a.long())
     _check_indices(idx_a, bits_a, "idx_a")
     _check_indices(idx_b, bits_b, "idx_b")
-    _, _, _, nan, inf = split(x.long(), FP16)
-    bad = outlier & (nan | inf)
+    bad = outlier & _nonfinite(x.long())
     faults = bad.any(dim=1).long() * int(Status.NONFINITE)
     d = _dense(idx_a, ~outlier, idx_b, table)
     s = _sparse(torch.where(bad, 0, x.long()), outlier, idx_b, codebook_b)
@@ -356,11 +358,6 @@ def two_level_sums(
     return integer_counts(value, idx_b, bits_b)
 
 
-def _real(word: Tensor) -> Tensor:
-    """FP16 words as float64."""
-    return word.to(torch.int16).view(torch.float16).double()
-
-
 def dequantized_matmul(
     idx_a: Tensor,
     outlier_mask: Tensor,
@@ -377,7 +374,10 @@ def dequantized_matmul(
     Arguments as index_matmul; roundings are those of ``dtype`` and of the library's matmul.
     """
     outlier = outlier_mask.bool()
-    inlier_value = _real(codebook_a)[torch.where(outlier, 0, idx_a.long())] * _real(s_a)[:, None]
-    a = torch.where(outlier, _real(x), inlier_value).to(dtype)
-    b = _real(codebook_b)[idx_b.long()].to(dtype)
-    return (a @ b) * _real(s_b).to(dtype)
+    inlier_value = (
+        float_from_bits(codebook_a)[torch.where(outlier, 0, idx_a.long())]
+        * float_from_bits(s_a)[:, None]
+    )
+    a = torch.where(outlier, float_from_bits(x), inlier_value).to(dtype)
+    b = float_from_bits(codebook_b)[idx_b.long()].to(dtype)
+    return (a @ b) * float_from_bits(s_b).to(dtype)
