@@ -69,6 +69,11 @@ class StreamArbiter(Block):
             {f"i_{k}": In(stream.Signature(config.i_layout)) for k in range(config.inputs)}
             | {"o": Out(stream.Signature(config.o_layout))},
         )
+        # State that the proofs in tb/formal speak of. held: source of the latest word offered;
+        # its reset value makes input 0 the first choice. locked: a word of held is waiting, or
+        # its packet is not finished.
+        self.held = Signal(config.source_bits, init=config.inputs - 1)
+        self.locked = Signal()
 
     @property
     def latency(self) -> str:
@@ -84,9 +89,7 @@ class StreamArbiter(Block):
         inputs = [getattr(self, f"i_{k}") for k in range(config.inputs)]
         source = Signal(config.source_bits)
         choice = Signal(config.source_bits)
-        # Source of the latest word offered; the reset value makes input 0 the first choice.
-        held = Signal(config.source_bits, init=config.inputs - 1)
-        locked = Signal()  # a word of held is waiting, or its packet is not finished
+        held, locked = self.held, self.locked
 
         # Later assignments win, so both walks go from the least to the most wanted input.
         for k in reversed(range(config.inputs)):

@@ -77,6 +77,12 @@ class StreamFifo(Block):
                 "level": Out(range(config.depth + 1)),
             },
         )
+        # State that the proofs in tb/formal speak of.
+        self.write_row, self.read_row = Signal(range(config.depth)), Signal(range(config.depth))
+        self.rows = [  # of storage="flipflop"
+            Signal(config.layout, name=f"row_{row}", reset_less=True)
+            for row in range(config.depth if config.storage == "flipflop" else 0)
+        ]
 
     @property
     def LATENCY(self) -> int:
@@ -94,11 +100,15 @@ class StreamFifo(Block):
             return "1 word per cycle"
         return f"{self.config.depth} words per {full} cycles"
 
+    def add_ram(self, m: Module):
+        """The macro; the proofs put the weakest RAM that its contract allows here."""
+        return add(m, "ram", Memory1R1W(self.config.memory))
+
     def elaborate(self, platform) -> Module:
         m = Module()
         depth = self.config.depth
         level = Signal(range(depth + 1))
-        write_row, read_row = Signal(range(depth)), Signal(range(depth))
+        write_row, read_row = self.write_row, self.read_row
         push, take, fetch = Signal(), Signal(), Signal()
 
         def after(row):
@@ -117,10 +127,7 @@ class StreamFifo(Block):
             m.d.sync += read_row.eq(after(read_row))
 
         if self.config.storage == "flipflop":
-            rows = Array(
-                Signal(self.config.layout, name=f"row_{row}", reset_less=True)
-                for row in range(depth)
-            )
+            rows = Array(self.rows)
             with m.If(push):
                 m.d.sync += rows[write_row].eq(self.i.payload)
             m.d.comb += [
@@ -129,7 +136,7 @@ class StreamFifo(Block):
                 self.o.payload.eq(rows[read_row]),
             ]
         else:
-            ram = add(m, "ram", Memory1R1W(self.config.memory))
+            ram = self.add_ram(m)
             # The macro's read register is the output register: shown says that it holds a word.
             shown = Signal()
             m.d.comb += [

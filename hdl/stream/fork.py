@@ -54,6 +54,8 @@ class StreamFork(Block):
             {"i": In(stream.Signature(config.layout))}
             | {f"o_{k}": Out(stream.Signature(config.layout)) for k in range(config.outputs)},
         )
+        # State that the proofs in tb/formal speak of.
+        self.done = Signal(config.outputs)  # outputs that have taken the word now on i
 
     @property
     def latency(self) -> str:
@@ -66,8 +68,8 @@ class StreamFork(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         outputs = [getattr(self, f"o_{k}") for k in range(self.config.outputs)]
-        done = Signal(len(outputs))  # outputs that have taken the word now on i
-        served = Signal(len(outputs))  # the same, counting this cycle
+        done = self.done
+        served = Signal(len(outputs))  # done, counting this cycle
         m.d.comb += self.i.ready.eq(served.all())
         for k, o in enumerate(outputs):
             m.d.comb += [

@@ -69,6 +69,8 @@ class StreamNarrow(Block):
                 "bad_count": Out(1),
             },
         )
+        # State that the proofs in tb/formal speak of.
+        self.place = Signal(range(config.ratio))  # words of the beat on i already taken
 
     @property
     def latency(self) -> str:
@@ -81,7 +83,7 @@ class StreamNarrow(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         width, ratio = self.config.width, self.config.ratio
-        place = Signal(range(ratio))
+        place = self.place
         bad, final = Signal(), Signal()
         count = Signal(range(ratio + 1))
         m.d.comb += [

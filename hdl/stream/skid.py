@@ -51,6 +51,8 @@ class StreamSkidBuffer(Block):
                 "o": Out(stream.Signature(config.layout)),
             },
         )
+        # State that the proofs in tb/formal speak of.
+        self.skid_word = Signal(config.layout.size, reset_less=True)
 
     @property
     def latency(self) -> str:
@@ -64,7 +66,7 @@ class StreamSkidBuffer(Block):
         m = Module()
         width = self.config.layout.size
         valid, skid_valid = Signal(), Signal()
-        word, skid_word = Signal(width, reset_less=True), Signal(width, reset_less=True)
+        word, skid_word = Signal(width, reset_less=True), self.skid_word
         m.d.comb += [
             self.i.ready.eq(~skid_valid),
             self.o.valid.eq(valid),
