@@ -76,7 +76,7 @@ class KllmIdxCounterConfig(Config):
 
     def slot_shape(self, slot: int):
         """Shape of position ``slot`` of an output word: that of its widest bin, the first."""
-        return self.bin_shape(slot if slot < self.bins else 0)
+        return self.bin_shape(min(slot, self.bins - 1))
 
     @property
     def i_layout(self) -> data.StructLayout:
