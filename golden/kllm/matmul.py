@@ -10,9 +10,9 @@ D and S are exact integers on a grid, so the order of summation does not matter;
 rne16 (P, rounded mode), rne32 (D), rne32 (S), fma32 and rne16 (Y), nothing else. Signs of zero
 follow IEEE 754-2019: an exact D or S of 0 is +0. FP16 and FP32 values are integer bit patterns.
 
-The golden groups the elements by weight index j: 2**nB products of an exact float64 matrix with a
-0/1 matrix, each of whose sums stays below 2**53. ``counts`` gives the histogram that the counter
-block holds. Source: KLLM, section III-B and III-D.
+The golden groups the elements by weight index j: 2**nB products of a matrix of integers with a
+0/1 matrix, in float64 but exact because every sum stays below 2**53. ``counts`` gives the histogram
+that the counter block holds. Source: KLLM, section III-B and III-D.
 """
 
 import dataclasses
@@ -41,6 +41,7 @@ __all__ = [
     "MatmulResult",
     "check_codebook",
     "codebook_bits",
+    "concatenate",
     "counts",
     "dequantized_matmul",
     "finish",
@@ -49,6 +50,8 @@ __all__ = [
     "integer_counts",
     "integer_matmul",
     "product_codebook",
+    "reduce_counts",
+    "sparse_sums",
     "two_level_sums",
 ]
 
@@ -137,25 +140,21 @@ def _check_indices(index: Tensor, bits: int, name: str) -> None:
         raise ValueError(f"{name} must hold 0..{(1 << bits) - 1}")
 
 
-def _column_blocks(length: int, outputs: int) -> Iterator[slice]:
-    """Column slices whose 0/1 matrix stays near 64 MiB."""
-    step = max(1, (1 << 23) // max(length, 1))
+def _grouped(per_code: Tensor, idx_b: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """``part[j, r, n] = sum over k of per_code[j, r, k] [ib_kn = j]``, some columns at a time.
+
+    per_code: (2**nB, R, K) int64; part: (2**nB, R, columns) int64, exact as every |sum| < 2**53 by
+    the callers' bounds.
+    """
+    codes, _, length = per_code.shape
+    outputs = idx_b.shape[1]
+    rows = per_code.double()
+    idx_b = idx_b.to(torch.uint8)  # a quarter of the time goes into comparing int64
+    code = torch.arange(codes, device=idx_b.device, dtype=torch.uint8)[:, None, None]
+    step = max(1, (1 << 23) // max(length * codes, 1))  # 0/1 matrices of about 64 MiB
     for start in range(0, outputs, step):
-        yield slice(start, min(start + step, outputs))
-
-
-def _exact_matmul(rows: Tensor, chosen: Tensor) -> Tensor:
-    """int64 ``rows @ chosen`` for 0/1 ``chosen``; every |sum| < 2**53 by the caller's bounds."""
-    return (rows.double() @ chosen).long()
-
-
-def _grouped(per_code: Tensor, idx_b: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
-    """For each weight index j and column slice: per_code[j] (R, K) summed over ib_kn = j."""
-    length, outputs = idx_b.shape
-    for columns in _column_blocks(length, outputs):
-        block = idx_b[:, columns]
-        for j, rows in enumerate(per_code):
-            yield j, columns, _exact_matmul(rows, (block == j).double())
+        columns = slice(start, min(start + step, outputs))
+        yield columns, (rows @ (idx_b[:, columns] == code).double()).long()
 
 
 def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tensor:
@@ -166,13 +165,20 @@ def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tenso
     wide = int(table.abs().max()) > 1 << 24
     rows = torch.cat((value >> 24, value & 0xFFFFFF), dim=1) if wide else value
     d = torch.zeros(tokens, outputs, dtype=torch.int64, device=idx_a.device)
-    for _, columns, part in _grouped(rows, idx_b):
-        d[:, columns] += (part[:tokens] << 24) + part[tokens:] if wide else part
+    for columns, part in _grouped(rows, idx_b):
+        total = part.sum(0)
+        d[:, columns] = (total[:tokens] << 24) + total[tokens:] if wide else total
     return d
 
 
-def _sparse(x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor) -> tuple[Tensor, Tensor]:
-    """(T, N) limbs (hi, lo) of the sum of x_k * C_B[ib_kn] over outliers, on grid 2**-48."""
+def sparse_sums(
+    x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``S[n] = sum over outliers k of x_k * C_B[ib_kn]``, exact: (T, N) int64 limbs (hi, lo).
+
+    The sum is (hi * 2**62 + lo) * 2**-48, 0 <= lo < 2**62. x: (T, K) FP16 words, finite at
+    outliers; outlier: (T, K) bool; idx_b: (K, N); codebook_b: FP16 words, magnitude <= 1.
+    """
     tokens, outputs = x.shape[0], idx_b.shape[1]
     hi = torch.zeros(tokens, outputs, dtype=torch.int64, device=x.device)
     lo = torch.zeros_like(hi)
@@ -181,11 +187,11 @@ def _sparse(x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor) -> tu
         return hi, lo
     value = torch.where(outlier, fixed_point(x), 0)[:, taken]
     rows = torch.cat((value >> _HALF, value & ((1 << _HALF) - 1)))  # each below 2**20
-    centroids = fixed_point(codebook_b).tolist()
-    # |sum| <= 2**20 * K_MAX < 2**34, times a centroid of at most 2**24: below 2**58.
-    for j, columns, part in _grouped(rows.expand(len(centroids), -1, -1), idx_b[taken]):
-        hi[:, columns] += part[:tokens] * centroids[j]
-        lo[:, columns] += part[tokens:] * centroids[j]
+    centroid = fixed_point(codebook_b)[:, None, None]
+    # |part| <= 2**20 * K_MAX < 2**34, times a centroid of at most 2**24: below 2**58.
+    for columns, part in _grouped(rows.expand(len(centroid), -1, -1), idx_b[taken]):
+        total = (part * centroid).sum(0)
+        hi[:, columns], lo[:, columns] = total[:tokens], total[tokens:]
     # (hi, lo) are 2**20 apart: carry, then cut at 2**62.
     hi += lo >> _HALF
     lo = (hi & ((1 << LIMB_BITS - _HALF) - 1)) << _HALF | lo & ((1 << _HALF) - 1)
@@ -280,7 +286,7 @@ def index_matmul(
     bad = outlier & _nonfinite(x.long())
     faults = bad.any(dim=1).long() * int(Status.NONFINITE)
     d = _dense(idx_a, ~outlier, idx_b, table)
-    s = _sparse(torch.where(bad, 0, x.long()), outlier, idx_b, codebook_b)
+    s = sparse_sums(torch.where(bad, 0, x.long()), outlier, idx_b, codebook_b)
     return _result(d, d_grid, s, s_a, s_b, faults)
 
 
@@ -309,13 +315,15 @@ def integer_matmul(
         return _refused(fault, s_a, s_b, GRID_PRODUCT_ROUNDED, idx_b.device)
     _check_indices(a, int_bits, "a")
     _check_indices(idx_b, bits_b, "idx_b")
-    centroids = fixed_point(codebook_v).tolist()
-    d = torch.zeros(a.shape[0], idx_b.shape[1], dtype=torch.int64, device=idx_b.device)
-    for j, columns, part in _grouped(a.long().expand(len(centroids), -1, -1), idx_b):
-        d[:, columns] += part * centroids[j]
+    d = (integer_counts(a, idx_b, bits_b) * fixed_point(codebook_v)).sum(-1)
     s = torch.zeros_like(d)
     faults = torch.zeros(a.shape[0], dtype=torch.int64, device=d.device)
     return _result(d, GRID_PRODUCT_ROUNDED, (s, s.clone()), s_a, s_b, faults)
+
+
+def concatenate(idx_a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
+    """``pair = idx_a * 2**bits_b + idx_b``, element by element: int64 of the broadcast shape."""
+    return idx_a.long() << bits_b | idx_b.long()
 
 
 def counts(idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, bits_a: int, bits_b: int) -> Tensor:
@@ -330,8 +338,9 @@ def counts(idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, bits_a: int, bits
     chosen = (idx_a[:, None, :] == codes[:, None]) & inlier[:, None, :]  # (T, 2**nA, K)
     rows = chosen.reshape(tokens * bins_a, -1).long()
     out = torch.zeros(tokens, outputs, bins_a, bins_b, dtype=torch.int64, device=idx_a.device)
-    for j, columns, part in _grouped(rows.expand(bins_b, -1, -1), idx_b):
-        out[:, columns, :, j] = part.reshape(tokens, bins_a, -1).transpose(1, 2)
+    for columns, part in _grouped(rows.expand(bins_b, -1, -1), idx_b):
+        by_token = part.reshape(bins_b, tokens, bins_a, -1)
+        out[:, columns] = by_token.permute(1, 3, 2, 0)
     return out.reshape(tokens, outputs, bins_a * bins_b)
 
 
@@ -339,9 +348,19 @@ def integer_counts(a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
     """``counts[t, n, j] = sum over k of a_tk [ib_kn = j]``: (T, N, 2**nB) int64."""
     bins = 1 << bits_b
     out = torch.zeros(a.shape[0], idx_b.shape[1], bins, dtype=torch.int64, device=idx_b.device)
-    for j, columns, part in _grouped(a.long().expand(bins, -1, -1), idx_b):
-        out[:, columns, j] = part
+    for columns, part in _grouped(a.long().expand(bins, -1, -1), idx_b):
+        out[:, columns] = part.permute(1, 2, 0)
     return out
+
+
+def reduce_counts(count: Tensor, weight: Tensor, grid: int = GRID_PRODUCT_ROUNDED) -> Tensor:
+    """``rne32(sum over the last axis of count * weight)``: int64 FP32 words.
+
+    count: integers in units of 2**(grid + 24), so plain counts with the default grid and sums of
+    centroids (2**-24) with GRID_PRODUCT_EXACT; weight: finite FP16 words. The sum is exact and
+    must lie within int64; it is rounded once, a sum of 0 gives +0.
+    """
+    return from_fixed((count.long() * fixed_point(weight)).sum(-1), grid, FP32)
 
 
 def two_level_sums(
