@@ -326,7 +326,7 @@ def test_bits_from_float_and_back(seed):
     above_tie = 1 + 2.0**-11 + 2.0**-40
     assert ops.bits_from_float(torch.tensor([above_tie], dtype=torch.float64)).item() == 0x3C01
     rng = random.Random(seed)
-    doubles = [rng.choice([-1, 1]) * rng.random() * 2.0 ** rng.randint(-30, 17) for _ in range(3000)]
+    doubles = [rng.uniform(-1, 1) * 2.0 ** rng.randint(-30, 17) for _ in range(3000)]
     got = ops.bits_from_float(torch.tensor(doubles, dtype=torch.float64))
     want = unwrap([softfloat.f64_to_f16(softfloat.Float64.from_float(x)) for x in doubles], FP16)
     assert mismatches(got, want) == []

@@ -155,7 +155,8 @@ def _add_operands(rng: np.random.Generator, format: FloatFormat, count: int) -> 
     other |= rng.integers(0, 1 << format.frac_bits, count)
     sign = rng.integers(0, 2, count) << (format.bits - 1)
     # The largest two binades: overflow.
-    large = rng.integers(format.infinity - (2 << format.frac_bits), format.infinity, (2, count // 4))
+    lowest = format.infinity - (2 << format.frac_bits)
+    large = rng.integers(lowest, format.infinity, (2, count // 4))
     return _stack(
         _cross(corners, corners),
         _with_neighbours(rng, list(large), [format, format]),

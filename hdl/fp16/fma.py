@@ -117,9 +117,10 @@ def fma_phases(a: FloatFormat, b: FloatFormat, c: FloatFormat, o: FloatFormat) -
             m, "product_weight", raw_a.exponent + raw_b.exponent + Const(product_offset, signed(12))
         )
         c_weight = let(m, "c_weight", raw_c.exponent + Const(c.grid_exponent - 1, signed(12)))
-        # A zero product has no exponent of its own: c stays at the left, complete.
+        # A zero product has no exponent of its own: c stays at the left, complete. Nor has a
+        # zero c: the product keeps its place.
         distance = let(m, "distance", product_weight - c_weight + (window.product + window.gap))
-        at_left = let(m, "at_left", product_zero | (distance < 0))
+        at_left = let(m, "at_left", product_zero | ((distance < 0) & ~raw_c.is_zero))
         out = let(m, "out", ~at_left & (distance >= width))
         amount_bits = (width - 1).bit_length()
         amount = let(m, "amount", Mux(at_left, 0, distance[:amount_bits]))

@@ -6,6 +6,7 @@ combinationally on ``o.ready`` and bubbles close up. ``o.valid`` never depends o
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 from amaranth import Const, Module, Signal
 from amaranth.hdl import Value
@@ -88,7 +89,10 @@ class Operator(Block):
     on the payload fields of ``i``, the last with those of ``o``.
     """
 
-    meaning = {"i": "Operands, one set per transfer.", "o": "Results, in the order of i."}
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "Operands, one set per transfer.",
+        "o": "Results, in the order of i.",
+    }
 
     def __init__(self, config: OperatorConfig):
         super().__init__(

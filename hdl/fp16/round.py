@@ -86,7 +86,12 @@ class Rounder:
             "sticky": f["sticky"],
             "distance": distance,
             "exponent": exponent,
-            "sign": let(m, "sign", Mux(nonzero | f["sticky"], f["sign"], f["zero_sign"])),
+            # Under an infinity the number may be anything, zero too.
+            "sign": let(
+                m,
+                "sign",
+                Mux(nonzero | f["sticky"] | f["is_inf"], f["sign"], f["zero_sign"]),
+            ),
             "is_nan": f["is_nan"],
             "is_inf": f["is_inf"],
         }

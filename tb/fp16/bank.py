@@ -14,7 +14,16 @@ from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from tb.run import simulate
 
-__all__ = ["DEPTHS", "Bank", "BankConfig", "at_depths", "check", "pack"]
+__all__ = [
+    "DEPTHS",
+    "Bank",
+    "BankConfig",
+    "at_all_depths",
+    "at_depths",
+    "check",
+    "pack",
+    "some",
+]
 
 DEPTHS = ((0, 0), (1, 3), (2, 0), (4, 8))  # (stages, tag_bits)
 
@@ -34,12 +43,31 @@ class BankConfig(Config):
 
 
 def at_depths(
-    config: OperatorConfig, columns: dict[str, np.ndarray], depths=DEPTHS
+    config: OperatorConfig, columns: dict[str, np.ndarray], depths
 ) -> list[tuple[OperatorConfig, dict[str, np.ndarray]]]:
     """``config`` at each of ``depths``, all with the same vectors: cases for ``check``."""
     return [
         (dataclasses.replace(config, stages=stages, tag_bits=tag_bits), columns)
         for stages, tag_bits in depths
+    ]
+
+
+def some(columns: dict[str, np.ndarray], seed: int, count: int = 4000) -> dict[str, np.ndarray]:
+    """A random part of the rows."""
+    rows = len(next(iter(columns.values())))
+    chosen = np.random.default_rng(seed).permutation(rows)[:count]
+    return {name: column[chosen] for name, column in columns.items()}
+
+
+def at_all_depths(
+    config: OperatorConfig, columns: dict[str, np.ndarray], seed: int, complete=(0, 4)
+) -> list[tuple[OperatorConfig, dict[str, np.ndarray]]]:
+    """Every vector where the number of stages is in ``complete``, some at the other DEPTHS."""
+    part = some(columns, seed)
+    return [
+        case
+        for depth in DEPTHS
+        for case in at_depths(config, columns if depth[0] in complete else part, [depth])
     ]
 
 

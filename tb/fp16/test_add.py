@@ -3,11 +3,11 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
 from hdl.fp16.add import FpAdd, FpAddConfig
-from tb.fp16.bank import at_depths, check
+from tb.fp16.bank import at_all_depths, at_depths, check
 
 
 def test_add(seed):
-    cases = at_depths(FpAddConfig(), vectors.add_vectors(seed))
+    cases = at_all_depths(FpAddConfig(), vectors.add_vectors(seed), seed)
     single = vectors.add_vectors(seed, FP32, count=2000)
     cases += at_depths(FpAddConfig(format=FP32), single, [(2, 0)])
     check(FpAdd, cases, seed)

@@ -2,8 +2,9 @@
 
 from golden.fp16 import vectors
 from hdl.fp16.compare import FpCompare, FpCompareConfig
-from tb.fp16.bank import at_depths, check
+from tb.fp16.bank import at_all_depths, check
 
 
 def test_compare(seed):
-    check(FpCompare, at_depths(FpCompareConfig(), vectors.compare_vectors(seed)), seed)
+    columns = vectors.compare_vectors(seed)
+    check(FpCompare, at_all_depths(FpCompareConfig(), columns, seed), seed)

@@ -3,8 +3,7 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32
 from hdl.fp16.fma import FpFma, FpFmaConfig
-from tb.fp16.bank import at_depths, check
-
+from tb.fp16.bank import at_all_depths, at_depths, check
 
 _MIXED = (
     (FP16, FP32, FP32, FP32),
@@ -15,9 +14,10 @@ _MIXED = (
 
 
 def test_fma(seed):
-    cases = at_depths(FpFmaConfig(), vectors.fma_vectors(seed), [(0, 0), (4, 8)])
-    few = vectors.fma_vectors(seed + 1, count=500, corners=2000)
-    cases += at_depths(FpFmaConfig(), few, [(1, 3), (2, 0), (7, 1)])
+    columns = vectors.fma_vectors(seed)
+    cases = at_all_depths(FpFmaConfig(), columns, seed)
+    few = vectors.fma_vectors(seed + 1, count=200, corners=1000)
+    cases += at_depths(FpFmaConfig(), few, [(7, 1)])
     check(FpFma, cases, seed)
 
 

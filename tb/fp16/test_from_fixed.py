@@ -3,8 +3,7 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from tb.fp16.bank import at_depths, check
-
+from tb.fp16.bank import at_all_depths, at_depths, check
 
 _SHAPES = (
     (2, (0,), FP16),
@@ -19,7 +18,7 @@ _SHAPES = (
 
 def test_from_fixed(seed):
     columns = vectors.from_fixed_vectors(seed, 64, (-48,), FP32)
-    cases = at_depths(FixedToFloatConfig(grid_exponents=(-48,)), columns)
+    cases = at_all_depths(FixedToFloatConfig(grid_exponents=(-48,)), columns, seed)
     for width, grids, o in _SHAPES:
         columns = vectors.from_fixed_vectors(seed, width, grids, o, count=2000)
         if width == 2:

@@ -2,8 +2,9 @@
 
 from golden.fp16 import vectors
 from hdl.fp16.convert import FpConvert, FpConvertConfig
-from tb.fp16.bank import at_depths, check
+from tb.fp16.bank import at_all_depths, check
 
 
 def test_from_fp32(seed):
-    check(FpConvert, at_depths(FpConvertConfig(), vectors.convert_vectors(seed)), seed)
+    columns = vectors.convert_vectors(seed)
+    check(FpConvert, at_all_depths(FpConvertConfig(), columns, seed, (4,)), seed)

@@ -3,9 +3,9 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32
 from hdl.fp16.convert import FpConvert, FpConvertConfig
-from tb.fp16.bank import at_depths, check
+from tb.fp16.bank import at_all_depths, check
 
 
 def test_to_fp32(seed):
     columns = vectors.convert_vectors(seed, FP16, FP32)
-    check(FpConvert, at_depths(FpConvertConfig(i=FP16, o=FP32), columns), seed)
+    check(FpConvert, at_all_depths(FpConvertConfig(i=FP16, o=FP32), columns, seed, (4,)), seed)
