@@ -1,5 +1,7 @@
 """FpAdd in Verilator against golden.fp16.ops.add."""
 
+import pytest
+
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
 from hdl.fp16.add import FpAdd, FpAddConfig
@@ -11,3 +13,14 @@ def test_add(seed):
     single = vectors.add_vectors(seed, FP32, count=2000)
     cases += at_depths(FpAddConfig(format=FP32), single, [(2, 0)])
     check(FpAdd, cases, seed)
+
+
+def test_one_wrong_word_is_found(seed):
+    # The same hardware as above, a few vectors, the last expected word off by one.
+    columns = {name: column[-50:] for name, column in vectors.add_vectors(seed).items()}
+    single = {name: column[-50:] for name, column in vectors.add_vectors(seed, FP32).items()}
+    single["y"][-1] ^= 1
+    cases = at_all_depths(FpAddConfig(), columns, seed)
+    cases += at_depths(FpAddConfig(format=FP32), single, [(2, 0)])
+    with pytest.raises((AssertionError, SystemExit)):
+        check(FpAdd, cases, seed)
