@@ -1,0 +1,1 @@
+"""Proofs of blocks with small state, by SymbiYosys: ``python -m tb.formal`` runs them all."""

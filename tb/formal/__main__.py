@@ -1,0 +1,53 @@
+"""``python -m tb.formal [TEXT]``: run every proof whose name contains TEXT, two at a time."""
+
+import argparse
+import concurrent.futures
+import os
+import sys
+import time
+
+from tb.formal.prove import Proof, Result, check
+from tb.formal.streams import DEFECTS, PROOFS
+
+__all__ = ["main"]
+
+
+def _line(result: Result) -> str:
+    proof = result.proof
+    words = [f"{proof.name:34} depth {proof.depth:2}  smtbmc yices  {result.seconds:5.1f} s"]
+    if proof.defect:
+        words.append(f"{result.status} as planted ({proof.defect})" if result.ok
+                     else f"{result.status}, BUT A DEFECT IS PLANTED: {proof.defect}")  # fmt: skip
+    else:
+        words.append(result.status + (f", covers {result.covers}" if not result.ok else ""))
+    if not result.ok and result.detail:
+        words.append(result.detail)
+    return "  ".join(words)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.formal", description=__doc__)
+    parser.add_argument("text", nargs="?", default="", help="part of the proofs' names")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    options = parser.parse_args(arguments)
+    chosen: list[Proof] = [proof for proof in (*PROOFS, *DEFECTS) if options.text in proof.name]
+    if not chosen:
+        print(f"tb.formal: no proof is called {options.text!r}", file=sys.stderr)
+        return 2
+    start, bad = time.perf_counter(), 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        running = [pool.submit(check, proof) for proof in chosen]
+        for number, future in enumerate(concurrent.futures.as_completed(running), 1):
+            result = future.result()
+            bad += not result.ok
+            print(f"[{number:2}/{len(chosen)}] {_line(result)}", flush=True)
+    proved = sum(not proof.defect for proof in chosen)
+    print(
+        f"{len(chosen) - bad} of {len(chosen)} as expected: {proved} proofs, "
+        f"{len(chosen) - proved} planted defects, {time.perf_counter() - start:.0f} s"
+    )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

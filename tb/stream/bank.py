@@ -1,0 +1,94 @@
+"""Several blocks side by side in one module: one compiled model tests them all."""
+
+import dataclasses
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import wiring
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from tb.run import simulate
+
+__all__ = ["Bank", "BankConfig", "Case", "check"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BankConfig(Config):
+    """Class and configuration of every member."""
+
+    members: tuple[tuple[type[Block], Config], ...]
+
+    def describe(self) -> dict:
+        return {
+            "members": [[block.__qualname__, config.describe()] for block, config in self.members]
+        }
+
+
+class Bank(Block):
+    """Member ``name`` of block k is ``u{k}_{name}``; the blocks are independent.
+
+    A register that nothing reads gives the module a clock where no block has one.
+    """
+
+    def __init__(self, config: BankConfig):
+        self.blocks = [block(member) for block, member in config.members]
+        ports = {"running": wiring.Out(1)}
+        for k, block in enumerate(self.blocks):
+            ports |= {f"u{k}_{name}": member for name, member in block.signature.members.items()}
+        super().__init__(config, ports)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.d.sync += self.running.eq(1)
+        for k, block in enumerate(self.blocks):
+            inner = add(m, f"u{k}", block)
+            for name, member in block.signature.members.items():
+                port, pin = getattr(self, f"u{k}_{name}"), getattr(inner, name)
+                if member.is_signature:
+                    wiring.connect(m, wiring.flipped(port), pin) if member.flow == wiring.In else (
+                        wiring.connect(m, pin, wiring.flipped(port))
+                    )
+                elif member.flow == wiring.In:
+                    m.d.comb += pin.eq(port)
+                else:
+                    m.d.comb += port.eq(pin)
+        return m
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A block, what to offer it and what must come out, as payload bits by stream name.
+
+    cycles: of the transfers at a stream when nothing idles or stalls. capacity: words taken by
+    every source while every sink stalls. merge: the sinks hold the words of all sources in an
+    order of the block's choice, checked by ``check_arbitration``.
+    """
+
+    block: type[Block]
+    config: Config
+    sources: dict[str, list[int]]
+    sinks: dict[str, list[int]]
+    cycles: dict[str, list[int]]
+    capacity: int
+    merge: bool = False
+
+
+def check(cases: list[Case], seed: int) -> None:
+    """Run tb.stream.check_stream on all ``cases`` at once."""
+    members = tuple((case.block, case.config) for case in cases)
+    plain: list[dict[str, Any]] = [
+        {
+            field.name: getattr(case, field.name)
+            for field in dataclasses.fields(Case)
+            if field.name not in ("block", "config")
+        }
+        for case in cases
+    ]
+    simulate(
+        Bank(BankConfig(members=members)),
+        "tb.stream.check_stream",
+        params={"cases": plain},
+        seed=seed,
+    )

@@ -1,0 +1,30 @@
+"""StreamArbiter in Verilator against golden.stream.reference.check_arbitration."""
+
+from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from tb.stream.bank import Case, check
+from tb.stream.words import pack, random_words, rng
+
+COUNT = 80
+
+
+def test_arbiter(seed):
+    cases = []
+    for policy in ("round_robin", "priority"):
+        for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
+            config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy)
+            words = [random_words(rng(seed, "arbiter", k), width, COUNT) for k in range(inputs)]
+            total = inputs * COUNT
+            cases.append(
+                Case(
+                    block=StreamArbiter,
+                    config=config,
+                    sources={
+                        f"i_{k}": pack(config.i_layout, queue) for k, queue in enumerate(words)
+                    },
+                    sinks={"o": [0] * total},  # their number; the order is the block's choice
+                    cycles={"o": list(range(total))},
+                    capacity=0,
+                    merge=True,
+                )
+            )
+    check(cases, seed)

@@ -1,0 +1,41 @@
+"""StreamNarrow in Verilator against golden.stream.reference.narrow."""
+
+from itertools import accumulate
+
+from golden.stream.reference import narrow
+from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
+from tb.stream.bank import Case, check
+from tb.stream.words import pack, rng
+
+COUNT = 60
+
+
+def test_narrow(seed):
+    cases = []
+    for width, ratio in ((1, 1), (1, 2), (7, 3), (8, 4), (5, 7)):
+        config = StreamNarrowConfig(width=width, ratio=ratio)
+        generator = rng(seed, "narrow", width, ratio)
+        most = (1 << config.i_layout["count"].width) - 1  # bad counts too: they pass as ratio
+        beats = [
+            (
+                generator.getrandbits(width * ratio),
+                generator.randint(0, most) if generator.random() < 0.5 else ratio,
+                generator.getrandbits(1),
+            )
+            for _ in range(COUNT)
+        ]
+        words = narrow(beats, width, ratio)
+        # A beat leaves with its final word.
+        lengths = [len(narrow([beat], width, ratio)) for beat in beats]
+        taken = [total - 1 for total in accumulate(lengths)]
+        cases.append(
+            Case(
+                block=StreamNarrow,
+                config=config,
+                sources={"i": pack(config.i_layout, beats)},
+                sinks={"o": pack(config.o_layout, words)},
+                cycles={"i": taken, "o": list(range(len(words)))},
+                capacity=0,
+            )
+        )
+    check(cases, seed)

@@ -1,0 +1,29 @@
+"""StreamRegister in Verilator against golden.stream.reference.identity."""
+
+from golden.stream.reference import identity
+from hdl.stream.register import StreamRegister, StreamRegisterConfig
+from tb.stream.bank import Case, check
+from tb.stream.words import pack, random_words, rng
+
+COUNT = 150
+
+
+def test_register(seed):
+    cases = []
+    for width in (1, 2, 7, 32, 129):
+        config = StreamRegisterConfig(width=width)
+        words = random_words(rng(seed, "register", width), width, COUNT)
+        cases.append(
+            Case(
+                block=StreamRegister,
+                config=config,
+                sources={"i": pack(config.layout, words)},
+                sinks={"o": pack(config.layout, identity(words))},
+                cycles={
+                    "i": list(range(COUNT)),
+                    "o": [StreamRegister.LATENCY + n for n in range(COUNT)],
+                },
+                capacity=1,
+            )
+        )
+    check(cases, seed)
