@@ -274,8 +274,8 @@ def fma_vectors(
         [random_words(rng, count, f) for f in (a, b, c)],
         [random_words(rng, count, a), random_words(rng, count, b), little],
     )
-    value = ops.fma(*map(_tensor, operands), a, b, c, o).numpy()
     x, y, z = operands
+    value = ops.fma(_tensor(x), _tensor(y), _tensor(z), a, b, c, o).numpy()
     return _pack({"a": (x, a), "b": (y, b), "c": (z, c), "y": (value, o)})
 
 
