@@ -149,7 +149,7 @@ def _grouped(per_code: Tensor, idx_b: Tensor) -> Iterator[tuple[slice, Tensor]]:
     codes, _, length = per_code.shape
     outputs = idx_b.shape[1]
     rows = per_code.double()
-    idx_b = idx_b.to(torch.uint8)  # a quarter of the time goes into comparing int64
+    idx_b = idx_b.to(torch.uint8)  # comparing int64 takes twice as long
     code = torch.arange(codes, device=idx_b.device, dtype=torch.uint8)[:, None, None]
     step = max(1, (1 << 23) // max(length * codes, 1))  # 0/1 matrices of about 64 MiB
     for start in range(0, outputs, step):

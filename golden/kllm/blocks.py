@@ -1,0 +1,92 @@
+"""What each KLLM block computes, on the words of its ports, bit-true (docs/blocks/kllm_*.md).
+
+``golden.kllm.matmul`` states the arithmetic of whole matrices; the functions here apply the same
+arithmetic to one packet of one block, in the block's order of words. The reducer needs none of its
+own: ``golden.kllm.matmul.reduce_counts`` takes its packets as they are.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import LIMB_BITS, fma, from_fixed, mul
+from golden.kllm import matmul
+from golden.kllm.format import GRID_SPARSE
+
+__all__ = [
+    "bin_words",
+    "concatenate",
+    "index_histogram",
+    "scale_outputs",
+    "sparse_sums",
+    "value_histogram",
+]
+
+
+def concatenate(value: Tensor, index_b: Tensor, bits_b: int) -> Tensor:
+    """``pair[b, c, e] = value[b, e] * 2**bits_b + index_b[b, c, e]``: int64.
+
+    value: (beats, elements), one for all columns; index_b: (beats, columns, elements).
+    """
+    return matmul.concatenate(value[:, None, :], index_b, bits_b)
+
+
+def index_histogram(pair: Tensor, inlier: Tensor, bits_a: int, bits_b: int) -> Tensor:
+    """``count[b] = #{k : inlier_k and pair_k = b}``: (2**(bits_a+bits_b),) int64.
+
+    pair, inlier: (K,), the elements of a packet in any order.
+    """
+    index_a, index_b = pair.long() >> bits_b, pair.long() & ((1 << bits_b) - 1)
+    return matmul.counts(index_a[None], ~inlier.bool()[None], index_b[:, None], bits_a, bits_b)[0, 0]
+
+
+def value_histogram(value: Tensor, index_b: Tensor, inlier: Tensor, bits_b: int) -> Tensor:
+    """``count[j] = sum of value_k over inlier k with index_b_k = j``: (2**bits_b,) int64.
+
+    value: (K,) unsigned integers (integer mode) or signed addends (two_level), |sum| < 2**53.
+    """
+    counted = torch.where(inlier.bool(), value.long(), 0)
+    return matmul.integer_counts(counted[None], index_b.long()[:, None], bits_b)[0, 0]
+
+
+def bin_words(bins: Tensor, word_bins: int) -> Tensor:
+    """Output words of a counter: (words, word_bins), slots beyond the last bin are 0."""
+    words = -(-len(bins) // word_bins)
+    padded = bins.new_zeros(words * word_bins)
+    padded[: len(bins)] = bins
+    return padded.reshape(words, word_bins)
+
+
+def sparse_sums(x: Tensor, present: Tensor, index_b: Tensor, codebook_b: Tensor) -> list[int]:
+    """``sum[c] = sum over present k of x_k * C_B[index_b_kc]``: exact integers on grid 2**-48.
+
+    x: (K,) FP16 words, finite where present; index_b: (K, columns); codebook_b: magnitude <= 1.
+    """
+    present = present.bool()
+    x = torch.where(present, x.long(), 0)
+    high, low = matmul.sparse_sums(x[None], present[None], index_b.long(), codebook_b.long())
+    return [
+        (h << LIMB_BITS) + part
+        for h, part in zip(high[0].tolist(), low[0].tolist(), strict=True)
+    ]
+
+
+def scale_outputs(
+    d: Tensor, s: Sequence[int], s_a: Tensor, s_b: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``t = fma32(s_a, d, rne32(s * 2**-48)); y = rne16(t * s_b)``: (FP16 words, overflow bool).
+
+    d: (n,) FP32 words; s: n exact integers below 2**95 in magnitude; s_a, s_b: (n,) FP16 words.
+    Infinite and NaN operands follow IEEE 754-2019. overflow: y is infinite, t and s_b are finite.
+    ``golden.kllm.matmul.finish`` is the same for the operands that a lane lets through.
+    """
+    mask = (1 << LIMB_BITS) - 1
+    low = torch.tensor([value & mask for value in s], dtype=torch.int64)
+    high = torch.tensor([value >> LIMB_BITS for value in s], dtype=torch.int64)
+    sparse = from_fixed(low, GRID_SPARSE, FP32, high=high)
+    t = fma(s_a, d, sparse, FP16, FP32, FP32, FP32)
+    y = mul(t, s_b, FP32, FP16, FP16)
+    finite = (t & FP32.infinity != FP32.infinity) & (s_b & FP16.infinity != FP16.infinity)
+    return y, (y & (FP16.sign_bit - 1) == FP16.infinity) & finite

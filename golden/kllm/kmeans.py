@@ -1,0 +1,201 @@
+"""Weighted k-means in one dimension: ``min over c of sum w * min over j of (x - c_j)**2``.
+
+In one dimension clusters are intervals of the sorted samples, so an iteration of Lloyd's algorithm
+is a binary search of the interval ends and a difference of prefix sums: no distance is computed.
+Everything is float64, on the device of the samples. Source: KLLM, section III-A.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+__all__ = ["Clusters", "kmeans_1d", "optimal_kmeans_1d"]
+
+_COARSE = 512  # bins on which seeds are drawn, half of equal width and half of equal weight
+_OPTIMAL_MAX = 4096  # distinct samples of the quadratic optimum: 128 MiB of interval costs
+
+
+@dataclasses.dataclass(frozen=True)
+class Clusters:
+    """centroids: (clusters,) float64 ascending; cost: sum of w * (x - nearest centroid)**2."""
+
+    centroids: Tensor
+    cost: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sorted:
+    """Distinct samples, ascending, with prefix sums of w, w x and w x**2 (length n + 1).
+
+    Samples are centred on their mean first: prefix sums of squares would lose digits otherwise.
+    """
+
+    x: Tensor
+    w: Tensor
+    wx: Tensor
+    wxx: Tensor
+    mean: Tensor
+
+
+def _checked(samples: Tensor, weight: Tensor | None, clusters: int) -> tuple[Tensor, Tensor]:
+    x = samples.detach().flatten().double()
+    w = torch.ones_like(x) if weight is None else weight.detach().flatten().double()
+    if clusters < 1:
+        raise ValueError(f"clusters must be at least 1, not {clusters}")
+    if x.shape != w.shape:
+        raise ValueError(f"weight must have as many entries as samples, {x.numel()}")
+    if x.numel() == 0 or not bool(torch.isfinite(x).all()):
+        raise ValueError("samples must be finite and not empty")
+    if not bool(torch.isfinite(w).all()) or bool((w < 0).any()) or not float(w.sum()) > 0:
+        raise ValueError("weight must be finite, not negative and not all zero")
+    return x, w
+
+
+def _prefix(values: Tensor) -> Tensor:
+    return torch.cat((values.new_zeros(1), values.cumsum(0)))
+
+
+def _sorted(x: Tensor, w: Tensor) -> _Sorted:
+    used = w > 0
+    x, place = torch.unique(x[used], return_inverse=True)
+    w = torch.zeros_like(x).index_add_(0, place, w[used])
+    mean = (w * x).sum() / w.sum()
+    x = x - mean
+    return _Sorted(x=x, w=_prefix(w), wx=_prefix(w * x), wxx=_prefix(w * x * x), mean=mean)
+
+
+def _interval_sums(data: _Sorted, centroids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of w, w x, w x**2 of the samples nearest to each centroid: (restarts, clusters)."""
+    ends = torch.searchsorted(data.x, (centroids[:, :-1] + centroids[:, 1:]) / 2, right=True)
+    edge = ends.new_zeros(len(centroids), 1)
+    ends = torch.cat((edge, ends, edge + len(data.x)), dim=1)
+    w, wx, wxx = (prefix[ends].diff(dim=1) for prefix in (data.w, data.wx, data.wxx))
+    return w, wx, wxx
+
+
+def _cost(data: _Sorted, centroids: Tensor) -> Tensor:
+    """(restarts,)"""
+    w, wx, wxx = _interval_sums(data, centroids)
+    return (wxx - 2 * centroids * wx + centroids**2 * w).sum(dim=1).clamp(min=0)
+
+
+def _lloyd(data: _Sorted, centroids: Tensor, iterations: int) -> Tensor:
+    """Centroids (restarts, clusters), until none moves; a centroid without samples stays."""
+    for _ in range(iterations):
+        w, wx, _ = _interval_sums(data, centroids)
+        moved = torch.where(w > 0, wx / w.clamp(min=torch.finfo(w.dtype).tiny), centroids)
+        moved = moved.sort(dim=1).values
+        if torch.equal(moved, centroids):
+            break
+        centroids = moved
+    return centroids
+
+
+def _coarse(data: _Sorted) -> tuple[Tensor, Tensor]:
+    """At most ``_COARSE`` (mean, weight) pairs that stand for the samples."""
+    if len(data.x) <= _COARSE:
+        return data.x, data.w.diff()
+    half = _COARSE // 2
+    low, high = float(data.x[0]), float(data.x[-1])
+    width_edges = torch.linspace(low, high, half + 1, device=data.x.device, dtype=data.x.dtype)
+    by_width = torch.searchsorted(data.x, width_edges[1:-1])
+    share = torch.arange(1, half, device=data.x.device, dtype=data.x.dtype) / half
+    by_weight = torch.searchsorted(data.w, share * data.w[-1]).clamp(max=len(data.x))
+    ends = torch.unique(torch.cat((by_width, by_weight, by_width.new_tensor([0, len(data.x)]))))
+    w, wx = data.w[ends].diff(), data.wx[ends].diff()
+    return wx / w, w
+
+
+def _plus_plus(x: Tensor, w: Tensor, clusters: int, restarts: int, seed: int) -> Tensor:
+    """k-means++ seeds: each new one with probability proportional to w * squared distance."""
+    generator = torch.Generator(device=x.device).manual_seed(seed)
+    first = torch.multinomial(w, restarts, replacement=True, generator=generator)
+    chosen = [x[first]]
+    distance = (x - chosen[0][:, None]) ** 2
+    for _ in range(clusters - 1):
+        mass = w * distance
+        mass = torch.where(mass.sum(1, keepdim=True) > 0, mass, w)  # every sample is a seed already
+        pick = torch.multinomial(mass, 1, generator=generator).flatten()
+        chosen.append(x[pick])
+        distance = torch.minimum(distance, (x - chosen[-1][:, None]) ** 2)
+    return torch.stack(chosen, dim=1).sort(dim=1).values
+
+
+def _optimal(x: Tensor, w: Tensor, clusters: int) -> Tensor:
+    """Globally optimal centroids of ascending distinct samples, by dynamic programming.
+
+    best[m][j] = min over i < j of best[m-1][i] + cost of one cluster holding samples i .. j-1.
+    """
+    n = len(x)
+    w0, w1, w2 = _prefix(w), _prefix(w * x), _prefix(w * x * x)
+    mass = w0[None, :] - w0[:, None]
+    first = w1[None, :] - w1[:, None]
+    cost = w2[None, :] - w2[:, None] - first**2 / mass.clamp(min=torch.finfo(w.dtype).tiny)
+    cost = cost.clamp(min=0)
+    below = torch.ones_like(cost, dtype=torch.bool).triu(1)
+    cost = torch.where(below, cost, torch.inf)
+    best, starts = cost[0], []
+    for _ in range(clusters - 1):
+        best, start = (best[:, None] + cost).min(dim=0)
+        starts.append(start)
+    end, ends = n, [n]
+    for start in reversed(starts):
+        end = int(start[end])
+        ends.append(end)
+    edges = torch.tensor([0, *reversed(ends)], device=x.device)
+    return w1[edges].diff() / w0[edges].diff()
+
+
+def _few(data: _Sorted, clusters: int) -> Clusters:
+    """No more distinct samples than clusters: each is a centroid, the largest repeated."""
+    centroids = torch.cat((data.x, data.x[-1:].expand(clusters - len(data.x)))) + data.mean
+    return Clusters(centroids=centroids, cost=0.0)
+
+
+def kmeans_1d(
+    samples: Tensor,
+    clusters: int,
+    weight: Tensor | None = None,
+    *,
+    restarts: int = 8,
+    iterations: int = 300,
+    seed: int = 0,
+) -> Clusters:
+    """Best of several runs of Lloyd's algorithm on the weighted samples.
+
+    samples, weight: any equal shape, finite, weight >= 0 (1 if None). Seeds: the optimum of a
+    512-bin summary of the samples, their weighted quantiles, and ``restarts`` k-means++ draws from
+    the summary. The same seed gives the same centroids on the same device.
+    ValueError: empty or not finite samples, negative or all-zero weights, clusters < 1.
+    """
+    data = _sorted(*_checked(samples, weight, clusters))
+    if len(data.x) <= clusters:
+        return _few(data, clusters)
+    coarse_x, coarse_w = _coarse(data)
+    share = (torch.arange(clusters, device=data.x.device, dtype=data.x.dtype) + 0.5) / clusters
+    # The prefix sum at i+1 includes sample i.
+    quantile = torch.searchsorted(data.w[1:], share * data.w[-1]).clamp(max=len(data.x) - 1)
+    seeds = [data.x[quantile][None]]
+    if len(coarse_x) > clusters:
+        seeds.append(_optimal(coarse_x, coarse_w, clusters)[None])
+    if restarts:
+        seeds.append(_plus_plus(coarse_x, coarse_w, clusters, restarts, seed))
+    centroids = _lloyd(data, torch.cat(seeds), iterations)
+    cost = _cost(data, centroids)
+    best = int(cost.argmin())
+    return Clusters(centroids=centroids[best] + data.mean, cost=float(cost[best]))
+
+
+def optimal_kmeans_1d(samples: Tensor, clusters: int, weight: Tensor | None = None) -> Clusters:
+    """The global optimum, O(clusters * n**2) for n distinct samples, n <= 4096.
+
+    ValueError: as kmeans_1d, or too many distinct samples.
+    """
+    data = _sorted(*_checked(samples, weight, clusters))
+    if len(data.x) <= clusters:
+        return _few(data, clusters)
+    if len(data.x) > _OPTIMAL_MAX:
+        raise ValueError(f"at most {_OPTIMAL_MAX} distinct samples, not {len(data.x)}")
+    centroids = _optimal(data.x, data.w.diff(), clusters)
+    return Clusters(centroids=centroids + data.mean, cost=float(_cost(data, centroids[None])[0]))
