@@ -71,8 +71,9 @@ class Memory1R1W(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
+        # The model of a one-word RAM has two, because an address has at least one bit.
         m.submodules.words = words = memory.Memory(
-            shape=config.width, depth=config.depth, init=[]
+            shape=config.width, depth=max(2, config.depth), init=[]
         )
         write = words.write_port(granularity=config.lane_bits)
         read = words.read_port()

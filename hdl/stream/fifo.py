@@ -78,7 +78,8 @@ class StreamFifo(Block):
             },
         )
         # State that the proofs in tb/formal speak of.
-        self.write_row, self.read_row = Signal(range(config.depth)), Signal(range(config.depth))
+        row = range(max(2, config.depth))  # no zero-width signal at depth 1
+        self.write_row, self.read_row = Signal(row), Signal(row)
         self.rows = [  # of storage="flipflop"
             Signal(config.layout, name=f"row_{row}", reset_less=True)
             for row in range(config.depth if config.storage == "flipflop" else 0)

@@ -70,7 +70,8 @@ class StreamNarrow(Block):
             },
         )
         # State that the proofs in tb/formal speak of.
-        self.place = Signal(range(config.ratio))  # words of the beat on i already taken
+        # place: words of the beat on i already taken; at least 1 bit, Verilog has no zero width.
+        self.place = Signal(range(max(2, config.ratio)))
 
     @property
     def latency(self) -> str:
