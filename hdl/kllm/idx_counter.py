@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -110,8 +110,7 @@ class KllmIdxCounter(Block):
                after reset it clears them, ``bins`` cycles long, before ``i.ready`` rises
     two_level  2**bits_b registers that sum addends, and a second set
 
-    Latency from the beat with ``last`` to the first word: 2 cycles (sram 3) when the second set
-    is free. ``i.ready`` depends on ``o.ready`` combinationally (not in sram).
+    Latency from the beat with ``last`` to the first word: 3 cycles when the second set is free. ``i.ready`` depends on ``o.ready`` combinationally (not in sram).
     Source: KLLM, section IV-B. Golden: golden.kllm.matmul.counts, two_level_sums.
 
     Members
@@ -120,6 +119,7 @@ class KllmIdxCounter(Block):
     o : Out(stream)  count: word_bins slots; last
     """
 
+    LATENCY = 3
     verilate_separately = True
     meaning = {
         "i": "concatenated indices of one beat; inlier masks the elements that count",
@@ -137,8 +137,7 @@ class KllmIdxCounter(Block):
 
     @property
     def latency(self) -> str:
-        cycles = 3 if self.config.architecture == "sram" else 2
-        return f"{cycles} cycles from the beat with last to the first word"
+        return f"{self.LATENCY} cycles from the beat with last to the first word"
 
     @property
     def throughput(self) -> str:
@@ -155,47 +154,51 @@ class KllmIdxCounter(Block):
             self._elaborate_registers(m)
         return m
 
-    def _split_pairs(self):
-        """[(weight index, value)] of the beat."""
+    def _split_pairs(self, pairs) -> list:
+        """[(weight index, value)] of a beat."""
         b = self.config.bits_b
-        return [(pair[:b], pair[b:]) for pair in self.i.p.pair]
+        return [(pair[:b], pair[b:]) for pair in pairs]
 
-    def _increments(self, m: Module) -> list:
-        """What this beat adds to each bin."""
+    def _increments(self, m: Module, pairs: list, inlier) -> tuple[list, list]:
+        """What a beat adds to each bin, and what it adds in integer mode."""
         config = self.config
-        pairs = self._split_pairs()
-        # Bit e of match_b[j]: element e has weight index j. Decoding both halves once and
-        # combining them per bin is smaller and simulates faster than a comparison per bin.
-        match_b = []
-        for j in range(2**config.bits_b):
-            match = Signal(config.elements, name=f"match_b_{j}")
-            m.d.comb += match.eq(
-                Cat(index == j for index, _ in pairs) & self.i.p.inlier
-            )
-            match_b.append(match)
-
+        # match_b[j] tells, element by element, who has weight index j. Decoding both halves once
+        # and combining them per bin is smaller and simulates faster than a comparison per bin.
+        match_b = [
+            _spread(m, f"match_b_{j}", [(index == j) & inlier[e] for e, (index, _) in enumerate(pairs)])
+            for j in range(2**config.bits_b)
+        ]
         if config.architecture == "two_level":
-            return [
+            sums = [
                 _sum(
-                    [Mux(match[e], value.as_signed(), 0) for e, (_, value) in enumerate(pairs)]
+                    [
+                        Mux(match[_FIELD * e], value.as_signed(), 0)
+                        for e, (_, value) in enumerate(pairs)
+                    ]
                 )
                 for match in match_b
             ]
+            return sums, sums
 
-        integer = self.i.p.integer if config.integer_bits else 0
-        increments = []
-        for i in range(2**config.bits_a):
-            match_a = Signal(config.elements, name=f"match_a_{i}")
-            hits = Cat(value[: config.bits_a] == i for _, value in pairs)
-            m.d.comb += match_a.eq(Mux(integer, 0, hits))
-            increments += [_popcount(m, match_a & match, f"{i}_{j}")
-                           for j, match in enumerate(match_b)]
-        if config.integer_bits:
-            values = [value[: config.integer_bits] for _, value in pairs]
-            for j, match in enumerate(match_b):
-                total = _sum([Mux(match[e], value, 0) for e, value in enumerate(values)])
-                increments[j] = Mux(integer, total, increments[j])
-        return increments
+        match_a = [
+            _spread(m, f"match_a_{i}", [value[: config.bits_a] == i for _, value in pairs])
+            for i in range(2**config.bits_a)
+        ]
+        ones = [
+            _popcount(m, a & b, config.elements, f"{i}_{j}")
+            for i, a in enumerate(match_a)
+            for j, b in enumerate(match_b)
+        ]
+        sums = [
+            _sum(
+                [
+                    Mux(match[_FIELD * e], value[: config.integer_bits], 0)
+                    for e, (_, value) in enumerate(pairs)
+                ]
+            )
+            for match in match_b
+        ]
+        return ones, sums
 
     def _elaborate_registers(self, m: Module) -> None:
         config = self.config
@@ -213,40 +216,56 @@ class KllmIdxCounter(Block):
         full = Signal()  # the packet is complete and not yet handed over
         full_integer = Signal()
 
+        beat = Signal(config.i_layout, reset_less=True)
+        beat_valid = Signal()
         read = self.o.valid & self.o.ready
         hand_over = Signal()
+        move = Signal()  # the beat in the register, if any, is counted
         take = Signal()
         m.d.comb += [
             self.o.valid.eq(left != 0),
             self.o.p.count.eq(shadow[0]),
             self.o.p.last.eq(left == 1),
             hand_over.eq(full & ((left == 0) | (read & (left == 1)))),
-            self.i.ready.eq(~full | hand_over),
-            take.eq(self.i.valid & self.i.ready),
+            move.eq(~full | hand_over),
+            take.eq(beat_valid & move),
+            self.i.ready.eq(~beat_valid | move),
         ]
+        with m.If(self.i.ready):
+            m.d.sync += [beat_valid.eq(self.i.valid), beat.eq(self.i.p)]
 
         with m.If(take):
             m.d.sync += [
-                is_open.eq(~self.i.p.last),
-                full.eq(self.i.p.last),
-                full_integer.eq(self.i.p.integer if config.integer_bits else 0),
+                is_open.eq(~beat.last),
+                full.eq(beat.last),
+                full_integer.eq(beat.integer if config.integer_bits else 0),
             ]
         with m.Elif(hand_over):
             m.d.sync += full.eq(0)
 
-        increments = self._increments(m)
-        with m.If(take & is_open):
-            for register, increment in zip(bins, increments, strict=True):
-                m.d.sync += register.eq(register + increment)
-        with m.Elif(take):
-            for register, increment in zip(bins, increments, strict=True):
-                m.d.sync += register.eq(increment)
+        ones, sums = self._increments(m, self._split_pairs(beat.pair), beat.inlier)
+        starts = [Mux(is_open, register, 0) for register in bins]
+        if config.architecture == "two_level":
+            with m.If(take):
+                for register, start, increment in zip(bins, starts, sums, strict=True):
+                    m.d.sync += register.eq(start + increment)
+        else:
+            with m.If(take & (beat.integer if config.integer_bits else 0)):
+                for register, start, increment in zip(bins, starts, sums, strict=False):
+                    m.d.sync += register.eq(start + increment)
+                for register in bins[len(sums) :]:
+                    m.d.sync += register.eq(0)
+            with m.Elif(take):
+                for register, start, increment in zip(bins, starts, ones, strict=True):
+                    m.d.sync += register.eq(start + increment)
 
         with m.If(hand_over):
             for word, held in enumerate(shadow):
-                for slot in range(word_bins):
-                    index = word * word_bins + slot
-                    m.d.sync += held[str(slot)].eq(bins[index] if index < config.bins else 0)
+                row = bins[word * word_bins : (word + 1) * word_bins]
+                slots = [Signal(config.slot_shape(slot)) for slot in range(word_bins)]
+                for slot, register in zip(slots, row, strict=False):
+                    m.d.comb += slot.eq(register)
+                m.d.sync += held.as_value().eq(Cat(slots))
             m.d.sync += left.eq(Mux(full_integer, config.integer_words, config.words))
         with m.Elif(read):
             for held, following in zip(shadow, shadow[1:], strict=False):
@@ -342,7 +361,7 @@ class KllmIdxCounter(Block):
                 m.d.sync += clearing.eq(0)
 
         outputs = []
-        for e, (weight_index, value) in enumerate(self._split_pairs()):
+        for e, (weight_index, value) in enumerate(self._split_pairs(self.i.p.pair)):
             if config.integer_bits:
                 bin_index = Mux(
                     self.i.p.integer, weight_index, Cat(weight_index, value[: config.bits_a])
@@ -394,19 +413,28 @@ def _sum(terms: list):
     return terms[0]
 
 
-def _popcount(m: Module, bits, name: str):
-    """Number of ones among at most 16 bits, as an adder tree of packed fields.
+_FIELD = 4  # bits between the elements of a match vector
 
-    Masks leave room between the fields, so each addition is a row of independent small adders;
-    simulators do a whole row in one machine word.
+
+def _spread(m: Module, name: str, hits: list):
+    """One bit per element, each at the bottom of a field of its own."""
+    match = Signal(_FIELD * len(hits), name=name)
+    m.d.comb += match.eq(Cat(Cat(hit, Const(0, _FIELD - 1)) for hit in hits))
+    return match
+
+
+def _popcount(m: Module, match, elements: int, name: str):
+    """Number of ones of a spread vector of at most 16 elements, by halving.
+
+    The fields leave room for the carries, so every addition is a row of small independent
+    adders; a simulator does the whole row in one machine word.
     """
-    width = len(bits)
-    value = bits
-    for step, field in enumerate((1, 2, 4, 8)):
-        if field >= width:
-            break
-        mask = sum(((1 << field) - 1) << at for at in range(0, 16, 2 * field))
-        row = Signal(16, name=f"ones_{name}_{step}")
-        m.d.comb += row.eq((value & mask) + ((value >> field) & mask))
-        value = row
-    return value[: width.bit_length()]
+    value, width = Signal(_FIELD * elements, name=f"match_{name}"), _FIELD * elements
+    m.d.comb += value.eq(match)
+    while width > _FIELD:
+        low = _FIELD * (-(-width // _FIELD // 2))
+        # A field holds up to 15; only the final sum, of two fields of 8, needs a fifth bit.
+        half = Signal(low if low > _FIELD else _FIELD + 1, name=f"ones_{name}_{low // _FIELD}")
+        m.d.comb += half.eq(value[:low] + value[low:width])
+        value, width = half, low
+    return value[: elements.bit_length()]

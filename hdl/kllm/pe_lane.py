@@ -340,7 +340,7 @@ class KllmPeLane(Block):
             "products",
             Memory1R1W(
                 MemoryConfig(
-                    depth=config.counter_config.words,
+                    depth=max(config.counter_config.words, 2),
                     width=per_word * FP16.bits,
                     granularity=FP16.bits,
                 )

@@ -1,0 +1,42 @@
+"""Runs inside the simulator, started by tb.kllm.rates and tb.kllm.demo: jobs at full rate.
+
+Writes rates.json: cycles and wall time of each phase. Every output and status is compared with
+golden.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import cocotb
+
+from tb.bench import Bench, params, vectors
+from tb.kllm.tb_pe_lane import SINKS, SOURCES, check, words
+
+
+@cocotb.test()
+async def rates(dut):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    measured = {}
+    for phase in params["phases"]:
+        if f"{phase}.codebook" in vectors:
+            await bench.run({"codebook": words(phase, "codebook")}, {}, settle=4)
+        offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
+        takes = {name: len(words(phase, name)) for name in SINKS}
+        start = time.perf_counter()
+        flow = await bench.run(offers, takes, limit=10**9)
+        seconds = time.perf_counter() - start
+        check(flow, phase)
+        first = min(flow.cycles["w"][0], flow.cycles["a"][0])
+        measured[phase] = {
+            "outputs": len(flow.words["y"]),
+            "cycles": flow.cycles["y"][-1] - first + 1,
+            # what follows the last sum's last bin is pipeline, not counting or reducing
+            "last_beat": flow.cycles["a"][-1] - first + 1,
+            "simulated": max(map(max, filter(None, flow.cycles.values()))) + 1,
+            "seconds": seconds,
+        }
+        print(f"PHASE {phase} {json.dumps(measured[phase])}", flush=True)
+    Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(measured))
