@@ -1,0 +1,61 @@
+"""Centroid indices by thresholds scaled once per token, no division per element."""
+
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16
+from golden.fp16.ops import float_from_bits, from_fixed, mul
+from golden.kllm.matmul import check_codebook, fixed_point
+
+__all__ = ["cluster", "midpoints", "mismatch", "nearest", "thresholds"]
+
+
+def midpoints(codebook: Tensor) -> Tensor:
+    """``rne16((c_i + c_{i+1}) / 2)``: (2**n - 1,) int64 FP16 words, computed offline.
+
+    codebook: ascending FP16 words of magnitude <= 1; ConfigError otherwise.
+    """
+    check_codebook(codebook)
+    fixed = fixed_point(codebook)
+    if bool((fixed.diff() < 0).any()):
+        raise ConfigError("codebook must be ascending")
+    return from_fixed(fixed[:-1] + fixed[1:], FP16.grid_exponent - 1, FP16)
+
+
+def thresholds(scale: Tensor, codebook: Tensor) -> Tensor:
+    """``rne16(s * midpoint_i)``: (T, 2**n - 1) int64 FP16 words from (T,) scale words."""
+    return mul(scale[:, None], midpoints(codebook)[None, :])
+
+
+def cluster(x: Tensor, scale: Tensor, codebook: Tensor) -> Tensor:
+    """``index = number of i with x > rne16(s * rne16((c_i + c_{i+1}) / 2))``: (T, K) int64.
+
+    x: (T, K) and scale: (T,) FP16 words; the comparison is that of IEEE 754 (-0 equals +0, and a
+    NaN on either side gives index 0). Scale 0 gives index 0 to every zero. Both roundings are
+    written above. Source: the clustering unit of KLLM, section IV-A.
+    """
+    values, bounds = float_from_bits(x, FP16), float_from_bits(thresholds(scale, codebook), FP16)
+    index = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+    for bound in bounds.unbind(dim=1):
+        index += values > bound[:, None]
+    return index
+
+
+def nearest(x: Tensor, scale: Tensor, codebook: Tensor) -> Tensor:
+    """``argmin over i of |x - s * c_i|``, exact, the lower index on a tie: (T, K) int64.
+
+    s * (c_i + c_{i+1}) / 2 has at most 38 bits, so float64 holds it exactly.
+    """
+    c, s = float_from_bits(codebook, FP16), float_from_bits(scale, FP16)
+    bounds = s[:, None] * (c[:-1] + c[1:]) / 2
+    index = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+    for bound in bounds.unbind(dim=1):
+        index += float_from_bits(x, FP16) > bound[:, None]
+    return index
+
+
+def mismatch(x: Tensor, scale: Tensor, codebook: Tensor, inlier: Tensor | None = None) -> float:
+    """Share of (inlier) elements whose ``cluster`` index is not the ``nearest`` one."""
+    differs = cluster(x, scale, codebook) != nearest(x, scale, codebook)
+    return float((differs if inlier is None else differs[inlier]).double().mean())

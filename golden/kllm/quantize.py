@@ -1,0 +1,224 @@
+"""Weights and activations to centroid indices, and the codebooks that they need.
+
+Weights: ``w_kn ~ s_B[n] * C_B[ib_kn]``, s_B the largest magnitude of output channel n.
+Activations: ``x_tk ~ s_A[t] * C_A[ia_tk]``, s_A the largest magnitude among the inliers of token
+t; the k largest and k smallest words stay as they are. Source: KLLM, section III-A.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float, float_from_bits, from_fixed
+from golden.kllm.clustering import cluster
+from golden.kllm.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
+from golden.kllm.kmeans import kmeans_1d
+from golden.kllm.matmul import MatmulResult, codebook_bits, fixed_point, index_matmul
+from golden.kllm.orizuru import outlier_count, pop_order
+
+__all__ = [
+    "QuantizedTokens",
+    "QuantizedWeight",
+    "linear",
+    "quantize_tokens",
+    "quantize_unsigned",
+    "quantize_weight",
+    "split_outliers",
+    "train_activation_codebook",
+]
+
+_MAGNITUDE = FP16.sign_bit - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedWeight:
+    """index: (K, N) uint8, below 2**bits; scale: (N,), codebook: (2**bits,) FP16 words."""
+
+    index: Tensor
+    scale: Tensor
+    codebook: Tensor
+
+    @property
+    def bits(self) -> int:
+        return codebook_bits(self.codebook)
+
+    def dequantize(self) -> Tensor:
+        """``s_B[n] * C_B[ib_kn]``: (K, N) float64, exact."""
+        return float_from_bits(self.codebook)[self.index.long()] * float_from_bits(self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedTokens:
+    """T tokens of K elements.
+
+    index: (T, K) uint8, 0 at outliers; outlier: (T, K) bool; x: (T, K) int64 FP16 words, 0 where
+    not an outlier; scale: (T,) FP16 words, canonical NaN for a token with a NaN (``nan``: (T,)
+    bool), so that products made from it have no output; codebook: (2**bits,) FP16 words.
+    """
+
+    index: Tensor
+    outlier: Tensor
+    x: Tensor
+    scale: Tensor
+    codebook: Tensor
+    nan: Tensor
+
+    @property
+    def bits(self) -> int:
+        return codebook_bits(self.codebook)
+
+    def dequantize(self) -> Tensor:
+        """``s_A * C_A[ia]``, or the outlier itself: (T, K) float64, exact."""
+        inlier = float_from_bits(self.codebook)[self.index.long()]
+        return torch.where(
+            self.outlier, float_from_bits(self.x), inlier * float_from_bits(self.scale)[:, None]
+        )
+
+
+def _codebook(samples: Tensor, weight: Tensor | None, bits: int, seed: int) -> Tensor:
+    """2**bits ascending centroids as FP16 words, clipped to -1..1."""
+    if not CODEBOOK_BITS_MIN <= bits <= CODEBOOK_BITS_MAX:
+        raise ConfigError(f"bits must be {CODEBOOK_BITS_MIN}..{CODEBOOK_BITS_MAX}, not {bits}")
+    centroids = kmeans_1d(samples, 1 << bits, weight, seed=seed).centroids
+    # + 0.0: a centroid of -0 would sort below +0 as a word and equal it as a number.
+    return bits_from_float(centroids.clamp(-1, 1) + 0.0, FP16)
+
+
+def _normalised(value: Tensor, scale: Tensor) -> Tensor:
+    """value / scale, 0 where the scale is 0."""
+    return torch.where(scale > 0, value / torch.where(scale > 0, scale, 1), 0)
+
+
+def quantize_weight(
+    weight: Tensor, bits: int = 4, fisher: Tensor | None = None, seed: int = 0
+) -> QuantizedWeight:
+    """Per-channel scale, one codebook for the layer, nearest centroid to every weight.
+
+    weight: (N, K) real, as torch.nn.Linear holds it. fisher: (N, K) squared gradients. Samples of
+    the k-means are w / s_B with weight s_B**2 (times fisher), so that it minimises the squared
+    error of the weights themselves. Roundings: s_B and the centroids to FP16; the nearest
+    centroid is exact on the rounded ones, the lower index on a tie.
+    ValueError: a weight that is not finite or beyond the FP16 range.
+    """
+    w = weight.detach().double()
+    if not bool(torch.isfinite(w).all()):
+        raise ValueError("weight must be finite")
+    scale = bits_from_float(w.abs().amax(dim=1), FP16)
+    s = float_from_bits(scale, FP16)
+    if not bool(torch.isfinite(s).all()):
+        raise ValueError("weight must be within the FP16 range, 65504")
+    unit = _normalised(w, s[:, None])
+    importance = (s**2)[:, None].expand_as(w)
+    if fisher is not None:
+        importance = importance * fisher.detach().double()
+    if not bool((importance > 0).any()):
+        importance = torch.ones_like(importance)
+    codebook = _codebook(unit, importance, bits, seed)
+    c = float_from_bits(codebook, FP16)
+    index = torch.bucketize(unit, (c[:-1] + c[1:]) / 2)  # counts the midpoints below unit
+    return QuantizedWeight(
+        index=index.t().contiguous().to(torch.uint8), scale=scale, codebook=codebook
+    )
+
+
+def split_outliers(x: Tensor, share: float = 0.005) -> tuple[Tensor, Tensor, Tensor]:
+    """(outlier mask (T, K), scale words (T,), NaN flags (T,)) of (T, K) FP16 words.
+
+    k = max(1, round(share * K)) outliers on each side, none when share is 0; the scale is the
+    largest magnitude among the inliers (canonical NaN for a token with a NaN).
+    ValueError: 2k >= K.
+    """
+    k = outlier_count(x.shape[1], share) if share else 0
+    largest, smallest, nan = pop_order(x, k, k)
+    outlier = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
+    outlier.scatter_(1, largest, True).scatter_(1, smallest, True)
+    # Magnitude words compare as integers.
+    scale = torch.where(outlier, 0, x & _MAGNITUDE).amax(dim=1)
+    return outlier, torch.where(nan, FP16.canonical_nan, scale), nan
+
+
+def train_activation_codebook(
+    x: Tensor,
+    bits: int = 4,
+    fisher: Tensor | None = None,
+    share: float = 0.005,
+    seed: int = 0,
+) -> Tensor:
+    """2**bits ascending FP16 words from calibration tokens: weighted k-means of inliers / s_A.
+
+    x: (T, K) FP16 words without NaN or infinity; fisher: (T, K) squared gradients of the loss with
+    respect to x. In units of s_A they become fisher * s_A**2, the weight of a sample; without
+    fisher every sample weighs 1. ValueError: not finite, 2k >= K.
+    """
+    outlier, scale, _ = split_outliers(x, share)
+    s = float_from_bits(scale, FP16)[:, None]
+    unit = _normalised(float_from_bits(x, FP16), s)
+    inlier = ~outlier
+    weight = None
+    if fisher is not None:
+        weight = (fisher.detach().double() * s**2)[inlier]
+        if not bool((weight > 0).any()):
+            weight = None
+    return _codebook(unit[inlier], weight, bits, seed)
+
+
+def quantize_tokens(x: Tensor, codebook: Tensor, share: float = 0.005) -> QuantizedTokens:
+    """Outliers, scale and indices of (T, K) FP16 words, as the hardware finds them.
+
+    ValueError: 2k >= K; ConfigError: codebook. A token with a NaN is flagged, others unharmed.
+    """
+    outlier, scale, nan = split_outliers(x, share)
+    index = torch.where(outlier, 0, cluster(x, scale, codebook))
+    return QuantizedTokens(
+        index=index.to(torch.uint8),
+        outlier=outlier,
+        x=torch.where(outlier, x, 0),
+        scale=scale,
+        codebook=codebook,
+        nan=nan,
+    )
+
+
+def quantize_unsigned(x: Tensor, int_bits: int = 8) -> tuple[Tensor, Tensor]:
+    """``a = min(2**b - 1, rne(x / s))``, ``s = rne16(max / (2**b - 1))``: ((T, K), (T,) words).
+
+    x: (T, K) FP16 words, finite and not negative: scores times V's scale, one row per query and
+    head. s = 0 gives a = 0. The quotient is of the words, rounded once, ties to even.
+    ConfigError: int_bits; ValueError: a word that is negative, infinite or NaN.
+    """
+    if int_bits not in INT_BITS:
+        raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
+    if x.numel() and not 0 <= int(x.min()) <= int(x.max()) < FP16.infinity:
+        raise ValueError("scores must be finite and not negative")
+    top = (1 << int_bits) - 1
+    value = fixed_point(x)
+    # rne16(max / top): 22 more bits of quotient, the last one jammed, leave one rounding.
+    wide = value.amax(dim=1) << 22
+    quotient = wide // top | (wide % top != 0)
+    scale = from_fixed(quotient, FP16.grid_exponent - 22, FP16)
+    step = fixed_point(scale)[:, None]
+    safe = step.clamp(min=1)
+    floor, rest = value // safe, value % safe
+    up = (2 * rest > safe) | ((2 * rest == safe) & (floor & 1 == 1))
+    a = (floor + up.long()).clamp(max=top)
+    return torch.where(step == 0, 0, a), scale
+
+
+def linear(
+    tokens: QuantizedTokens, weight: QuantizedWeight, product: str = "rounded"
+) -> MatmulResult:
+    """``Y = A @ B`` of quantized operands, bit-true: golden.kllm.matmul.index_matmul."""
+    return index_matmul(
+        tokens.index,
+        tokens.outlier,
+        tokens.x,
+        tokens.scale,
+        weight.index,
+        weight.scale,
+        tokens.codebook,
+        weight.codebook,
+        product,
+    )
