@@ -39,7 +39,9 @@ def index_histogram(pair: Tensor, inlier: Tensor, bits_a: int, bits_b: int) -> T
     pair, inlier: (K,), the elements of a packet in any order.
     """
     index_a, index_b = pair.long() >> bits_b, pair.long() & ((1 << bits_b) - 1)
-    return matmul.counts(index_a[None], ~inlier.bool()[None], index_b[:, None], bits_a, bits_b)[0, 0]
+    return matmul.counts(index_a[None], ~inlier.bool()[None], index_b[:, None], bits_a, bits_b)[
+        0, 0
+    ]
 
 
 def value_histogram(value: Tensor, index_b: Tensor, inlier: Tensor, bits_b: int) -> Tensor:
@@ -68,14 +70,11 @@ def sparse_sums(x: Tensor, present: Tensor, index_b: Tensor, codebook_b: Tensor)
     x = torch.where(present, x.long(), 0)
     high, low = matmul.sparse_sums(x[None], present[None], index_b.long(), codebook_b.long())
     return [
-        (h << LIMB_BITS) + part
-        for h, part in zip(high[0].tolist(), low[0].tolist(), strict=True)
+        (h << LIMB_BITS) + part for h, part in zip(high[0].tolist(), low[0].tolist(), strict=True)
     ]
 
 
-def scale_outputs(
-    d: Tensor, s: Sequence[int], s_a: Tensor, s_b: Tensor
-) -> tuple[Tensor, Tensor]:
+def scale_outputs(d: Tensor, s: Sequence[int], s_a: Tensor, s_b: Tensor) -> tuple[Tensor, Tensor]:
     """``t = fma32(s_a, d, rne32(s * 2**-48)); y = rne16(t * s_b)``: (FP16 words, overflow bool).
 
     d: (n,) FP32 words; s: n exact integers below 2**95 in magnitude; s_a, s_b: (n,) FP16 words.
