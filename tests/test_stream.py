@@ -70,7 +70,7 @@ def run(block, offers, takes, *, p_idle=0.0, p_stall=0.0, seed=0):
             done = done and all(len(got[name]) >= takes[name] for name in takes)
             quiet = quiet + 1 if done else 0
             cycle += 1
-            assert cycle < limit, f"stuck: {({name: len(words) for name, words in got.items()})}"
+            assert cycle < limit, f"stuck: { ({name: len(words) for name, words in got.items()}) }"
             await ctx.tick()
 
     simulator.add_testbench(bench)

@@ -87,8 +87,11 @@ class StreamNarrow(Block):
         place = self.place
         bad, final = Signal(), Signal()
         count = Signal(range(ratio + 1))
+        m.d.comb += bad.eq(self.i.payload.count == 0)
+        if ratio + 1 < 1 << len(count):  # count can be above ratio at all
+            with m.If(self.i.payload.count > ratio):
+                m.d.comb += bad.eq(1)
         m.d.comb += [
-            bad.eq((self.i.payload.count == 0) | (self.i.payload.count > ratio)),
             self.bad_count.eq(self.i.valid & bad),
             count.eq(Mux(bad, ratio, self.i.payload.count)),
             final.eq(place == count - 1),

@@ -27,7 +27,8 @@ def pack(m: Module, source, sink) -> None:
     A payload without ``last`` is a packet of its own.
     """
     fields = [
-        Value.cast(source.payload[name]) for name in source.payload.shape().members
+        Value.cast(source.payload[name])
+        for name in source.payload.shape().members
         if name != "last"
     ]
     has_last = "last" in source.payload.shape().members
@@ -42,8 +43,7 @@ def pack(m: Module, source, sink) -> None:
 def unpack(m: Module, source, sink) -> None:
     """Drive ``sink``, a stream of any StructLayout, from stream block output ``source``."""
     fields = [
-        Value.cast(sink.payload[name]) for name in sink.payload.shape().members
-        if name != "last"
+        Value.cast(sink.payload[name]) for name in sink.payload.shape().members if name != "last"
     ]
     m.d.comb += [
         Cat(*fields).eq(source.payload.data),

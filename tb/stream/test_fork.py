@@ -21,7 +21,7 @@ def test_fork(seed):
                 config=config,
                 sources={"i": pack(config.layout, words)},
                 sinks=dict(zip(names, copies, strict=True)),
-                cycles=dict.fromkeys(["i", *names], list(range(COUNT))),
+                cycles={key: list(range(COUNT)) for key in ["i", *names]},
                 capacity=0,
             )
         )

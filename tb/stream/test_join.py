@@ -22,7 +22,7 @@ def test_join(seed):
                 config=config,
                 sources=dict(zip(names, sent, strict=True)),
                 sinks={"o": pack(config.o_layout, joined)},
-                cycles=dict.fromkeys([*names, "o"], list(range(COUNT))),
+                cycles={key: list(range(COUNT)) for key in [*names, "o"]},
                 capacity=0,
             )
         )

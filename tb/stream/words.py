@@ -18,6 +18,4 @@ def random_words(generator: random.Random, width: int, count: int, p_last: float
 
 def pack(layout, words) -> list[int]:
     """Payload bits of words whose fields are in the order of ``layout``."""
-    return [
-        layout.const(dict(zip(layout.members, word, strict=True))).as_bits() for word in words
-    ]
+    return [layout.const(dict(zip(layout.members, word, strict=True))).as_bits() for word in words]
