@@ -101,7 +101,8 @@ class KllmIdxCounter(Block):
 
     ``elements`` pairs per cycle; ``ceil(bins / word_bins)`` words per packet, one per cycle,
     bin ``word * word_bins + slot`` in each slot, ``last`` on the final one. Slots beyond the
-    last bin are zero. A packet holds at most ``k_max`` counted elements (not checked).
+    last bin are zero. A packet holds at most ``k_max`` counted elements, in sram at most
+    ``ceil(k_max / elements)`` at each position of the beat (not checked).
 
     Counting the next packet overlaps reading the last in every architecture:
 
@@ -110,8 +111,9 @@ class KllmIdxCounter(Block):
                after reset it clears them, ``bins`` cycles long, before ``i.ready`` rises
     two_level  2**bits_b registers that sum addends, and a second set
 
-    Latency from the beat with ``last`` to the first word: 3 cycles when the second set is free. ``i.ready`` depends on ``o.ready`` combinationally (not in sram).
-    Source: KLLM, section IV-B. Golden: golden.kllm.matmul.counts, two_level_sums.
+    Latency from the beat with ``last`` to the first word: 3 cycles when the second set is free.
+    ``i.ready`` depends on ``o.ready`` combinationally (not in sram). Source: KLLM, section IV-B.
+    Golden: golden.kllm.blocks.index_histogram, value_histogram (integers, addends), bin_words.
 
     Members
     -------
@@ -310,7 +312,7 @@ class KllmIdxCounter(Block):
             m.d.sync += [
                 write_side.eq(counting_side),
                 write_last.eq(self.i.p.last),
-                write_integer.eq(self.i.p.integer),
+                write_integer.eq(self.i.p.integer if config.integer_bits else 0),
             ]
         with m.If(write_valid & write_last):
             m.d.sync += [

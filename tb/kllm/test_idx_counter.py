@@ -1,0 +1,175 @@
+"""KllmIdxCounter against golden.kllm.blocks: three micro-architectures, both modes, exact cycles.
+
+K-Means and integer packets are mixed on one block. Shown to fail: without ``write_side ==
+counting_side`` and without forwarding at all (sram), with ``is_open`` that ignores ``last``
+(flipflop), with slots beyond the last bin left as they were, and with the copy delayed until the
+second set is empty (full_rate alone).
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.kllm.blocks import bin_words, index_histogram, value_histogram
+from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
+from tb.run import simulate
+from tb.words import pack
+
+CONFIGS = {
+    "flipflop_1_bin_words": KllmIdxCounterConfig(
+        bits_a=2, bits_b=2, elements=3, k_max=40, integer_bits=4, word_bins=1
+    ),
+    "flipflop_8_bin_words": KllmIdxCounterConfig(
+        bits_a=3, bits_b=2, elements=16, k_max=300, integer_bits=8, word_bins=8
+    ),
+    "flipflop_32_bin_words": KllmIdxCounterConfig(
+        bits_a=3, bits_b=3, elements=4, k_max=70, integer_bits=4, word_bins=32
+    ),
+    "flipflop_more_slots_than_bins": KllmIdxCounterConfig(
+        bits_a=2, bits_b=2, elements=1, k_max=20, integer_bits=0, word_bins=32
+    ),
+    "sram": KllmIdxCounterConfig(
+        bits_a=2, bits_b=2, elements=3, k_max=40, integer_bits=8, architecture="sram", word_bins=1
+    ),
+    "sram_no_integer": KllmIdxCounterConfig(
+        bits_a=2, bits_b=3, elements=1, k_max=17, integer_bits=0, architecture="sram", word_bins=1
+    ),
+    "two_level": KllmIdxCounterConfig(
+        bits_b=3, elements=5, k_max=100, integer_bits=8, architecture="two_level", word_bins=4
+    ),
+    "two_level_more_slots_than_bins": KllmIdxCounterConfig(
+        bits_b=2, elements=2, k_max=16383, integer_bits=0, architecture="two_level", word_bins=32
+    ),
+}
+
+
+@dataclasses.dataclass
+class Packet:
+    """Elements of one packet, in order; ``value`` is what stands above the weight index."""
+
+    value: np.ndarray
+    index: np.ndarray
+    inlier: np.ndarray
+    integer: bool = False
+
+
+def counter_packets(rng, config) -> list[Packet]:
+    is_two_level = config.architecture == "two_level"
+    codes, e = 2**config.bits_b, config.elements
+    longest = min(config.k_max, 40 * e)  # simulated; the registers' widths are those of k_max
+
+    def packet(length, *, integer=False, value=None, index=None, p_inlier=1.0):
+        if is_two_level:
+            drawn = rng.integers(-(2**24), 2**24 + 1, length)
+        else:
+            top = 2 ** (config.integer_bits if integer else config.bits_a)
+            drawn = rng.integers(0, top, length)
+        return Packet(
+            np.resize(drawn if value is None else value, length),
+            np.resize(rng.integers(0, codes, length) if index is None else index, length),
+            rng.random(length) < p_inlier,
+            integer,
+        )
+
+    tops = [-(2**24), 2**24] if is_two_level else [0, 2**config.bits_a - 1]
+    packets = [
+        packet(1),
+        packet(1, p_inlier=0),
+        packet(3 * e, p_inlier=0),
+        *(packet(e) for _ in range(4)),  # single beats: reading is the bottleneck
+        *(packet(longest, value=v, index=j) for v in tops for j in (0, codes - 1)),
+        # same bin in successive beats, and two bins in turn
+        packet(longest, value=np.repeat(tops, e), index=1),
+        packet(longest, value=tops[-1], index=np.repeat([2, 3], e)),
+        packet(longest),
+        packet(longest, p_inlier=0.5),
+        *(packet(int(n)) for n in rng.integers(1, longest + 1, 6)),
+        *(packet(e, p_inlier=0.5) for _ in range(3)),
+    ]
+    if config.architecture != "sram":
+        # All counted elements at one position of the beat: more beats than k_max / elements.
+        sparse = packet(longest * e, value=tops[-1], index=codes - 1)
+        sparse.inlier[:] = np.arange(longest * e) % e == e - 1
+        packets.append(sparse)
+    if config.integer_bits:
+        top = 2**config.integer_bits - 1
+        packets += [
+            packet(longest, integer=True, value=top, index=0),
+            packet(longest, integer=True, value=top, index=codes - 1),
+            packet(longest, integer=True, value=0),
+            packet(e, integer=True, p_inlier=0),
+            *(packet(int(n), integer=True) for n in rng.integers(1, longest + 1, 4)),
+            *(packet(e, integer=True) for _ in range(3)),
+        ]
+        rng.shuffle(packets)
+    if is_two_level and config.k_max > longest:
+        # The widest sum, both signs; once, for it is long.
+        packets += [packet(config.k_max, value=v, index=1) for v in tops]
+    return packets
+
+
+def golden_words(config, packet: Packet) -> np.ndarray:
+    value, index = torch.as_tensor(packet.value), torch.as_tensor(packet.index)
+    inlier = torch.as_tensor(packet.inlier)
+    if packet.integer or config.architecture == "two_level":
+        bins = value_histogram(value, index, inlier, config.bits_b)
+    else:
+        pair = value << config.bits_b | index
+        bins = index_histogram(pair, inlier, config.bits_a, config.bits_b)
+    return bin_words(bins, config.word_bins).numpy()
+
+
+def counter_vectors(config, seed):
+    """(vectors, params): words of all packets, and (beats, words) of each."""
+    rng = np.random.default_rng([seed, 12])
+    i, o, lengths = [], [], []
+    for packet in counter_packets(rng, config):
+        beats = -(-len(packet.value) // config.elements)
+        missing = beats * config.elements - len(packet.value)
+        pair = packet.value * 2**config.bits_b + packet.index
+        junk = rng.integers(0, 2 ** (config.bits_a + config.bits_b), missing)
+        pair = np.concatenate([pair, junk]).reshape(beats, -1)
+        inlier = np.pad(packet.inlier, (0, missing)).reshape(beats, -1)
+        # Without an integer mode the bit says nothing.
+        integer = np.full(beats, packet.integer or not config.integer_bits)
+        last = np.arange(beats) == beats - 1
+        i.append(
+            pack((pair, config.value_bits + config.bits_b), (inlier, 1), (integer, 1), (last, 1))
+        )
+        words = golden_words(config, packet)
+        slots = [
+            (words[:, slot], config.slot_shape(slot).width) for slot in range(config.word_bins)
+        ]
+        o.append(pack(*slots, (np.arange(len(words)) == len(words) - 1, 1)))
+        lengths.append((beats, len(words)))
+    return {"i": np.concatenate(i), "o": np.concatenate(o)}, {"packets": lengths}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_idx_counter(name, seed):
+    config = CONFIGS[name]
+    vectors, params = counter_vectors(config, seed)
+    simulate(
+        KllmIdxCounter(config), "tb.kllm.tb_idx_counter", vectors=vectors, params=params, seed=seed
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits_b": 1}, "bits_b must be 2..4, not 1"),
+        ({"k_max": 0}, "k_max must be 1..16383, not 0"),
+        ({"word_bins": 3}, "word_bins must be a power of two in 1..256, not 3"),
+        (
+            {"architecture": "sram", "word_bins": 2},
+            "word_bins must be a power of two in 1..1, not 2",
+        ),
+        ({"architecture": "ram"}, "architecture must be flipflop or sram or two_level, not 'ram'"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmIdxCounterConfig(**wrong)
+    assert str(error.value) == f"KllmIdxCounterConfig.{message}"

@@ -1,0 +1,33 @@
+"""Cycles of a block that adds a packet up in one set of registers and reads out another.
+
+Pure Python: the simulator process imports it.
+"""
+
+from collections.abc import Iterable
+
+__all__ = ["two_set_cycles"]
+
+
+def two_set_cycles(packets: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Cycle of each transfer (in, out) at full rate, from the contract alone.
+
+    packets: (words in, words out) of each. A word is registered in the cycle of its transfer and
+    added in the next; complete sums are copied, in the first cycle after that in which the other
+    set is free or gives its last word; they go out from the cycle after the copy on. While complete
+    sums wait for their copy nothing moves.
+    """
+    taken, given = [], []
+    cycle, complete, copy, end = 0, 0, 0, -1
+    for words_in, words_out in packets:
+        for _ in range(words_in):
+            if complete <= cycle < copy:
+                cycle = copy
+            taken.append(cycle)
+            cycle += 1
+        if complete <= cycle < copy:  # the last word waits in its register
+            cycle = copy
+        complete = cycle + 1
+        copy = max(complete, end)
+        given += range(copy + 1, copy + 1 + words_out)
+        end = given[-1]
+    return taken, given
