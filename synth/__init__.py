@@ -1,0 +1,1 @@
+"""Area of generated blocks: Yosys and ABC behind ``python -m synth.report NAME``."""

@@ -1,0 +1,32 @@
+"""Yosys ``check -assert`` on the Verilog of a design."""
+
+import tempfile
+from pathlib import Path
+
+from hdl.verilog import Design
+from synth.yosys import YosysError, run
+
+__all__ = ["check"]
+
+
+def check(design: Design) -> None:
+    """AssertionError, with Yosys' findings, unless ``check -assert`` passes on every module.
+
+    It finds combinational loops, several drivers of one wire, wires that are read and not driven,
+    and instances of modules or ports that do not exist.
+    """
+    with tempfile.TemporaryDirectory(prefix="check-") as folder:
+        directory = Path(folder)
+        (directory / "design.v").write_text(design.verilog)
+        script = (
+            "read_verilog design.v\n"
+            f"hierarchy -check -top {design.name}\n"
+            "proc\n"
+            "check -assert\n"
+        )
+        try:
+            run(script, directory)
+        except YosysError:
+            log = (directory / "yosys.log").read_text().splitlines()
+            findings = [line for line in log if line.startswith(("Warning:", "ERROR:"))]
+            raise AssertionError("\n".join([f"{design.name}:", *findings[:20]])) from None

