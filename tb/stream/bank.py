@@ -46,10 +46,10 @@ class Bank(Block):
             inner = add(m, f"u{k}", block)
             for name, member in block.signature.members.items():
                 port, pin = getattr(self, f"u{k}_{name}"), getattr(inner, name)
-                if member.is_signature:
-                    wiring.connect(m, wiring.flipped(port), pin) if member.flow == wiring.In else (
-                        wiring.connect(m, pin, wiring.flipped(port))
-                    )
+                if member.is_signature and member.flow == wiring.In:
+                    wiring.connect(m, wiring.flipped(port), pin)
+                elif member.is_signature:
+                    wiring.connect(m, pin, wiring.flipped(port))
                 elif member.flow == wiring.In:
                     m.d.comb += pin.eq(port)
                 else:
