@@ -72,6 +72,7 @@ class KllmOutlier(Block):
     codebook : In    C_B, 2**bits_b FP16 words
     """
 
+    LATENCY = 3  # cycles from the word with last to the sum of column 0
     meaning = {
         "i": "one outlier and the weight index that it meets in every column",
         "o": "exact sums on the grid 2**-48, column by column",
@@ -90,7 +91,7 @@ class KllmOutlier(Block):
 
     @property
     def latency(self) -> str:
-        return "3 cycles from the word with last to the sum of column 0"
+        return f"{self.LATENCY} cycles from the word with last to the sum of column 0"
 
     @property
     def throughput(self) -> str:

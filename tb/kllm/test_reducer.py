@@ -1,0 +1,173 @@
+"""KllmReducer against golden.kllm.matmul.reduce_counts: exact sums, one rounding, full rate.
+
+Shown to fail: with the accumulator four bits short, with subnormal weights shifted like normal
+ones, with ``fine`` ignored, with ``is_open`` that never falls, and with ``move`` that waits for an
+empty rounder (full_rate alone).
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.kllm.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from golden.kllm.matmul import reduce_counts
+from hdl.kllm.idx_counter import KllmIdxCounterConfig
+from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
+from tb.run import simulate
+from tb.words import pack
+
+ONE, MINUS_ONE = 0x3C00, 0xBC00
+
+
+def of_counter(macs, **fields):
+    return KllmReducerConfig.of_counter(KllmIdxCounterConfig(**fields), macs)
+
+
+CONFIGS = {
+    "one_mac": of_counter(1, bits_a=2, bits_b=2, k_max=100, integer_bits=4, word_bins=1),
+    "eight_macs": of_counter(8, bits_a=3, bits_b=2, k_max=3000, integer_bits=8, word_bins=8),
+    "32_macs": of_counter(32),  # as in Table I
+    "two_grids": of_counter(8, architecture="two_level", k_max=16383, word_bins=8),
+    "widest": KllmReducerConfig(
+        macs=2, count_bits=40, count_signed=True, wide_slots=1, wide_bits=48,
+        total_max=2**39 - 1, two_grids=True,
+    ),
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Packet:
+    count: np.ndarray  # (beats, macs)
+    weight: np.ndarray  # (beats, macs) FP16 words
+    fine: int = 0
+
+
+class Builder:
+    """Packets whose counts fit their slots and whose magnitudes sum to at most total_max."""
+
+    def __init__(self, rng, config):
+        self.rng, self.config = rng, config
+        shapes = [config.slot_shape(slot) for slot in range(config.macs)]
+        self.high = np.array([min((1 << s.width - s.signed) - 1, config.total_max) for s in shapes])
+        self.low = np.array([-h if s.signed else 0 for h, s in zip(self.high, shapes, strict=True)])
+        self.packets = []
+
+    def add(self, count, weight, fine=None):
+        count = np.asarray(count, dtype=np.int64).reshape(-1, self.config.macs)
+        weight = np.broadcast_to(np.asarray(weight, dtype=np.int64), count.shape)
+        assert (count >= self.low).all()
+        assert (count <= self.high).all()
+        assert int(np.abs(count).sum()) <= self.config.total_max
+        fines = [fine] if fine is not None else [0, 1] if self.config.two_grids else [0]
+        self.packets += [Packet(count, weight, f) for f in fines]
+
+    def counts(self, beats, total=None):
+        """Random counts, the magnitudes summing to at most ``total``."""
+        total = self.config.total_max if total is None else total
+        share = np.minimum(self.high, total // (beats * self.config.macs))
+        return self.rng.integers(np.maximum(self.low, -share), share + 1,
+                                 (beats, self.config.macs))
+
+    def weights(self, beats, low=0, high=ONE + 1):
+        shape = (beats, self.config.macs)
+        return self.rng.integers(0, 2, shape) << 15 | self.rng.integers(low, high, shape)
+
+    def at(self, terms):
+        """Counts and weights, as many beats as needed, of (count, weight) terms in slot 0."""
+        count = np.zeros((len(terms), self.config.macs), dtype=np.int64)
+        weight = self.weights(len(terms))
+        count[:, 0], weight[:, 0] = zip(*terms, strict=True)
+        return count, weight
+
+
+def reducer_packets(rng, config) -> list[Packet]:
+    build = Builder(rng, config)
+    macs, total, signed = config.macs, config.total_max, config.count_signed
+    for beats in (1, 1, 1, 2, 3, 1, 8, 1, 2, 1):
+        build.add(build.counts(beats), build.weights(beats))
+    for beats in (1, 4):
+        build.add(build.counts(beats), build.weights(beats, high=0x400))  # subnormal
+        build.add(build.counts(beats, total=macs * beats), build.weights(beats))
+        build.add(build.counts(beats), rng.choice([0x0000, 0x8000], (beats, macs)))
+        build.add(build.counts(beats), rng.choice([ONE, MINUS_ONE], (beats, macs)))
+        build.add(np.zeros((beats, macs)), build.weights(beats))
+    # total_max in one slot, over several beats, and over all slots
+    most = min(int(build.high[0]), total)
+    for weight in (ONE, MINUS_ONE, 0x0001, 0x8001, 0x03FF, 0x3BFF):
+        build.add(*build.at([(most, weight)]))
+        steps = [most] * (total // most) + ([total % most] if total % most else [])
+        if len(steps) < 400:
+            build.add(*build.at([(step, weight) for step in steps]))
+        if signed:
+            build.add(*build.at([(-most, weight)]))
+        share = np.minimum(build.high, total // macs)
+        build.add(share[None], weight)
+        build.add((share if signed else 0) * -1 + np.zeros((1, macs)), weight)
+    # exact cancellation gives +0; one unit beside it gives the smallest sum
+    for unit in (0, 1):
+        terms = [(most // 3, 0x35A7), (most // 3, 0xB5A7), (unit, 0x8001)]
+        build.add(*build.at(terms))
+        build.add(*build.at([*terms[::-1], (0, 0x8000)]))
+    # ties of the rounding to FP32: 2**24 + odd, in units of 2**(j - 24), and one unit beside
+    for j in range(0, 8, 2):
+        if (1 << j) * 8 > most:
+            break
+        for odd in (1, 3, 5, 7):
+            for beside in (0, 1) if j else (0,):
+                for sign in (0x0000, 0x8000):
+                    terms = [(1 << j, ONE | sign), (odd << j, 0x0001 | sign)]
+                    build.add(*build.at([*terms, (beside, 0x0001)]))
+    for _ in range(25):
+        beats = int(rng.integers(1, 6))
+        narrow = int(rng.integers(0, 0x3C00))
+        build.add(build.counts(beats), build.weights(beats, low=narrow))
+    return build.packets
+
+
+def reducer_vectors(config, seed):
+    rng = np.random.default_rng([seed, 13])
+    packets = reducer_packets(rng, config)
+    beats = [len(p.count) for p in packets]
+    count = np.concatenate([p.count for p in packets])
+    weight = np.concatenate([p.weight for p in packets])
+    last = np.concatenate([np.arange(n) == n - 1 for n in beats])
+    # fine counts on the last beat alone
+    fine = np.concatenate([np.full(len(p.count), p.fine) for p in packets])
+    fine = np.where(last, fine if config.two_grids else 1, rng.integers(0, 2, len(last)))
+    slots = [(count[:, s], config.slot_shape(s).width) for s in range(config.macs)]
+    grids = (GRID_PRODUCT_ROUNDED, GRID_PRODUCT_EXACT)
+    y = [
+        reduce_counts(
+            torch.tensor(p.count).flatten(), torch.tensor(p.weight).flatten(), grids[p.fine]
+        )
+        for p in packets
+    ]
+    vectors = {
+        "i": pack(*slots, (weight, 16), (fine, 1), (last, 1)),
+        "o": pack((torch.stack(y).numpy(), 32)),
+    }
+    return vectors, {"beats": beats}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_reducer(name, seed):
+    config = CONFIGS[name]
+    vectors, params = reducer_vectors(config, seed)
+    simulate(KllmReducer(config), "tb.kllm.tb_reducer", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"macs": 12}, "macs must be a power of two in 1..256, not 12"),
+        ({"wide_slots": 33}, "wide_slots must be 0..32, not 33"),
+        ({"wide_bits": 13}, "wide_bits must be 14..48, not 13"),
+        ({"total_max": 2**39}, f"total_max must be 1..{2**39 - 1}, not {2**39}"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmReducerConfig(**wrong)
+    assert str(error.value) == f"KllmReducerConfig.{message}"
