@@ -331,6 +331,7 @@ def counts(idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, bits_a: int, bits
 
     What the index distribution counters of a K-Means request hold when its last beat is in.
     """
+    _check_indices(idx_b, bits_b, "idx_b")
     tokens, outputs = idx_a.shape[0], idx_b.shape[1]
     bins_a, bins_b = 1 << bits_a, 1 << bits_b
     inlier = ~outlier_mask.bool()
@@ -346,6 +347,7 @@ def counts(idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, bits_a: int, bits
 
 def integer_counts(a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
     """``counts[t, n, j] = sum over k of a_tk [ib_kn = j]``: (T, N, 2**nB) int64."""
+    _check_indices(idx_b, bits_b, "idx_b")
     bins = 1 << bits_b
     out = torch.zeros(a.shape[0], idx_b.shape[1], bins, dtype=torch.int64, device=idx_b.device)
     for columns, part in _grouped(a.long().expand(bins, -1, -1), idx_b):
