@@ -29,13 +29,13 @@ BLOCKS = {
         component=KllmConcat,
         config=KllmConcatConfig(),
         configs={"table1": _TABLE1.concat_config, "small": _SMALL.concat_config},
-        golden="golden.kllm.matmul:concatenate",
+        golden="golden.kllm.blocks:concatenate",
     ),
     "kllm_idx_counter": Registered(
         component=KllmIdxCounter,
         config=KllmIdxCounterConfig(),
         configs={name: lane.counter_config for name, lane in _LANES.items()},
-        golden="golden.kllm.matmul:counts",
+        golden="golden.kllm.blocks:index_histogram",
     ),
     "kllm_reducer": Registered(
         component=KllmReducer,
@@ -47,13 +47,13 @@ BLOCKS = {
         component=KllmOutlier,
         config=KllmOutlierConfig(),
         configs={"table1": _TABLE1.outlier_config, "small": _SMALL.outlier_config},
-        golden="golden.kllm.matmul:sparse_sums",
+        golden="golden.kllm.blocks:sparse_sums",
     ),
     "kllm_scaler": Registered(
         component=KllmScaler,
         config=KllmScalerConfig(),
         configs={"table1": _TABLE1.scaler_config, "small": _SMALL.scaler_config},
-        golden="golden.kllm.matmul:finish",
+        golden="golden.kllm.blocks:scale_outputs",
     ),
     "kllm_pe_lane": Registered(
         component=KllmPeLane,

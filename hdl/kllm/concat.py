@@ -63,7 +63,7 @@ class KllmConcat(Block):
 
     The activations are the same for every column, so the registers hold them once: elements x
     (value_bits + columns x bits_b) bits and not columns x elements x pair_bits. Concatenation
-    itself is wiring. Source: KLLM, section IV-A. Golden: golden.kllm.matmul.concatenate.
+    itself is wiring. Source: KLLM, section IV-A. Golden: golden.kllm.blocks.concatenate.
 
     Members
     -------

@@ -29,8 +29,9 @@ class KllmLaneArrayConfig(Config):
         if not isinstance(self.lane, KllmPeLaneConfig):
             self._refuse("lane", "a KllmPeLaneConfig")
         # Amaranth numbers the bits of all input ports together in 16 bits.
-        if self.lanes * (self.lane.w_layout.size + 64) >= 2**16:
-            self._refuse("lanes", f"below {2**16 // (self.lane.w_layout.size + 64)} at this width")
+        most = (2**16 - 1) // (self.lane.w_layout.size + 64)
+        if self.lanes > most:
+            self._refuse("lanes", f"1..{most} at this width")
 
 
 class KllmLaneArray(Block):

@@ -55,7 +55,7 @@ class KllmScaler(Block):
     and output channel. ``overflow``: y is infinite though t and s_b are finite. Infinite and NaN
     operands follow IEEE 754-2019; NaN is 0x7E00. Throughput 1 word per cycle, latency ``stages``
     cycles; ``i.ready`` depends on ``o.ready`` combinationally.
-    Source: KLLM, section III-D. Golden: golden.kllm.matmul.finish.
+    Source: KLLM, section III-D. Golden: golden.kllm.blocks.scale_outputs.
 
     Members
     -------

@@ -1,9 +1,10 @@
 """KllmIdxCounter against golden.kllm.blocks: three micro-architectures, both modes, exact cycles.
 
-K-Means and integer packets are mixed on one block. Shown to fail: without ``write_side ==
-counting_side`` and without forwarding at all (sram), with ``is_open`` that ignores ``last``
-(flipflop), with slots beyond the last bin left as they were, and with the copy delayed until the
-second set is empty (full_rate alone).
+K-Means and integer packets are mixed on one block. Shown to fail: without forwarding, without
+waiting for the write of the last beat, without clearing as a bin is read, and with an integer bit
+obeyed where there is no such mode (sram); with ``is_open`` that ignores ``last`` (flipflop and
+two_level), with slots beyond the last bin filled, and with the copy delayed until the second set is
+empty (full_rate alone).
 """
 
 import dataclasses
