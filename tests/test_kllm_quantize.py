@@ -205,8 +205,10 @@ def test_unsigned_quantization_rounds_the_quotient_once(int_bits: int) -> None:
     rng = random.Random(int_bits)
     x = [[rng.randrange(0x7C00) for _ in range(20)] for _ in range(20)]
     x += [[0] * 20, [1] * 20, [0x7BFF] * 20, [0x0005, *[0] * 19]]
-    a, scale = quantize_unsigned(torch.tensor(x), int_bits)
     top = 2**int_bits - 1
+    ties = [float(top), *(i + 0.5 for i in range(14)), *range(5)]  # s = 1
+    x.append(bits_from_float(torch.tensor(ties)).tolist())
+    a, scale = quantize_unsigned(torch.tensor(x), int_bits)
     for row, codes, word in zip(x, a.tolist(), scale.tolist(), strict=True):
         exact = _real(max(row)) / top
         gaps = [abs(_real(word + d) - exact) for d in (-1, 0, 1) if word + d >= 0]
