@@ -63,7 +63,8 @@ class KllmOutlier(Block):
     One outlier per cycle, all columns at once; the sums go out one column per cycle, column 0
     first, ``last`` on the final one. Latency 3 cycles from the word with ``last`` to the first
     sum: product, sum, copy. Adding up the next packet overlaps that. ``i.ready`` depends on
-    ``o.ready`` combinationally. Source: KLLM, section III-D. Golden: golden.kllm.blocks.sparse_sums.
+    ``o.ready`` combinationally. Source: KLLM, section III-D.
+    Golden: golden.kllm.blocks.sparse_sums.
 
     Members
     -------

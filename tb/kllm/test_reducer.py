@@ -1,8 +1,7 @@
 """KllmReducer against golden.kllm.matmul.reduce_counts: exact sums, one rounding, full rate.
 
-Shown to fail: with the accumulator four bits short, with subnormal weights shifted like normal
-ones, with ``fine`` ignored, with ``is_open`` that never falls, and with ``move`` that waits for an
-empty rounder (full_rate alone).
+Shown to fail: with the accumulator one bit short, with subnormal weights shifted once too often, with
+``fine`` ignored, with ``is_open`` that never falls, and with products that ignore a free rounder.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """KllmScaler against golden.kllm.blocks.scale_outputs: three roundings, special operands, overflow.
 
-Shown to fail: with the sparse sum on the grid 2**-24, with ``overflow`` that ignores ``finite``, and
-with s_b of a word that comes later.
+Shown to fail: with the sparse sum on the grid 2**-24, with ``overflow`` that ignores ``finite``,
+and with s_b of a word that comes later.
 """
 
 from itertools import product
