@@ -1,7 +1,7 @@
 """KllmReducer against golden.kllm.matmul.reduce_counts: exact sums, one rounding, full rate.
 
 Shown to fail: with the accumulator one bit short, with subnormal weights shifted once too often,
-with ``fine`` ignored, with ``is_open`` that never falls, and with products that ignore a free rounder.
+with ``fine`` ignored, with ``is_open`` that never falls, and with ``move`` blind to a free rounder.
 """
 
 import dataclasses
