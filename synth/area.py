@@ -42,6 +42,11 @@ DFF_28NM = 2.65  # um2: KLLM's Table I, Concat unit (8.68e-2 mm2 / 4096) over it
 # must not be built of.
 _DONT_USE = ("*lpflow*", "*clkdly*", "*dlygate*", "*dlymetal*")
 
+# ABC's default script without its `&fraig -x` and `scorr`, and Yosys' `synth` without its own run
+# of ABC: on the multipliers of a reducer these took 50 of 53 s for 0.3 % of area; over the
+# blocks that were compared the area is within 1.6 % either way.
+_ABC_SCRIPT = "+strash;dc2;strash;&get,-n;&dch,-f;&nf;&put"
+
 _MEMORY = re.compile(r"^  reg (?:signed )?(?:\[(\d+):(\d+)\] )?\S+ +\[(\d+):(\d+)\];", re.M)
 
 
@@ -188,9 +193,9 @@ def _script(design: Design, macros: list[str], liberties: list[str], flatten: bo
         [
             "read_verilog design.v",
             *(f"blackbox {name}" for name in macros),
-            f"synth -top {design.name}" + (" -flatten" if flatten else ""),
+            f"synth -noabc -top {design.name}" + (" -flatten" if flatten else ""),
             f"dfflibmap {options} {unused}",
-            f"abc {options} {unused}",
+            f"abc {options} {unused} -script {_ABC_SCRIPT}",
             "opt_clean -purge",
             "tee -q -o stat.json stat -json",
             "write_verilog -noattr netlist.v",
