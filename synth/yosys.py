@@ -9,8 +9,10 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,10 +55,12 @@ def run(
     tool: str | None = None,
     on_pass: Callable[[str], None] | None = None,
     stem: str = "yosys",
+    timeout: float | None = None,
 ) -> str:
     """Run ``script`` in ``directory``; return the log, which is also kept as ``stem``.log.
 
-    on_pass: told what each pass that begins is called. YosysError when the script fails.
+    on_pass: told what each pass that begins is called. YosysError when the script fails or is
+    not done within ``timeout`` seconds.
     """
     tool = tool or default_tool()
     (directory / f"{stem}.ys").write_text(script)
@@ -71,16 +75,22 @@ def run(
             text=True,
             errors="replace",
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # ABC is its child and ends with it
         ) as process,
         log.open("w") as file,
     ):
         assert process.stdout is not None
+        timer = threading.Timer(timeout or 0, os.killpg, (process.pid, signal.SIGKILL))
+        if timeout is not None:
+            timer.start()
         for line in process.stdout:
             file.write(line)
             lines.append(line)
             found = _PASS.match(line)
             if found and on_pass is not None:
                 on_pass(found[1])
+        process.wait()
+        timer.cancel()
     if process.returncode:
         errors = [line.strip() for line in lines if line.startswith("ERROR")]
         reason = errors[-1] if errors else f"exit status {process.returncode}"

@@ -1,0 +1,564 @@
+"""``python -m tb.mutate [BLOCK...]``: faults in the netlist of each block, and its own tests.
+
+Every registered block's tests, those that ``pytest tb/`` runs, are collected with the hardware
+and the vectors that they use. Into that hardware Yosys builds random faults (a bit inverted, stuck
+or controlled by a neighbour, at any port of any cell but clocks), all in one model; a plusarg
+says which one is active. A fault is killed when a test fails, crashes or hangs with it; one that
+every test passes has survived, and is then tried for equivalence.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+import tb.run
+from hdl.block import Block
+from hdl.registry import ROOMS, all_blocks, find
+from hdl.verilog import Design, convert
+from synth.compare import fill
+from synth.yosys import YosysError, run
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORT_DIR = ROOT / "build" / "mutate"
+PAGE = ROOT / "docs" / "mutation.md"
+PER_BLOCK = 4  # recorded tests that share a block's faults, spread over its configurations
+TIMEOUT_FLOOR, TIMEOUT_FACTOR = 20.0, 6.0  # seconds; times the run without a fault
+PROOF_LIMIT = 60.0  # seconds for one equivalence
+SELECT = "mutant_select"
+
+
+# What the tests of a block run
+
+
+@dataclasses.dataclass
+class Recording:
+    """One co-simulation as a test of pytest starts it."""
+
+    test: str
+    block: Block
+    module: str
+    arguments: dict[str, Any]
+
+
+class _Collector:
+    """Pytest plugin: tests that pass when every simulation is taken to pass."""
+
+    def __init__(self) -> None:
+        self.test = ""
+        self.recorded: dict[str, list[Recording]] = {}
+        self.passed: set[str] = set()
+
+    def pytest_runtest_setup(self, item) -> None:
+        self.test = item.nodeid
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def build_model(self, block: Block, **_):
+        return block
+
+    def run_model(self, model: Block, test_module: str, **arguments):
+        recording = Recording(self.test, model, test_module, arguments)
+        self.recorded.setdefault(self.test, []).append(recording)
+        return Path(os.devnull)
+
+
+def _room(name: str) -> str:
+    component = find(name).component.__module__.split(".")
+    return next(room for room in ROOMS if room in component)
+
+
+def test_file(name: str) -> Path:
+    """Where the tests of block ``name`` are."""
+    room = _room(name)
+    for stem in (name, name.removeprefix(f"{room}_"), name.split("_", 1)[-1]):
+        path = ROOT / "tb" / room / f"test_{stem}.py"
+        if path.exists():
+            return path
+    raise FileNotFoundError(f"{name} has no tb/{room}/test_*.py")
+
+
+def collect(name: str, seed: int) -> list[Recording]:
+    """The simulations of block ``name``'s tests, those of deliberate failures left out."""
+    collector = _Collector()
+    output = io.StringIO()
+    with (
+        mock.patch.object(tb.run, "build_model", collector.build_model),
+        mock.patch.object(tb.run, "run_model", collector.run_model),
+        contextlib.redirect_stdout(output),
+    ):
+        pytest.main(
+            ["-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", f"--seed={seed}",
+             str(test_file(name))],
+            plugins=[collector],
+        )  # fmt: skip
+    kept = [
+        recording
+        for test, recordings in collector.recorded.items()
+        if test in collector.passed
+        for recording in recordings
+    ]
+    if not kept:
+        raise RuntimeError(f"{name}: no simulation found in {test_file(name)}\n{output.getvalue()}")
+    if len(kept) > PER_BLOCK:  # spread over the list: neighbours are alike
+        kept = [kept[n * len(kept) // PER_BLOCK] for n in range(PER_BLOCK)]
+    return kept
+
+
+# Faults
+
+
+@dataclasses.dataclass
+class Mutant:
+    """One fault of one recording, and what became of it."""
+
+    block: str
+    test: str
+    number: int  # value of the plusarg
+    module: str
+    fault: str  # mode, cell type or name, port and bit
+    wire: str
+    source: str  # line of generated Verilog
+    command: str
+    outcome: str = ""  # killed, survived or equivalent
+    by: str = ""
+    seconds: float = 0.0
+
+
+def _field(line: str, name: str) -> str:
+    found = re.search(rf"-{name} (\S+)", line)
+    return found[1] if found else ""
+
+
+_PREPARE = """read_verilog design.v
+hierarchy -check -top dut
+proc
+{attributes}
+flatten
+opt -nodffe -nosdff
+wreduce
+opt_clean
+memory -nomap
+opt_clean
+write_rtlil base.il
+"""
+
+
+def _modules(design: Design, component: type) -> list[str]:
+    """Modules that belong to the block: not a bench's bank around it."""
+    names = [module.name for module in design.modules]
+    is_bank = not isinstance(design.modules[-1].block, component)
+    return names[:-1] if is_bank else names
+
+
+def make_mutants(
+    name: str, recording: Recording, count: int, seed: int, directory: Path
+) -> tuple[Design, list[Mutant], str]:
+    """(design, faults, Verilog with all of them): ``count`` spread over the distinct modules.
+
+    A module's share grows with the square root of its cells, so that small modules have some.
+    """
+    design = convert(recording.block, tb.run.TOP)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "design.v").write_text(design.verilog)
+    modules = _modules(design, find(name).component)
+    # A module of its own, or a plain submodule that Amaranth named after it. Attributes outlive
+    # flattening.
+    attributes = "\n".join(
+        f'setattr -set fault_module "{module}" {module}/c:* {module}.*/c:*'
+        for module in modules
+    )
+    listing = "\n".join(
+        f"mutate -list {4 * count + 8} -seed {seed} -o list_{k}.txt a:fault_module={module}"
+        for k, module in enumerate(modules)
+    )
+    counting = "\n".join(
+        f"tee -q -o cells_{k}.txt select -count a:fault_module={module}"
+        for k, module in enumerate(modules)
+    )
+    run(_PREPARE.format(attributes=attributes) + counting + "\n" + listing + "\n", directory)
+
+    lines = design.verilog.splitlines()
+    pools: dict[str, list[str]] = {}
+    weights: dict[str, float] = {}
+    for k, module in enumerate(modules):
+        found = (directory / f"list_{k}.txt").read_text().splitlines()
+        # Clocks of flip-flops and RAMs: a fault there is one of the clock tree, not of the logic.
+        found = [line for line in found if not re.search(r"-port \\?(\w+_)?CLK\b", line)]
+        cells = int(re.findall(r"\d+", (directory / f"cells_{k}.txt").read_text())[0])
+        if found and cells:
+            pools[module], weights[module] = found, cells**0.5
+    shares = _shares(weights, {m: len(p) for m, p in pools.items()}, count)
+    mutants = []
+    for module, share in shares.items():
+        step = len(pools[module]) / share if share else 1
+        for line in (pools[module][int(n * step)] for n in range(share)):
+            number = len(mutants) + 1
+            source = re.findall(r"-src design\.v:(\d+)", line)
+            kind = re.search(r"\$(\w+)\$design\.v|\$(proc\w+)", _field(line, "cell"))
+            control = f"-ctrlbit {_field(line, 'ctrlbit')}" if "-ctrlbit" in line else ""
+            fault = (
+                f"{_field(line, 'mode')} {(kind[1] or kind[2]) if kind else 'cell'} "
+                f"{_field(line, 'port')}"
+                f"[{_field(line, 'portbit')}] {control}"
+            ).strip()
+            mutants.append(
+                Mutant(
+                    block=name,
+                    test=recording.test.split("::")[-1],
+                    number=number,
+                    module=module,
+                    fault=fault,
+                    wire=f"{_field(line, 'wire')}[{_field(line, 'wirebit')}]"
+                    if "-wire " in line
+                    else "",
+                    source=lines[int(source[-1]) - 1].strip() if source else "",
+                    command=line,
+                )
+            )
+    width = max(len(mutants).bit_length(), 1)
+    apply = "\n".join(
+        mutant.command.replace(
+            "mutate ", f"mutate -ctrl {SELECT} {width} {mutant.number} ", 1
+        )
+        for mutant in mutants
+    )
+    run(
+        f"read_rtlil base.il\n{apply}\nwrite_verilog -noattr mutated.v\n",
+        directory,
+        stem="apply",
+    )
+    return design, mutants, _select_by_plusarg((directory / "mutated.v").read_text(), width)
+
+
+def _shares(weights: dict[str, float], limits: dict[str, int], count: int) -> dict[str, int]:
+    """``count`` in proportion to the weights, at least one each while they last."""
+    shares = dict.fromkeys(weights, 0)
+    for _ in range(min(count, sum(limits.values()))):
+        open_modules = [name for name in weights if shares[name] < limits[name]]
+        least = min(open_modules, key=lambda name: (shares[name] + 0.5) / weights[name])
+        shares[least] += 1
+    return shares
+
+
+def _select_by_plusarg(verilog: str, width: int) -> str:
+    """The port that Yosys added becomes a register that a plusarg sets: no bench knows of it."""
+    verilog, count = re.subn(rf",\s*{SELECT}\b(?=[^;]*\);)", "", verilog, count=1)
+    assert count == 1, "the added port is not last"
+    verilog = re.sub(rf"^  wire (?:\[\d+:0\] )?{SELECT} ?;\n", "", verilog, flags=re.M)
+    register = (
+        f"  reg [{width - 1}:0] {SELECT};\n"
+        f'  initial if (!$value$plusargs("mutant=%d", {SELECT})) {SELECT} = 0;\n'
+    )
+    verilog, count = re.subn(
+        rf"^  input (?:\[\d+:0\] )?{SELECT} ?;\n", lambda _: register, verilog, flags=re.M
+    )
+    assert count == 1, "the added port has no declaration"
+    # A bit controlled by its neighbour looks like a loop to a simulator that sees whole words.
+    return "/* verilator lint_off UNOPTFLAT */\n" + verilog
+
+
+# Running
+
+
+@dataclasses.dataclass
+class Simulation:
+    """How cocotb's runner starts the simulator, to start it once per fault."""
+
+    command: list[str]
+    environment: dict[str, str]
+    directory: Path
+    limit: float = 0.0
+    tests: int = 0
+
+
+def prepare(recording: Recording, verilog: str) -> Simulation:
+    """Build the model with the faults, and write what its test needs."""
+    model = tb.run.build_model(recording.block, transform=lambda design: verilog)
+    started: list[tuple[list[str], dict[str, str]]] = []
+
+    class Recorder(tb.run._Runner):
+        def _execute(self, cmds, cwd):
+            started.append(([str(part) for part in cmds[0]], dict(self.env)))
+            raise SystemExit(0)
+
+    # Only what the runner would start is wanted: the run itself "fails" at once.
+    with (
+        mock.patch.object(tb.run, "_Runner", Recorder),
+        contextlib.suppress(SystemExit, AssertionError, RuntimeError),
+    ):
+        tb.run.run_model(model, recording.module, **recording.arguments)
+    command, environment = started[0]
+    return Simulation(
+        command, {**os.environ, **environment, "COCOTB_MAX_FAILURES": "1"},
+        Path(environment["TB_DIR"]),
+    )  # fmt: skip
+
+
+def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
+    """(what killed it or "", seconds) of one run with fault ``number``."""
+    work = Path(tempfile.mkdtemp(prefix=f"fault-{number}-", dir=simulation.directory))
+    results = work / "results.xml"
+    start = time.perf_counter()
+    try:
+        with (work / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*simulation.command, f"+mutant={number}"],
+                cwd=work,
+                env={**simulation.environment, "COCOTB_RESULTS_FILE": str(results)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(simulation.limit or None)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return "no end within the time limit", time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        if not results.exists():
+            return f"simulator ended with status {process.returncode}", seconds
+        cases = list(ElementTree.parse(results).getroot().iter("testcase"))
+        failed = [case.get("name", "") for case in cases if len(case.findall("failure"))
+                  or len(case.findall("error"))]  # fmt: skip
+        if failed:
+            return failed[0], seconds
+        if not number:
+            simulation.tests = len(cases)
+        return ("" if cases and process.returncode == 0 else "no test ran"), seconds
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+# Equivalence of survivors
+
+
+def is_equivalent(directory: Path, mutant: Mutant) -> bool:
+    """Proved: with this fault every register and output takes the same values as without it.
+
+    Registers are paired by name, so a register that differs only where nothing looks is not
+    proved; those survivors stay survivors.
+    """
+    fault = mutant.command.replace("-module dut", "-module gate")
+    script = (
+        "read_rtlil base.il\nmemory_map\nopt_clean\nrename dut gold\ndesign -stash gold\n"
+        "read_rtlil base.il\nrename dut gate\n"
+        f"{fault}\nmemory_map\nopt_clean\ndesign -stash gate\n"
+        "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
+        "equiv_make gold gate both\nhierarchy -top both\nopt_clean\n"
+        "equiv_struct\nequiv_simple -seq 1\nequiv_status -assert\n"
+    )
+    try:
+        run(script, directory, stem=f"equal_{mutant.number}", timeout=PROOF_LIMIT)
+    except YosysError:
+        return False
+    return True
+
+
+# Whole run
+
+
+def _progress(console: Console, done: list[Mutant], total: int, start: float) -> str:
+    killed = sum(mutant.outcome == "killed" for mutant in done)
+    rate = f"{killed / len(done):.1%}" if done else "-"
+    return (
+        f"{len(done)} of {total} faults, {rate} killed, {time.perf_counter() - start:.0f} s"
+    )
+
+
+def examine(
+    name: str, count: int, seed: int, jobs: int, report, *, prove: bool
+) -> list[Mutant]:
+    """All faults of one block, run and judged; ``report`` is called after each."""
+    recordings = collect(name, seed)[: max(count, 1)]
+    counts = [count // len(recordings) + (k < count % len(recordings))
+              for k in range(len(recordings))]  # fmt: skip
+    mutants: list[Mutant] = []
+    for k, (recording, share) in enumerate(zip(recordings, counts, strict=True)):
+        directory = REPORT_DIR / name / str(k)
+        salt = int(hashlib.sha256(f"{seed} {name} {k}".encode()).hexdigest()[:6], 16)
+        _, part, verilog = make_mutants(name, recording, share, salt, directory)
+        simulation = prepare(recording, verilog)
+        by, seconds = simulate(simulation, 0)
+        if by:
+            raise RuntimeError(f"{name}: {recording.test} fails without a fault: {by}")
+        simulation.limit = TIMEOUT_FLOOR + TIMEOUT_FACTOR * seconds
+
+        def judge(mutant, simulation=simulation, directory=directory):
+            mutant.by, mutant.seconds = simulate(simulation, mutant.number)
+            mutant.outcome = "killed" if mutant.by else "survived"
+            if prove and not mutant.by and is_equivalent(directory, mutant):
+                mutant.outcome = "equivalent"
+            return mutant
+
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for mutant in pool.map(judge, part):
+                mutants.append(mutant)
+                report(mutant)
+        shutil.rmtree(simulation.directory, ignore_errors=True)
+    return mutants
+
+
+def allocate(names: list[str], total: int, weights: dict[str, int]) -> dict[str, int]:
+    """``total`` faults over the blocks, by weight, each at least one."""
+    whole = sum(weights[name] for name in names)
+    return {name: max(1, -(-total * weights[name] // whole)) for name in names}
+
+
+def summary(mutants: list[Mutant]) -> list[tuple[str, int, int, int, int]]:
+    """(block, faults, killed, equivalent, survived), by block."""
+    rows = []
+    for name, group in itertools.groupby(
+        sorted(mutants, key=lambda m: m.block), key=lambda m: m.block
+    ):
+        outcomes = collections.Counter(mutant.outcome for mutant in group)
+        rows.append(
+            (name, sum(outcomes.values()), outcomes["killed"], outcomes["equivalent"],
+             outcomes["survived"])
+        )  # fmt: skip
+    return rows
+
+
+def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, str]:
+    """Sections of docs/mutation.md."""
+    rows = summary(mutants)
+    total = [sum(row[column] for row in rows) for column in range(1, 5)]
+    counted = total[0] - total[2]
+    lines = [
+        f"Seed {seed}: {total[0]} faults, {total[1]} killed, {total[2]} proved equivalent, "
+        f"{total[3]} survived: {total[1] / max(total[0], 1):.1%} of all, "
+        f"{total[1] / max(counted, 1):.1%} of those not equivalent; {seconds / 60:.0f} min.",
+        "",
+        "| block | faults | killed | equivalent | survived |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(f"| {name} | {n} | {k} | {e} | {s} |" for name, n, k, e, s in rows),
+        f"| **all** | {total[0]} | {total[1]} | {total[2]} | {total[3]} |",
+        "",
+    ]
+    survivors = [
+        "| block | test | module | fault | line of Verilog |",
+        "| --- | --- | --- | --- | --- |",
+        *(
+            f"| {m.block} | `{m.test}` | `{m.module}` | `{m.fault}` {m.wire and f'`{m.wire}`'} "
+            f"| `{m.source[:90].replace('|', '&#124;')}` |"
+            for m in mutants
+            if m.outcome == "survived"
+        ),
+        "",
+    ]
+    return {"mutation": "\n".join(lines), "survivors": "\n".join(survivors)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.mutate", description=__doc__)
+    parser.add_argument("blocks", nargs="*", help="default: all")
+    parser.add_argument("--mutants", type=int, default=240, help="over all blocks together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--no-prove", action="store_true", help="leave survivors unexamined")
+    parser.add_argument("--page", action="store_true", help=f"rewrite {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.blocks) - set(all_blocks()))
+    if unknown:
+        print(f"tb.mutate: no block is called {unknown[0]!r}", file=sys.stderr)
+        return 2
+    os.chdir(ROOT)
+    names = options.blocks or list(all_blocks())
+    # Blocks of several modules get more.
+    weights = {name: 2 if name.startswith("kllm") else 1 for name in names}
+    counts = allocate(names, options.mutants, weights)
+    console = Console()
+    start = time.perf_counter()
+    done: list[Mutant] = []
+    broken: dict[str, str] = {}
+
+    with console.status("") as status:
+        for name in names:
+            status.update(f"{name}: building; {_progress(console, done, sum(counts.values()), start)}")
+
+            def report(mutant, name=name, status=status):
+                done.append(mutant)
+                line = _progress(console, done, sum(counts.values()), start)
+                status.update(f"{name}: {line}")
+
+            before = len(done)
+            try:
+                examine(name, counts[name], options.seed, options.jobs, report,
+                        prove=not options.no_prove)  # fmt: skip
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                broken[name] = str(error)
+                console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)
+            part = done[before:]
+            killed = sum(mutant.outcome == "killed" for mutant in part)
+            line = _progress(console, done, sum(counts.values()), start)
+            console.print(f"{name}: {killed} of {len(part)} killed; {line}", highlight=False)
+
+    seconds = time.perf_counter() - start
+    table = Table(box=None, header_style="bold")
+    table.add_column("block")
+    for heading in ("faults", "killed", "equivalent", "survived"):
+        table.add_column(heading, justify="right")
+    for row in summary(done):
+        table.add_row(*map(str, row))
+    console.print(table)
+    for mutant in done:
+        if mutant.outcome == "survived":
+            console.print(
+                f"survived: {mutant.block} {mutant.test}: {mutant.module}: {mutant.fault} "
+                f"{mutant.wire}: {mutant.source}",
+                markup=False,
+                highlight=False,
+            )
+    REPORT_DIR.mkdir(parents=True, exist_ok=True)
+    killed = sum(mutant.outcome == "killed" for mutant in done)
+    (REPORT_DIR / "report.json").write_text(
+        json.dumps(
+            {
+                "seed": options.seed,
+                "seconds": round(seconds, 1),
+                "faults": len(done),
+                "killed": killed,
+                "equivalent": sum(mutant.outcome == "equivalent" for mutant in done),
+                "not_examined": broken,
+                "mutants": [dataclasses.asdict(mutant) for mutant in done],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+    if options.page:
+        PAGE.write_text(fill(PAGE.read_text(), page_tables(done, options.seed, seconds)))
+    console.print(
+        f"{len(done)} faults, {killed} killed ({killed / max(len(done), 1):.1%}), "
+        f"{seconds / 60:.1f} min; {REPORT_DIR.relative_to(ROOT) / 'report.json'}",
+        highlight=False,
+    )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
