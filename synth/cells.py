@@ -115,7 +115,5 @@ def _gate_text(cell: TableCell) -> str:
 
 def liberty_text() -> str:
     """The table as a Liberty library."""
-    body = "".join(
-        _flip_flop_text(cell) if cell.sequential else _gate_text(cell) for cell in CELLS
-    )
+    body = "".join(_flip_flop_text(cell) if cell.sequential else _gate_text(cell) for cell in CELLS)
     return f'library("{NAME}") {{\n{body}}}\n'

@@ -19,10 +19,7 @@ def check(design: Design) -> None:
         directory = Path(folder)
         (directory / "design.v").write_text(design.verilog)
         script = (
-            "read_verilog design.v\n"
-            f"hierarchy -check -top {design.name}\n"
-            "proc\n"
-            "check -assert\n"
+            f"read_verilog design.v\nhierarchy -check -top {design.name}\nproc\ncheck -assert\n"
         )
         try:
             run(script, directory)

@@ -5,11 +5,13 @@
 
 import argparse
 import dataclasses
-import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from golden.config import Config
+from hdl.block import Block
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
@@ -39,7 +41,7 @@ SRAM_UM2_PER_BIT = {
 }
 LENGTHS = (576, 4096, 11008)
 
-Map = Callable[[object, str], AreaReport]
+Map = Callable[[Block, str], AreaReport]
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -145,8 +147,8 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
     return {"kllm_units": _table(unit_head, units), "kllm_lanes": _table(lane_head, rows)}
 
 
-def _fp16_blocks() -> dict[str, tuple[object, str]]:
-    blocks: dict[str, tuple[object, str]] = {}
+def _fp16_blocks() -> dict[str, tuple[Block, str]]:
+    blocks: dict[str, tuple[Block, str]] = {}
     for stages in (0, 2, 4):
         blocks[f"fp16_add, {stages} stages"] = FpAdd(FpAddConfig(stages=stages)), "fp16_add"
         blocks[f"fp16_mul, {stages} stages"] = FpMul(FpMulConfig(stages=stages)), "fp16_mul"
@@ -177,17 +179,16 @@ def library_tables(sets: dict[str, Map]) -> dict[str, str]:
     """Section ``libraries``: the same blocks in several libraries, kGE and um2."""
     lane = find("kllm_pe_lane").configs["table1"]
     assert isinstance(lane, KllmPeLaneConfig)
-    fma = FpFmaConfig()
-    blocks: dict[str, tuple[Callable[[], object], str]] = {
-        "kllm_idx_counter, table1": (lambda: KllmIdxCounter(lane.counter_config),
-                                     "kllm_idx_counter"),
-        "kllm_reducer, table1": (lambda: KllmReducer(lane.reducer_config), "kllm_reducer"),
-        "fp16_fma, 2 stages": (lambda: FpFma(fma), "fp16_fma"),
-    }  # fmt: skip
+    # A block is elaborated once: each library gets one of its own.
+    blocks: dict[str, tuple[Callable[[Any], Block], Config, str]] = {
+        "kllm_idx_counter, table1": (KllmIdxCounter, lane.counter_config, "kllm_idx_counter"),
+        "kllm_reducer, table1": (KllmReducer, lane.reducer_config, "kllm_reducer"),
+        "fp16_fma, 2 stages": (FpFma, FpFmaConfig(), "fp16_fma"),
+    }
     rows = []
-    for label, (make, name) in blocks.items():
+    for label, (component, config, name) in blocks.items():
         for library, map_block in sets.items():
-            report = map_block(make(), name)
+            report = map_block(component(config), name)
             rows.append(
                 (
                     label,
@@ -206,15 +207,17 @@ def library_tables(sets: dict[str, Map]) -> dict[str, str]:
 def fill(text: str, sections: dict[str, str]) -> str:
     """``text`` with what stands between the markers of each section replaced."""
     for name, body in sections.items():
-        pattern = rf"(<!-- generated: {name} -->\n)(.*?)(<!-- end generated -->)"
-        if not re.search(pattern, text, re.S):
+        begin, end = f"<!-- generated: {name} -->\n", "<!-- end generated -->"
+        head, found, rest = text.partition(begin)
+        _, closed, tail = rest.partition(end)
+        if not found or not closed:
             raise ValueError(f"the page has no section {name!r}")
-        text = re.sub(pattern, lambda found, body=body: found[1] + body + found[3], text, flags=re.S)
+        text = head + begin + body + end + tail
     return text
 
 
 def _mapper(libraries: Libraries) -> Map:
-    def map_block(block, name: str) -> AreaReport:
+    def map_block(block: Block, name: str) -> AreaReport:
         report = synthesize(block, name, libraries)
         source = "cache" if report.cached else f"{report.seconds:.0f} s"
         print(f"  {report.library[:40]}: {name}: {report.um2:,.0f} um2 ({source})", flush=True)

@@ -11,7 +11,7 @@ __all__ = ["Cell", "Library", "LibraryError", "evaluate", "parse", "read_text"]
 
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|[01]|[()!&|^'*+])")
 _STATEMENT = re.compile(
-    r'^\s*(cell|ff|pin|pg_pin|area|direction|function|next_state|clear|preset)\b\s*[(:]\s*(.*)$'
+    r"^\s*(cell|ff|pin|pg_pin|area|direction|function|next_state|clear|preset)\b\s*[(:]\s*(.*)$"
 )
 
 

@@ -188,8 +188,7 @@ def make_mutants(
     # A module of its own, or a plain submodule that Amaranth named after it. Attributes outlive
     # flattening.
     attributes = "\n".join(
-        f'setattr -set fault_module "{module}" {module}/c:* {module}.*/c:*'
-        for module in modules
+        f'setattr -set fault_module "{module}" {module}/c:* {module}.*/c:*' for module in modules
     )
     listing = "\n".join(
         f"mutate -list {4 * count + 8} -seed {seed} -o list_{k}.txt a:fault_module={module}"
@@ -241,9 +240,7 @@ def make_mutants(
             )
     width = max(len(mutants).bit_length(), 1)
     apply = "\n".join(
-        mutant.command.replace(
-            "mutate ", f"mutate -ctrl {SELECT} {width} {mutant.number} ", 1
-        )
+        mutant.command.replace("mutate ", f"mutate -ctrl {SELECT} {width} {mutant.number} ", 1)
         for mutant in mutants
     )
     run(
@@ -382,17 +379,13 @@ def is_equivalent(directory: Path, mutant: Mutant) -> bool:
 # Whole run
 
 
-def _progress(console: Console, done: list[Mutant], total: int, start: float) -> str:
+def _progress(done: list[Mutant], total: int, start: float) -> str:
     killed = sum(mutant.outcome == "killed" for mutant in done)
     rate = f"{killed / len(done):.1%}" if done else "-"
-    return (
-        f"{len(done)} of {total} faults, {rate} killed, {time.perf_counter() - start:.0f} s"
-    )
+    return f"{len(done)} of {total} faults, {rate} killed, {time.perf_counter() - start:.0f} s"
 
 
-def examine(
-    name: str, count: int, seed: int, jobs: int, report, *, prove: bool
-) -> list[Mutant]:
+def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool) -> list[Mutant]:
     """All faults of one block, run and judged; ``report`` is called after each."""
     recordings = collect(name, seed)[: max(count, 1)]
     counts = [count // len(recordings) + (k < count % len(recordings))
@@ -448,10 +441,13 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
     rows = summary(mutants)
     total = [sum(row[column] for row in rows) for column in range(1, 5)]
     counted = total[0] - total[2]
-    lines = [
+    first = (
         f"Seed {seed}: {total[0]} faults, {total[1]} killed, {total[2]} proved equivalent, "
         f"{total[3]} survived: {total[1] / max(total[0], 1):.1%} of all, "
-        f"{total[1] / max(counted, 1):.1%} of those not equivalent; {seconds / 60:.0f} min.",
+        f"{total[1] / max(counted, 1):.1%} of those not equivalent; {seconds / 60:.0f} min."
+    )
+    lines = [
+        first,
         "",
         "| block | faults | killed | equivalent | survived |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -491,6 +487,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Blocks of several modules get more.
     weights = {name: 2 if name.startswith("kllm") else 1 for name in names}
     counts = allocate(names, options.mutants, weights)
+    total = sum(counts.values())
     console = Console()
     start = time.perf_counter()
     done: list[Mutant] = []
@@ -498,11 +495,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     with console.status("") as status:
         for name in names:
-            status.update(f"{name}: building; {_progress(console, done, sum(counts.values()), start)}")
+            line = _progress(done, total, start)
+            status.update(f"{name}: building; {line}")
 
             def report(mutant, name=name, status=status):
                 done.append(mutant)
-                line = _progress(console, done, sum(counts.values()), start)
+                line = _progress(done, total, start)
                 status.update(f"{name}: {line}")
 
             before = len(done)
@@ -514,7 +512,7 @@ def main(arguments: list[str] | None = None) -> int:
                 console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)
             part = done[before:]
             killed = sum(mutant.outcome == "killed" for mutant in part)
-            line = _progress(console, done, sum(counts.values()), start)
+            line = _progress(done, total, start)
             console.print(f"{name}: {killed} of {len(part)} killed; {line}", highlight=False)
 
     seconds = time.perf_counter() - start

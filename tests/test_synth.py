@@ -70,7 +70,7 @@ def test_table_has_source_areas_and_functions():
     assert set(library.cells) == set(by_name)
     assert library.nand2.name == "nand2"
     assert library.flip_flop.name == "dff"
-    # mux2 is no inverter and no nand has a wrong pin: every gate depends on each of its inputs
+    # Every gate depends on each of its inputs: no pin is named that the function ignores.
     for cell in cells.CELLS:
         if cell.sequential:
             continue
