@@ -74,12 +74,14 @@ class Bench:
         self.dut.rst.value = 0
 
     async def run(
-        self, offers, takes, *, p_idle=0.0, p_stall=0.0, limit=None, stop_at=None, settle=8
+        self, offers, takes, *, p_idle=0.0, p_stall=0.0, limit=None, stop_at=None, settle=8,
+        late_ready=False,
     ) -> Flow:
         """Send every word of ``offers`` and take ``takes[name]`` words from each sink.
 
         p_idle, p_stall: chance per cycle that a source is idle or a sink stalls, for all streams
-        or by name. stop_at: return after that many cycles, whatever was moved. AssertionError if
+        or by name. stop_at: return after that many cycles, whatever was moved. late_ready: a sink
+        is ready only once it has seen valid, so a producer that waits for ready hangs. AssertionError if
         an offered word changes before its transfer, if a sink gives more words than were to be
         taken, or if nothing is complete after ``limit`` cycles.
         """
@@ -117,6 +119,7 @@ class Bench:
             ready_now = {}
             for name in self.sinks:
                 ready_now[name] = not stall[name] or rngs[name].random() >= stall[name]
+                ready_now[name] &= not late_ready or held[name] is not None
                 self._port[name][2].value = ready_now[name]
             await ReadOnly()
             for name in self.sources:

@@ -8,4 +8,4 @@ from tb.fp16.bank import at_all_depths, check
 
 def test_to_fp32(seed):
     columns = vectors.convert_vectors(seed, FP16, FP32)
-    check(FpConvert, at_all_depths(FpConvertConfig(i=FP16, o=FP32), columns, seed, (4,)), seed)
+    check(FpConvert, at_all_depths(FpConvertConfig(i=FP16, o=FP32), columns, seed), seed)

@@ -35,6 +35,13 @@ async def one_input_waits_for_the_other(dut, slow):
 
 
 @cocotb.test()
+async def valid_does_not_wait_for_ready(dut):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    await replay(bench, late_ready=True)
+
+
+@cocotb.test()
 async def full_rate(dut):
     bench = Bench(dut, sources=SOURCES, sinks=SINKS)
     await bench.reset()
