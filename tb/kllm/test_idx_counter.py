@@ -75,12 +75,14 @@ def counter_packets(rng, config) -> list[Packet]:
         )
 
     tops = [-(2**24), 2**24] if is_two_level else [0, 2**config.bits_a - 1]
+    most = tops if is_two_level else range(2**config.bits_a)
     packets = [
         packet(1),
         packet(1, p_inlier=0),
         packet(3 * e, p_inlier=0),
         *(packet(e) for _ in range(4)),  # single beats: reading is the bottleneck
-        *(packet(longest, value=v, index=j) for v in tops for j in (0, codes - 1)),
+        # every bin to its most
+        *(packet(longest, value=v, index=j) for v in most for j in range(codes)),
         # same bin in successive beats, and two bins in turn
         packet(longest, value=np.repeat(tops, e), index=1),
         packet(longest, value=tops[-1], index=np.repeat([2, 3], e)),
@@ -97,8 +99,7 @@ def counter_packets(rng, config) -> list[Packet]:
     if config.integer_bits:
         top = 2**config.integer_bits - 1
         packets += [
-            packet(longest, integer=True, value=top, index=0),
-            packet(longest, integer=True, value=top, index=codes - 1),
+            *(packet(longest, integer=True, value=top, index=j) for j in range(codes)),
             packet(longest, integer=True, value=0),
             packet(e, integer=True, p_inlier=0),
             *(packet(int(n), integer=True) for n in rng.integers(1, longest + 1, 4)),
