@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
+import importlib.util
 import io
 import itertools
 import json
@@ -357,29 +358,85 @@ def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
 # Equivalence of survivors
 
 
-def is_equivalent(directory: Path, mutant: Mutant) -> bool:
-    """Proved: from equal registers and inputs, every register and output gets the same value.
+def is_equivalent(directory: Path, mutant: Mutant, design: Design) -> bool:
+    """Proved: no test can see this fault. One of two proofs:
 
-    A fault that changes a register which nothing looks at, or that shows only in states that are
-    never reached, is not proved this way; such survivors stay survivors.
+    From equal registers and inputs, every register and output gets the same value (SAT). Or, from
+    registers that all start at zero, whatever the inputs are, outputs never differ, payloads being
+    compared while ``valid`` is high (ABC's PDR; only where the native Yosys is installed).
     """
     fault = mutant.command.replace("-module dut", "-module gate")
-    script = (
+    pair = (
         "read_rtlil base.il\nrename dut gold\nmemory_map\nopt_clean\ndesign -stash gold\n"
         f"read_rtlil base.il\nrename dut gate\n{fault}\nmemory_map\nopt_clean\n"
         "design -stash gate\n"
         "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
+    )
+    one_step = (
         # Registers become inputs and outputs, so that one step of logic is compared; what the
         # fault does not reach is the same logic of the same inputs, and merges.
         "expose -dff -evert-dff -shared gold gate\n"
         "miter -equiv -flatten gold gate both\nhierarchy -top both\nopt -full\n"
         f"sat -verify -prove trigger 0 -timeout {PROOF_LIMIT} both\n"
     )
+    stem = f"equal_{mutant.number}"
     try:
-        run(script, directory, stem=f"equal_{mutant.number}", timeout=2 * PROOF_LIMIT)
+        run(pair + one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
+        return True
     except YosysError:
+        pass
+    abc = _native_abc()
+    if abc is None:
         return False
-    return True
+    (directory / f"{stem}.v").write_text(_masked(design, "gold") + _masked(design, "gate"))
+    every_step = (
+        f"read_verilog {stem}.v\nmiter -equiv -flatten masked_gold masked_gate both\n"
+        "hierarchy -top both\nflatten\nsetundef -zero -init\nopt -full\ntechmap\nopt\n"
+        f"dffunmap\naigmap\nopt_clean\nwrite_aiger -zinit {stem}.aig\n"
+    )
+    try:
+        run(pair + every_step, directory, stem=f"{stem}_pdr", timeout=2 * PROOF_LIMIT)
+        proof = subprocess.run(
+            [abc, "-c", f"read_aiger {stem}.aig; strash; scorr; pdr -T {PROOF_LIMIT}"],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=3 * PROOF_LIMIT,
+        )
+    except (YosysError, subprocess.TimeoutExpired):
+        return False
+    (directory / f"{stem}_abc.log").write_text(proof.stdout)
+    return "Property proved" in proof.stdout
+
+
+def _native_abc() -> str | None:
+    spec = importlib.util.find_spec("pyosys")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(next(iter(spec.submodule_search_locations))) / "yosys-abc"
+    return str(path) if path.exists() else None
+
+
+def _masked(design: Design, inner: str) -> str:
+    """A wrapper of ``inner`` that shows payloads only while they are valid."""
+    ports = design.description["ports"]
+    names = {port["name"] for port in ports}
+    lines = []
+    for port in ports:
+        name, width = port["name"], port["width"]
+        lines.append(f"  {port['direction']} [{width - 1}:0] {name};")
+        valid = name.replace("__payload", "__valid")
+        if port["direction"] == "output":
+            lines.append(f"  wire [{width - 1}:0] {name}_inner;")
+            mask = f" & {{{width}{{{valid}_inner}}}}" if valid != name and valid in names else ""
+            lines.append(f"  assign {name} = {name}_inner{mask};")
+    pins = ", ".join(
+        f".{port['name']}({port['name']}{'_inner' * (port['direction'] == 'output')})"
+        for port in ports
+    )
+    body = "\n".join(lines)
+    header = ", ".join(port["name"] for port in ports)
+    return f"module masked_{inner}({header});\n{body}\n  {inner} inner({pins});\nendmodule\n"
 
 
 # Whole run
@@ -400,17 +457,17 @@ def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool)
     for k, (recording, share) in enumerate(zip(recordings, counts, strict=True)):
         directory = REPORT_DIR / name / str(k)
         salt = int(hashlib.sha256(f"{seed} {name} {k}".encode()).hexdigest()[:6], 16)
-        _, part, verilog = make_mutants(name, recording, share, salt, directory)
+        design, part, verilog = make_mutants(name, recording, share, salt, directory)
         simulation = prepare(recording, verilog)
         by, seconds = simulate(simulation, 0)
         if by:
             raise RuntimeError(f"{name}: {recording.test} fails without a fault: {by}")
         simulation.limit = TIMEOUT_FLOOR + TIMEOUT_FACTOR * seconds
 
-        def judge(mutant, simulation=simulation, directory=directory):
+        def judge(mutant, simulation=simulation, directory=directory, design=design):
             mutant.by, mutant.seconds = simulate(simulation, mutant.number)
             mutant.outcome = "killed" if mutant.by else "survived"
-            if prove and not mutant.by and is_equivalent(directory, mutant):
+            if prove and not mutant.by and is_equivalent(directory, mutant, design):
                 mutant.outcome = "equivalent"
             return mutant
 

@@ -53,9 +53,16 @@ def at_depths(
 
 
 def some(columns: dict[str, np.ndarray], seed: int, count: int = 4000) -> dict[str, np.ndarray]:
-    """A random part of the rows."""
-    rows = len(next(iter(columns.values())))
-    chosen = np.random.default_rng(seed).permutation(rows)[:count]
+    """A random part of the rows, and up to half as many of those whose first operand is round.
+
+    Round words (low bits zero) are what exact ties, powers of two and infinities are made of;
+    among all words of a format they are too rare to be drawn.
+    """
+    first = next(iter(columns.values()))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(first))
+    is_round = np.asarray(first)[order] & 63 == 0
+    chosen = rng.permutation(np.union1d(order[:count], order[is_round][: count // 2]))
     return {name: column[chosen] for name, column in columns.items()}
 
 
