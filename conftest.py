@@ -7,6 +7,7 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption("--seed", default="1", help="seed of vectors and stalls, or 'random'")
+    parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
 
 
 def pytest_configure(config):

@@ -1,0 +1,48 @@
+# Senbazuru. `make demo` and `make test` do all the set-up that they need; both may be run again.
+SHELL := /bin/bash
+VENV ?= .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/ready
+SEED ?= 1
+
+.PHONY: demo test tests tb formal mutate lint bench area docs clean help
+
+help:
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+$(READY): pyproject.toml constraints.txt .ci/setup
+	@.ci/setup $(VENV)
+
+demo: $(READY)  ## run q_proj and down_proj of SmolLM2-135M on the Verilated lane
+	@$(PYTHON) -m tb.kllm.demo
+
+test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)
+
+tests: $(READY)  ## the tests without co-simulation
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tests
+
+tb: $(READY)  ## the co-simulations
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tb
+
+formal: $(READY)  ## every proof of the stream blocks
+	@$(PYTHON) -m tb.formal
+
+mutate: $(READY)  ## inject faults into every block and count those that its testbench finds
+	@$(PYTHON) -m tb.mutate
+
+bench: $(READY)  ## cycles of the lane beside its bound, simulation and emission speed
+	@$(PYTHON) -m tb.kllm.rates
+
+area: $(READY)  ## areas beside the papers' tables
+	@$(PYTHON) -m synth.compare kllm
+
+docs: $(READY)  ## fill the generated tables of docs/blocks
+	@$(PYTHON) -m hdl.pages
+
+lint: $(READY)  ## ruff and mypy
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+
+clean:  ## what the tools have built, not the environment
+	rm -rf build

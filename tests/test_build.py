@@ -1,0 +1,64 @@
+"""``python -m hdl.build``: files, summary, and one line for every mistake."""
+
+import json
+
+import pytest
+
+from hdl.build import main
+from hdl.registry import all_blocks
+
+
+def test_writes_verilog_and_description(tmp_path, capsys):
+    assert main(["kllm_reducer", "macs=4", "wide_slots=0", "-o", str(tmp_path)]) == 0
+    verilog = (tmp_path / "kllm_reducer.v").read_text()
+    description = json.loads((tmp_path / "kllm_reducer.json").read_text())
+    assert "module kllm_reducer(" in verilog
+    assert description["configuration"]["macs"] == 4
+    ports = {port["name"]: port for port in description["ports"]}
+    assert ports["clk"]["direction"] == ports["rst"]["direction"] == "input"
+    assert ports["o__payload"] == {
+        "name": "o__payload",
+        "direction": "output",
+        "width": 32,
+        "role": "stream payload",
+        "meaning": "the sum, rounded once to binary32",
+        "fields": [{"name": "y", "offset": 0, "width": 32}],
+    }
+    assert {"latency", "throughput", "versions", "modules"} <= set(description)
+    out = capsys.readouterr().out
+    assert "latency" in out
+    assert "o__payload" in out
+
+
+def test_named_configuration_and_nested_field(tmp_path):
+    arguments = ["kllm_lane_array", "--config", "small", "lane.columns=2", "-o", str(tmp_path)]
+    assert main(arguments) == 0
+    description = json.loads((tmp_path / "kllm_lane_array.json").read_text())
+    assert description["configuration"]["lane"]["columns"] == 2
+
+
+def test_lists_every_block(capsys):
+    assert main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(all_blocks())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["kllm_pe_lan"], "no block is called 'kllm_pe_lan'; nearest: kllm_pe_lane"),
+        (["kllm_reducer", "macs=3"], "KllmReducerConfig.macs must be a power of two in 1..256, not 3"),
+        (["kllm_reducer", "mac=3"], "KllmReducerConfig has no field 'mac'"),
+        (["kllm_reducer", "macs"], "'macs' must be field=value"),
+        (["kllm_reducer", "--config", "big"], "kllm_reducer has no configuration 'big'"),
+        (["kllm_lane_array", "lane.macs=5"], "KllmPeLaneConfig.macs must be a power of two"),
+        (["kllm_reducer", "-o", "pyproject.toml/x"], "Not a directory"),
+    ],
+)
+def test_one_line_for_a_mistake(arguments, message, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("hdl.build: ")
+    assert message in captured.err

@@ -1,0 +1,116 @@
+"""The house: every block has its rooms, and imports run one way."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hdl.pages import fill, pages_directory
+from hdl.registry import ROOMS, all_blocks
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCKS = all_blocks()
+
+# Of golden, hdl may use only what is pure Python: configurations and formats.
+ALLOWED = {
+    "golden": {"golden"},
+    "hdl": {"hdl", "golden.config", "golden.*.config", "golden.*.format"},
+    "synth": {"synth", "hdl", "golden"},
+    "sim": {"sim", "golden"},
+}
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert all(alias.name != "*" for alias in node.names), f"{path}: star import"
+            names.add(node.module)
+    return names
+
+
+def is_allowed(name: str, patterns: set[str]) -> bool:
+    for pattern in patterns:
+        parts, wanted = name.split("."), pattern.split(".")
+        if len(parts) >= len(wanted) and all(
+            w in ("*", p) for p, w in zip(parts, wanted, strict=False)
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("package", [name for name in ALLOWED if (ROOT / name).is_dir()])
+def test_imports_run_one_way(package):
+    own = {"golden", "hdl", "tb", "sim", "synth", "tests"}
+    for path in sources(package):
+        for name in imported(path):
+            if name.split(".")[0] in own:
+                assert is_allowed(name, ALLOWED[package]), f"{path.relative_to(ROOT)}: {name}"
+
+
+def test_hdl_never_loads_torch():
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sources("hdl")
+        if path.stem not in ("__init__", "__main__")
+    ]
+    program = f"import sys, importlib; [importlib.import_module(m) for m in {modules}];"
+    program += "sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_has_its_rooms(name):
+    block = BLOCKS[name]
+    room = name.split("_")[0]
+    generator = Path(inspect.getfile(block.component)).relative_to(ROOT)
+    assert generator.parts[:2] in {("hdl", each) for each in ROOMS}
+    module, _, function = block.golden.partition(":")
+    assert callable(getattr(importlib.import_module(module), function)), block.golden
+    where = generator.parts[1]
+    stem = name.removeprefix(f"{room}_")
+    benches = [ROOT / "tb" / where / f"test_{each}.py" for each in (stem, name)]
+    assert any(bench.exists() for bench in benches), f"no testbench: {benches[0]}"
+    assert (pages_directory() / f"{name}.md").exists()
+    documentation = block.component.__doc__
+    assert documentation and documentation.strip(), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_page_is_up_to_date(name):
+    text = (pages_directory() / f"{name}.md").read_text()
+    assert fill(name, text) == text, "run make docs"
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_named_configurations_are_of_the_block(name):
+    block = BLOCKS[name]
+    for config in (block.config, *block.configs.values()):
+        assert type(config) is type(block.config)
+
+
+def test_no_machine_paths_or_blobs():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        path = ROOT / name
+        if not path.exists():
+            continue
+        data = path.read_bytes()
+        assert b"\0" not in data, f"{name} is binary"
+        assert len(data) < 1_000_000, f"{name} is over 1 MB"
+        if path.suffix in (".py", ".md", ".toml", ".txt") and path.name != "test_structure.py":
+            for prefix in (b"/wo" b"rk/", b"/ro" b"ot/", b"/ho" b"me/"):
+                assert prefix not in data, f"{name} names a path of some machine"
