@@ -63,7 +63,8 @@ class Case:
 
     cycles: of the transfers at a stream when nothing idles or stalls. capacity: words taken by
     every source while every sink stalls. merge: the sinks hold the words of all sources in an
-    order of the block's choice, checked by ``check_arbitration``.
+    order of the block's choice, checked by ``check_arbitration``. flags: by output, the stream
+    whose words it speaks of while they are offered, and its value for each; 0 at other times.
     """
 
     block: type[Block]
@@ -73,6 +74,7 @@ class Case:
     cycles: dict[str, list[int]]
     capacity: int
     merge: bool = False
+    flags: dict[str, tuple[str, list[int]]] = dataclasses.field(default_factory=dict)
 
 
 def check(cases: list[Case], seed: int) -> None:

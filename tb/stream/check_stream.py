@@ -1,6 +1,7 @@
 """Inside the simulator: what every stream block must do, whatever its function."""
 
 import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.stream.reference import check_arbitration
 from tb.bench import Bench, config, params
@@ -23,11 +24,33 @@ def _bench(dut) -> Bench:
     return Bench(dut, sources=list(_SOURCES), sinks=list(_SINKS))
 
 
+async def _watch(dut, k, case):
+    """Flags of block k in every cycle, from its first word on."""
+    position = dict.fromkeys(case["flags"], 0)
+    while True:
+        await ReadOnly()
+        for flag, (name, golden) in case["flags"].items():
+            valid, ready = (int(dut[f"u{k}_{name}__{pin}"].value) for pin in ("valid", "ready"))
+            expected = golden[position[flag]] if valid else 0
+            assert int(dut[f"u{k}_{flag}"].value) == expected, (
+                f"{config.members[k]}: {flag} is not {expected} at word {position[flag]}"
+            )
+            position[flag] += valid & ready
+        await FallingEdge(dut.clk)
+
+
 async def _run_all(bench, **options):
     """Every word through every block, compared with the golden ones."""
+    watches = [
+        cocotb.start_soon(_watch(bench.dut, k, case))
+        for k, case in enumerate(_CASES)
+        if case["flags"]
+    ]
     flow = await bench.run(
         _SOURCES, {name: len(words) for name, words in _SINKS.items()}, **options
     )
+    for watch in watches:
+        watch.cancel()
     for k, case in enumerate(_CASES):
         if case["merge"]:
             _check_merge(k, case, flow.words[f"u{k}_o"])

@@ -13,7 +13,8 @@ def test_join(seed):
     for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
         config = StreamJoinConfig(width=width, inputs=inputs)
         words = [random_words(rng(seed, "join", k), width, COUNT) for k in range(inputs)]
-        joined = [(value, last) for value, last, _ in join(words, width)]
+        golden = join(words, width)
+        joined = [(value, last) for value, last, _ in golden]
         names = [f"i_{k}" for k in range(inputs)]
         sent = [pack(config.i_layout, queue) for queue in words]
         cases.append(
@@ -24,6 +25,7 @@ def test_join(seed):
                 sinks={"o": pack(config.o_layout, joined)},
                 cycles={key: list(range(COUNT)) for key in [*names, "o"]},
                 capacity=0,
+                flags={"mismatch": ("o", [int(mismatch) for _, _, mismatch in golden])},
             )
         )
     check(cases, seed)
