@@ -15,7 +15,6 @@ import dataclasses
 import hashlib
 import importlib.util
 import io
-import itertools
 import json
 import os
 import re
@@ -46,7 +45,7 @@ REPORT_DIR = ROOT / "build" / "mutate"
 PAGE = ROOT / "docs" / "mutation.md"
 PER_BLOCK = 4  # recorded tests that share a block's faults, spread over its configurations
 TIMEOUT_FLOOR, TIMEOUT_FACTOR = 20.0, 6.0  # seconds; times the run without a fault
-PROOF_LIMIT = 60  # seconds for one equivalence
+PROOF_LIMIT = 20  # seconds for one equivalence
 SELECT = "mutant_select"
 
 
@@ -141,12 +140,14 @@ class Mutant:
     test: str
     number: int  # value of the plusarg
     module: str
+    own: bool  # of the block itself, not of a submodule with a testbench of its own
     fault: str  # mode, cell type or name, port and bit
     wire: str
     source: str  # line of generated Verilog
     command: str
     outcome: str = ""  # killed, survived or equivalent
     by: str = ""
+    proof: str = ""  # of survivors: equivalent, differs or undecided
     seconds: float = 0.0
 
 
@@ -181,12 +182,16 @@ def make_mutants(
 ) -> tuple[Design, list[Mutant], str]:
     """(design, faults, Verilog with all of them): ``count`` spread over the distinct modules.
 
-    A module's share grows with the square root of its cells, so that small modules have some.
+    Half are in the block's own modules and half in submodules, which have testbenches of their
+    own. Among these a module's share grows with the square root of its cells, so that small ones
+    have some.
     """
     design = convert(recording.block, tb.run.TOP)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "design.v").write_text(design.verilog)
-    modules = _modules(design, find(name).component)
+    component = find(name).component
+    modules = _modules(design, component)
+    own = {module.name for module in design.modules if isinstance(module.block, component)}
     # A module of its own, or a plain submodule that Amaranth named after it. Attributes outlive
     # flattening.
     attributes = "\n".join(
@@ -212,6 +217,11 @@ def make_mutants(
         cells = int(re.findall(r"\d+", (directory / f"cells_{k}.txt").read_text())[0])
         if found and cells:
             pools[module], weights[module] = found, cells**0.5
+    own_total = sum(weight for module, weight in weights.items() if module in own)
+    other_total = sum(weights.values()) - own_total
+    if own_total and other_total:
+        for module in weights:
+            weights[module] /= own_total if module in own else other_total
     shares = _shares(weights, {m: len(p) for m, p in pools.items()}, count)
     mutants = []
     for module, share in shares.items():
@@ -232,6 +242,7 @@ def make_mutants(
                     test=recording.test.split("::")[-1],
                     number=number,
                     module=module,
+                    own=module in own,
                     fault=fault,
                     wire=f"{_field(line, 'wire')}[{_field(line, 'wirebit')}]"
                     if "-wire " in line
@@ -358,12 +369,13 @@ def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
 # Equivalence of survivors
 
 
-def is_equivalent(directory: Path, mutant: Mutant, design: Design) -> bool:
-    """Proved: no test can see this fault. One of two proofs:
+def compare(directory: Path, mutant: Mutant, design: Design) -> str:
+    """ "equivalent" where it is proved that no test can see the fault, by one of two proofs:
 
     From equal registers and inputs, every register and output gets the same value (SAT). Or, from
     registers that all start at zero, whatever the inputs are, outputs never differ, payloads being
     compared while ``valid`` is high (ABC's PDR; only where the native Yosys is installed).
+    Else "differs" where PDR has found inputs that show the fault, legal or not, or "undecided".
     """
     fault = mutant.command.replace("-module dut", "-module gate")
     pair = (
@@ -375,19 +387,19 @@ def is_equivalent(directory: Path, mutant: Mutant, design: Design) -> bool:
     one_step = (
         # Registers become inputs and outputs, so that one step of logic is compared; what the
         # fault does not reach is the same logic of the same inputs, and merges.
-        "expose -dff -evert-dff -shared gold gate\n"
+        "expose -sep __register_ -dff -evert-dff -shared gold gate\n"
         "miter -equiv -flatten gold gate both\nhierarchy -top both\nopt -full\n"
         f"sat -verify -prove trigger 0 -timeout {PROOF_LIMIT} both\n"
     )
     stem = f"equal_{mutant.number}"
     try:
         run(pair + one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
-        return True
+        return "equivalent"
     except YosysError:
         pass
     abc = _native_abc()
     if abc is None:
-        return False
+        return "undecided"
     (directory / f"{stem}.v").write_text(_masked(design, "gold") + _masked(design, "gate"))
     every_step = (
         f"read_verilog {stem}.v\nmiter -equiv -flatten masked_gold masked_gate both\n"
@@ -404,9 +416,11 @@ def is_equivalent(directory: Path, mutant: Mutant, design: Design) -> bool:
             timeout=3 * PROOF_LIMIT,
         )
     except (YosysError, subprocess.TimeoutExpired):
-        return False
+        return "undecided"
     (directory / f"{stem}_abc.log").write_text(proof.stdout)
-    return "Property proved" in proof.stdout
+    if "Property proved" in proof.stdout:
+        return "equivalent"
+    return "differs" if "was asserted in frame" in proof.stdout else "undecided"
 
 
 def _native_abc() -> str | None:
@@ -467,8 +481,10 @@ def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool)
         def judge(mutant, simulation=simulation, directory=directory, design=design):
             mutant.by, mutant.seconds = simulate(simulation, mutant.number)
             mutant.outcome = "killed" if mutant.by else "survived"
-            if prove and not mutant.by and is_equivalent(directory, mutant, design):
-                mutant.outcome = "equivalent"
+            if prove and not mutant.by:
+                mutant.proof = compare(directory, mutant, design)
+                if mutant.proof == "equivalent":
+                    mutant.outcome = mutant.proof
             return mutant
 
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -485,51 +501,68 @@ def allocate(names: list[str], total: int, weights: dict[str, int]) -> dict[str,
     return {name: max(1, -(-total * weights[name] // whole)) for name in names}
 
 
-def summary(mutants: list[Mutant]) -> list[tuple[str, int, int, int, int]]:
-    """(block, faults, killed, equivalent, survived), by block."""
-    rows = []
-    for name, group in itertools.groupby(
-        sorted(mutants, key=lambda m: m.block), key=lambda m: m.block
-    ):
-        outcomes = collections.Counter(mutant.outcome for mutant in group)
-        rows.append(
-            (name, sum(outcomes.values()), outcomes["killed"], outcomes["equivalent"],
-             outcomes["survived"])
-        )  # fmt: skip
-    return rows
+def _outcomes(mutants: list[Mutant]) -> list[int]:
+    """[faults, killed, equivalent, survived]"""
+    found = collections.Counter(mutant.outcome for mutant in mutants)
+    return [len(mutants), found["killed"], found["equivalent"], found["survived"]]
+
+
+def summary(mutants: list[Mutant]) -> list[tuple[str, list[int], list[int]]]:
+    """(block, outcomes of faults in it, outcomes of faults in its submodules), by block."""
+    blocks = sorted({mutant.block for mutant in mutants})
+    return [
+        (
+            name,
+            _outcomes([m for m in mutants if m.block == name and m.own]),
+            _outcomes([m for m in mutants if m.block == name and not m.own]),
+        )
+        for name in blocks
+    ]
+
+
+def _sentence(what: str, outcomes: list[int]) -> str:
+    faults, killed, equivalent, survived = outcomes
+    return (
+        f"{what}: {faults} faults, {killed} killed, {equivalent} proved equivalent, {survived} "
+        f"survived: {killed / max(faults - equivalent, 1):.1%} killed of those not equivalent."
+    )
 
 
 def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, str]:
     """Sections of docs/mutation.md."""
-    rows = summary(mutants)
-    total = [sum(row[column] for row in rows) for column in range(1, 5)]
-    counted = total[0] - total[2]
-    first = (
-        f"Seed {seed}: {total[0]} faults, {total[1]} killed, {total[2]} proved equivalent, "
-        f"{total[3]} survived: {total[1] / max(total[0], 1):.1%} of all, "
-        f"{total[1] / max(counted, 1):.1%} of those not equivalent; {seconds / 60:.0f} min."
-    )
+    own = _outcomes([m for m in mutants if m.own])
+    inner = _outcomes([m for m in mutants if not m.own])
+    outcomes = ("faults", "killed", "equivalent", "survived")
+    head = ["block", *outcomes, "in submodules", *outcomes[1:]]
     lines = [
-        first,
+        f"Seed {seed}, {seconds / 60:.0f} minutes.",
         "",
-        "| block | faults | killed | equivalent | survived |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(f"| {name} | {n} | {k} | {e} | {s} |" for name, n, k, e, s in rows),
-        f"| **all** | {total[0]} | {total[1]} | {total[2]} | {total[3]} |",
+        f"- {_sentence('All', _outcomes(mutants))}",
+        f"- {_sentence('In the blocks themselves', own)}",
+        f"- {_sentence('In their submodules', inner)}",
         "",
+        f"| {' | '.join(head)} |",
+        "| --- |" + " ---: |" * 8,
     ]
+    for name, *parts in [*summary(mutants), ("**all**", own, inner)]:
+        cells = [str(count) if part[0] else "" for part in parts for count in part]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     survivors = [
-        "| block | test | module | fault | line of Verilog |",
-        "| --- | --- | --- | --- | --- |",
-        *(
-            f"| {m.block} | `{m.test}` | `{m.module}` | `{m.fault}` {m.wire and f'`{m.wire}`'} "
-            f"| `{m.source[:90].replace('|', '&#124;')}` |"
-            for m in mutants
-            if m.outcome == "survived"
-        ),
-        "",
+        "| block | test | module | fault | line of Verilog | compared |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    return {"mutation": "\n".join(lines), "survivors": "\n".join(survivors)}
+    for m in mutants:
+        if m.outcome == "survived":
+            wire = f" `{m.wire}`" if m.wire else ""
+            source = m.source[:90].replace("|", "&#124;")
+            survivors.append(
+                f"| {m.block} | `{m.test}` | `{m.module}` | `{m.fault}`{wire} | `{source}` "
+                f"| {m.proof} |"
+            )
+    return {
+        "mutation": "\n".join(lines) + "\n",
+        "survivors": "\n".join(survivors) + "\n",
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -581,10 +614,11 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = time.perf_counter() - start
     table = Table(box=None, header_style="bold")
     table.add_column("block")
-    for heading in ("faults", "killed", "equivalent", "survived"):
-        table.add_column(heading, justify="right")
-    for row in summary(done):
-        table.add_row(*map(str, row))
+    for where in ("", " inside"):
+        for heading in ("faults", "killed", "equal", "survived"):
+            table.add_column(heading + where, justify="right")
+    for name, *parts in summary(done):
+        table.add_row(name, *(str(n) if part[0] else "" for part in parts for n in part))
     console.print(table)
     for mutant in done:
         if mutant.outcome == "survived":

@@ -48,8 +48,8 @@ def test_collected_simulations_are_those_that_must_pass():
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_tables_count_every_fault(number):
-    fault = mutate.Mutant("b", "t", 1, "m", "inv or Y[0]", "w[0]", "assign a|b", "mutate")
+    fault = mutate.Mutant("b", "t", 1, "m", True, "inv or Y[0]", "w[0]", "assign a|b", "mutate")
     fault.outcome = ("killed", "survived")[number]
-    assert mutate.summary([fault]) == [("b", 1, 1 - number, 0, number)]
+    assert mutate.summary([fault]) == [("b", [1, 1 - number, 0, number], [0, 0, 0, 0])]
     tables = mutate.page_tables([fault], 1, 60)
     assert ("`m`" in tables["survivors"]) is bool(number)
