@@ -59,7 +59,7 @@ class Config:
 
     @classmethod
     def parse(cls, base: "Config", assignments: Iterable[str]) -> "Config":
-        """``base`` with ``field=value`` (or ``field.inner=value``) strings applied; ConfigError names what is wrong."""
+        """``base`` with ``field=value`` or ``field.inner=value`` applied; ConfigError if wrong."""
         changes: dict[str, Any] = {}
         nested: dict[str, list[str]] = {}
         fields = {field.name: field for field in dataclasses.fields(cls)}

@@ -149,20 +149,26 @@ def run_model(
     np.savez(work / "vectors.npz", **(vectors or {}))
     (work / "setup.pickle").write_bytes(pickle.dumps((config, params or {})))
     runner = _Runner(model.directory / "ports.vlt", model.hierarchical)
-    results = runner.test(
-        test_module=test_module,
-        hdl_toplevel=model.design.name,
-        hdl_toplevel_lang="verilog",
-        build_dir=model.directory,
-        test_dir=work,
-        seed=seed,
-        testcase=testcase,
-        # Every register starts at a random value: only reset may bring order.
-        plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
-        extra_env={"TB_DIR": str(work)},
-        results_xml=str(work / "results.xml"),
-    )
-    ran, failed = get_results(results)
+    log = work / "log"
+    try:
+        results = runner.test(
+            test_module=test_module,
+            hdl_toplevel=model.design.name,
+            hdl_toplevel_lang="verilog",
+            build_dir=model.directory,
+            test_dir=work,
+            seed=seed,
+            testcase=testcase,
+            # Every register starts at a random value: only reset may bring order.
+            plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
+            extra_env={"TB_DIR": str(work)},
+            results_xml=str(work / "results.xml"),
+            log_file=log,
+        )
+        ran, failed = get_results(results)
+    except (SystemExit, RuntimeError) as error:
+        tail = log.read_text(errors="replace")[-6000:] if log.exists() else "no log"
+        raise AssertionError(f"{test_module} failed ({error}), see {work}:\n{tail}") from None
     assert ran, f"{test_module}: no cocotb test ran"
     assert not failed, f"{test_module}: {failed} of {ran} cocotb tests failed, see {work}"
     return work

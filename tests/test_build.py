@@ -47,7 +47,7 @@ def test_lists_every_block(capsys):
     ("arguments", "message"),
     [
         (["kllm_pe_lan"], "no block is called 'kllm_pe_lan'; nearest: kllm_pe_lane"),
-        (["kllm_reducer", "macs=3"], "KllmReducerConfig.macs must be a power of two in 1..256, not 3"),
+        (["kllm_reducer", "macs=3"], "Config.macs must be a power of two in 1..256, not 3"),
         (["kllm_reducer", "mac=3"], "KllmReducerConfig has no field 'mac'"),
         (["kllm_reducer", "macs"], "'macs' must be field=value"),
         (["kllm_reducer", "--config", "big"], "kllm_reducer has no configuration 'big'"),

@@ -1,4 +1,4 @@
-"""What holds of every registered block: lint, netlist check, repeatable bytes, no initial values."""
+"""What holds of every registered block: lint, netlist check, same bytes, no initial values."""
 
 import json
 import re

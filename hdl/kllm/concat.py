@@ -1,6 +1,7 @@
 """Concatenate activation and weight indices (docs/blocks/kllm_concat.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
@@ -72,7 +73,7 @@ class KllmConcat(Block):
     o   : Out(stream)  pair: columns x elements x (value_bits + bits_b); inlier; last; tag
     """
 
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i_a": "activation indices of one beat, the same for every column",
         "i_w": "weight indices of one beat, column by column",
         "o": "concatenated indices: activation above weight",

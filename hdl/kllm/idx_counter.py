@@ -1,6 +1,8 @@
 """Index distribution counter of one output column (docs/blocks/kllm_idx_counter.md)."""
 
 import dataclasses
+from itertools import pairwise
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -123,7 +125,7 @@ class KllmIdxCounter(Block):
 
     LATENCY = 3
     verilate_separately = True
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "concatenated indices of one beat; inlier masks the elements that count",
         "o": "bins of a finished packet, word_bins at a time, lowest first",
     }
@@ -167,7 +169,9 @@ class KllmIdxCounter(Block):
         # match_b[j] tells, element by element, who has weight index j. Decoding both halves once
         # and combining them per bin is smaller and simulates faster than a comparison per bin.
         match_b = [
-            _spread(m, f"match_b_{j}", [(index == j) & inlier[e] for e, (index, _) in enumerate(pairs)])
+            _spread(
+                m, f"match_b_{j}", [(index == j) & inlier[e] for e, (index, _) in enumerate(pairs)]
+            )
             for j in range(2**config.bits_b)
         ]
         if config.architecture == "two_level":
@@ -270,7 +274,7 @@ class KllmIdxCounter(Block):
                 m.d.sync += held.as_value().eq(Cat(slots))
             m.d.sync += left.eq(Mux(full_integer, config.integer_words, config.words))
         with m.Elif(read):
-            for held, following in zip(shadow, shadow[1:], strict=False):
+            for held, following in pairwise(shadow):
                 m.d.sync += held.eq(following)
             m.d.sync += left.eq(left - 1)
 

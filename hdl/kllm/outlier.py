@@ -1,6 +1,7 @@
 """Sparse path: activation outliers times dequantized weights (docs/blocks/kllm_outlier.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
@@ -74,7 +75,7 @@ class KllmOutlier(Block):
     """
 
     LATENCY = 3  # cycles from the word with last to the sum of column 0
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "one outlier and the weight index that it meets in every column",
         "o": "exact sums on the grid 2**-48, column by column",
         "codebook": "C_B: the weight centroids as FP16 words, stable while in use",

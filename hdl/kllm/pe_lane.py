@@ -1,6 +1,7 @@
 """KLLM's processing element lane (docs/blocks/kllm_pe_lane.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, enum, stream
@@ -221,8 +222,8 @@ class KllmPeLane(Block):
     what belongs to it is drained (a length of 0 has no beats; ``a`` and ``w`` up to ``last``
     otherwise) and the next job is computed as if it had not been. A packet on ``codebook`` (words
     and order: golden.kllm.format) is taken between jobs, in preference to the next job, once
-    the jobs before it are done. One of another length, or with an entry that is not in -1..1, leaves
-    the buffer empty.
+    the jobs before it are done. One of another length, or with an entry
+    that is not in -1..1, leaves the buffer empty.
 
     Rate: one beat (columns x elements pairs) per cycle, except that a beat with o outliers takes
     max(1, o) cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
@@ -243,7 +244,7 @@ class KllmPeLane(Block):
     status : Out(stream)   one bit per golden.kllm.format.Status
     """
 
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "job": "what the next job is: length, outliers, activation scale, columns, mode",
         "a": "activation indices (or integers) and outlier mask, elements at a time",
         "w": "weight indices, columns x elements at a time",

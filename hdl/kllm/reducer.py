@@ -1,6 +1,7 @@
 """Weighted sum of counts with the codebook (docs/blocks/kllm_reducer.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -90,7 +91,8 @@ class KllmReducer(Block):
     for ``total_max``; the only rounding is the one to FP32, nearest even.
 
     ``macs`` terms per cycle. Latency 3 cycles from the beat with ``last``: products, sum,
-    rounding. ``i.ready`` depends on ``o.ready`` combinationally. Source: KLLM, section III-B, step 3.
+    rounding. ``i.ready`` depends on ``o.ready`` combinationally.
+    Source: KLLM, section III-B, step 3.
     Golden: golden.kllm.matmul.reduce_counts.
 
     Members
@@ -100,7 +102,7 @@ class KllmReducer(Block):
     """
 
     LATENCY = 3
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "macs counts and their codebook entries; last ends the sum",
         "o": "the sum, rounded once to binary32",
     }

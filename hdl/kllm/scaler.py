@@ -1,6 +1,7 @@
 """Scales of a finished output: fuse, scale, round (docs/blocks/kllm_scaler.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, signed
 from amaranth.lib import data, stream
@@ -63,7 +64,7 @@ class KllmScaler(Block):
     o : Out(stream)  y: FP16 word; overflow; tag
     """
 
-    meaning = {
+    meaning: ClassVar[dict[str, str]] = {
         "i": "dense and sparse sums of one output with its scales",
         "o": "the output, and whether it overflowed",
     }

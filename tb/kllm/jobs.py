@@ -31,7 +31,7 @@ class Job:
     last_a: int | None = None  # the beat of `a` that has last, and is the packet's final one
     last_w: int | None = None
     missing_codebook: bool = False
-    fault: Status = Status(0)  # what the malformation above raises
+    fault: int = 0  # Status bits: what the malformation above raises
 
     @property
     def header_length(self) -> int:

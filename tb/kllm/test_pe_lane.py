@@ -1,7 +1,8 @@
 """KllmPeLane against golden: both modes, every micro-architecture, faults, rates.
 
 Shown to fail: with ``todo.eq(outlier)`` (an outlier of a beat multiplied twice), with
-``present`` tied to ones (tail counted) and without ``dropped`` in ``send`` (outputs of a faulty job).
+``present`` tied to ones (tail counted) and without ``dropped`` in ``send`` (a faulty
+job has outputs).
 """
 
 import dataclasses
