@@ -11,8 +11,12 @@ from pathlib import Path
 
 import cocotb
 
-from tb.bench import Bench, params, vectors
+from hdl.kllm.reducer import KllmReducer
+from tb.bench import Bench, config, params, vectors
 from tb.kllm.tb_pe_lane import SINKS, SOURCES, words
+
+# Behind the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.
+PIPELINE = 1 + KllmReducer.LATENCY + config.scaler_config.stages
 
 
 @cocotb.test()
