@@ -58,10 +58,14 @@ def _packet(words: np.ndarray) -> np.ndarray:
     return pack((words, 16), (last, 1))
 
 
-def random_codebook(rng: np.random.Generator, bits: int) -> np.ndarray:
-    """Sorted FP16 words in -1..1, both ends included."""
+def random_codebook(rng: np.random.Generator, bits: int, *, ends: bool = True) -> np.ndarray:
+    """Sorted FP16 words in -1..1, both ends included; without ``ends`` every word is random.
+
+    The first and last entry have all their bits tested only without the ends.
+    """
+    outer = [-1.0, 1.0] if ends else rng.uniform(-1, 1, 2)
     inner = rng.uniform(-1, 1, 2**bits - 2) * rng.choice([1, 2.0**-9, 2.0**-22], 2**bits - 2)
-    values = np.sort(np.concatenate([[-1.0, 1.0], inner])).astype(np.float16)
+    values = np.sort(np.concatenate([outer, inner])).astype(np.float16)
     return values.view(np.uint16).astype(np.int64)
 
 

@@ -71,15 +71,16 @@ def array_vectors(config, seed):
                 else:
                     assert np.array_equal(vectors[f"{name}.{stream}"], words)
 
-    def kmeans(name, jobs, **options):
-        books = [random_codebook(rng, bits) for bits in (lane_config.bits_a, lane_config.bits_b)]
+    def kmeans(name, jobs, ends=True, **options):
+        bits = lane_config.bits_a, lane_config.bits_b
+        books = [random_codebook(rng, n, ends=ends) for n in bits]
         phase(name, jobs, books, codebook_packet(lane_config, *books), **options)
 
     def job(length=lane_config.k_max, **options):
         return random_job(rng, lane_config, length, **options)
 
     kmeans("good", good_jobs(rng, lane_config))
-    kmeans("faults", faulty_jobs(rng, lane_config))
+    kmeans("faults", faulty_jobs(rng, lane_config), ends=False)
     if lane_config.integer_bits:
         book = random_codebook(rng, lane_config.bits_b)
         phase("integer", integer_jobs(rng, lane_config), (book,), integer_packet(book))

@@ -140,8 +140,8 @@ def lane_vectors(config, seed):
             vectors[f"{name}.{stream}"] = words
         vectors[f"{name}.codebook"] = packet
 
-    def kmeans(name, make, **options):
-        books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
+    def kmeans(name, make, ends=True, **options):
+        books = [random_codebook(rng, bits, ends=ends) for bits in (config.bits_a, config.bits_b)]
         phase(name, make(rng, config), books, codebook_packet(config, *books), **options)
 
     def missing(_rng, _config, count=2):
@@ -169,7 +169,7 @@ def lane_vectors(config, seed):
         ("one_word", packet[-1:]),
     ):  # fmt: skip
         phase(name, missing(rng, config), None, bad)
-    kmeans("good_again", good_jobs)
+    kmeans("good_again", good_jobs, ends=False)
     kmeans("one_job", lambda r, c: [random_job(r, c, c.k_max, outliers=2)], in_turn=False)
     kmeans("after", lambda r, c: [random_job(r, c, 9, outliers=1)] * 3, in_turn=False)
     params["codebook_race"] = ("one_job", "after")
