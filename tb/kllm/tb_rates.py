@@ -41,8 +41,8 @@ async def rates(dut):
             "outputs": len(flow.words["y"]),
             "equal": equal["y"],
             "cycles": flow.cycles["y"][-1] - first + 1,
-            # what follows the last sum's last bin is pipeline, not counting or reducing
-            "last_beat": flow.cycles["a"][-1] - first + 1,
+            # until the reducer's last bins are read: counting and reducing, without the pipeline
+            "reduced": flow.cycles["y"][-1] - PIPELINE - first + 1,
             "simulated": max(map(max, filter(None, flow.cycles.values()))) + 1,
             "seconds": seconds,
         }
