@@ -12,8 +12,11 @@ def test_arbiter(seed):
     for policy in ("round_robin", "priority"):
         for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
             config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy)
-            words = [random_words(rng(seed, "arbiter", k), width, COUNT) for k in range(inputs)]
-            total = inputs * COUNT
+            # The last input has the most, so that at the end it is alone.
+            words = [
+                random_words(rng(seed, "arbiter", k), width, COUNT + 10 * k) for k in range(inputs)
+            ]
+            total = sum(map(len, words))
             cases.append(
                 Case(
                     block=StreamArbiter,
