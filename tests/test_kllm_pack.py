@@ -71,6 +71,6 @@ def test_packet_lengths_and_index_order() -> None:
 def test_status_bits_keep_their_order() -> None:
     assert [status.name for status in Status] == [
         "LENGTH_ZERO", "LENGTH_TOO_LONG", "CODEBOOK_MISSING", "NONFINITE", "LAST_MISPLACED",
-        "OUTLIER_COUNT", "SCALE_NONFINITE", "OVERFLOW",
+        "OUTLIER_COUNT", "SCALE_NONFINITE", "OVERFLOW", "COLUMN_RANGE",
     ]  # fmt: skip
-    assert [int(status) for status in Status] == [1 << i for i in range(8)]
+    assert [int(status) for status in Status] == [1 << i for i in range(9)]

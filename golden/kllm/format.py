@@ -55,6 +55,7 @@ class Status(IntFlag):
     )  # more outliers than the configured maximum, or mask and list differ: no output
     SCALE_NONFINITE = 1 << 6  # some s_B is NaN or infinite: outputs follow IEEE 754
     OVERFLOW = 1 << 7  # finite t and finite s_B gave an infinity
+    COLUMN_RANGE = 1 << 8  # last column beyond the lane's columns: no output
 
 
 # Any of these bits: the request has no outputs.
@@ -65,6 +66,7 @@ NO_OUTPUT = (
     | Status.NONFINITE
     | Status.LAST_MISPLACED
     | Status.OUTLIER_COUNT
+    | Status.COLUMN_RANGE
 )
 
 

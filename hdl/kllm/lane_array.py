@@ -40,7 +40,9 @@ class KllmLaneArray(Block):
     Every job runs on all lanes: lane l computes output columns from its own ``w_l`` and
     ``s_b_l`` and gives ``y_l`` and ``status_l``, as KllmPeLane says. The words of ``job``, ``a``,
     ``x`` and ``codebook`` go to every lane once; a lane may run one word ahead of another.
-    A codebook packet is taken by all lanes between the same two jobs.
+    A codebook packet is taken by all lanes between the same two jobs: before a job word that is
+    offered with it, after one that was offered in an earlier cycle (a lane by itself would take the
+    packet first then, too).
 
     Throughput and latency are those of a lane; ``ready`` of the shared streams depends
     combinationally on all lanes. Source: KLLM, section IV-A, Table I.
@@ -88,8 +90,8 @@ class KllmLaneArray(Block):
         m = Module()
         lanes = [add(m, f"lane_{n}", KllmPeLane(config.lane)) for n in range(config.lanes)]
 
-        # A codebook must meet every lane between the same jobs: while a job word has reached some
-        # lanes only, no packet begins, and the other way round.
+        # A codebook must meet every lane between the same jobs: while a job word is offered, which may
+        # have reached some lanes already, no packet begins, and the other way round.
         allowed = {"a": 1, "x": 1}
         loading, job_pending = Signal(), Signal()
         allowed["codebook"] = loading | ~job_pending

@@ -222,12 +222,13 @@ class KllmPeLane(Block):
     what belongs to it is drained (a length of 0 has no beats; ``a`` and ``w`` up to ``last``
     otherwise) and the next job is computed as if it had not been. A packet on ``codebook`` (words
     and order: golden.kllm.format) is taken between jobs, in preference to the next job, once
-    the jobs before it are done. One of another length, or with an entry
-    that is not in -1..1, leaves the buffer empty.
+    the jobs before it are done. One of another length, or with an entry that is not in -1..1,
+    leaves the buffer empty.
 
     Rate: one beat (columns x elements pairs) per cycle, except that a beat with o outliers takes
     max(1, o) cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
-    ``a.ready``, ``x.ready`` depend combinationally on the ``valid`` of a, x and job.
+    ``ready`` of job, a, x and s_b depends combinationally on ``valid`` of every input but w, on
+    ``y.ready`` and on ``status.ready``; no ``valid`` of an output depends on an input.
     Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.index_matmul,
     integer_matmul.
 
@@ -462,6 +463,7 @@ class KllmPeLane(Block):
             | Mux(job.length > config.k_max, int(Status.LENGTH_TOO_LONG), 0)
             | Mux(self.loaded.as_value() != mode, int(Status.CODEBOOK_MISSING), 0)
             | Mux(_is_special(job.s_a), int(Status.NONFINITE), 0)
+            | Mux(job.last_column >= config.columns, int(Status.COLUMN_RANGE), 0)
             | Mux(
                 (job.outliers > config.outliers_max) | (job.integer & (job.outliers != 0)),
                 int(Status.OUTLIER_COUNT),
@@ -765,14 +767,8 @@ class KllmPeLane(Block):
             dropped.eq((info.status & int(NO_OUTPUT)) != 0),
             wanted.eq(column <= info.last_column),
             # The column that ends the job's outputs, and the one that ends the job.
-            is_last.eq(
-                (column == config.columns - 1) | (~info.counted & (column == info.last_column))
-            ),
-            is_end.eq(
-                Mux(dropped, is_last, wanted & (
-                    (column == info.last_column) | (column == config.columns - 1)
-                ))
-            ),
+            is_last.eq(column == Mux(info.counted, config.columns - 1, info.last_column)),
+            is_end.eq(Mux(dropped, is_last, column == info.last_column)),
             ready.eq(
                 info_valid
                 & (s_b.valid | ~wanted)

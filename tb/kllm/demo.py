@@ -25,6 +25,7 @@ from golden.kllm.quantize import (
     quantize_weight,
     train_activation_codebook,
 )
+from hdl.kllm.idx_counter import ARCHITECTURES
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from synth.area import load_libraries, synthesize
 from tb.kllm.jobs import Job, codebook_packet, phase_vectors
@@ -67,7 +68,7 @@ def _extra_outlier_cycles(outlier: torch.Tensor, elements: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.kllm.demo", description=__doc__)
     parser.add_argument("--tokens", type=int, default=8, help="evaluation tokens, 1..64")
-    parser.add_argument("--counter", default="flipflop", help="flipflop, sram or two_level")
+    parser.add_argument("--counter", default="flipflop", choices=ARCHITECTURES)
     parser.add_argument("--no-area", action="store_true", help="skip synthesis")
     options = parser.parse_args(arguments)
     if not 1 <= options.tokens <= 64:
@@ -92,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"captured {CALIBRATION_TOKENS} calibration and {options.tokens} evaluation tokens")
         rows, areas = [], []
         for bits_a in (4, 3):
-            macs = {"flipflop": 32, "sram": 32, "two_level": 16}.get(options.counter, 32)
+            macs = 16 if options.counter == "two_level" else 32
             config = KllmPeLaneConfig(bits_a=bits_a, counter=options.counter, macs=macs)
             rows += _run_precision(config, names, seen, say)
             if not options.no_area and bits_a == 4:  # the other differs in its counters alone

@@ -1,11 +1,11 @@
 """Runs inside the simulator, started by test_lane_array.py: jobs through KllmLaneArray."""
 
-import random
 
 import cocotb
 
 from golden.kllm.format import Status
 from tb.bench import Bench, config, params, vectors
+from tb.kllm.late import LateCodebook
 from tb.words import unpack_ints
 
 LANES = range(config.lanes)
@@ -71,27 +71,6 @@ async def lanes_drift(dut, slow):
         chosen = f"{slow}_{lane}"
         (idle if chosen in idle else stall)[chosen] = 0.9
         await jobs(bench, "drift", p_idle=idle, p_stall=stall)
-
-
-class Late(random.Random):
-    """A source's generator that says idle for the first cycles."""
-
-    def __init__(self, cycles: int):
-        super().__init__(cycles)
-        self.cycles = cycles
-
-    def random(self) -> float:
-        self.cycles -= 1
-        return 0.0 if self.cycles >= 0 else 1.0
-
-
-class LateCodebook(Bench):
-    """Offers the codebook from a given cycle on."""
-
-    first = 0
-
-    def rng(self, name: str) -> random.Random:
-        return Late(self.first) if name == "codebook" else super().rng(name)
 
 
 @cocotb.test()

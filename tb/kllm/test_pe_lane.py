@@ -1,8 +1,8 @@
 """KllmPeLane against golden: both modes, every micro-architecture, faults, rates.
 
-Shown to fail: with ``todo.eq(outlier)`` (an outlier of a beat multiplied twice), with
-``present`` tied to ones (tail counted) and without ``dropped`` in ``send`` (a faulty
-job has outputs).
+Shown to fail: with ``tag.empty`` tied to 0 (a faulty job has outputs), without the mask of ``done``
+in ``inlier`` (a beat counted again with its second outlier), and with the limit of ``codebook``'s
+entries left out (a packet out of range is taken).
 """
 
 import dataclasses
@@ -112,6 +112,10 @@ def faulty_jobs(rng, config) -> list:
     jobs = []
     for faulty in faults:
         jobs += [faulty, job(int(rng.integers(1, k + 1)), outliers=1)]
+    if config.columns & (config.columns - 1) or config.columns == 1:  # the header can say more
+        beyond = job(outliers=1)
+        beyond.s_b = np.resize(beyond.s_b, config.columns + 1)
+        jobs += [replaced(beyond, fault=Status.COLUMN_RANGE), job()]
     if config.integer_bits:
         jobs += [replaced(job(5, integer=True), missing_codebook=True), job()]
     return jobs
