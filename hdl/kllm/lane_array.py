@@ -90,8 +90,8 @@ class KllmLaneArray(Block):
         m = Module()
         lanes = [add(m, f"lane_{n}", KllmPeLane(config.lane)) for n in range(config.lanes)]
 
-        # A codebook must meet every lane between the same jobs: while a job word is offered, which may
-        # have reached some lanes already, no packet begins, and the other way round.
+        # A codebook must meet every lane between the same jobs: while a job word is offered, which
+        # may have reached some lanes already, no packet begins, and the other way round.
         allowed = {"a": 1, "x": 1}
         loading, job_pending = Signal(), Signal()
         allowed["codebook"] = loading | ~job_pending
