@@ -29,7 +29,7 @@ formal: $(READY)  ## every proof of the stream blocks
 	@$(PYTHON) -m tb.formal
 
 mutate: $(READY)  ## inject faults into every block and count those that its testbench finds
-	@$(PYTHON) -m tb.mutate
+	@$(PYTHON) -m tb.mutate --page
 
 bench: $(READY)  ## cycles of the lane beside its bound, simulation and emission speed
 	@$(PYTHON) -m tb.kllm.rates
