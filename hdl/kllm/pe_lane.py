@@ -23,7 +23,7 @@ from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.idx_counter import ARCHITECTURES, KllmIdxCounter, KllmIdxCounterConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig, centroid_parts
-from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
+from hdl.kllm.scaler import KllmScaler, KllmScalerConfig, is_special
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
@@ -434,7 +434,7 @@ class KllmPeLane(Block):
                 | Mux(misplaced, int(Status.LAST_MISPLACED), 0)
                 | Mux(excess, int(Status.OUTLIER_COUNT), 0)
                 | Mux(closing & (x_left != x_needed), int(Status.OUTLIER_COUNT), 0)
-                | Mux(x_needed & _is_special(x.p.word), int(Status.NONFINITE), 0)
+                | Mux(x_needed & is_special(x.p.word), int(Status.NONFINITE), 0)
             ),
         ]
         for e in reversed(range(elements)):
@@ -462,7 +462,7 @@ class KllmPeLane(Block):
             Mux(job.length == 0, int(Status.LENGTH_ZERO), 0)
             | Mux(job.length > config.k_max, int(Status.LENGTH_TOO_LONG), 0)
             | Mux(self.loaded.as_value() != mode, int(Status.CODEBOOK_MISSING), 0)
-            | Mux(_is_special(job.s_a), int(Status.NONFINITE), 0)
+            | Mux(is_special(job.s_a), int(Status.NONFINITE), 0)
             | Mux(job.last_column >= config.columns, int(Status.COLUMN_RANGE), 0)
             | Mux(
                 (job.outliers > config.outliers_max) | (job.integer & (job.outliers != 0)),
@@ -783,7 +783,7 @@ class KllmPeLane(Block):
         ]
         with m.If(go):
             m.d.sync += column.eq(Mux(is_last, 0, column + 1))
-        bad_scale = wanted & _is_special(s_b.p.word)
+        bad_scale = wanted & is_special(s_b.p.word)
         tag = data.View(config._output_tag, scaler.i.p.tag)
         m.d.comb += [
             scaler.i.valid.eq(send),
@@ -827,11 +827,6 @@ class KllmPeLane(Block):
                     self.status.valid.eq(1),
                     self.status.p.as_value().eq(new_faults),
                 ]
-
-
-def _is_special(word):
-    """NaN or infinity of an FP16 word."""
-    return word[FP16.frac_bits : FP16.bits - 1].all()
 
 
 def _any_of(values):

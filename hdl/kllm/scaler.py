@@ -16,7 +16,7 @@ from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 
-__all__ = ["KllmScaler", "KllmScalerConfig"]
+__all__ = ["KllmScaler", "KllmScalerConfig", "is_special"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class KllmScaler(Block):
             fuse.o.ready.eq(scale.i.ready),
             scale.i.p.a.eq(fuse.o.p.y),
             scale.i.p.b.eq(fused.s_b),
-            carried.finite.eq(~_is_special(fuse.o.p.y, FP32) & ~_is_special(fused.s_b, FP16)),
+            carried.finite.eq(~is_special(fuse.o.p.y, FP32) & ~is_special(fused.s_b, FP16)),
             carried.tag.eq(fused.tag),
         ]
         scaled = data.View(with_finite, scale.o.p.tag)
@@ -161,12 +161,12 @@ class KllmScaler(Block):
             self.o.valid.eq(scale.o.valid),
             scale.o.ready.eq(self.o.ready),
             self.o.p.y.eq(scale.o.p.y),
-            self.o.p.overflow.eq(scaled.finite & _is_special(scale.o.p.y, FP16)),
+            self.o.p.overflow.eq(scaled.finite & is_special(scale.o.p.y, FP16)),
             self.o.p.tag.eq(scaled.tag),
         ]
         return m
 
 
-def _is_special(word, number_format):
-    """NaN or infinity."""
+def is_special(word, number_format=FP16):
+    """NaN or infinity of a word of ``number_format``."""
     return word[number_format.frac_bits : number_format.bits - 1].all()

@@ -3,49 +3,15 @@
 
 import cocotb
 
-from golden.kllm.format import Status
-from tb.bench import Bench, config, params, vectors
+from tb.bench import Bench, config, params
 from tb.kllm.late import LateCodebook
-from tb.words import unpack_ints
+from tb.kllm.phases import check, jobs, load, streams, words
 
 LANES = range(config.lanes)
 SHARED = ("job", "a", "x")
 SOURCES = (*SHARED, "codebook", *(f"{s}_{n}" for n in LANES for s in ("w", "s_b")))
 SINKS = tuple(f"{s}_{n}" for n in LANES for s in ("y", "status"))
-WORDS = {name: unpack_ints(array) for name, array in vectors.items()}
 PHASES = params["phases"]
-
-
-def words(phase: str, name: str) -> list[int]:
-    return WORDS.get(f"{phase}.{name}", [])
-
-
-def streams(phase: str) -> tuple[dict, dict]:
-    """(offers but for the codebook, takes) of a phase."""
-    offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
-    return offers, {name: len(words(phase, name)) for name in SINKS}
-
-
-def check(flow, phase: str) -> None:
-    for name in SINKS:
-        for n, (got, golden) in enumerate(
-            zip(flow.words[name], words(phase, name), strict=True)
-        ):
-            assert got == golden, (
-                f"phase {phase}: {name} word {n} is {got:#x}, golden {golden:#x}"
-                + (f" ({Status(got)!r}, {Status(golden)!r})" if "status" in name else "")
-            )
-
-
-async def load(bench, phase: str, **flow) -> None:
-    await bench.run({"codebook": words(phase, "codebook")}, {}, settle=4, **flow)
-
-
-async def jobs(bench, phase: str, **flow):
-    offers, takes = streams(phase)
-    result = await bench.run(offers, takes, **flow)
-    check(result, phase)
-    return result
 
 
 @cocotb.test()
@@ -81,7 +47,7 @@ async def codebook_waits_for_the_jobs_before_it(dut):
     first, second = params["codebook_race"]
     for cycle in (4, 5, 7, 11, 18, 30, 60):
         await load(bench, first)
-        offers, takes = streams(first)
+        offers, takes = streams(bench, first)
         offers["codebook"] = words(second, "codebook")
         lane = cycle % config.lanes
         idle = dict.fromkeys(SOURCES, 0.0) | {"codebook": 0.5, f"w_{lane}": 0.8}
@@ -89,7 +55,7 @@ async def codebook_waits_for_the_jobs_before_it(dut):
         bench.first = cycle
         flow = await bench.run(offers, takes, p_idle=idle, p_stall=stall)
         bench.first = 0
-        check(flow, first)
+        check(bench, flow, first)
         finished = max(flow.cycles[f"y_{n}"][-1] for n in LANES)
         assert flow.cycles["codebook"][-1] > finished, "a packet was taken before the jobs' end"
         await jobs(bench, second)
@@ -101,10 +67,10 @@ async def job_waits_for_the_codebook_before_it(dut):
     bench = Bench(dut, sources=SOURCES, sinks=SINKS)
     await bench.reset()
     for phase in params["codebook_race"]:
-        offers, takes = streams(phase)
+        offers, takes = streams(bench, phase)
         offers["codebook"] = words(phase, "codebook")
         flow = await bench.run(offers, takes)
-        check(flow, phase)
+        check(bench, flow, phase)
         assert flow.cycles["job"][0] > flow.cycles["codebook"][-1]
 
 
@@ -116,7 +82,7 @@ async def reset_in_mid_job(dut):
     await bench.reset()
     for attempt in range(6):
         await load(bench, "drift")
-        offers, takes = streams("drift")
+        offers, takes = streams(bench, "drift")
         cut = rng.randrange(5, 60 + 40 * attempt)
         await bench.run(offers, takes, p_idle=0.3, p_stall=0.3, stop_at=cut)
         await bench.reset(1)

@@ -2,41 +2,13 @@
 
 import cocotb
 
-from golden.kllm.format import Status
-from tb.bench import Bench, params, vectors
+from tb.bench import Bench, params
 from tb.kllm.late import LateCodebook
-from tb.words import unpack_ints
+from tb.kllm.phases import check, jobs, load, streams, words
 
 SOURCES = ("job", "a", "w", "x", "s_b", "codebook")
 SINKS = ("y", "status")
 PHASES = params["phases"]
-
-
-def words(phase: str, name: str) -> list[int]:
-    key = f"{phase}.{name}"
-    return unpack_ints(vectors[key]) if key in vectors else []
-
-
-def check(flow, phase: str) -> None:
-    for name in SINKS:
-        expected = words(phase, name)
-        for n, (got, golden) in enumerate(zip(flow.words[name], expected, strict=True)):
-            assert got == golden, (
-                f"phase {phase}: {name} word {n} is {got:#x}, golden {golden:#x}"
-                + (f" ({Status(got)!r}, {Status(golden)!r})" if name == "status" else "")
-            )
-
-
-async def load(bench, phase: str, **flow) -> None:
-    await bench.run({"codebook": words(phase, "codebook")}, {}, settle=4, **flow)
-
-
-async def jobs(bench, phase: str, **flow):
-    offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
-    takes = {name: len(words(phase, name)) for name in SINKS}
-    result = await bench.run(offers, takes, **flow)
-    check(result, phase)
-    return result
 
 
 @cocotb.test()
@@ -70,13 +42,12 @@ async def codebook_waits_for_the_jobs_before_it(dut):
     for cycle in (1, 2, 3, 5, 8, 13, 21):
         bench.first = 0
         await load(bench, first)
-        offers = {name: words(first, name) for name in SOURCES if name != "codebook"}
-        takes = {name: len(words(first, name)) for name in SINKS}
+        offers, takes = streams(bench, first)
         offers["codebook"] = words(second, "codebook")
         idle = dict.fromkeys(SOURCES, 0.0) | {"codebook": 0.5, "a": 0.5}
         bench.first = cycle
         flow = await bench.run(offers, takes, p_idle=idle)
-        check(flow, first)
+        check(bench, flow, first)
         assert flow.cycles["codebook"][0] > flow.cycles["y"][-1]
         bench.first = 0
         await jobs(bench, second)
@@ -91,8 +62,7 @@ async def reset_in_mid_job(dut):
     await bench.reset()
     for attempt in range(6):
         await load(bench, phase)
-        offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
-        takes = {name: len(words(phase, name)) for name in SINKS}
+        offers, takes = streams(bench, phase)
         await bench.run(offers, takes, p_idle=0.2, stop_at=rng.randrange(5, 60 + 60 * attempt))
         await bench.reset(1)
         await jobs(bench, missing)  # no codebook has survived

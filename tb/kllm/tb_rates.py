@@ -13,7 +13,8 @@ import cocotb
 
 from hdl.kllm.reducer import KllmReducer
 from tb.bench import Bench, config, params, vectors
-from tb.kllm.tb_pe_lane import SINKS, SOURCES, words
+from tb.kllm.phases import load, streams, words
+from tb.kllm.tb_pe_lane import SINKS, SOURCES
 
 # Behind the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.
 PIPELINE = 1 + KllmReducer.LATENCY + config.scaler_config.stages
@@ -26,9 +27,8 @@ async def rates(dut):
     measured = {}
     for phase in params["phases"]:
         if f"{phase}.codebook" in vectors:
-            await bench.run({"codebook": words(phase, "codebook")}, {}, settle=4)
-        offers = {name: words(phase, name) for name in SOURCES if name != "codebook"}
-        takes = {name: len(words(phase, name)) for name in SINKS}
+            await load(bench, phase)
+        offers, takes = streams(bench, phase)
         start = time.perf_counter()
         flow = await bench.run(offers, takes, limit=10**9)
         seconds = time.perf_counter() - start
