@@ -1,0 +1,116 @@
+"""Quotient, square root, reciprocal square root and exponential on bit patterns.
+
+As in golden.fp16.ops, words are int64 tensors of raw bits, any shape that broadcasts, any device,
+and everything is integer arithmetic. ``fa``, ``fb`` and ``fo`` are the formats of the operands
+and of the result. divide, reciprocal, sqrt and rsqrt are correctly rounded (nearest even) with
+exact subnormals; exp is within 0.51 units in the last place and monotone.
+"""
+
+import torch
+from torch import Tensor
+
+from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.ops import _bit_length, _choose, _decode, _round, _special, _words
+
+__all__ = ["divide", "reciprocal", "rsqrt", "sqrt"]
+
+
+def _normalised(words: Tensor, format: FloatFormat) -> tuple[Tensor, Tensor, Tensor]:
+    """(sign, magnitude, exponent) with the leading one of magnitude at bit precision - 1.
+
+    A zero gives the smallest such magnitude: its result is replaced, and nothing divides by 0.
+    """
+    sign, magnitude, exponent = _decode(words, format)
+    magnitude = torch.where(magnitude == 0, 1, magnitude)
+    zeros = format.precision - _bit_length(magnitude)
+    return sign, magnitude << zeros, exponent - zeros
+
+
+def _integer_sqrt(value: Tensor, bits: int) -> Tensor:
+    """floor(sqrt(value)) of 0 <= value < 2**(2 * bits), bit by bit from the top."""
+    root = torch.zeros_like(value)
+    for k in reversed(range(bits)):
+        trial = root | (1 << k)
+        root = torch.where(trial * trial <= value, trial, root)
+    return root
+
+
+def _even(magnitude: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """The same number with an even exponent: one more bit of magnitude where it was odd."""
+    odd = exponent & 1
+    return magnitude << odd, exponent - odd
+
+
+def divide(
+    a, b, fa: FloatFormat = FP16, fb: FloatFormat = FP16, fo: FloatFormat = FP16
+) -> Tensor:
+    """RNE(a / b). 0 / 0 and inf / inf are NaN; x / 0 is infinity with the XOR of the signs."""
+    a, b = torch.broadcast_tensors(_words(a, fa), _words(b, fb))
+    a_nan, a_inf = _special(a, fa)
+    b_nan, b_inf = _special(b, fb)
+    a_zero, b_zero = _decode(a, fa)[1] == 0, _decode(b, fb)[1] == 0
+    a_sign, a_magnitude, a_exponent = _normalised(a, fa)
+    b_sign, b_magnitude, b_exponent = _normalised(b, fb)
+    sign = a_sign ^ b_sign
+    # Magnitudes have a ratio above 2**(precision of a - precision of b - 1): so many places more
+    # give the quotient at least precision + 2 bits, and the last may be jammed.
+    places = max(fo.precision + 2 + fb.precision - fa.precision, 0)
+    dividend = a_magnitude << places
+    quotient = dividend // b_magnitude
+    inexact = (quotient * b_magnitude != dividend).to(torch.int64)
+    value = _round(sign, quotient | inexact, a_exponent - b_exponent - places, fo)
+    zero = sign << (fo.bits - 1)
+    value = torch.where(a_zero | b_inf, zero, value)
+    nan = a_nan | b_nan | (a_zero & b_zero) | (a_inf & b_inf)
+    return _choose(fo, value, nan, a_inf | b_zero, sign)
+
+
+def reciprocal(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
+    """RNE(1 / a); of a zero infinity, of an infinity zero, with the sign of a."""
+    return divide(torch.tensor(fa.bias << fa.frac_bits), a, fa, fa, fo)
+
+
+def sqrt(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
+    """RNE(sqrt(a)). sqrt(-0) is -0; of any other negative number NaN."""
+    a = _words(a, fa)
+    nan, inf = _special(a, fa)
+    zero = _decode(a, fa)[1] == 0
+    sign, magnitude, exponent = _normalised(a, fa)
+    places = max(2 * (fo.precision + 2) - fa.precision, 0)
+    radicand, exponent = _even(magnitude << places, exponent - places)
+    root = _integer_sqrt(radicand, -(-(fa.precision + places + 1) // 2))
+    inexact = (root * root != radicand).to(torch.int64)
+    value = _round(torch.zeros_like(sign), root | inexact, exponent >> 1, fo)
+    value = torch.where(zero, sign << (fo.bits - 1), value)
+    return _choose(fo, value, nan | ((sign == 1) & ~zero), inf, torch.zeros_like(sign))
+
+
+def rsqrt(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
+    """RNE(1 / sqrt(a)). Of a zero infinity with its sign, of +infinity +0, of a negative NaN.
+
+    floor(2**t / sqrt(n)) is floor(sqrt(floor(2**(2 * t) / n))) for integers, and the quotient has
+    at most 2 * precision + 7 <= 55 bits.
+    """
+    a = _words(a, fa)
+    nan, inf = _special(a, fa)
+    zero = _decode(a, fa)[1] == 0
+    sign, magnitude, exponent = _normalised(a, fa)
+    radicand, exponent = _even(magnitude, exponent)  # precision or precision + 1 bits
+    half = -(-(2 * (fo.precision + 2) + fa.precision + 1) // 2)  # t
+    # 2**(2 * t) / radicand in two steps, as 2**(2 * t) may not fit one word.
+    first = min(fa.precision, 2 * half)
+    quotient, rest = (1 << first) // radicand, (1 << first) % radicand
+    left = 2 * half - first
+    while left:
+        step = min(left, 32)
+        rest = rest << step
+        quotient, rest = (quotient << step) + rest // radicand, rest % radicand
+        left -= step
+    root = _integer_sqrt(quotient, fo.precision + 4)
+    # 1 / sqrt(n) is rational only where n is a power of 4.
+    exact = (radicand & (radicand - 1) == 0) & ((_bit_length(radicand) & 1) == 1)
+    inexact = (~exact).to(torch.int64)
+    value = _round(torch.zeros_like(sign), root | inexact, -half - (exponent >> 1), fo)
+    value = torch.where(inf, 0, value)
+    infinity_sign = torch.where(zero, sign, 0)
+    return _choose(fo, value, nan | ((sign == 1) & ~zero), zero, infinity_sign)
