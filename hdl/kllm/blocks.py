@@ -1,5 +1,6 @@
 """Blocks of KLLM by name."""
 
+from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
@@ -25,6 +26,16 @@ _LANES = {
 }
 
 BLOCKS = {
+    "kllm_clustering_unit": Registered(
+        component=KllmClusteringUnit,
+        config=KllmClusteringUnitConfig(),
+        configs={
+            "table1": KllmClusteringUnitConfig(),
+            "table1_w4a3": KllmClusteringUnitConfig(bits_a=3),
+            "small": KllmClusteringUnitConfig(bits_a=2, elements=4),
+        },
+        golden="golden.kllm.clustering:cluster_by_midpoints",
+    ),
     "kllm_concat": Registered(
         component=KllmConcat,
         config=KllmConcatConfig(),

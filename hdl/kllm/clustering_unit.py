@@ -1,0 +1,245 @@
+"""Centroid indices by thresholds scaled once per token (docs/blocks/kllm_clustering_unit.md)."""
+
+import dataclasses
+from itertools import pairwise
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.kllm.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.mul import FpMul, FpMulConfig
+
+__all__ = ["KllmClusteringUnit", "KllmClusteringUnitConfig"]
+
+_MUL_STAGES = 2
+_LOWEST_KEY, _HIGHEST_KEY = -(1 << 15), (1 << 15) - 1  # beyond the keys of both infinities
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmClusteringUnitConfig(Config):
+    """Shape of the clustering unit."""
+
+    bits_a: int = 4  # bits of an index, 2..4
+    elements: int = 16  # elements per cycle, 1..32
+    tag_bits: int = 0  # sideband carried with each beat, 0..128; 0: no such field
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
+        self._check_range("elements", 1, 32)
+        self._check_range("tag_bits", 0, 128)
+
+    @property
+    def bounds(self) -> int:
+        """Midpoints of a codebook, and thresholds of a token."""
+        return 2**self.bits_a - 1
+
+    @property
+    def _tag(self) -> dict:
+        return {"tag": self.tag_bits} if self.tag_bits else {}
+
+    @property
+    def midpoints_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": FP16.bits, "last": 1})
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": FP16.bits})
+
+    @property
+    def x_layout(self) -> data.StructLayout:
+        words = data.ArrayLayout(FP16.bits, self.elements)
+        return data.StructLayout({"word": words, "last": 1} | self._tag)
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        indices = data.ArrayLayout(self.bits_a, self.elements)
+        return data.StructLayout({"index": indices, "fault": 1, "last": 1} | self._tag)
+
+
+class KllmClusteringUnit(Block):
+    """``index_e = number of i with x_e > rne16(s * midpoint_i)`` for every element of a token.
+
+    midpoint_i = rne16((c_i + c_{i+1}) / 2), computed offline; any FP16 words in any order are
+    legal. The only rounding is that of the product. The comparison is IEEE 754's: -0 equals +0,
+    and a NaN on either side counts nothing. One scale per token, then the token's beats up to
+    ``last``. ``fault`` on each beat of a token: the latest midpoints packet had not 2**bits_a - 1
+    words, or there was none since reset; its indices are 0 and nothing waits.
+
+    A packet on ``midpoints`` is taken between tokens: once it is offered no further scale is taken,
+    and it starts when every token whose scale was taken has ended. It holds until replaced.
+
+    One multiplier scales the thresholds, 2**bits_a - 1 cycles per token, into a double buffer, so
+    that the next token's scaling overlaps this token's beats: 1 beat per cycle for tokens of at
+    least 2**bits_a - 1 beats, one token per 2**bits_a - 1 cycles for shorter ones. Latency 2 cycles
+    from x to o; the first beat is taken 2**bits_a + 4 cycles after its scale when nothing else is
+    in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready`` on
+    ``midpoints.valid``.
+    Source: KLLM, section IV-A. Golden: golden.kllm.clustering.cluster_by_midpoints.
+
+    Members
+    -------
+    midpoints : In(stream)  word: FP16, 2**bits_a - 1 of them ascending by index; last
+    scale : In(stream)      word: FP16, the token's s
+    x : In(stream)          word: elements x FP16; last: end of the token; tag
+    o : Out(stream)         index: elements x bits_a; fault; last; tag
+    """
+
+    LATENCY = 2  # cycles from a beat of x to its beat of o
+    meaning: ClassVar[dict[str, str]] = {
+        "midpoints": "rne16 of the middle between neighbouring centroids, kept until replaced",
+        "scale": "the scale of one token, before its elements",
+        "x": "elements of a token; last ends it",
+        "o": "centroid indices; fault: no valid midpoints",
+    }
+
+    def __init__(self, config: KllmClusteringUnitConfig):
+        super().__init__(
+            config,
+            {
+                "midpoints": In(stream.Signature(config.midpoints_layout)),
+                "scale": In(stream.Signature(config.scale_layout)),
+                "x": In(stream.Signature(config.x_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def first_beat(self) -> int:
+        """Cycles from a scale to the first beat, nothing else in flight."""
+        return self.config.bounds + _MUL_STAGES + 3
+
+    @property
+    def latency(self) -> str:
+        return f"{self.LATENCY} cycles; {self.first_beat} from a scale to its first beat"
+
+    @property
+    def throughput(self) -> str:
+        bounds = self.config.bounds
+        return f"1 beat per cycle, tokens of fewer than {bounds} beats one per {bounds} cycles"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        bounds = config.bounds
+        multiply = add(m, "multiply", FpMul(FpMulConfig(stages=_MUL_STAGES)))
+
+        # Midpoints: a ring that the scaling turns once per token, so that neither loading nor
+        # reading needs a multiplexer.
+        in_flight = Signal(3)  # scales taken whose last beat is still to come: 4 at most
+        loaded, loading = Signal(), Signal()
+        count = Signal(range(bounds + 2))  # words of this packet so far, held at one too many
+        ring = [Signal(FP16.bits, name=f"ring_{i}", reset_less=True) for i in range(bounds)]
+        take_midpoint, turn = Signal(), Signal()
+        m.d.comb += [
+            self.midpoints.ready.eq(in_flight == 0),
+            take_midpoint.eq(self.midpoints.valid & self.midpoints.ready),
+        ]
+        with m.If(take_midpoint):
+            m.d.sync += [
+                loading.eq(~self.midpoints.p.last),
+                loaded.eq(self.midpoints.p.last & (count == bounds - 1)),
+                count.eq(Mux(self.midpoints.p.last, 0, Mux(count > bounds, count, count + 1))),
+            ]
+        with m.If(take_midpoint | turn):
+            m.d.sync += [word.eq(after) for word, after in pairwise(ring)]
+            m.d.sync += ring[-1].eq(Mux(take_midpoint, self.midpoints.p.word, ring[0]))
+
+        # Scales: one waits while another is multiplied.
+        waiting, scaling = Signal(), Signal()
+        next_scale = Signal(FP16.bits, reset_less=True)
+        scale = Signal(FP16.bits, reset_less=True)
+        left = Signal(range(max(bounds, 2)))  # products still to start, less one
+        take_scale, start = Signal(), Signal()
+        m.d.comb += [
+            self.scale.ready.eq(~waiting & ~loading & ~self.midpoints.valid),
+            take_scale.eq(self.scale.valid & self.scale.ready),
+            multiply.i.valid.eq(scaling),
+            multiply.i.p.a.eq(scale),
+            multiply.i.p.b.eq(ring[0]),
+            turn.eq(scaling & multiply.i.ready),
+            start.eq(waiting & (~scaling | (turn & (left == 0)))),
+        ]
+        with m.If(take_scale):
+            m.d.sync += [next_scale.eq(self.scale.p.word), waiting.eq(1)]
+        with m.Elif(start):
+            m.d.sync += waiting.eq(0)
+        with m.If(start):
+            m.d.sync += [scale.eq(next_scale), scaling.eq(1), left.eq(bounds - 1)]
+        with m.Elif(turn):
+            m.d.sync += [scaling.eq(left != 0), left.eq(left - 1)]
+
+        # Thresholds: collected for the next token while the current one's are in use.
+        collected = Signal(range(bounds + 1))
+        in_use = Signal()
+        complete, hand_over, collect = Signal(), Signal(), Signal()
+        take_x, end = Signal(), Signal()
+        following = [
+            Signal(signed(FP16.bits), name=f"following_{i}", reset_less=True) for i in range(bounds)
+        ]
+        current = [
+            Signal(signed(FP16.bits), name=f"current_{i}", reset_less=True) for i in range(bounds)
+        ]
+        m.d.comb += [
+            complete.eq(collected == bounds),
+            hand_over.eq(complete & (~in_use | end)),
+            multiply.o.ready.eq(~complete | hand_over),
+            collect.eq(multiply.o.valid & multiply.o.ready),
+        ]
+        with m.If(collect):
+            m.d.sync += [word.eq(after) for word, after in pairwise(following)]
+            m.d.sync += following[-1].eq(_key(multiply.o.p.y, nan_key=_HIGHEST_KEY))
+        with m.If(hand_over):
+            m.d.sync += [now.eq(then) for now, then in zip(current, following, strict=True)]
+            m.d.sync += [collected.eq(collect), in_use.eq(1)]
+        with m.Else():
+            m.d.sync += collected.eq(collected + collect)
+            with m.If(end):
+                m.d.sync += in_use.eq(0)
+        m.d.sync += in_flight.eq(in_flight + take_scale - end)
+
+        # Elements: compare, then count.
+        moves = [Signal(name=f"move_{stage}") for stage in range(2)]
+        held = [Signal(name=f"held_{stage}") for stage in range(2)]
+        m.d.comb += [
+            moves[1].eq(~held[1] | self.o.ready),
+            moves[0].eq(~held[0] | moves[1]),
+            self.x.ready.eq(in_use & moves[0]),
+            take_x.eq(self.x.valid & self.x.ready),
+            end.eq(take_x & self.x.p.last),
+            self.o.valid.eq(held[1]),
+        ]
+        above = [Signal(bounds, name=f"above_{e}", reset_less=True) for e in range(config.elements)]
+        above_last, above_fault = Signal(reset_less=True), Signal(reset_less=True)
+        above_tag = Signal(max(config.tag_bits, 1), reset_less=True)
+        with m.If(moves[0]):
+            m.d.sync += [held[0].eq(take_x), above_last.eq(self.x.p.last), above_fault.eq(~loaded)]
+            for e, flags in enumerate(above):
+                key = Signal(signed(FP16.bits), name=f"key_{e}")
+                m.d.comb += key.eq(_key(self.x.p.word[e], nan_key=_LOWEST_KEY))
+                m.d.sync += flags.eq(Cat(key > bound for bound in current))
+            if config.tag_bits:
+                m.d.sync += above_tag.eq(self.x.p.tag)
+        o = Signal(config.o_layout, reset_less=True)
+        m.d.comb += self.o.p.eq(o)
+        with m.If(moves[1]):
+            m.d.sync += [held[1].eq(held[0]), o.last.eq(above_last), o.fault.eq(above_fault)]
+            for e, flags in enumerate(above):
+                m.d.sync += o.index[e].eq(Mux(above_fault, 0, sum(flags)))
+            if config.tag_bits:
+                m.d.sync += o.tag.eq(above_tag)
+        return m
+
+
+def _key(word, nan_key: int) -> Value:
+    """Signed 16-bit integer in the order of the values, -0 equal to +0; ``nan_key`` for a NaN."""
+    magnitude = word[:-1]
+    negative = word[-1] & magnitude.any()
+    key = Cat(magnitude ^ negative.replicate(FP16.bits - 1), negative)
+    return Mux(magnitude > FP16.infinity, Const(nan_key, FP16.bits), key).as_signed()

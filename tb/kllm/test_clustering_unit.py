@@ -1,0 +1,129 @@
+"""KllmClusteringUnit against golden.kllm.clustering.cluster_by_midpoints.
+
+Shown to fail: with -0 below +0, with a NaN threshold below everything, with ``>=`` in place of
+``>``, with thresholds handed over before the token's last beat, with midpoints taken while a token
+is in flight, and with a packet of any length taken as valid.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.fp16.ops import mul
+from golden.fp16.vectors import random_words
+from golden.kllm.clustering import cluster_by_midpoints, midpoints
+from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
+from tb.run import simulate
+from tb.words import pack
+
+CONFIGS = {
+    "table1": KllmClusteringUnitConfig(),
+    "three_bits": KllmClusteringUnitConfig(bits_a=3, elements=5, tag_bits=7),
+    "two_bits": KllmClusteringUnitConfig(bits_a=2, elements=1, tag_bits=1),
+}
+ONE, INF, NAN = 0x3C00, 0x7C00, 0x7E00
+SCALES = [0, 0x8000, 0x0001, 0x03FF, 0x0400, ONE, 0x4A3C, 0x7BFF, 0xBC00, INF, 0xFC00, NAN]
+
+
+def random_midpoints(rng, bounds):
+    value = np.sort(rng.uniform(-1, 1, bounds + 1)).astype(np.float16)
+    return midpoints(torch.tensor(value.view(np.uint16).astype(np.int64))).numpy()
+
+
+def packets(rng, bounds) -> dict[str, tuple[np.ndarray, bool]]:
+    """Midpoints of each phase, and whether they are a packet of the right length."""
+    special = np.array([NAN, 0xFE00, INF, 0xFC00, 0, 0x8000, 0x0001, 0x8001])
+    return {
+        "none": (np.zeros(0, np.int64), False),
+        "random": (random_midpoints(rng, bounds), True),
+        "short": (random_midpoints(rng, bounds)[:-1], False),
+        "special": (rng.permutation(np.resize(special, max(bounds, 8)))[:bounds], True),
+        "long": (random_words(rng, bounds + 1).astype(np.int64), False),
+        "any": (random_words(rng, bounds).astype(np.int64), True),
+        "longer": (random_words(rng, 2 * bounds + 2).astype(np.int64), False),
+        "one": (random_words(rng, 1).astype(np.int64), False),
+        "again": (random_midpoints(rng, bounds), True),
+    }
+
+
+def elements_of(rng, bound, count):
+    """Words at, one step beside, and far from the thresholds, and special ones."""
+    near = rng.choice(bound, count) + rng.integers(-1, 2, count)
+    special = rng.choice([0, 0x8000, NAN, 0xFFFF, INF, 0xFC00, 0x0001, 0x8001], count)
+    kind = rng.integers(0, 8, count)
+    words = np.where(kind < 4, near & 0xFFFF, random_words(rng, count))
+    return np.where(kind == 7, special, words).astype(np.int64)
+
+
+def unit_vectors(config, seed):
+    """(vectors, params): per phase the packet, and tokens of one to many beats."""
+    rng = np.random.default_rng([seed, 41])
+    vectors, tokens_of = {}, {}
+    for name, (midpoint, valid) in packets(rng, config.bounds).items():
+        beats = [1, 1, 2, config.bounds, config.bounds + 1, config.bounds, 40, 3]
+        beats += rng.integers(1, 2 * config.bounds, 10).tolist()
+        # the ordinary range, where thresholds are neither all 0 nor all infinite
+        scales = np.array(SCALES[: len(beats)] + [ONE] * max(0, len(beats) - len(SCALES)))
+        scales[len(SCALES) :] = rng.integers(0x3000, 0x5000, max(0, len(beats) - len(SCALES)))
+        order = rng.permutation(len(scales))
+        scales = scales[order]
+        words, indices = [], []
+        for scale, count in zip(scales, beats, strict=True):
+            s = torch.tensor([int(scale)])
+            shown = torch.tensor(midpoint if valid else random_midpoints(rng, config.bounds))
+            bound = mul(s[:, None], shown[None, :])[0].numpy()
+            x = elements_of(rng, bound, count * config.elements)
+            index = cluster_by_midpoints(torch.tensor(x)[None], s, shown)[0].numpy()
+            words.append(x.reshape(count, config.elements))
+            indices.append((index if valid else 0 * index).reshape(count, config.elements))
+        x, index = np.concatenate(words), np.concatenate(indices)
+        last = np.concatenate([np.arange(count) == count - 1 for count in beats])
+        tag = (
+            [(rng.integers(0, 2**config.tag_bits, len(x)), config.tag_bits)]
+            if config.tag_bits
+            else []
+        )
+        if len(midpoint):
+            end = np.arange(len(midpoint)) == len(midpoint) - 1
+            vectors[f"{name}.midpoints"] = pack((midpoint, 16), (end, 1))
+        vectors[f"{name}.scale"] = pack((scales, 16))
+        vectors[f"{name}.x"] = pack((x, 16), (last, 1), *tag)
+        fault = np.full(len(x), not valid)
+        vectors[f"{name}.o"] = pack((index, config.bits_a), (fault, 1), (last, 1), *tag)
+        tokens_of[name] = beats
+    return vectors, {"phases": tokens_of}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_clustering_unit(name, seed):
+    config = CONFIGS[name]
+    vectors, params = unit_vectors(config, seed)
+    simulate(
+        KllmClusteringUnit(config),
+        "tb.kllm.tb_clustering_unit",
+        vectors=vectors,
+        params=params,
+        seed=seed,
+    )
+
+
+def test_vectors_have_ties_and_every_index():
+    """At a tie one more or less of x matters; every index occurs."""
+    vectors, _ = unit_vectors(CONFIGS["table1"], 1)
+    rows = np.unpackbits(vectors["random.o"], axis=1, bitorder="little")[:, :64]
+    index = rows.reshape(-1, 4) @ [1, 2, 4, 8]
+    assert set(index) == set(range(16))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
+        ({"elements": 33}, "elements must be 1..32, not 33"),
+        ({"tag_bits": 129}, "tag_bits must be 0..128, not 129"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmClusteringUnitConfig(**wrong)
+    assert str(error.value) == f"KllmClusteringUnitConfig.{message}"
