@@ -1,0 +1,205 @@
+"""AXI4 read manager: commands in, words out (docs/blocks/axi_read_port.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.axi.signature import BURST_INCR, CACHE_NORMAL, PAGE_BYTES, axi4_read
+from hdl.block import Block
+from hdl.emit import add
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+
+__all__ = ["AxiReadPort", "AxiReadPortConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AxiReadPortConfig(Config):
+    """Widths and bursts of one read port."""
+
+    address_bits: int = 40  # bits of a byte address, 32..64
+    data_bits: int = 512  # bits of a word and of RDATA, a power of two in 8..1024
+    id_bits: int = 0  # bits of ARID and RID, 0..8; 0 gives one bit, as 1 does
+    burst_beats: int = 64  # words of the longest burst, 1..256
+    outstanding: int = 4  # bursts requested and not yet complete, 1..16
+    length_bits: int = 24  # bits of a command's number of words, 1..32
+    buffered: bool = True  # a skid buffer between R and o: no combinational path
+
+    def __post_init__(self) -> None:
+        self._check_range("address_bits", 32, 64)
+        self._check_power_of_two("data_bits", 8, 1024)
+        self._check_range("id_bits", 0, 8)
+        self._check_range("burst_beats", 1, 256)
+        self._check_range("outstanding", 1, 16)
+        self._check_range("length_bits", 1, 32)
+        self._check_bool("buffered")
+
+    @property
+    def word_bytes(self) -> int:
+        return self.data_bits // 8
+
+    @property
+    def page_words(self) -> int:
+        """Words between two addresses that no burst may cross."""
+        return PAGE_BYTES // self.word_bytes
+
+    @property
+    def command_layout(self) -> data.StructLayout:
+        return data.StructLayout({"address": self.address_bits, "words": self.length_bits})
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": self.data_bits, "error": 1, "last": 1})
+
+
+class AxiReadPort(Block):
+    """``o`` = the ``words`` words from byte ``address`` on, for each command in order.
+
+    The low log2(data_bits / 8) bits of ``address`` are taken as 0; addresses wrap at
+    ``2**address_bits``. ``last`` marks the command's final word; a command of 0 words gives
+    nothing. Bursts are as long as ``burst_beats``, the command's end and the next multiple of
+    4 KiB allow; up to ``outstanding`` of them are requested ahead, across commands too, all
+    with ID 0, so data come in order. ``error``: the beat's response was SLVERR or DECERR; its
+    word is passed on as it came and the command goes on to its end.
+
+    1 word per cycle when ``burst_beats * outstanding`` words cover the memory's latency. ARVALID
+    two cycles after a command; ``o`` one cycle after R, in the same cycle without ``buffered``.
+    RREADY falls only because ``o`` is stalled. No combinational path leads from an input to an
+    output but, without ``buffered``, between R and ``o``. A beat that no burst asked for is
+    taken, dropped and shown by ``stray`` in the next cycle. Reset in mid-burst needs a reset of the bus.
+    Golden: golden.axi.reference.read_words. Source: Arm IHI 0022H.
+
+    Members
+    -------
+    command : In(stream)   address: bytes; words: 0..2**length_bits - 1
+    o : Out(stream)        data: data_bits; error; last
+    axi : Out(axi4_read)   ar, r: streams with the signals of AXI's channels
+    stray : Out            high for one cycle
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "command": "Byte address and number of words to read.",
+        "o": "The words in order; error: answered SLVERR or DECERR; last: the command's final word.",
+        "axi": "AXI4 read manager.",
+        "stray": "For one cycle: a beat that no burst asked for came and was dropped.",
+    }
+
+    def __init__(self, config: AxiReadPortConfig):
+        super().__init__(
+            config,
+            {
+                "command": In(stream.Signature(config.command_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+                "axi": Out(axi4_read(config.address_bits, config.data_bits, config.id_bits)),
+                "stray": Out(1),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        back = 1 if self.config.buffered else 0
+        return f"2 cycles from command to AR, {back} from R to o"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        size = config.word_bytes.bit_length() - 1  # log2 of the bytes of a word
+        page_words = config.page_words
+        offset_bits = page_words.bit_length() - 1
+        most = min(config.burst_beats, page_words)
+
+        # The part of the command that is not requested yet, from word ``offset`` of ``page`` on.
+        page = Signal(config.address_bits - offset_bits - size, reset_less=True)
+        offset = Signal(offset_bits, reset_less=True)
+        left = Signal(config.length_bits)
+        beats = Signal(range(most + 1))  # of the burst to request now
+        room, is_final, issue = Signal(range(page_words + 1)), Signal(), Signal()
+
+        layout = data.StructLayout({"addr": len(page) + len(offset), "len": 8})
+        requests = add(m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
+        # For each burst on its way: does its last word end the command?
+        bursts = add(
+            m, "bursts", StreamFifo(StreamFifoConfig(width=1, depth=config.outstanding))
+        )
+
+        m.d.comb += [
+            room.eq(page_words - offset),
+            beats.eq(Mux(room < most, room, most)),
+            is_final.eq(left <= beats),
+        ]
+        count = Signal(range(most + 1))
+        m.d.comb += [
+            count.eq(Mux(is_final, left, beats)),
+            issue.eq((left != 0) & requests.i.ready & bursts.i.ready),
+            self.command.ready.eq((left == 0) | (issue & is_final)),
+        ]
+        request = data.View(layout, requests.i.p.data)
+        m.d.comb += [
+            requests.i.valid.eq(issue),
+            request.addr.eq(Cat(offset, page)),
+            request.len.eq(count - 1),
+            bursts.i.valid.eq(issue),
+            bursts.i.p.data.eq(is_final),
+        ]
+        with m.If(issue):
+            m.d.sync += [offset.eq(offset + count), left.eq(left - count)]
+            with m.If(count == room):
+                m.d.sync += page.eq(page + 1)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [
+                Cat(offset, page).eq(self.command.p.address[size:]),
+                left.eq(self.command.p.words),
+            ]
+
+        ar, r = self.axi.ar, self.axi.r
+        request = data.View(layout, requests.o.p.data)
+        m.d.comb += [
+            ar.valid.eq(requests.o.valid),
+            requests.o.ready.eq(ar.ready),
+            ar.p.addr.eq(Cat(Const(0, size), request.addr)),
+            ar.p.len.eq(request.len),
+            ar.p.size.eq(size),
+            ar.p.burst.eq(BURST_INCR),
+            ar.p.cache.eq(CACHE_NORMAL),
+        ]
+
+        is_asked = bursts.o.valid
+        error = r.p.resp[1]  # SLVERR, DECERR
+        last = r.p.last & bursts.o.p.data
+        if config.buffered:
+            words = add(
+                m,
+                "words",
+                StreamSkidBuffer(StreamSkidBufferConfig(width=config.data_bits + 1)),
+            )
+            sink = words.i
+            m.d.comb += [
+                words.i.p.data.eq(Cat(r.p.data, error)),
+                words.i.p.last.eq(last),
+                self.o.valid.eq(words.o.valid),
+                words.o.ready.eq(self.o.ready),
+                Cat(self.o.p.data, self.o.p.error).eq(words.o.p.data),
+                self.o.p.last.eq(words.o.p.last),
+            ]
+        else:
+            sink = self.o
+            m.d.comb += [
+                self.o.p.data.eq(r.p.data),
+                self.o.p.error.eq(error),
+                self.o.p.last.eq(last),
+            ]
+        m.d.comb += [
+            sink.valid.eq(r.valid & is_asked),
+            r.ready.eq(sink.ready | ~is_asked),
+            bursts.o.ready.eq(r.valid & r.ready & r.p.last),
+        ]
+        m.d.sync += self.stray.eq(r.valid & ~is_asked)
+        return m
