@@ -1,10 +1,15 @@
-"""Binary floating-point formats of IEEE 754-2019 clause 3.4, as widths. Pure Python."""
+"""Binary floating-point formats of IEEE 754-2019 clause 3.4, as widths, and the tables of exp.
+
+Pure Python: golden and hardware share what is here.
+"""
 
 import dataclasses
+import functools
+from fractions import Fraction
 
 from golden.config import Config
 
-__all__ = ["FP16", "FP32", "FloatFormat"]
+__all__ = ["FP16", "FP32", "ExpTables", "FloatFormat", "exp_tables"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,3 +67,53 @@ class FloatFormat(Config):
 
 FP16 = FloatFormat(exp_bits=5, frac_bits=10)
 FP32 = FloatFormat(exp_bits=8, frac_bits=23)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExpTables:
+    """What exp of binary16 is made of: ``exp(x) = 2**k * power[i] * (1 + r)``, |r| <= 1/128.
+
+    All are integers on the grid 2**-GRID. k is the floor of ``x * 23/16`` with x cut to
+    K_PLACES fraction bits, so near ``x / ln(2)`` that i runs from -4 to 50.
+    """
+
+    GRID = 18  # fraction bits of x, of the tables and of the result before it is rounded
+    INDEX_BITS = 6  # i is x - k * ln(2), modulo 1, on the grid 2**-6
+    K_PLACES = 4
+    LOW_BITS = 3  # k is split: k = 8 * high + low
+    FACTOR_BITS = 10  # fraction bits of power[i] that are multiplied by r
+    SQUARE_BITS = 4  # leading bits of r that select its square / 2
+
+    power: tuple[int, ...]  # 64: exp((i + 1/2) / 64), rounded up; i as two's complement
+    high: tuple[int, ...]  # 16: 8 * high * ln(2) modulo 1, high as two's complement
+    low: tuple[int, ...]  # 8: low * ln(2) - 2**-20 modulo 1
+    square: tuple[int, ...]  # 16: r**2 / 2, r as two's complement
+
+
+@functools.cache
+def exp_tables() -> ExpTables:
+    """The tables from exact series, so that no mathematical library has a say."""
+    t = ExpTables
+    one = 1 << t.GRID
+    ln2 = sum(Fraction(1, n << n) for n in range(1, 64))
+
+    def signed(code: int, bits: int) -> int:
+        return code - (code >> (bits - 1) << bits)
+
+    def power(code: int) -> int:
+        # Codes that no x leads to repeat the last one that occurs.
+        i = min(signed(code, t.INDEX_BITS) if code >= 60 else code, 50)
+        x = Fraction(2 * i + 1, 2 << t.INDEX_BITS)
+        term = value = Fraction(1)
+        for n in range(1, 24):
+            term = term * x / n
+            value += term
+        return int(value * one) + 1
+
+    step = 1 << t.LOW_BITS
+    return ExpTables(
+        power=tuple(power(code) for code in range(1 << t.INDEX_BITS)),
+        high=tuple(round(step * signed(code, 4) * ln2 * one) % one for code in range(16)),
+        low=tuple(round(code * ln2 * one - Fraction(1, 4)) % one for code in range(step)),
+        square=tuple(((2 * signed(code, 4) + 1) ** 2 + 24) // 32 for code in range(16)),
+    )

@@ -9,10 +9,10 @@ exact subnormals; exp is within 0.51 units in the last place and monotone.
 import torch
 from torch import Tensor
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FloatFormat, exp_tables
 from golden.fp16.ops import _bit_length, _choose, _decode, _round, _special, _words
 
-__all__ = ["divide", "reciprocal", "rsqrt", "sqrt"]
+__all__ = ["divide", "exp", "reciprocal", "rsqrt", "sqrt"]
 
 
 def _normalised(words: Tensor, format: FloatFormat) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,7 +67,8 @@ def divide(
 
 def reciprocal(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
     """RNE(1 / a); of a zero infinity, of an infinity zero, with the sign of a."""
-    return divide(torch.tensor(fa.bias << fa.frac_bits), a, fa, fa, fo)
+    a = _words(a, fa)
+    return divide(torch.full_like(a, fa.bias << fa.frac_bits), a, fa, fa, fo)
 
 
 def sqrt(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
@@ -114,3 +115,33 @@ def rsqrt(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
     value = torch.where(inf, 0, value)
     infinity_sign = torch.where(zero, sign, 0)
     return _choose(fo, value, nan | ((sign == 1) & ~zero), zero, infinity_sign)
+
+
+def exp(a) -> Tensor:
+    """exp(a) of binary16 words in binary16: within 0.51 units in the last place, and monotone.
+
+    Of -inf +0, of +inf +inf; gradual underflow, overflow from 11.09 up. a = k * ln(2) + s; s on
+    a grid of 1/64 selects the middle of its interval, m, and exp(s) = exp(m) * (1 + r + r**2 / 2)
+    with r = s - m. All in fixed point with 18 fraction bits; rounded once more, to binary16.
+    """
+    t, a = exp_tables(), _words(a, FP16)
+
+    def look_up(table: tuple[int, ...], index: Tensor) -> Tensor:
+        return torch.tensor(table, device=a.device)[index & (len(table) - 1)]
+
+    nan, inf = _special(a, FP16)
+    sign, magnitude, exponent = _decode(a, FP16)
+    huge = exponent > 5 - FP16.precision  # |a| >= 32: the result is 0 or infinity
+    raised = exponent + t.GRID
+    x = (magnitude << raised.clamp(min=0)) >> (-raised).clamp(min=0)
+    x = torch.where(sign == 1, ~x, x)  # one step of the grid below -x, which saves an adder
+    k = ((x >> (t.GRID - t.K_PLACES)) * 23) >> (t.K_PLACES + 4)
+    s = x - look_up(t.high, k >> t.LOW_BITS) - look_up(t.low, k)
+    rest_bits = t.GRID - t.INDEX_BITS
+    power = look_up(t.power, s >> rest_bits)
+    r = (s & ((1 << rest_bits) - 1)) - (1 << (rest_bits - 1))
+    r = r + look_up(t.square, r >> (rest_bits - t.SQUARE_BITS))
+    y = power + (((power >> (t.GRID - t.FACTOR_BITS)) * r) >> t.FACTOR_BITS)
+    plus = torch.zeros_like(sign)
+    value = torch.where(huge, 0, _round(plus, y, k - t.GRID, FP16))
+    return _choose(FP16, value, nan, (inf | huge) & (sign == 0), plus)
