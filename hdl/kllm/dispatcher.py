@@ -1,0 +1,303 @@
+"""Command words in, commands to the engines, statuses out (docs/blocks/kllm_dispatcher.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.kllm.isa import (
+    AFTER_BITS,
+    COMMAND_WORDS,
+    COMMANDS,
+    FIRST_OPERAND_WORD,
+    OPERANDS_MAX,
+    CommandStatus,
+    Unit,
+)
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.engine import command_layout, command_stream, status_stream
+from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+
+__all__ = ["KllmDispatcher", "KllmDispatcherConfig", "report_layout"]
+
+_STATUS_BITS = len(CommandStatus)
+
+# A status as the host sees it: 32 bits.
+report_layout = data.StructLayout({"status": 13, "unit": 3, "tag": 16})
+assert _STATUS_BITS == 13
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmDispatcherConfig(Config):
+    """Depth of the queues of the dispatcher."""
+
+    queue: int = 4  # commands waiting for each unit, 3..64
+    running: int = 2  # commands that an engine may have begun, 1..8
+
+    def __post_init__(self) -> None:
+        self._check_range("queue", 3, 64)
+        self._check_range("running", 1, 8)
+
+
+class KllmDispatcher(Block):
+    """Splits the stream of commands over the units and starts each when its waits are fulfilled.
+
+    ``word`` carries commands of golden.kllm.isa, COMMAND_WORDS words each. A complete command goes
+    to its unit's queue; at the head of the queue it waits until every unit u has completed the
+    ``after[u]`` commands that it names (modulo 2**16, signed distance), then goes to its engine.
+    ``report`` gives one word per command: tag, unit, status; in order per unit.
+
+    A command whose opcode is unknown, or with bits set where zeros belong, is MALFORMED; one that
+    waits for more commands than were issued before it is DEPENDENCY: it could wait for ever. Both
+    reach no engine; with a known opcode they take their turn in their unit and count as completed
+    there, with an unknown one they are reported at once, as of unit 0, and count nowhere.
+
+    ``abort`` (one cycle): the words of an incomplete command are dropped, and all words that follow
+    until none is offered; queued commands end with ABORTED; those that an engine has begun end by
+    themselves. Counters of completed commands go on.
+
+    Throughput one command per COMMAND_WORDS + 2 cycles; latency 6 cycles from the last word to
+    the engine.
+    Golden: golden.kllm.machine.
+
+    Members
+    -------
+    word : In(stream)        data: 32 bits of a command
+    abort : In(1)            end everything that has not begun
+    idle : Out(1)            no command is queued or running
+    command_0, ... : Out     opcode and operands to the engine of each unit
+    status_0, ... : In       status of its commands, in order
+    report : Out(stream)     status, unit, tag
+    """
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: KllmDispatcherConfig):
+        members = {
+            "word": In(stream.Signature(data.StructLayout({"data": 32}))),
+            "abort": In(1),
+            "idle": Out(1),
+            "report": Out(stream.Signature(report_layout)),
+        }
+        self.meaning = {
+            "word": "Commands, 16 words each.",
+            "abort": "High for one cycle: end every command that has not begun.",
+            "idle": "No command is queued or running.",
+            "report": "One word per command: status in bits 0..12, unit in 13..15, tag in 16..31.",
+        }
+        for unit in Unit:
+            members[f"command_{unit:d}"] = command_stream().flip()
+            members[f"status_{unit:d}"] = status_stream().flip()
+            self.meaning[f"command_{unit:d}"] = f"Commands of unit {unit.name}."
+            self.meaning[f"status_{unit:d}"] = f"Their statuses, in order; unit {unit.name}."
+        super().__init__(config, members)
+
+    @property
+    def latency(self) -> str:
+        return "6 cycles from a command's last word to its engine"
+
+    @property
+    def throughput(self) -> str:
+        return f"1 command per {COMMAND_WORDS + 2} cycles"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        units = list(Unit)
+        queued_layout = data.StructLayout(
+            {
+                "command": command_layout,
+                "after": data.ArrayLayout(AFTER_BITS, len(units)),
+                "tag": 16,
+                "fault": _STATUS_BITS,
+            }
+        )
+
+        # Words to commands.
+        count = Signal(range(COMMAND_WORDS))
+        words = [Signal(32, name=f"word_{n}", reset_less=True) for n in range(COMMAND_WORDS)]
+        complete = Signal()  # words hold a command that has not gone on
+        aborting = Signal()
+        take = Signal()
+        m.d.comb += [
+            self.word.ready.eq(aborting | ~complete),
+            take.eq(self.word.valid & self.word.ready & ~aborting),
+        ]
+        with m.If(take):
+            for n, word in enumerate(words):
+                with m.If(count == n):
+                    m.d.sync += word.eq(self.word.p.data)
+            m.d.sync += [
+                count.eq(Mux(count == COMMAND_WORDS - 1, 0, count + 1)),
+                complete.eq(count == COMMAND_WORDS - 1),
+            ]
+
+        opcode = words[0][:8]
+        tag = words[0][16:]
+        after = [Cat(*words[1:FIRST_OPERAND_WORD]).word_select(unit, AFTER_BITS) for unit in units]
+        unused_after = Cat(*words[1:FIRST_OPERAND_WORD])[AFTER_BITS * len(units) :]
+        operands = words[FIRST_OPERAND_WORD:]
+        unit_of, known, malformed = Signal(3), Signal(), Signal()
+        m.d.comb += malformed.eq(1)
+        with m.Switch(opcode):
+            for command in COMMANDS.values():
+                with m.Case(int(command.opcode)):
+                    excess = [words[0][8:16].any(), unused_after.any()]
+                    for position in range(OPERANDS_MAX):
+                        bits = (
+                            command.operands[position].bits
+                            if position < len(command.operands)
+                            else 0
+                        )
+                        if bits < 32:
+                            excess.append(operands[position][bits:].any())
+                    m.d.comb += [
+                        unit_of.eq(int(command.unit)),
+                        known.eq(1),
+                        malformed.eq(Cat(excess).any()),
+                    ]
+
+        issued = [Signal(AFTER_BITS, name=f"issued_{unit:d}") for unit in units]
+        completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
+        ahead = Signal(len(units))  # after[u] is beyond what was issued to u
+        for unit in units:
+            m.d.comb += ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1])
+
+        # Two steps, so that the checks have a cycle of their own.
+        checked = Signal()
+        fault = Signal(_STATUS_BITS)
+        to_unit, is_known = Signal(3), Signal()
+        moved = Signal()
+        m.d.sync += checked.eq(complete & ~moved)
+        with m.If(complete):
+            m.d.sync += [
+                fault.eq(
+                    Mux(
+                        malformed,
+                        int(CommandStatus.MALFORMED),
+                        Mux(ahead.any(), int(CommandStatus.DEPENDENCY), 0),
+                    )
+                ),
+                to_unit.eq(unit_of),
+                is_known.eq(known),
+            ]
+        arbiter = add(
+            m,
+            "arbiter",
+            StreamArbiter(StreamArbiterConfig(width=report_layout.size, inputs=len(units) + 1)),
+        )
+        unknown = arbiter.i_0
+        m.d.comb += [
+            unknown.valid.eq(checked & complete & ~is_known),
+            unknown.p.data.eq(Cat(Const(int(CommandStatus.MALFORMED), 13), Const(0, 3), tag)),
+            unknown.p.last.eq(1),
+        ]
+        queue_ready = Signal(8)
+        m.d.comb += moved.eq(
+            checked & complete & Mux(is_known, queue_ready.bit_select(to_unit, 1), unknown.ready)
+        )
+        with m.If(moved):
+            m.d.sync += complete.eq(0)
+
+        empty = Signal(len(units))
+        for unit in units:
+            queue = add(
+                m,
+                f"queue_{unit:d}",
+                StreamFifo(
+                    StreamFifoConfig(
+                        width=queued_layout.size, depth=self.config.queue, storage="memory"
+                    )
+                ),
+            )
+            entry = Signal(queued_layout, name=f"entry_{unit:d}")
+            m.d.comb += [
+                entry.command.opcode.eq(opcode),
+                Cat(*entry.command.operand).eq(Cat(*operands)),
+                Cat(*entry.after).eq(Cat(*after)),
+                entry.tag.eq(tag),
+                entry.fault.eq(fault),
+                queue.i.valid.eq(checked & complete & is_known & (to_unit == int(unit))),
+                queue.i.p.data.eq(entry),
+                queue.i.p.last.eq(1),
+                queue_ready[unit].eq(queue.i.ready),
+            ]
+            with m.If(moved & is_known & (to_unit == int(unit))):
+                m.d.sync += issued[unit].eq(issued[unit] + 1)
+
+            # The head: waits, then goes to the engine, or ends at once.
+            head = data.View(queued_layout, queue.o.p.data)
+            command, status = getattr(self, f"command_{unit:d}"), getattr(self, f"status_{unit:d}")
+            tags = add(
+                m,
+                f"tags_{unit:d}",
+                StreamFifo(StreamFifoConfig(width=16, depth=self.config.running)),
+            )
+            early = Signal(len(units), name=f"early_{unit:d}")  # waits not yet fulfilled
+            for other in units:
+                m.d.comb += early[other].eq((completed[other] - head.after[other])[-1])
+            # Latched, so that a command that is offered stays offered.
+            started = Signal(name=f"started_{unit:d}")
+            dead = Signal(name=f"dead_{unit:d}")
+            ends_here = Signal(name=f"ends_here_{unit:d}")
+            with m.If(queue.o.valid & ~started & ~dead):
+                with m.If(aborting | (head.fault != 0)):
+                    m.d.sync += dead.eq(1)
+                with m.Elif((early == 0) & tags.i.ready):
+                    m.d.sync += started.eq(1)
+            with m.If(queue.o.valid & queue.o.ready):
+                m.d.sync += [started.eq(0), dead.eq(0)]
+            report = getattr(arbiter, f"i_{unit + 1:d}")
+            is_empty = tags.level == 0
+            m.d.comb += [
+                command.valid.eq(started),
+                command.p.eq(head.command),
+                tags.i.valid.eq(started & command.ready),
+                tags.i.p.data.eq(head.tag),
+                tags.i.p.last.eq(1),
+                # In order: it ends behind the commands before it.
+                ends_here.eq(dead & is_empty),
+                queue.o.ready.eq((started & command.ready) | (ends_here & report.ready)),
+                report.valid.eq(ends_here | (status.valid & tags.o.valid)),
+                report.p.data.eq(
+                    Mux(
+                        ends_here,
+                        Cat(
+                            Mux(head.fault != 0, head.fault, int(CommandStatus.ABORTED)),
+                            Const(int(unit), 3),
+                            head.tag,
+                        ),
+                        Cat(
+                            status.p.status,
+                            Const(int(unit), 3),
+                            tags.o.p.data,
+                        ),
+                    )
+                ),
+                report.p.last.eq(1),
+                status.ready.eq(report.ready & ~ends_here & tags.o.valid),
+                tags.o.ready.eq(report.ready & ~ends_here & status.valid),
+                empty[unit].eq(is_empty & (queue.level == 0)),
+            ]
+            with m.If(report.valid & report.ready):
+                m.d.sync += completed[unit].eq(completed[unit] + 1)
+
+        m.d.comb += [
+            self.report.valid.eq(arbiter.o.valid),
+            self.report.p.as_value().eq(arbiter.o.p.data),
+            arbiter.o.ready.eq(self.report.ready),
+            self.idle.eq(empty.all() & ~complete & ~aborting),
+        ]
+        # An abort lasts until no command is queued or running and no word is offered. A command
+        # whose words are complete goes its way and ends as the others do.
+        with m.If(self.abort):
+            m.d.sync += aborting.eq(1)
+        with m.Elif(empty.all() & ~complete & ~self.word.valid):
+            m.d.sync += aborting.eq(0)
+        with m.If(aborting):
+            m.d.sync += count.eq(0)
+        return m

@@ -1,0 +1,194 @@
+"""The activation slots: entries, outliers and descriptors (docs/blocks/kllm_slot_memory.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.kllm.format import INT_BITS, K_MAX
+from golden.kllm.isa import ROW_ELEMENTS
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.engine import (
+    descriptor_layout,
+    entry_row_layout,
+    entry_write_layout,
+    outlier_write_layout,
+    slot_read,
+)
+from hdl.memory.shared import MemoryShared, MemorySharedConfig
+
+__all__ = ["KllmSlotMemory", "KllmSlotMemoryConfig", "descriptor_write_layout"]
+
+descriptor_write_layout = data.StructLayout({"slot": 8, "descriptor": descriptor_layout})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmSlotMemoryConfig(Config):
+    """Size of the slots and number of their readers."""
+
+    bits_a: int = 4  # bits of an activation index, 2..4
+    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
+    slots: int = 16  # tokens held, 2..256
+    slot_elements: int = 4096  # longest token, 16..16383
+    outliers_max: int = 64  # most outliers of a token, 1..16383
+    readers: int = 3  # read clients, 1..8
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", 2, 4)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_range("slots", 2, 256)
+        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
+        self._check_range("outliers_max", 1, 16383)
+        self._check_range("readers", 1, 8)
+
+    @property
+    def slot_rows(self) -> int:
+        """Rows of entries of one slot."""
+        return -(-self.slot_elements // ROW_ELEMENTS)
+
+
+class KllmSlotMemory(Block):
+    """``slots`` tokens as the lanes take them: entry rows, outlier words and a descriptor each.
+
+    Three RAMs with a write client each (the quantizer's) and ``readers`` read clients: entry row
+    ``slot * slot_rows + row``, outlier ``slot * outliers_max + position``, descriptor ``slot``.
+    One read and one write per RAM and cycle over all clients (hdl.memory.shared). After reset
+    every descriptor reads 0 (not valid): for ``slots`` cycles nothing is served. Rows and positions
+    beyond a slot are illegal and not checked: engines check lengths against descriptors.
+
+    Members
+    -------
+    entries, outlier, descriptor : In(stream)   writes
+    reader_0_..., reader_1_... : slot_read of engine.py, as a memory sees it
+    """
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: KllmSlotMemoryConfig):
+        write = {
+            "entries": entry_write_layout(config.bits_a, config.integer_bits),
+            "outlier": outlier_write_layout,
+            "descriptor": descriptor_write_layout,
+        }
+        members = {name: In(stream.Signature(layout)) for name, layout in write.items()}
+        self.meaning = {
+            "entries": "Rows of 16 entries and outlier mask into a slot.",
+            "outlier": "Outlier words into a slot, ascending positions.",
+            "descriptor": "What a slot holds.",
+        }
+        says = {
+            "slot": "Descriptors wanted by reader",
+            "descriptor": "Those descriptors, in order; reader",
+            "entry_request": "Entry rows wanted by reader",
+            "entries": "Those rows, in order; reader",
+            "outlier_request": "Outlier words wanted by reader",
+            "outlier": "Those words, in order; reader",
+        }
+        for k in range(config.readers):
+            for name, member in slot_read(
+                f"reader_{k}", config.bits_a, config.integer_bits
+            ).items():
+                members[name] = member.flip()
+                self.meaning[name] = f"{says[name.removeprefix(f'reader_{k}_')]} {k}."
+        super().__init__(config, members)
+
+    @property
+    def latency(self) -> str:
+        return "2 cycles from a request to its answer"
+
+    @property
+    def throughput(self) -> str:
+        return "1 read and 1 write per cycle of each kind"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+
+        def ram(name: str, depth: int, width: int):
+            return add(
+                m,
+                name,
+                MemoryShared(
+                    MemorySharedConfig(
+                        depth=max(depth, 2), width=width, readers=config.readers, writers=1
+                    )
+                ),
+            )
+
+        def connect(memory, write, word, address, requests) -> None:
+            """Write client 0 and the readers; requests: (address, request stream, answer stream)."""
+            m.d.comb += [
+                memory.write_0.valid.eq(write.valid),
+                memory.write_0.p.address.eq(address),
+                memory.write_0.p.word.eq(word),
+                write.ready.eq(memory.write_0.ready),
+            ]
+            for k, (place, request, answer) in enumerate(requests):
+                source, sink = getattr(memory, f"request_{k}"), getattr(memory, f"answer_{k}")
+                m.d.comb += [
+                    source.valid.eq(request.valid),
+                    source.p.address.eq(place),
+                    request.ready.eq(source.ready),
+                    answer.valid.eq(sink.valid),
+                    answer.p.as_value().eq(sink.p.word),
+                    sink.ready.eq(answer.ready),
+                ]
+
+        def readers(request: str, answer: str, place):
+            for k in range(config.readers):
+                wanted = getattr(self, f"reader_{k}_{request}")
+                yield place(wanted.p), wanted, getattr(self, f"reader_{k}_{answer}")
+
+        def entry_place(p):
+            return p.slot * config.slot_rows + p.row
+
+        def outlier_place(p):
+            return p.slot * config.outliers_max + p.position
+
+        rows = entry_row_layout(config.bits_a, config.integer_bits)
+        connect(
+            ram("entry_ram", config.slots * config.slot_rows, rows.size),
+            self.entries,
+            self.entries.p.entries,
+            entry_place(self.entries.p),
+            readers("entry_request", "entries", entry_place),
+        )
+        connect(
+            ram("outlier_ram", config.slots * config.outliers_max, 16),
+            self.outlier,
+            self.outlier.p.word,
+            outlier_place(self.outlier.p),
+            readers("outlier_request", "outlier", outlier_place),
+        )
+
+        # Descriptors, cleared after reset before anyone is served.
+        memory = ram("descriptor_ram", config.slots, descriptor_layout.size)
+        clearing, place = Signal(init=1), Signal(range(config.slots))
+        write = self.descriptor
+        m.d.comb += [
+            memory.write_0.valid.eq(write.valid | clearing),
+            memory.write_0.p.address.eq(Mux(clearing, place, write.p.slot)),
+            memory.write_0.p.word.eq(Mux(clearing, 0, write.p.descriptor)),
+            write.ready.eq(memory.write_0.ready & ~clearing),
+        ]
+        with m.If(clearing & memory.write_0.ready):
+            m.d.sync += [place.eq(place + 1), clearing.eq(place != config.slots - 1)]
+        for k in range(config.readers):
+            request, answer = (
+                getattr(self, f"reader_{k}_slot"),
+                getattr(self, f"reader_{k}_descriptor"),
+            )
+            source, sink = getattr(memory, f"request_{k}"), getattr(memory, f"answer_{k}")
+            m.d.comb += [
+                source.valid.eq(request.valid & ~clearing),
+                source.p.address.eq(request.p.slot),
+                request.ready.eq(source.ready & ~clearing),
+                answer.valid.eq(sink.valid),
+                answer.p.as_value().eq(sink.p.word),
+                sink.ready.eq(answer.ready),
+            ]
+        return m

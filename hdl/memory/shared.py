@@ -1,0 +1,174 @@
+"""One RAM with several readers and writers (docs/blocks/memory_shared.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+
+__all__ = ["MemoryShared", "MemorySharedConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemorySharedConfig(Config):
+    """Shape of the RAM and number of its clients."""
+
+    depth: int = 256  # words, 2..1048576
+    width: int = 32  # bits of one word, 1..2048
+    readers: int = 2  # read clients, 1..16
+    writers: int = 2  # write clients, 1..16
+    answers: int = 4  # answers that each reader may have waiting, 2..64
+
+    def __post_init__(self) -> None:
+        self._check_range("depth", 2, 1 << 20)
+        self._check_range("width", 1, 2048)
+        self._check_range("readers", 1, 16)
+        self._check_range("writers", 1, 16)
+        self._check_range("answers", 2, 64)
+
+    @property
+    def memory(self) -> MemoryConfig:
+        return MemoryConfig(depth=self.depth, width=self.width)
+
+    @property
+    def request_layout(self) -> data.StructLayout:
+        return data.StructLayout({"address": self.memory.address_bits})
+
+    @property
+    def answer_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": self.width})
+
+    @property
+    def write_layout(self) -> data.StructLayout:
+        return data.StructLayout({"address": self.memory.address_bits, "word": self.width})
+
+
+class MemoryShared(Block):
+    """``answer_k``: ``word[address]`` of every ``request_k``, in order; ``write_k`` changes words.
+
+    One read and one write per cycle in all, shared round-robin by those that ask; a reader that
+    does not take its answers is passed over. A write is seen by every read whose request is taken
+    in a later cycle; the two never meet one address in one cycle: the read waits. Words have no
+    reset. Latency 2 cycles from a request to its answer. Addresses of ``depth`` and above are
+    illegal and not checked. ``request_k.ready`` and ``write_k.ready`` depend combinationally on
+    the ``valid`` and the addresses of all clients; no ``valid`` depends on an input.
+
+    Members
+    -------
+    request_0, ... : In(stream)  address
+    answer_0, ... : Out(stream)  word
+    write_0, ... : In(stream)    address, word
+    """
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: MemorySharedConfig):
+        members = {}
+        self.meaning = {}
+        for k in range(config.readers):
+            members[f"request_{k}"] = In(stream.Signature(config.request_layout))
+            members[f"answer_{k}"] = Out(stream.Signature(config.answer_layout))
+            self.meaning[f"request_{k}"] = f"Addresses that reader {k} wants."
+            self.meaning[f"answer_{k}"] = f"The words of reader {k}'s requests, in order."
+        for k in range(config.writers):
+            members[f"write_{k}"] = In(stream.Signature(config.write_layout))
+            self.meaning[f"write_{k}"] = f"Words that writer {k} changes."
+        super().__init__(config, members)
+
+    @property
+    def latency(self) -> str:
+        return "2 cycles from a request to its answer"
+
+    @property
+    def throughput(self) -> str:
+        return "1 read and 1 write per cycle over all clients"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        ram = add(m, "ram", Memory1R1W(config.memory))
+        requests = [getattr(self, f"request_{k}") for k in range(config.readers)]
+        writes = [getattr(self, f"write_{k}") for k in range(config.writers)]
+
+        # Writers, round robin.
+        write_wants = [write.valid for write in writes]
+        write_choice, write_any = _round_robin(m, write_wants, "write")
+        write_address = Signal(config.memory.address_bits)
+        m.d.comb += [
+            write_address.eq(Array(write.p.address for write in writes)[write_choice]),
+            ram.write_en.eq(write_any),
+            ram.write_addr.eq(write_address),
+            ram.write_data.eq(Array(write.p.word for write in writes)[write_choice]),
+        ]
+        for k, write in enumerate(writes):
+            m.d.comb += write.ready.eq(write_any & (write_choice == k))
+
+        # Readers: only those whose answer has a place, and not at the address being written.
+        arriving = Signal()  # the RAM shows the word of the reader `owner`
+        owner = Signal(range(max(config.readers, 2)))
+        wants = []
+        for k, request in enumerate(requests):
+            fifo = add(
+                m,
+                f"answers_{k}",
+                StreamFifo(StreamFifoConfig(width=config.width, depth=config.answers)),
+            )
+            answer = getattr(self, f"answer_{k}")
+            credit = Signal(range(config.answers + 1), name=f"credit_{k}", init=config.answers)
+            want = Signal(name=f"want_{k}")
+            m.d.comb += [
+                fifo.i.valid.eq(arriving & (owner == k)),
+                fifo.i.p.data.eq(ram.read_data),
+                fifo.i.p.last.eq(1),
+                answer.valid.eq(fifo.o.valid),
+                answer.p.word.eq(fifo.o.p.data),
+                fifo.o.ready.eq(answer.ready),
+                want.eq(
+                    request.valid
+                    & (credit != 0)
+                    & ~(write_any & (request.p.address == write_address))
+                ),
+            ]
+            taken, given = request.valid & request.ready, answer.valid & answer.ready
+            m.d.sync += credit.eq(credit - taken + given)
+            wants.append(want)
+        choice, any_read = _round_robin(m, wants, "read")
+        m.d.comb += [
+            ram.read_en.eq(any_read),
+            ram.read_addr.eq(Array(request.p.address for request in requests)[choice]),
+        ]
+        for k, request in enumerate(requests):
+            m.d.comb += request.ready.eq(any_read & (choice == k))
+        m.d.sync += arriving.eq(any_read)
+        with m.If(any_read):
+            m.d.sync += owner.eq(choice)
+        return m
+
+
+def _round_robin(m: Module, wants: list, name: str):
+    """(index, any) of the first that wants, after the one served last."""
+    count = len(wants)
+    choice = Signal(range(max(count, 2)), name=f"{name}_choice")
+    last = Signal(range(max(count, 2)), name=f"{name}_last")
+    found = Signal(name=f"{name}_any")
+    for k in reversed(range(count)):
+        with m.If(wants[k]):
+            m.d.comb += choice.eq(k)
+    for k in reversed(range(1, count)):
+        with m.If(wants[k] & (last < k)):
+            m.d.comb += choice.eq(k)
+    any_want = wants[0]
+    for want in wants[1:]:
+        any_want = any_want | want
+    m.d.comb += found.eq(any_want)
+    with m.If(found):
+        m.d.sync += last.eq(choice)
+    return choice, found
