@@ -1,0 +1,171 @@
+"""RMSNorm and LayerNorm statistics of quantized tokens from index counts, bit-true (docs/kllm.md).
+
+Per token of K elements, with n_j the number of inliers of index j:
+    A = sum_j n_j * c_j,      Q = sum_j n_j * c_j**2,             exact integers,
+    X1 = sum over outliers x, X2 = sum over outliers x**2,        exact integers,
+    sum_sq = fma32(s**2, rne32(Q), rne32(X2)),                    s**2 is exact in FP32,
+    mean_sq = rne32(sum_sq / K).
+RMSNorm:    mean = +0,  v = mean_sq.
+LayerNorm:  sum = fma32(s, rne32(A), rne32(X1)),  mean = rne32(sum / K),
+            v = max(+0, fma32(-mean, mean, mean_sq)).
+Both:       rms_reciprocal = rsqrt32(rne32(v + epsilon)).
+
+These roundings and no others. Q and X2 stand on the grid 2**-48, A and X1 on 2**-24, so the order
+of elements does not matter. v of LayerNorm is a difference of rounded terms: its relative error is
+about 2**-23 * mean_sq / v. gamma and beta are folded into the layer that follows (``fold``).
+Source: KLLM, section III-C2.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16, FP32
+from golden.fp16.functions import divide, rsqrt
+from golden.fp16.ops import LIMB_BITS, add, convert, fma, from_fixed, from_int, mul, negate
+from golden.kllm.format import K_MAX, Status
+from golden.kllm.matmul import check_codebook, fixed_point
+
+__all__ = ["Folded", "finish_statistics", "fold", "norm_statistics", "normalise"]
+
+_PART = 20  # an FP16 magnitude on the grid 2**-24 is below 2**40: two parts
+_GRID = FP16.grid_exponent
+_GRID_SQUARE = 2 * FP16.grid_exponent
+
+
+def _nonfinite(word: Tensor, format=FP16) -> Tensor:
+    return word & format.infinity == format.infinity
+
+
+def _sum_of_squares(value: Tensor) -> tuple[Tensor, Tensor]:
+    """Exact sums of squares along the last axis as limbs (high, low); |value| < 2**40."""
+    value = value.abs()
+    high, low = value >> _PART, value & ((1 << _PART) - 1)
+    part_0 = (low * low).sum(-1)
+    part_1 = (2 * high * low).sum(-1) + (part_0 >> _PART)
+    part_2 = (high * high).sum(-1) + (part_1 >> _PART)
+    mask = (1 << _PART) - 1
+    rest = LIMB_BITS - 2 * _PART
+    below = (part_1 & mask) << _PART | part_0 & mask
+    return part_2 >> rest, (part_2 & ((1 << rest) - 1)) << 2 * _PART | below
+
+
+def finish_statistics(
+    q: Tensor, x2: Tensor, a: Tensor, x1: Tensor, s: Tensor, length: Tensor, epsilon, layer_norm
+) -> tuple[Tensor, Tensor]:
+    """(mean, rms_reciprocal) FP32 words from FP32 words q, x2, a, x1, length and epsilon, FP16 s.
+
+    The floating-point part of the module's equations; layer_norm: bool, or a boolean tensor.
+    """
+    epsilon = torch.as_tensor(epsilon, device=q.device).to(torch.int64)
+    layer_norm = torch.as_tensor(layer_norm, device=q.device).bool()
+    wide_s = convert(s, FP16, FP32)
+    square = mul(s, s, FP16, FP16, FP32)
+    mean_sq = divide(fma(square, q, x2, FP32, FP32, FP32, FP32), length, FP32, FP32, FP32)
+    total = fma(wide_s, a, x1, FP32, FP32, FP32, FP32)
+    mean = torch.where(layer_norm, divide(total, length, FP32, FP32, FP32), 0)
+    variance = fma(negate(mean, FP32), mean, mean_sq, FP32, FP32, FP32, FP32)
+    variance = torch.where(variance >= FP32.sign_bit, 0, variance)
+    v = torch.where(layer_norm, variance, mean_sq)
+    return mean, rsqrt(add(v, epsilon, FP32), FP32, FP32)
+
+
+def norm_statistics(
+    index: Tensor,
+    outlier_mask: Tensor,
+    x: Tensor,
+    s: Tensor,
+    codebook: Tensor,
+    epsilon,
+    layer_norm=False,
+    k_max: int = K_MAX,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``(mean (T,), rms_reciprocal (T,), status (T,))``: FP32 words and ``Status`` bits, int64.
+
+    index: (T, K) integers below 2**n, ignored at outliers; outlier_mask: (T, K) bool; x: (T, K)
+    FP16 words, read at outliers only; s: (T,) FP16 words; codebook: (2**n,) FP16 words of magnitude
+    at most 1; epsilon: FP32 word or (T,) of them; layer_norm: bool or (T,) bool.
+
+    Status: LENGTH_ZERO, LENGTH_TOO_LONG (beyond k_max), NONFINITE (s, epsilon or an outlier is NaN
+    or infinite): both words are the canonical NaN. OVERFLOW: rms_reciprocal is infinite or NaN
+    because v + epsilon is 0 or negative; the words are as computed.
+    ConfigError: codebook or k_max; ValueError: an index out of range.
+    """
+    bits = check_codebook(codebook)
+    if not 1 <= k_max <= K_MAX:
+        raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
+    tokens, length = index.shape
+    s, x = s.long(), x.long()
+    epsilon = torch.as_tensor(epsilon, device=s.device).to(torch.int64).expand(tokens)
+    status = (_nonfinite(s) | _nonfinite(epsilon, FP32)).long() * int(Status.NONFINITE)
+    nan = torch.full((tokens,), FP32.canonical_nan, dtype=torch.int64, device=s.device)
+    if length == 0 or length > k_max:
+        fault = Status.LENGTH_ZERO if length == 0 else Status.LENGTH_TOO_LONG
+        return nan, nan.clone(), status | int(fault)
+    outlier = outlier_mask.bool()
+    index = torch.where(outlier, 0, index.long())
+    if not 0 <= int(index.min()) <= int(index.max()) < 1 << bits:
+        raise ValueError(f"index must hold 0..{(1 << bits) - 1}")
+    bad = outlier & _nonfinite(x)
+    # A token refused by its scale or epsilon is not looked into, as in the hardware.
+    status |= (bad.any(dim=1) & (status == 0)).long() * int(Status.NONFINITE)
+    centroid = torch.where(outlier, 0, fixed_point(codebook)[index])
+    value = torch.where(outlier & ~bad, fixed_point(torch.where(outlier & ~bad, x, 0)), 0)
+    high, low = _sum_of_squares(value)
+    mean, rms_reciprocal = finish_statistics(
+        q=from_fixed((centroid * centroid).sum(1), _GRID_SQUARE, FP32),
+        x2=from_fixed(low, _GRID_SQUARE, FP32, high=high),
+        a=from_fixed(centroid.sum(1), _GRID, FP32),
+        x1=from_fixed(value.sum(1), _GRID, FP32),
+        s=s,
+        length=from_int(torch.tensor(length, device=s.device), FP32),
+        epsilon=epsilon,
+        layer_norm=layer_norm,
+    )
+    silent = status != 0
+    overflow = ~silent & _nonfinite(rms_reciprocal, FP32)
+    status |= overflow.long() * int(Status.OVERFLOW)
+    return torch.where(silent, nan, mean), torch.where(silent, nan, rms_reciprocal), status
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """A linear layer that has taken in the norm before it.
+
+    weight: (K, N) float64, ``gamma_k * W_kn``, to be quantized; offset: (N,) float64,
+    ``sum_k beta_k * W_kn + bias_n``.
+    """
+
+    weight: Tensor
+    offset: Tensor
+
+
+def fold(
+    weight: Tensor, gamma: Tensor, beta: Tensor | None = None, bias: Tensor | None = None
+) -> Folded:
+    """Fold a norm's gamma and beta into the (K, N) weight of the layer that follows it.
+
+    ``norm(x) @ W + bias = rms_reciprocal * (x @ F - mean * colsum(F)) + offset`` with F the folded
+    weight; with F quantized, colsum is that of the quantized F, so that a constant token gives
+    exactly the offset.
+    """
+    weight = weight.double()
+    offset = torch.zeros(weight.shape[1], dtype=torch.float64, device=weight.device)
+    if beta is not None:
+        offset = offset + beta.double() @ weight
+    if bias is not None:
+        offset = offset + bias.double()
+    return Folded(weight=gamma.double()[:, None] * weight, offset=offset)
+
+
+def normalise(
+    y: Tensor, mean: Tensor, rms_reciprocal: Tensor, colsum: Tensor, offset: Tensor
+) -> Tensor:
+    """``rms_reciprocal * (y - mean * colsum) + offset`` in float64: (T, N).
+
+    y: (T, N), the product of the token as it was, not normalised, with the folded weight; mean,
+    rms_reciprocal: (T,) values; colsum, offset: (N,).
+    """
+    return rms_reciprocal[:, None] * (y - mean[:, None] * colsum) + offset
