@@ -113,6 +113,25 @@ async def midpoints_wait_for_the_end_of_a_token(dut):
 
 
 @cocotb.test()
+async def scales_wait_for_a_whole_packet(dut):
+    """A scale offered in mid-packet is scaled with the packet's midpoints."""
+    bench = new_bench(dut)
+    await bench.reset()
+    for phase in ("random", "short", "again"):
+        words = WORDS[f"{phase}.midpoints"]
+        await bench.run({"midpoints": words[:1]}, {})
+        offers = {
+            "midpoints": words[1:],
+            "scale": WORDS[f"{phase}.scale"],
+            "x": WORDS[f"{phase}.x"],
+        }
+        idle = {"midpoints": 0.8, "scale": 0.0, "x": 0.0}
+        flow = await bench.run(offers, {"o": len(WORDS[f"{phase}.o"])}, p_idle=idle)
+        assert flow.cycles["scale"][0] > flow.cycles["midpoints"][-1]
+        check(phase, flow.words["o"])
+
+
+@cocotb.test()
 async def reset_in_mid_packet(dut):
     """Reset forgets tokens on their way, half a packet and the midpoints."""
     bench = new_bench(dut)
