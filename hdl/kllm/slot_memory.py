@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from golden.config import Config
 from golden.kllm.format import INT_BITS, K_MAX
@@ -120,7 +120,7 @@ class KllmSlotMemory(Block):
             )
 
         def connect(memory, write, word, address, requests) -> None:
-            """Write client 0 and the readers; requests: (address, request stream, answer stream)."""
+            """Write client 0 and the readers; requests: (address, request, answer)."""
             m.d.comb += [
                 memory.write_0.valid.eq(write.valid),
                 memory.write_0.p.address.eq(address),
