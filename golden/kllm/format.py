@@ -15,6 +15,7 @@ __all__ = [
     "INT_BITS",
     "K_MAX",
     "NO_OUTPUT",
+    "OrizuruStatus",
     "PRODUCTS",
     "Status",
     "activation_bit",
@@ -28,6 +29,9 @@ __all__ = [
     "product_index",
     "weight_beat_bits",
     "weight_bit",
+    "weight_lane_words",
+    "weight_port_words",
+    "weight_word_place",
 ]
 
 CODEBOOK_BITS_MIN = 2  # nA and nB
@@ -68,6 +72,19 @@ NO_OUTPUT = (
     | Status.OUTLIER_COUNT
     | Status.COLUMN_RANGE
 )
+
+
+class OrizuruStatus(IntFlag):
+    """Fault bits of a token in kllm_orizuru, bit 0 first; any of them: no pops.
+
+    LENGTH_ZERO stands alone; the others may be set together.
+    """
+
+    LENGTH_ZERO = 1 << 0  # length = 0: the token has no beats
+    LENGTH_TOO_LONG = 1 << 1  # length beyond the configured maximum
+    OUTLIER_COUNT = 1 << 2  # k_max + k_min >= length: nothing would be left
+    NAN = 1 << 3  # a NaN among the words before `length`
+    LAST_MISPLACED = 1 << 4  # `last` not on the beat that the length says
 
 
 def product_index(index_a: int, index_b: int, bits_b: int) -> int:
@@ -135,3 +152,33 @@ def activation_bit(element: int, bits_a: int, int_bits: int) -> int:
 def outlier_mask_bit(element: int) -> int:
     """Bit of an element in the outlier mask that accompanies an activation beat; 1 = outlier."""
     return element
+
+
+# The weight image: a matmul's weights as they stand in the memories behind the weight ports.
+#
+# An array beat is one beat of each lane; a lane beat takes ``weight_lane_words`` port words, so an
+# array beat has slots = lanes * weight_lane_words of them: slot l * weight_lane_words + w is word w
+# of lane l. Output n = (group * lanes + lane) * columns + column. Each group is
+# beats(length, elements) array beats of indices (bits: weight_bit) and one array beat of scales:
+# FP16 word of column c at bit 16 * c. What no weight fills is 0. Array beats are numbered through
+# all groups.
+
+
+def weight_lane_words(columns: int, elements: int, bits_b: int, port_bits: int) -> int:
+    """Port words of a lane beat, lowest bits in the first: room for its indices or its scales."""
+    return -(-max(weight_beat_bits(columns, elements, bits_b), 16 * columns) // port_bits)
+
+
+def weight_word_place(array_beat: int, slot: int, slots: int, ports: int) -> tuple[int, int]:
+    """(port, port words behind the image's address) of slot ``slot`` of an array beat.
+
+    Word number i = array_beat * slots + slot stands on port i mod ports: each port serves
+    slots / gcd(slots, ports) slots in rotation.
+    """
+    number = array_beat * slots + slot
+    return number % ports, number // ports
+
+
+def weight_port_words(array_beats: int, slots: int, ports: int, port: int) -> int:
+    """Words of an image of ``array_beats`` array beats that stand on ``port``."""
+    return max(0, -(-(array_beats * slots - port) // ports))

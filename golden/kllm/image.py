@@ -1,0 +1,117 @@
+"""The weight image: a matmul's weights in the memories behind the ports, and its way to the lanes.
+
+Layout: golden.kllm.format. numpy only, so that a testbench needs no torch.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from golden.kllm.format import beats, groups, weight_lane_words, weight_port_words
+
+__all__ = ["weight_image", "weights_of_image"]
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def weight_image(
+    index: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    lanes: int,
+    columns: int,
+    elements: int,
+    bits_b: int,
+    ports: int,
+    port_bits: int,
+) -> list[Bytes]:
+    """What stands at the image's address of each port: ``image[port]``, bytes, words little-endian.
+
+    index: (K, N) weight indices; scale: (N,) FP16 words. Port word i of a port is its bytes
+    i * port_bits / 8 and on. ValueError: an index or a scale that does not fit, shapes that
+    differ, ``port_bits`` that is not a multiple of 8.
+    """
+    word_bytes = _word_bytes(port_bits)
+    weights = np.asarray(index)
+    scales = np.asarray(scale, dtype=np.int64)
+    if weights.ndim != 2 or scales.shape != weights.shape[1:] or not weights.size:
+        raise ValueError(f"(K, N) indices and (N,) scales needed, not {weights.shape}")
+    if not 0 <= int(weights.min()) <= int(weights.max()) < 1 << bits_b:
+        raise ValueError(f"indices must be 0..{(1 << bits_b) - 1}")
+    if not 0 <= int(scales.min()) <= int(scales.max()) < 1 << 16:
+        raise ValueError("scales must be FP16 words, 0..65535")
+    length, outputs = weights.shape
+    count, width = beats(length, elements), lanes * columns
+    lane_words = weight_lane_words(columns, elements, bits_b, port_bits)
+    lane_bytes = lane_words * word_bytes
+    group_count = groups(outputs, width)
+    image = np.zeros((group_count, count + 1, lanes, lane_bytes), dtype=np.uint8)
+    for group in range(group_count):
+        n = slice(group * width, min((group + 1) * width, outputs))
+        block = np.zeros((count * elements, width), dtype=np.uint8)
+        block[:length, : n.stop - n.start] = weights[:, n]
+        # To (beat, lane, column, element): column-major within a lane's beat.
+        ordered = block.reshape(count, elements, lanes, columns).transpose(0, 2, 3, 1)
+        bits = np.unpackbits(ordered[..., None], axis=-1, count=bits_b, bitorder="little")
+        packed = np.packbits(bits.reshape(count, lanes, -1), axis=-1, bitorder="little")
+        image[group, :count, :, : packed.shape[-1]] = packed
+        words = np.zeros(width, dtype="<u2")
+        words[: n.stop - n.start] = scales[n]
+        image[group, count, :, : 2 * columns] = words.view(np.uint8).reshape(lanes, 2 * columns)
+    numbered = image.reshape(-1, word_bytes)
+    return [numbered[port::ports].reshape(-1) for port in range(ports)]
+
+
+def weights_of_image(
+    image: list[Bytes],
+    length: int,
+    outputs: int,
+    lanes: int,
+    columns: int,
+    elements: int,
+    bits_b: int,
+    port_bits: int,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint16]]:
+    """Inverse of ``weight_image``: ((length, outputs) indices, (outputs,) FP16 words).
+
+    ValueError: a port with another number of bytes than the layout says.
+    """
+    array = _lane_bytes(image, length, outputs, lanes, columns, elements, bits_b, port_bits)
+    count = beats(length, elements)
+    index_bits = np.unpackbits(
+        array[:, :count], axis=-1, count=columns * elements * bits_b, bitorder="little"
+    ).reshape(len(array), count, lanes, columns, elements, bits_b)
+    index = np.packbits(index_bits, axis=-1, bitorder="little")[..., 0]
+    index = index.transpose(1, 4, 0, 2, 3).reshape(count * elements, -1)
+    scale = np.ascontiguousarray(array[:, count, :, : 2 * columns]).view("<u2").reshape(-1)
+    return index[:length, :outputs], scale[:outputs].astype(np.uint16)
+
+
+def _lane_bytes(
+    image: list[Bytes],
+    length: int,
+    outputs: int,
+    lanes: int,
+    columns: int,
+    elements: int,
+    bits_b: int,
+    port_bits: int,
+) -> Bytes:
+    """(groups, array beats of a group, lanes, bytes of a lane beat), from what the ports hold."""
+    word_bytes = _word_bytes(port_bits)
+    ports = len(image)
+    lane_words = weight_lane_words(columns, elements, bits_b, port_bits)
+    group_count = groups(outputs, lanes * columns)
+    array_beats = group_count * (beats(length, elements) + 1)
+    slots = lanes * lane_words
+    numbered = np.zeros((array_beats * slots, word_bytes), dtype=np.uint8)
+    for port, held in enumerate(image):
+        expected = weight_port_words(array_beats, slots, ports, port) * word_bytes
+        if len(held) != expected:
+            raise ValueError(f"port {port} must hold {expected} bytes, not {len(held)}")
+        numbered[port::ports] = np.reshape(held, (-1, word_bytes))
+    return numbered.reshape(group_count, -1, lanes, lane_words * word_bytes)
+
+
+def _word_bytes(port_bits: int) -> int:
+    if port_bits < 8 or port_bits % 8:
+        raise ValueError(f"port_bits must be a multiple of 8, not {port_bits}")
+    return port_bits // 8

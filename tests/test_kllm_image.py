@@ -1,0 +1,100 @@
+"""The weight image against its definition, word by word, and against its inverse."""
+
+import numpy as np
+import pytest
+
+from golden.kllm.format import (
+    beats,
+    groups,
+    weight_bit,
+    weight_lane_words,
+    weight_port_words,
+    weight_word_place,
+)
+from golden.kllm.image import weight_image, weights_of_image
+
+SHAPES = {  # lanes, columns, elements, bits_b, ports, port_bits
+    "fewer_ports_than_slots": (4, 4, 2, 4, 6, 16),
+    "more_ports_than_slots": (2, 3, 4, 3, 5, 48),
+    "equal": (2, 4, 4, 4, 4, 32),
+    "one_port": (3, 2, 3, 2, 1, 8),
+    "far_more_ports": (1, 2, 2, 4, 7, 64),
+    "table1": (16, 32, 16, 4, 24, 1024),
+}
+
+
+def weights(rng, length, outputs, bits_b):
+    return rng.integers(0, 1 << bits_b, (length, outputs)), rng.integers(0, 1 << 16, outputs)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_weight_stands_where_the_layout_says(name):
+    lanes, columns, elements, bits_b, ports, port_bits = SHAPES[name]
+    rng = np.random.default_rng(1)
+    length, outputs = 2 * elements + 1, lanes * columns + 1
+    index, scale = weights(rng, length, outputs, bits_b)
+    image = weight_image(index, scale, lanes, columns, elements, bits_b, ports, port_bits)
+    count, lane_words = (
+        beats(length, elements),
+        weight_lane_words(columns, elements, bits_b, port_bits),
+    )
+    slots = lanes * lane_words
+    held = [int.from_bytes(port.tobytes(), "little") for port in image]
+
+    def bits(array_beat, lane, lowest, width):
+        word = 0
+        for bit in range(width):
+            slot = lane * lane_words + (lowest + bit) // port_bits
+            port, place = weight_word_place(array_beat, slot, slots, ports)
+            word |= (held[port] >> place * port_bits + (lowest + bit) % port_bits & 1) << bit
+        return word
+
+    for n in [*range(0, outputs, 5), outputs - 1]:
+        group, lane = divmod(n // columns, lanes)
+        for k in range(length):
+            lowest = weight_bit(n % columns, k % elements, elements, bits_b)
+            beat = group * (count + 1) + k // elements
+            assert bits(beat, lane, lowest, bits_b) == index[k, n]
+        beat = group * (count + 1) + count
+        assert bits(beat, lane, 16 * (n % columns), 16) == scale[n]
+    # Nothing else is set, and every port holds the words that it should.
+    array_beats = groups(outputs, lanes * columns) * (count + 1)
+    for port, words in enumerate(image):
+        assert len(words) * 8 == port_bits * weight_port_words(array_beats, slots, ports, port)
+    index_bits = sum(int(i).bit_count() for i in index.flat)
+    scale_bits = sum(int(s).bit_count() for s in scale)
+    assert sum(word.bit_count() for word in held) == index_bits + scale_bits
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("outputs", [1, 37])
+def test_inverse(name, outputs):
+    lanes, columns, elements, bits_b, ports, port_bits = SHAPES[name]
+    rng = np.random.default_rng(2)
+    index, scale = weights(rng, 19, outputs, bits_b)
+    image = weight_image(index, scale, lanes, columns, elements, bits_b, ports, port_bits)
+    assert len(image) == ports
+    back = weights_of_image(image, 19, outputs, lanes, columns, elements, bits_b, port_bits)
+    np.testing.assert_array_equal(back[0], index)
+    np.testing.assert_array_equal(back[1], scale)
+
+
+@pytest.mark.parametrize(
+    ("index", "scale", "port_bits", "message"),
+    [
+        ([[4]], [0], 8, "indices must be 0..3"),
+        ([[0]], [65536], 8, "scales must be FP16 words"),
+        ([[0, 1]], [0], 8, "(K, N) indices and (N,) scales"),
+        ([[0]], [0], 12, "port_bits must be a multiple of 8, not 12"),
+    ],
+)
+def test_refuses(index, scale, port_bits, message):
+    with pytest.raises(ValueError, match=r"needed|must be") as error:
+        weight_image(index, scale, 1, 1, 1, 2, 1, port_bits)
+    assert message in str(error.value)
+
+
+def test_refuses_an_image_of_another_size():
+    image = weight_image([[0]], [0], 1, 1, 1, 2, 2, 16)
+    with pytest.raises(ValueError, match="port 1 must hold 2 bytes, not 4"):
+        weights_of_image([image[0], np.zeros(4, np.uint8)], 1, 1, 1, 1, 1, 2, 16)
