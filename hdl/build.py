@@ -9,14 +9,14 @@ from pathlib import Path
 
 from golden.config import ConfigError
 from hdl.registry import all_blocks, configuration, find
-from hdl.verilog import Design, convert
+from hdl.verilog import WRAPS, Design, convert
 
 __all__ = ["build", "main"]
 
 
-def build(name: str, config, directory: Path) -> Design:
+def build(name: str, config, directory: Path, wrap: str | None = None) -> Design:
     """Convert block ``name`` at ``config`` and write its two files into ``directory``."""
-    design = convert(find(name).component(config), name)
+    design = convert(find(name).component(config), name, wrap)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.v").write_text(design.verilog)
     (directory / f"{name}.json").write_text(json.dumps(design.description, indent=2) + "\n")
@@ -30,7 +30,7 @@ def _print_list() -> None:
         print(f"{name:20} {summary}{named}")
 
 
-def _print_summary(design: Design, directory: Path, seconds: float) -> None:
+def _print_summary(design: Design, path: Path, seconds: float) -> None:
     description = design.description
     print(f"{design.name}: {len(description['modules'])} distinct modules")
     for port in description["ports"]:
@@ -44,7 +44,7 @@ def _print_summary(design: Design, directory: Path, seconds: float) -> None:
     )
     size = len(design.verilog.encode())
     print(
-        f"  {directory / design.name}.v  {size / 1e6:.2f} MB  "
+        f"  {path}  {size / 1e6:.2f} MB  "
         f"in {seconds:.1f} s, {peak / 1024:.0f} MiB at most"
     )
 
@@ -56,6 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list all blocks")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
     parser.add_argument("-o", dest="directory", type=Path, help="default build/NAME")
+    parser.add_argument(
+        "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
+    )
     options = parser.parse_intermixed_args(arguments)
     if options.list:
         _print_list()
@@ -66,11 +69,11 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.perf_counter()
     try:
         config = configuration(options.name, options.config, options.assignments)
-        design = build(options.name, config, directory)
+        design = build(options.name, config, directory, options.wrap)
     except (ConfigError, OSError) as error:
         print(f"hdl.build: {error}", file=sys.stderr)
         return 2
-    _print_summary(design, directory, time.perf_counter() - start)
+    _print_summary(design, directory / f"{options.name}.v", time.perf_counter() - start)
     return 0
 
 

@@ -21,7 +21,7 @@ from amaranth.lib import wiring
 
 from hdl.block import Block
 
-__all__ = ["EmittedModule", "Port", "add", "emit", "flat_ports", "module_name"]
+__all__ = ["EmittedModule", "Port", "add", "emit", "flat_ports", "module_name", "signatures"]
 
 _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
@@ -60,6 +60,19 @@ def flat_ports(component) -> list[Port]:
             direction = "input" if member.flow == wiring.In else "output"
             ports.append(Port("__".join(map(str, path)), path, direction, value))
     return ports
+
+
+def signatures(component, path) -> list[tuple[int, wiring.Signature]]:
+    """(parts of ``path`` that lead to it, signature) of every signature on the way, outer first."""
+    found, signature, at = [], component.signature, 0
+    while at < len(path):
+        member = signature.members[path[at]]
+        at += 1 + len(member.dimensions)
+        if not member.is_signature:
+            break
+        signature = member.signature
+        found.append((at, signature))
+    return found
 
 
 def module_name(block: Block) -> str:

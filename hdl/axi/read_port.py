@@ -7,8 +7,9 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from golden.axi.format import BURST_INCR, CACHE_NORMAL, PAGE_BYTES
 from golden.config import Config
-from hdl.axi.signature import BURST_INCR, CACHE_NORMAL, PAGE_BYTES, axi4_read
+from hdl.axi.signature import axi4_read
 from hdl.block import Block
 from hdl.emit import add
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
@@ -70,7 +71,8 @@ class AxiReadPort(Block):
     two cycles after a command; ``o`` one cycle after R, in the same cycle without ``buffered``.
     RREADY falls only because ``o`` is stalled. No combinational path leads from an input to an
     output but, without ``buffered``, between R and ``o``. A beat that no burst asked for is
-    taken, dropped and shown by ``stray`` in the next cycle. Reset in mid-burst needs a reset of the bus.
+    taken, dropped and shown by ``stray`` in the next cycle. RLAST is believed. A reset in
+    mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.read_words. Source: Arm IHI 0022H.
 
     Members
@@ -83,7 +85,7 @@ class AxiReadPort(Block):
 
     meaning: ClassVar[dict[str, str]] = {
         "command": "Byte address and number of words to read.",
-        "o": "The words in order; error: answered SLVERR or DECERR; last: the command's final word.",
+        "o": "The words in order; error: SLVERR or DECERR; last: the command's final word.",
         "axi": "AXI4 read manager.",
         "stray": "For one cycle: a beat that no burst asked for came and was dropped.",
     }
@@ -126,9 +128,7 @@ class AxiReadPort(Block):
         layout = data.StructLayout({"addr": len(page) + len(offset), "len": 8})
         requests = add(m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
         # For each burst on its way: does its last word end the command?
-        bursts = add(
-            m, "bursts", StreamFifo(StreamFifoConfig(width=1, depth=config.outstanding))
-        )
+        bursts = add(m, "bursts", StreamFifo(StreamFifoConfig(width=1, depth=config.outstanding)))
 
         m.d.comb += [
             room.eq(page_words - offset),

@@ -1,6 +1,6 @@
 """AXI4 and AXI4-Lite as signatures: every channel a stream, seen from the manager.
 
-A manager has the member ``Out(axi4_read(...))`` or ``Out(axi_lite(...))``, a subordinate ``In(...)``.
+A manager has a member ``Out(axi4_read(...))`` or ``Out(axi_lite(...))``, a subordinate ``In``.
 valid, ready and payload of a channel are AXI's VALID, READY and the signals of that channel, so
 the stream rules of the project are AXI's handshake rules. ``hdl.axi.wrap`` finds these members
 and gives them AXI's own port names.
@@ -11,23 +11,7 @@ Source: Arm IHI 0022H, AMBA AXI and ACE Protocol Specification.
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
-__all__ = [
-    "BURST_INCR",
-    "CACHE_NORMAL",
-    "PAGE_BYTES",
-    "RESP_DECERR",
-    "RESP_OKAY",
-    "RESP_SLVERR",
-    "Axi4Read",
-    "AxiLite",
-    "axi4_read",
-    "axi_lite",
-]
-
-PAGE_BYTES = 4096  # no burst crosses a multiple of this
-BURST_INCR = 0b01
-CACHE_NORMAL = 0b0011  # normal, non-cacheable, bufferable
-RESP_OKAY, RESP_SLVERR, RESP_DECERR = 0b00, 0b10, 0b11
+__all__ = ["Axi4Read", "AxiLite", "axi4_read", "axi_lite"]
 
 
 class Axi4Read(Signature):

@@ -1,0 +1,1 @@
+"""What the AXI blocks give: words read, and the answers of the register file."""

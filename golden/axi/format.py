@@ -1,0 +1,87 @@
+"""Codes of AXI4 and the register map, which hdl and golden share. Pure Python."""
+
+import dataclasses
+
+__all__ = [
+    "BURST_INCR",
+    "CACHE_NORMAL",
+    "ID_WORD",
+    "LEVELS_COMMAND_MOST",
+    "LEVELS_STATUS_MOST",
+    "PAGE_BYTES",
+    "REGISTERS",
+    "RESP_DECERR",
+    "RESP_OKAY",
+    "RESP_SLVERR",
+    "Register",
+    "levels_word",
+]
+
+# Arm IHI 0022H: A3.4.1 (bursts and the 4 KiB rule), A3.4.4 (responses), A4.4 (memory types).
+PAGE_BYTES = 4096
+BURST_INCR = 0b01
+CACHE_NORMAL = 0b0011  # normal, non-cacheable, bufferable
+RESP_OKAY, RESP_SLVERR, RESP_DECERR = 0b00, 0b10, 0b11
+
+ID_WORD = 0x535A_5255  # "SZRU", the first letter in the highest byte
+
+LEVELS_COMMAND_MOST = (1 << 16) - 1  # bits 0..15 of LEVELS
+LEVELS_STATUS_MOST = (1 << 15) - 1  # bits 16..30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Register:
+    """One 32-bit register: what reads and writes of it do."""
+
+    name: str
+    offset: int  # bytes
+    access: str  # RO, WO: the other direction answers SLVERR; RW
+    meaning: str
+
+
+_MAP = (
+    Register(name="ID", offset=0x00, access="RO", meaning="0x535A5255, `SZRU`"),
+    Register(name="VERSION", offset=0x04, access="RO", meaning="the configuration's `version`"),
+    Register(
+        name="CONTROL",
+        offset=0x08,
+        access="RW",
+        meaning="writing 1 to bit 0 gives one cycle of `abort_pulse`; reads 0",
+    ),
+    Register(
+        name="LEVELS",
+        offset=0x0C,
+        access="RO",
+        meaning="bits 0-15: command words that fit now; bits 16-30: status words waiting, at most "
+        "32767 shown; bit 31: a readback word waits",
+    ),
+    Register(
+        name="COMMAND",
+        offset=0x10,
+        access="WO",
+        meaning="pushes a word to `command`; when the queue is full, or with a byte strobe at 0, "
+        "the word is dropped and the answer is SLVERR",
+    ),
+    Register(
+        name="STATUS",
+        offset=0x14,
+        access="RO",
+        meaning="pops a word of `status`; when none waits: 0 and SLVERR",
+    ),
+    Register(
+        name="READBACK",
+        offset=0x18,
+        access="RO",
+        meaning="pops a word of `readback`; when none waits: 0 and SLVERR",
+    ),
+)
+REGISTERS = {register.name: register for register in _MAP}
+
+
+def levels_word(command_room: int, status_words: int, readback_words: int) -> int:
+    """The word of LEVELS: room for commands, words waiting."""
+    return (
+        min(command_room, LEVELS_COMMAND_MOST)
+        | min(status_words, LEVELS_STATUS_MOST) << 16
+        | int(readback_words > 0) << 31
+    )

@@ -1,0 +1,217 @@
+"""AXI4-Lite register file with queues behind it (docs/blocks/axi_lite_registers.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.axi.format import (
+    ID_WORD,
+    LEVELS_COMMAND_MOST,
+    LEVELS_STATUS_MOST,
+    REGISTERS,
+    RESP_OKAY,
+    RESP_SLVERR,
+)
+from golden.config import Config
+from hdl.axi.signature import axi_lite
+from hdl.block import Block
+from hdl.emit import add
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+
+__all__ = ["AxiLiteRegisters", "AxiLiteRegistersConfig"]
+
+_RAM_FROM = 32  # words of a queue from which on it is a RAM
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AxiLiteRegistersConfig(Config):
+    """Depths of the queues behind the registers; above 32 words a queue is a RAM."""
+
+    address_bits: int = 12  # bits of AWADDR and ARADDR, 5..64
+    version: int = 0x0001_0000  # word of VERSION, 0..2**32 - 1
+    command_depth: int = 64  # words, 1..65535
+    status_depth: int = 64  # words, 1..65535
+    readback_depth: int = 64  # words, 1..65535
+
+    def __post_init__(self) -> None:
+        self._check_range("address_bits", 5, 64)
+        self._check_range("version", 0, (1 << 32) - 1)
+        for field in ("command_depth", "status_depth", "readback_depth"):
+            self._check_range(field, 1, 65_535)
+
+    @property
+    def word_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": 32})
+
+    def fifo(self, depth: int) -> StreamFifoConfig:
+        storage = "memory" if depth > _RAM_FROM else "flipflop"
+        return StreamFifoConfig(width=32, depth=depth, storage=storage)
+
+
+class AxiLiteRegisters(Block):
+    """Registers of ``golden.axi.format.REGISTERS`` on AXI4-Lite: queues to and from the chip.
+
+    A write to COMMAND goes to ``command``; a read of STATUS or READBACK takes the oldest word of
+    ``status`` or ``readback``; LEVELS tells room and words waiting. The bus never waits for the
+    chip: a command into a full queue is dropped, and a read of an empty queue gives 0, both
+    with SLVERR, as every access that the map does not know. The low two address bits are
+    ignored; PROT is ignored. ``abort_pulse`` does not empty the queues.
+
+    Every answer comes 2 cycles after the last of address and data; 1 access per 2 cycles in
+    each direction, reads and writes independent. No combinational path leads from an input to
+    an output. Golden: golden.axi.reference.RegisterModel. Source: Arm IHI 0022H.
+
+    Members
+    -------
+    axil : In(axi_lite)     aw, w, b, ar, r: streams with the signals of AXI's channels
+    command : Out(stream)   data: 32 bits
+    status : In(stream)     data: 32 bits
+    readback : In(stream)   data: 32 bits
+    abort_pulse : Out       high for one cycle after a write of 1 to bit 0 of CONTROL
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "axil": "AXI4-Lite subordinate.",
+        "command": "Words written to COMMAND, in order.",
+        "status": "Words for STATUS.",
+        "readback": "Words for READBACK.",
+        "abort_pulse": "For one cycle: 1 was written to bit 0 of CONTROL.",
+    }
+
+    def __init__(self, config: AxiLiteRegistersConfig):
+        word = stream.Signature(config.word_layout)
+        super().__init__(
+            config,
+            {
+                "axil": In(axi_lite(config.address_bits)),
+                "command": Out(word),
+                "status": In(word),
+                "readback": In(word),
+                "abort_pulse": Out(1),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "2 cycles from the last of address and data to the answer"
+
+    @property
+    def throughput(self) -> str:
+        return "1 read and 1 write per 2 cycles"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        queues = {
+            name: add(m, f"{name}_queue", StreamFifo(config.fifo(depth)))
+            for name, depth in (
+                ("command", config.command_depth),
+                ("status", config.status_depth),
+                ("readback", config.readback_depth),
+            )
+        }
+        command, status, readback = queues.values()
+        m.d.comb += [
+            self.command.valid.eq(command.o.valid),
+            command.o.ready.eq(self.command.ready),
+            self.command.p.data.eq(command.o.p.data),
+        ]
+        for member, queue in ((self.status, status), (self.readback, readback)):
+            m.d.comb += [
+                queue.i.valid.eq(member.valid),
+                member.ready.eq(queue.i.ready),
+                queue.i.p.data.eq(member.p.data),
+            ]
+        self._write(m, command)
+        self._read(m, command, status, readback)
+        return m
+
+    def _write(self, m: Module, command) -> None:
+        bus = self.axil
+        has_aw, has_w, has_b = Signal(), Signal(), Signal()
+        index = Signal(self.config.address_bits - 2, reset_less=True)
+        w = Signal(bus.w.p.shape(), reset_less=True)
+        resp = Signal(2, reset_less=True)
+        perform, answer = Signal(), Signal(2)
+        m.d.comb += [
+            bus.aw.ready.eq(~has_aw),
+            bus.w.ready.eq(~has_w),
+            bus.b.valid.eq(has_b),
+            bus.b.p.resp.eq(resp),
+            perform.eq(has_aw & has_w & ~has_b),
+        ]
+        with m.If(bus.aw.valid & ~has_aw):
+            m.d.sync += [has_aw.eq(1), index.eq(bus.aw.p.addr[2:])]
+        with m.If(bus.w.valid & ~has_w):
+            m.d.sync += [has_w.eq(1), w.eq(bus.w.p)]
+        with m.If(perform):
+            m.d.sync += [has_aw.eq(0), has_w.eq(0), has_b.eq(1), resp.eq(answer)]
+        with m.Elif(bus.b.ready):
+            m.d.sync += has_b.eq(0)
+
+        abort = Signal()
+        m.d.comb += [
+            command.i.p.data.eq(w.data),
+            self.abort_pulse.eq(abort),
+            answer.eq(RESP_SLVERR),
+        ]
+        m.d.sync += abort.eq(0)
+        with m.Switch(index):
+            with m.Case(REGISTERS["CONTROL"].offset // 4):
+                m.d.comb += answer.eq(RESP_OKAY)
+                m.d.sync += abort.eq(perform & w.strb[0] & w.data[0])
+            with m.Case(REGISTERS["COMMAND"].offset // 4):
+                with m.If(w.strb.all() & command.i.ready):
+                    m.d.comb += [command.i.valid.eq(perform), answer.eq(RESP_OKAY)]
+
+    def _read(self, m: Module, command, status, readback) -> None:
+        bus, config = self.axil, self.config
+        has_ar, has_r = Signal(), Signal()
+        index = Signal(config.address_bits - 2, reset_less=True)
+        r = Signal(bus.r.p.shape(), reset_less=True)
+        perform, answer = Signal(), Signal(bus.r.p.shape())
+        m.d.comb += [
+            bus.ar.ready.eq(~has_ar),
+            bus.r.valid.eq(has_r),
+            bus.r.p.eq(r),
+            perform.eq(has_ar & ~has_r),
+        ]
+        with m.If(bus.ar.valid & ~has_ar):
+            m.d.sync += [has_ar.eq(1), index.eq(bus.ar.p.addr[2:])]
+        with m.If(perform):
+            m.d.sync += [has_ar.eq(0), has_r.eq(1), r.eq(answer)]
+        with m.Elif(bus.r.ready):
+            m.d.sync += has_r.eq(0)
+
+        levels = data.StructLayout({"command": 16, "status": 15, "readback": 1})
+        room = Signal(range(LEVELS_COMMAND_MOST + 1))
+        waiting = Signal(range(LEVELS_STATUS_MOST + 1))
+        waits = status.level
+        if config.status_depth > LEVELS_STATUS_MOST:
+            waits = Mux(waits[15], LEVELS_STATUS_MOST, waits)
+        m.d.comb += [
+            room.eq(config.command_depth - command.level),
+            waiting.eq(waits),
+            answer.resp.eq(RESP_SLVERR),
+        ]
+        shown = Signal(levels)
+        m.d.comb += [
+            shown.command.eq(room),
+            shown.status.eq(waiting),
+            shown.readback.eq(readback.level != 0),
+        ]
+        words = {"ID": ID_WORD, "VERSION": config.version, "CONTROL": 0, "LEVELS": shown.as_value()}
+        with m.Switch(index):
+            for name, word in words.items():
+                with m.Case(REGISTERS[name].offset // 4):
+                    m.d.comb += [answer.data.eq(word), answer.resp.eq(RESP_OKAY)]
+            for name, queue in (("STATUS", status), ("READBACK", readback)):
+                with m.Case(REGISTERS[name].offset // 4), m.If(queue.o.valid):
+                    m.d.comb += [
+                        answer.data.eq(queue.o.p.data),
+                        answer.resp.eq(RESP_OKAY),
+                        queue.o.ready.eq(perform),
+                    ]
