@@ -1,12 +1,30 @@
-"""The k largest and k smallest words of a token, in the order in which two trees pop them."""
+"""The k largest and k smallest words of a token, in the order in which two trees pop them.
+
+``pop_order`` says what is popped, ``pop_token`` what the hardware gives for one token, and
+``OrizuruTrees`` is the pair of trees itself, with its comparisons counted.
+"""
+
+import dataclasses
 
 import torch
 from torch import Tensor
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import is_nan, total_order_key
+from golden.kllm.format import OrizuruStatus, beats
 
-__all__ = ["outlier_count", "pop_order"]
+__all__ = [
+    "OrizuruTrees",
+    "PoppedToken",
+    "comparison_bound",
+    "extremes",
+    "outlier_count",
+    "pop_order",
+    "pop_token",
+    "select_unit",
+]
+
+_MAGNITUDE = FP16.sign_bit - 1
 
 
 def outlier_count(length: int, share: float = 0.005) -> int:
@@ -28,12 +46,169 @@ def pop_order(x: Tensor, k_max: int, k_min: int) -> tuple[Tensor, Tensor, Tensor
     x: (T, K) FP16 words. Positions of a token with a NaN are of no use: its flag is set.
     ValueError: a negative count, or k_max + k_min >= K. Source: KLLM, section IV-C.
     """
+    order = _downwards(x, k_max, k_min)
+    smallest = order.flip(-1)[..., :k_min]
+    return order[..., :k_max], smallest, is_nan(x, FP16).any(dim=-1)
+
+
+def _downwards(x: Tensor, k_max: int, k_min: int) -> Tensor:
+    """All positions from the largest word to the smallest, (T, K), once the counts are sound."""
     length = x.shape[-1]
     if k_max < 0 or k_min < 0:
         raise ValueError(f"k_max and k_min must be at least 0, not {k_max} and {k_min}")
     if k_max + k_min >= length:
         raise ValueError(f"k_max + k_min must be below the length {length}, not {k_max + k_min}")
     # A stable descending sort keeps equal keys in ascending position.
-    order = torch.sort(total_order_key(x, FP16), dim=-1, descending=True, stable=True).indices
-    smallest = order.flip(-1)[..., :k_min]
-    return order[..., :k_max], smallest, is_nan(x, FP16).any(dim=-1)
+    return torch.sort(total_order_key(x, FP16), dim=-1, descending=True, stable=True).indices
+
+
+def extremes(x: Tensor, k_max: int, k_min: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What both roots show once the outliers are popped: (largest, smallest, scale), (T,) words.
+
+    largest, smallest: the ends of the inliers in the order of ``pop_order``; scale = the larger
+    of their magnitudes, which is s_A. All three are the canonical NaN for a token with a NaN.
+    x: (T, K) FP16 words. ValueError: as ``pop_order``.
+    """
+    order = _downwards(x, k_max, k_min)
+    ends = torch.stack([order[..., k_max], order[..., x.shape[-1] - 1 - k_min]], dim=-1)
+    words = x.long().gather(-1, ends)
+    scale = (words & _MAGNITUDE).amax(dim=-1)
+    nan = is_nan(x, FP16).any(dim=-1)
+    largest, smallest, scale = (
+        torch.where(nan, FP16.canonical_nan, word) for word in (words[..., 0], words[..., 1], scale)
+    )
+    return largest, smallest, scale
+
+
+@dataclasses.dataclass(frozen=True)
+class PoppedToken:
+    """What kllm_orizuru gives for one token: pops as (position, word), then the done words."""
+
+    largest_pops: list[tuple[int, int]]
+    smallest_pops: list[tuple[int, int]]
+    largest: int
+    smallest: int
+    scale: int
+    status: OrizuruStatus
+
+
+def pop_token(
+    words: Tensor, length: int, k_max: int, k_min: int, *, n_max: int, elements: int
+) -> PoppedToken:
+    """One token as the hardware treats it, faults included.
+
+    words: all FP16 words of the packet in order, whole beats up to ``last``; none if length is 0.
+    Only those before ``length`` count. A token with any fault has no pops, and the canonical NaN
+    as largest, smallest and scale.
+    """
+    status = OrizuruStatus(0)
+    if length == 0:
+        status = OrizuruStatus.LENGTH_ZERO
+    else:
+        if length > n_max:
+            status |= OrizuruStatus.LENGTH_TOO_LONG
+        if k_max + k_min >= length:
+            status |= OrizuruStatus.OUTLIER_COUNT
+        if len(words) != beats(length, elements) * elements:
+            status |= OrizuruStatus.LAST_MISPLACED
+        if bool(is_nan(words[:length], FP16).any()):
+            status |= OrizuruStatus.NAN
+    if status:
+        nan = FP16.canonical_nan
+        return PoppedToken([], [], nan, nan, nan, status)
+    x = words[None, :length].long()
+    largest, smallest, _ = pop_order(x, k_max, k_min)
+    pops = [
+        list(zip(position[0].tolist(), x[0, position[0]].tolist(), strict=True))
+        for position in (largest, smallest)
+    ]
+    ends = [int(word) for word in extremes(x, k_max, k_min)]
+    return PoppedToken(pops[0], pops[1], ends[0], ends[1], ends[2], status)
+
+
+def select_unit(key: Tensor, valid: Tensor, smallest: bool = False) -> tuple[Tensor, Tensor]:
+    """Winner of each row of leaves: (index, valid), (T,) each; the index of a row without one is 0.
+
+    The largest key, the lowest index among equals; ``smallest``: the smallest key, the highest
+    index among equals. key: (T, leaves) unsigned integers; valid: (T, leaves) bool.
+    """
+    leaves = key.shape[-1]
+    # (key, -index) as one integer; an absent leaf loses to every present one in either tree.
+    place = key.long() * leaves + (leaves - 1 - torch.arange(leaves, device=key.device))
+    place = torch.where(valid, -place if smallest else place, torch.iinfo(torch.int64).min)
+    present = valid.any(dim=-1)
+    return torch.where(present, place.argmax(dim=-1), 0), present
+
+
+def comparison_bound(length: int, k_max: int, k_min: int) -> int:
+    """``1.5 N - 2 + (k_max - 1 + k_min - 1) (log2 N - 1)``, N > 1 a power of two, k at least 1.
+
+    N/2 at the leaves for both trees, N/2 - 1 above for each; a pop is repaired by log2 N - 1
+    comparisons, because the sibling of a popped leaf wins without one, and nothing is repaired
+    after the last pop. The roots' next words (``extremes``) cost one repair more in each tree.
+    """
+    depth = length.bit_length() - 1
+    return 3 * length // 2 - 2 + (max(k_max - 1, 0) + max(k_min - 1, 0)) * (depth - 1)
+
+
+class OrizuruTrees:
+    """Two complete binary trees over the leaves of one token; ``comparisons`` counts.
+
+    Heap order: node 1 is the root, node i has children 2i and 2i+1, leaf p is node size + p. A
+    node holds the position of its winner, or None where nothing is left. The lowest level is
+    compared once: one bit says left >= right, the max tree follows it, the min tree its inverse.
+    A comparison with an empty node is none. words: FP16 words without NaN.
+    """
+
+    def __init__(self, words: list[int]):
+        self.words = words
+        self.comparisons = 0
+        self._key = [-1 - (w & _MAGNITUDE) if w >> 15 else w for w in words]
+        self._size = 1 << (len(words) - 1).bit_length()
+        leaves: list[int | None] = [p if p < len(words) else None for p in range(self._size)]
+        self._pending: dict[bool, int | None] = {False: None, True: None}
+        inner: list[int | None] = [None] * self._size
+        self._tree: dict[bool, list[int | None]] = {
+            smallest: inner + leaves for smallest in (False, True)
+        }
+        for node in range(self._size - 1, 0, -1):
+            is_lowest = 2 * node >= self._size
+            largest = self._winner(node, smallest=False)
+            if not is_lowest:
+                self._tree[True][node] = self._winner(node, smallest=True)
+            else:
+                left, right = self._tree[False][2 * node : 2 * node + 2]
+                other = left if largest == right else right
+                self._tree[True][node] = largest if other is None else other
+            self._tree[False][node] = largest
+
+    def _winner(self, node: int, smallest: bool) -> int | None:
+        left, right = self._tree[smallest][2 * node : 2 * node + 2]
+        if left is None or right is None:
+            return right if left is None else left
+        self.comparisons += 1
+        left_is_larger = self._key[left] >= self._key[right]  # equal: the lower position is
+        return left if left_is_larger != smallest else right
+
+    def root(self, smallest: bool = False) -> int:
+        """Position that the root of one tree shows, repaired if its last pop was not yet.
+
+        IndexError: nothing is left.
+        """
+        tree, popped = self._tree[smallest], self._pending[smallest]
+        if popped is not None:
+            node = self._size + popped
+            tree[node] = None
+            while node > 1:
+                node //= 2
+                tree[node] = self._winner(node, smallest)
+            self._pending[smallest] = None
+        if tree[1] is None:
+            raise IndexError("nothing is left to pop")
+        return tree[1]
+
+    def pop(self, smallest: bool = False) -> int:
+        """Take the root's position out of one tree; the other tree keeps it."""
+        position = self.root(smallest)
+        self._pending[smallest] = position
+        return position

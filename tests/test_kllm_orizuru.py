@@ -1,0 +1,158 @@
+"""golden.kllm.orizuru: the trees against a sort, their comparisons against the bound, done words.
+
+Shown to fail: with equal words won by the right child, with the min tree that follows the shared
+comparison itself, and with the popped leaf compared as minus infinity (the bound alone).
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.fp16.format import FP16
+from golden.fp16.vectors import random_words
+from golden.kllm.format import OrizuruStatus
+from golden.kllm.orizuru import (
+    OrizuruTrees,
+    comparison_bound,
+    extremes,
+    outlier_count,
+    pop_order,
+    pop_token,
+    select_unit,
+)
+from golden.kllm.quantize import split_outliers
+
+POOLS = {
+    "constant": (0x3C00,),
+    "two_valued": (0x3C00, 0xBC00),
+    "zeros": (0x0000,),
+    "both_zeros": (0x0000, 0x8000),
+    "infinities": (0x7C00, 0xFC00, 0x0000),
+    "subnormal": (0x0001, 0x8001, 0x03FF, 0x83FF, 0x0000, 0x8000),
+}
+
+
+def tokens(rng, count, length):
+    """(count, length) words without NaN: random, normal, sorted both ways, and of small pools."""
+    words = random_words(rng, count * length, FP16).reshape(count, length).astype(np.int64)
+    normal = rng.standard_normal((count, length)).astype(np.float16).view(np.uint16)
+    words = np.where(rng.random((count, 1)) < 0.5, words, normal)
+    words = np.where(words & 0x7FFF > 0x7C00, words & 0x83FF, words)
+    key = np.where(words >> 15, -1 - (words & 0x7FFF), words)
+    order = np.argsort(key, axis=1, kind="stable")
+    upwards = np.take_along_axis(words, order, axis=1)
+    choice = rng.integers(0, 4 + len(POOLS), count)
+    for token, kind in enumerate(choice):
+        if kind == 0:
+            words[token] = upwards[token]
+        elif kind == 1:
+            words[token] = upwards[token, ::-1]
+        elif kind < 2 + len(POOLS):
+            words[token] = rng.choice(list(POOLS.values())[kind - 2], length)
+    return words
+
+
+def check(words, k_max, k_min):
+    """Trees = sort for each token; comparisons within the bound for a power of two."""
+    x = torch.as_tensor(words)
+    largest, smallest, _ = pop_order(x, k_max, k_min)
+    ends = torch.stack(extremes(x, k_max, k_min), dim=1).tolist()
+    length = x.shape[1]
+    is_power = length > 1 and length & (length - 1) == 0
+    for token, row in enumerate(words.tolist()):
+        trees = OrizuruTrees(row)
+        if is_power:
+            assert trees.comparisons == 3 * length // 2 - 2
+        assert [trees.pop() for _ in range(k_max)] == largest[token].tolist()
+        assert [trees.pop(smallest=True) for _ in range(k_min)] == smallest[token].tolist()
+        if is_power:
+            assert trees.comparisons <= comparison_bound(length, k_max, k_min)
+        before = trees.comparisons
+        ends_here = [row[trees.root()], row[trees.root(smallest=True)]]
+        assert trees.comparisons - before <= 2 * max((length - 1).bit_length() - 1, 0)
+        assert [*ends_here, max(word & 0x7FFF for word in ends_here)] == ends[token]
+
+
+@pytest.mark.parametrize(
+    ("length", "count"),
+    [(1, 20), (2, 400), (8, 3000), (16, 2500), (100, 1200), (128, 800), (256, 800)],
+)
+def test_trees_are_the_sort(length, count, seed):
+    rng = np.random.default_rng([seed, length])
+    for _ in range(10):
+        k_max = int(rng.integers(0, min(length, 20)))
+        k_min = int(rng.integers(0, min(length - k_max, 20)))
+        check(tokens(rng, count // 10, length), k_max, k_min)
+
+
+@pytest.mark.parametrize(("length", "k", "count"), [(4096, 20, 160), (576, 3, 40)])
+def test_long_tokens(length, k, count, seed):
+    check(tokens(np.random.default_rng([seed, length]), count, length), k, k)
+
+
+def test_trees_empty_one_at_a_time():
+    """Every element popped from both trees; then nothing is left."""
+    row = [3, 1, 2, 1, 3]
+    trees = OrizuruTrees(row)
+    assert [trees.pop() for _ in row] == [0, 4, 2, 1, 3]
+    assert [trees.pop(smallest=True) for _ in row] == [3, 1, 2, 4, 0]
+    with pytest.raises(IndexError, match="nothing is left"):
+        trees.root()
+
+
+def test_comparison_bound_is_below_the_papers():
+    for k in (1, 2, 20):
+        assert comparison_bound(4096, k, k) == 6142 + 22 * (k - 1)
+        assert comparison_bound(4096, k, k) < 1.5 * 4096 + 2 * k * 12
+
+
+def test_scale_is_that_of_the_quantizer(seed):
+    words = torch.as_tensor(tokens(np.random.default_rng(seed), 50, 300))
+    words[3, 7], words[4, 0] = 0x7E01, 0xFC01
+    k = outlier_count(300)
+    largest, smallest, scale = extremes(words, k, k)
+    assert torch.equal(scale, split_outliers(words)[1])
+    assert largest[[3, 4]].tolist() == smallest[[3, 4]].tolist() == [0x7E00, 0x7E00]
+
+
+@pytest.mark.parametrize(
+    ("length", "k_max", "k_min", "sent", "status"),
+    [
+        (5, 2, 2, 8, 0),
+        (0, 1, 1, 0, OrizuruStatus.LENGTH_ZERO),
+        (17, 1, 1, 20, OrizuruStatus.LENGTH_TOO_LONG),
+        (5, 3, 2, 8, OrizuruStatus.OUTLIER_COUNT),
+        (5, 1, 1, 4, OrizuruStatus.LAST_MISPLACED),
+        (5, 1, 1, 12, OrizuruStatus.LAST_MISPLACED),
+        (17, 17, 0, 24, OrizuruStatus(0b10110)),
+    ],
+)
+def test_faults(length, k_max, k_min, sent, status):
+    words = torch.arange(1, sent + 1)
+    token = pop_token(words, length, k_max, k_min, n_max=16, elements=4)
+    assert token.status == status
+    if status:
+        assert not token.largest_pops + token.smallest_pops
+        assert token.largest == token.smallest == token.scale == 0x7E00
+    else:
+        assert token.largest_pops == [(4, 5), (3, 4)]
+        assert token.smallest_pops == [(0, 1), (1, 2)]
+        assert token.largest == token.smallest == token.scale == 3
+
+
+def test_nan_counts_before_the_length_only():
+    words = torch.tensor([1, 2, 3, 4, 5, 0x7E00, 0xFFFF, 0x7C01])
+    token = pop_token(words, 5, 1, 1, n_max=16, elements=4)
+    assert token.status == 0
+    assert token.largest_pops == [(4, 5)]
+    assert pop_token(words, 6, 1, 1, n_max=16, elements=4).status == OrizuruStatus.NAN
+
+
+def test_select_unit_breaks_ties_both_ways():
+    key = torch.tensor([[7, 9, 9, 7], [5, 5, 5, 5], [1, 2, 3, 4]])
+    valid = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
+    assert [t.tolist() for t in select_unit(key, valid)] == [[1, 1, 0], [True, True, False]]
+    assert [t.tolist() for t in select_unit(key, valid, smallest=True)] == [
+        [3, 2, 0],
+        [True, True, False],
+    ]
