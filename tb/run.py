@@ -92,14 +92,18 @@ class Model:
     hierarchical: bool
 
 
-def build_model(block: Block, *, name: str = TOP, transform=None, extra_ports=()) -> Model:
+def build_model(
+    block: Block, *, name: str = TOP, transform=None, extra_ports=(), wrap=None
+) -> Model:
     """Verilate ``block``, or find it in the cache.
 
     Modules whose class has ``verilate_separately`` become hierarchical blocks, so that each is
     compiled once however often it stands in the design. ``transform`` maps the design to other
-    Verilog text (fault injection); ``extra_ports`` names the ports that it adds.
+    Verilog text (fault injection); ``extra_ports`` names the ports that it adds. ``wrap`` as for
+    hdl.verilog.convert: the wrapper is the top.
     """
-    design = convert(block, name)
+    design = convert(block, name, wrap)
+    name = design.name
     verilog = design.verilog if transform is None else transform(design)
     separate = [
         module.name
