@@ -1,0 +1,145 @@
+"""The engine that fills rows of the vector memory from data memory (docs/blocks/kllm_load.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.kllm.isa import CommandStatus, Opcode
+from hdl.block import Block
+from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
+
+__all__ = ["KllmLoad", "KllmLoadConfig"]
+
+ROW_BYTES = ROW.size // 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmLoadConfig(Config):
+    """Sizes of the two memories."""
+
+    vector_rows: int = 4096  # rows of the vector memory, 1..65536
+    address_bits: int = 40  # bits of a byte address of the data memory, 32..64
+
+    def __post_init__(self) -> None:
+        self._check_range("vector_rows", 1, 1 << 16)
+        self._check_range("address_bits", 32, 64)
+
+    @property
+    def read_layout(self) -> data.StructLayout:
+        """A command of the read port: byte address and number of rows."""
+        return data.StructLayout({"address": self.address_bits, "words": 17})
+
+    @property
+    def data_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": ROW.size, "error": 1, "last": 1})
+
+
+class KllmLoad(Block):
+    """LOAD of golden.kllm.isa: ``V[dst + i]`` = row ``address + i`` of the data memory, i < rows.
+
+    Rows are ROW_BYTES bytes, little-endian, element 0 lowest; row ``address`` begins at byte
+    ``address * ROW_BYTES``, modulo ``2**address_bits``. RANGE: rows is 0 or the destination
+    leaves the vector memory; nothing is read then. BUS_ERROR: some row came with an error; then
+    all rows of the destination are NaN. One row per cycle; a command begins when the one before
+    it is done. No combinational path leads from the read data to the read command.
+    Golden: golden.kllm.machine.
+
+    Members
+    -------
+    command, status   as hdl.kllm.engine says
+    read : Out        address, words: to an AxiReadPort of ROW.size bits
+    data : In         its words
+    write : Out       rows of the destination
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "command": "LOAD commands.",
+        "status": "One word of CommandStatus bits per command.",
+        "read": "Rows wanted of the data memory: byte address and number.",
+        "data": "Those rows, in order.",
+        "write": "Rows of the destination.",
+    }
+
+    def __init__(self, config: KllmLoadConfig):
+        super().__init__(
+            config,
+            {
+                "command": command_stream(),
+                "status": status_stream(),
+                "read": Out(stream.Signature(config.read_layout)),
+                "data": In(stream.Signature(config.data_layout)),
+                "write": Out(stream.Signature(row_write_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "3 cycles from a command to its read"
+
+    @property
+    def throughput(self) -> str:
+        return "1 row per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        command = self.command.p
+        rows, dst = operand(command, Opcode.LOAD, "rows"), operand(command, Opcode.LOAD, "dst")
+        address = operand(command, Opcode.LOAD, "address")
+        row, error, faults = Signal(16), Signal(), Signal(len(CommandStatus))
+        row_address = Cat(Const(0, (ROW_BYTES - 1).bit_length()), address)
+        is_final = row == rows - 1
+        m.d.comb += [
+            self.read.p.address.eq(row_address),
+            self.read.p.words.eq(rows),
+            self.write.p.row.eq(dst + row),
+            self.status.p.status.eq(faults),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [row.eq(0), error.eq(0), faults.eq(0)]
+                with m.If(self.command.valid):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(command.opcode != Opcode.LOAD):
+                    m.d.sync += faults.eq(int(CommandStatus.MALFORMED))
+                    m.next = "STATUS"
+                with m.Elif((rows == 0) | (dst + rows > self.config.vector_rows)):
+                    m.d.sync += faults.eq(int(CommandStatus.RANGE))
+                    m.next = "STATUS"
+                with m.Else():
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += self.read.valid.eq(1)
+                with m.If(self.read.ready):
+                    m.next = "ROWS"
+            with m.State("ROWS"):
+                m.d.comb += [
+                    self.write.valid.eq(self.data.valid),
+                    self.write.p.word.as_value().eq(self.data.p.data),
+                    self.data.ready.eq(self.write.ready),
+                ]
+                with m.If(self.data.valid & self.data.ready):
+                    failed = error | self.data.p.error
+                    m.d.sync += [row.eq(Mux(is_final, 0, row + 1)), error.eq(failed)]
+                    with m.If(is_final):
+                        m.next = "STATUS"
+                        with m.If(failed):
+                            m.next = "FILL"
+            with m.State("FILL"):
+                m.d.comb += self.write.valid.eq(1)
+                m.d.comb += [word.eq(FP16.canonical_nan) for word in self.write.p.word]
+                with m.If(self.write.ready):
+                    m.d.sync += row.eq(row + 1)
+                    with m.If(is_final):
+                        m.d.sync += faults.eq(int(CommandStatus.BUS_ERROR))
+                        m.next = "STATUS"
+            with m.State("STATUS"):
+                m.d.comb += [self.status.valid.eq(1), self.command.ready.eq(self.status.ready)]
+                with m.If(self.status.ready):
+                    m.next = "IDLE"
+        return m

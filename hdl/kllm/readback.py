@@ -1,0 +1,238 @@
+"""The engine that gives rows and slots to the host (docs/blocks/kllm_readback.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import Out
+
+from golden.config import Config
+from golden.kllm.format import INT_BITS
+from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
+from hdl.block import Block
+from hdl.kllm.engine import (
+    SLOT_LENGTH_BITS,
+    command_stream,
+    descriptor_layout,
+    operand,
+    row_read,
+    slot_read,
+    status_stream,
+)
+
+__all__ = ["KllmReadback", "KllmReadbackConfig"]
+
+_WORDS = ROW_ELEMENTS // 2  # 32-bit words of a row
+_ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmReadbackConfig(Config):
+    """Sizes of what is read."""
+
+    bits_a: int = 4  # bits of an activation index, 2..4
+    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
+    vector_rows: int = 4096  # rows of the vector memory, 1..65536
+    slots: int = 16  # activation slots, 1..256
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", 2, 4)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_range("vector_rows", 1, 1 << 16)
+        self._check_range("slots", 1, 256)
+
+
+class KllmReadback(Block):
+    """READ and READ_SLOT of golden.kllm.isa, as words of 32 bits.
+
+    READ: each row as 8 words, lower position in the low half. READ_SLOT: length | outliers << 16;
+    scale | integer << 16; rms_reciprocal; mean; then 4 words of entries per row, a byte each;
+    then one word of outlier mask per row; then one word per outlier.
+    RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
+    nothing. Both give no words. One word per cycle, a row's answer awaited before the next is
+    asked for. Golden: golden.kllm.machine.
+
+    Members
+    -------
+    command, status        as hdl.kllm.engine says
+    row_..., slot_...      clients of the vector memory and of the slots
+    o : Out(stream)        data: 32 bits
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "command": "READ and READ_SLOT commands.",
+        "status": "One word of CommandStatus bits per command.",
+        "row_request": "Rows of the vector memory wanted.",
+        "row_row": "Those rows, in order.",
+        "slot_slot": "Descriptors wanted.",
+        "slot_descriptor": "Those descriptors, in order.",
+        "slot_entry_request": "Entry rows wanted.",
+        "slot_entries": "Those rows, in order.",
+        "slot_outlier_request": "Outlier words wanted.",
+        "slot_outlier": "Those words, in order.",
+        "o": "Words for the host.",
+    }
+
+    def __init__(self, config: KllmReadbackConfig):
+        super().__init__(
+            config,
+            {
+                "command": command_stream(),
+                "status": status_stream(),
+                **row_read("row"),
+                **slot_read("slot", config.bits_a, config.integer_bits),
+                "o": Out(stream.Signature(data.StructLayout({"data": 32}))),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "about 6 cycles from a command to its first word"
+
+    @property
+    def throughput(self) -> str:
+        return "8 words per 11 cycles or so"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, command = self.config, self.command.p
+        src, rows = operand(command, Opcode.READ, "src"), operand(command, Opcode.READ, "rows")
+        slot = operand(command, Opcode.READ_SLOT, "slot")
+        faults = Signal(len(CommandStatus))
+        row, asked, part = Signal(16), Signal(), Signal(range(_WORDS))
+        held = Signal(descriptor_layout)
+        entry_rows = Signal(11)
+        outlier = Signal(SLOT_LENGTH_BITS)
+        m.d.comb += entry_rows.eq((held.length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS)
+        sent = Signal()
+        m.d.comb += sent.eq(self.o.valid & self.o.ready)
+
+        def ask(request):
+            """Offer a request until it is taken."""
+            m.d.comb += request.valid.eq(~asked)
+            with m.If(request.valid & request.ready):
+                m.d.sync += asked.eq(1)
+
+        def after(rows_wanted, state: str):
+            """The next row, or the next state behind the last one."""
+            m.d.sync += [asked.eq(0), part.eq(0), row.eq(row + 1)]
+            with m.If(row == rows_wanted - 1):
+                m.d.sync += row.eq(0)
+                m.next = state
+
+        m.d.comb += [
+            self.row_request.p.row.eq(src + row),
+            self.slot_slot.p.slot.eq(slot),
+            self.slot_entry_request.p.slot.eq(slot),
+            self.slot_entry_request.p.row.eq(row),
+            self.slot_outlier_request.p.slot.eq(slot),
+            self.slot_outlier_request.p.position.eq(outlier),
+            self.status.p.status.eq(faults),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [
+                    faults.eq(0), row.eq(0), asked.eq(0), part.eq(0), outlier.eq(0),
+                ]  # fmt: skip
+                with m.If(self.command.valid):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                m.next = "STATUS"
+                with m.If(command.opcode == Opcode.READ):
+                    with m.If((rows == 0) | (src + rows > config.vector_rows)):
+                        m.d.sync += faults.eq(int(CommandStatus.RANGE))
+                    with m.Else():
+                        m.next = "ROWS"
+                with m.Elif(command.opcode == Opcode.READ_SLOT):
+                    with m.If(slot >= config.slots):
+                        m.d.sync += faults.eq(int(CommandStatus.RANGE))
+                    with m.Else():
+                        m.next = "DESCRIPTOR"
+                with m.Else():
+                    m.d.sync += faults.eq(int(CommandStatus.MALFORMED))
+            with m.State("ROWS"):
+                ask(self.row_request)
+                words = self.row_row.p.word.as_value()
+                m.d.comb += [
+                    self.o.valid.eq(self.row_row.valid),
+                    self.o.p.data.eq(words.word_select(part, 32)),
+                    self.row_row.ready.eq(self.o.ready & (part == _WORDS - 1)),
+                ]
+                with m.If(sent):
+                    m.d.sync += part.eq(part + 1)
+                    with m.If(part == _WORDS - 1):
+                        after(rows, "STATUS")
+            with m.State("DESCRIPTOR"):
+                ask(self.slot_slot)
+                m.d.comb += self.slot_descriptor.ready.eq(1)
+                with m.If(self.slot_descriptor.valid):
+                    m.d.sync += [held.eq(self.slot_descriptor.p), asked.eq(0)]
+                    with m.If(self.slot_descriptor.p.valid):
+                        m.next = "HEAD"
+                    with m.Else():
+                        m.d.sync += faults.eq(int(CommandStatus.SLOT_MISMATCH))
+                        m.next = "STATUS"
+            with m.State("HEAD"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.Switch(part):
+                    with m.Case(0):
+                        m.d.comb += [
+                            self.o.p.data[:16].eq(held.length),
+                            self.o.p.data[16:].eq(held.outliers),
+                        ]
+                    with m.Case(1):
+                        m.d.comb += self.o.p.data.eq(Cat(held.scale, held.integer))
+                    with m.Case(2):
+                        m.d.comb += self.o.p.data.eq(held.rms_reciprocal)
+                    with m.Default():
+                        m.d.comb += self.o.p.data.eq(held.mean)
+                with m.If(sent):
+                    m.d.sync += part.eq(part + 1)
+                    with m.If(part == 3):
+                        m.d.sync += part.eq(0)
+                        m.next = "ENTRIES"
+            with m.State("ENTRIES"):
+                ask(self.slot_entry_request)
+                entries = self.slot_entries.p
+                with m.Switch(part):
+                    for n in range(_ENTRY_WORDS):
+                        with m.Case(n):
+                            for k in range(4):
+                                m.d.comb += self.o.p.data[8 * k : 8 * k + 8].eq(
+                                    entries.value[4 * n + k]
+                                )
+                m.d.comb += [
+                    self.o.valid.eq(self.slot_entries.valid),
+                    self.slot_entries.ready.eq(self.o.ready & (part == _ENTRY_WORDS - 1)),
+                ]
+                with m.If(sent):
+                    m.d.sync += part.eq(part + 1)
+                    with m.If(part == _ENTRY_WORDS - 1):
+                        after(entry_rows, "MASKS")
+            with m.State("MASKS"):
+                ask(self.slot_entry_request)
+                m.d.comb += [
+                    self.o.valid.eq(self.slot_entries.valid),
+                    self.o.p.data.eq(self.slot_entries.p.outlier),
+                    self.slot_entries.ready.eq(self.o.ready),
+                ]
+                with m.If(sent):
+                    after(entry_rows, "OUTLIERS")
+            with m.State("OUTLIERS"):
+                with m.If(outlier == held.outliers):
+                    m.next = "STATUS"
+                with m.Else():
+                    ask(self.slot_outlier_request)
+                    m.d.comb += [
+                        self.o.valid.eq(self.slot_outlier.valid),
+                        self.o.p.data.eq(self.slot_outlier.p.word),
+                        self.slot_outlier.ready.eq(self.o.ready),
+                    ]
+                    with m.If(sent):
+                        m.d.sync += [asked.eq(0), outlier.eq(outlier + 1)]
+            with m.State("STATUS"):
+                m.d.comb += [self.status.valid.eq(1), self.command.ready.eq(self.status.ready)]
+                with m.If(self.status.ready):
+                    m.next = "IDLE"
+        return m
