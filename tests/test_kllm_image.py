@@ -2,7 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import mul
+from golden.fp16.vectors import random_words
 from golden.kllm.format import (
     beats,
     groups,
@@ -11,7 +15,8 @@ from golden.kllm.format import (
     weight_port_words,
     weight_word_place,
 )
-from golden.kllm.image import weight_image, weights_of_image
+from golden.kllm.image import fold_scales, stripe, supply, weight_image, weights_of_image
+from golden.kllm.pack import pack_weights
 
 SHAPES = {  # lanes, columns, elements, bits_b, ports, port_bits
     "fewer_ports_than_slots": (4, 4, 2, 4, 6, 16),
@@ -98,3 +103,47 @@ def test_refuses_an_image_of_another_size():
     image = weight_image([[0]], [0], 1, 1, 1, 2, 2, 16)
     with pytest.raises(ValueError, match="port 1 must hold 2 bytes, not 4"):
         weights_of_image([image[0], np.zeros(4, np.uint8)], 1, 1, 1, 1, 1, 2, 16)
+
+
+def test_folded_scales_are_products_rounded_once():
+    """Every FP16 word, and random ones, against the operator's golden model."""
+    rng = np.random.default_rng(3)
+    scale = np.concatenate([np.arange(1 << 16), random_words(rng, 20_000, FP16)])
+    rms = random_words(rng, len(scale), FP32).astype(np.int64)
+    # half of them near 1, where products are finite, and halfway between two results for many
+    near = rng.random(len(scale)) < 0.5
+    rms[near] = (rng.integers(110, 140, near.sum()) << 23) | (rng.integers(0, 8, near.sum()) << 20)
+    golden = mul(torch.tensor(scale), torch.tensor(rms), FP16, FP32, FP16).numpy()
+    np.testing.assert_array_equal(fold_scales(scale, rms), golden)
+
+
+def test_slots_of_a_beat():
+    held = [[f"{port}.{word}" for word in range(2)] for port in range(3)]
+    assert stripe(held, 2) == [["0.0", "2.0", "1.1"], ["1.0", "0.1", "2.1"]]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_lanes_are_given_their_columns(name):
+    """Against pack_weights on each lane's own columns."""
+    lanes, columns, elements, bits_b, ports, port_bits = SHAPES[name]
+    rng = np.random.default_rng(4)
+    length, outputs = 3 * elements - 1, lanes * columns + 2
+    index, scale = weights(rng, length, outputs, bits_b)
+    shape = (lanes, columns, elements, bits_b)
+    image = weight_image(index, scale, *shape, ports, port_bits)
+    rms = rng.integers(0x3F000000, 0x40000000, 2)
+    given = supply(image, length, outputs, *shape, port_bits, 2, rms)
+    padded = np.zeros((length, 2 * lanes * columns), dtype=np.int64)
+    padded[:, :outputs] = index
+    scales = np.zeros(2 * lanes * columns, dtype=np.int64)
+    scales[:outputs] = scale
+    for lane, (beats_given, words) in enumerate(given):
+        wanted, wanted_scales = [], []
+        for group in range(2):
+            first = (group * lanes + lane) * columns
+            own = pack_weights(padded[:, first : first + columns], columns, elements, bits_b)
+            wanted += 2 * [(beat, at == len(own) - 1) for at, beat in enumerate(own)]
+            for token in range(2):
+                wanted_scales += list(fold_scales(scales[first : first + columns], rms[token]))
+        assert beats_given == wanted
+        assert list(words) == wanted_scales

@@ -3,14 +3,18 @@
 Layout: golden.kllm.format. numpy only, so that a testbench needs no torch.
 """
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 from golden.kllm.format import beats, groups, weight_lane_words, weight_port_words
 
-__all__ = ["weight_image", "weights_of_image"]
+__all__ = ["fold_scales", "replay", "stripe", "supply", "weight_image", "weights_of_image"]
 
 Bytes = npt.NDArray[np.uint8]
+Word = TypeVar("Word")
 
 
 def weight_image(
@@ -83,6 +87,80 @@ def weights_of_image(
     index = index.transpose(1, 4, 0, 2, 3).reshape(count * elements, -1)
     scale = np.ascontiguousarray(array[:, count, :, : 2 * columns]).view("<u2").reshape(-1)
     return index[:length, :outputs], scale[:outputs].astype(np.uint16)
+
+
+def stripe(held: Sequence[Sequence[Word]], slots: int) -> list[list[Word]]:
+    """Port words to slots: the image's words ``held[port]`` as the words of each slot, in order."""
+    ports, total = len(held), sum(map(len, held))
+    return [
+        [held[i % ports][i // ports] for i in range(slot, total, slots)] for slot in range(slots)
+    ]
+
+
+def fold_scales(scale: npt.ArrayLike, rms: npt.ArrayLike) -> npt.NDArray[np.uint16]:
+    """``rne16(scale * rms)``: FP16 words times FP32 words, rounded once; NaN is 0x7E00.
+
+    The exact product has 35 significant bits, so float64 holds it.
+    """
+    a = np.asarray(scale).astype(np.uint16).view(np.float16).astype(np.float64)
+    b = np.asarray(rms).astype(np.uint32).view(np.float32).astype(np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        product = a * b
+        words = product.astype(np.float16).view(np.uint16)
+    return np.where(np.isnan(product), 0x7E00, words).astype(np.uint16)
+
+
+def replay(
+    group_beats: Sequence[Sequence[int]],
+    scale: npt.ArrayLike,
+    tokens: int,
+    rms: npt.ArrayLike | None = None,
+) -> tuple[list[tuple[int, bool]], npt.NDArray[np.uint16]]:
+    """What a lane is given: ``(beat, last)`` of each weight beat, and the scales.
+
+    group_beats: weight beats of each group; scale: (groups, columns) FP16 words; rms: (tokens,)
+    FP32 words or None. For each group, for each token: the group's beats, ``last`` with the final
+    one, and ``columns`` words, ``fold_scales`` of the group's with the token's ``rms`` if given.
+    """
+    scales = np.asarray(scale, dtype=np.uint16)
+    if rms is None:
+        folded = np.repeat(scales[:, None], tokens, axis=1)
+    else:
+        folded = fold_scales(scales[:, None], np.asarray(rms)[None, :tokens, None])
+    words = [
+        (beat, at == len(held) - 1)
+        for held in group_beats
+        for _ in range(tokens)
+        for at, beat in enumerate(held)
+    ]
+    return words, folded.reshape(-1)
+
+
+def supply(
+    image: list[Bytes],
+    length: int,
+    outputs: int,
+    lanes: int,
+    columns: int,
+    elements: int,
+    bits_b: int,
+    port_bits: int,
+    tokens: int = 1,
+    rms: npt.ArrayLike | None = None,
+) -> list[tuple[list[tuple[int, bool]], npt.NDArray[np.uint16]]]:
+    """``replay`` of each lane, from what the ports hold."""
+    array = _lane_bytes(image, length, outputs, lanes, columns, elements, bits_b, port_bits)
+    mask = (1 << columns * elements * bits_b) - 1
+    given = []
+    for lane in range(lanes):
+        own = np.ascontiguousarray(array[:, :, lane])
+        group_beats = [
+            [int.from_bytes(beat.tobytes(), "little") & mask for beat in group[:-1]]
+            for group in own
+        ]
+        scale = np.ascontiguousarray(own[:, -1, : 2 * columns]).view("<u2")
+        given.append(replay(group_beats, scale, tokens, rms))
+    return given
 
 
 def _lane_bytes(
