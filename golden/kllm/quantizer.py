@@ -10,11 +10,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import float_from_bits
+from golden.fp16.ops import float_from_bits, from_fixed
 from golden.kllm.clustering import cluster_by_midpoints
 from golden.kllm.clustering import midpoints as midpoints_of
+from golden.kllm.format import INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
+from golden.kllm.matmul import fixed_point
 from golden.kllm.norms import norm_statistics
 from golden.kllm.orizuru import pop_order
 from golden.kllm.quantize import quantize_unsigned
@@ -25,6 +28,8 @@ __all__ = [
     "faults",
     "quantize_command",
     "quantize_integer_command",
+    "unsigned_quotient",
+    "unsigned_scale",
 ]
 
 _MAGNITUDE = FP16.sign_bit - 1
@@ -164,7 +169,7 @@ def quantize_command(
     ConfigError: what ``codebook_fault`` finds, a codebook that is not ascending.
     """
     x = torch.as_tensor(x).to(torch.int64)
-    tokens, length = x.shape
+    tokens = len(x)
     magnitude = x & _MAGNITUDE
     nonfinite = (magnitude >= FP16.infinity).any(dim=1)
     if mode == OutlierMode.ONLINE:
@@ -196,6 +201,33 @@ def quantize_command(
             index, outlier, x, scale, codebook, epsilon, norm == Norm.LAYER
         )
     return _slots(index, outlier, x, scale, rms_reciprocal, mean, status)
+
+
+def _top(int_bits: int) -> int:
+    if int_bits not in INT_BITS:
+        raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
+    return (1 << int_bits) - 1
+
+
+def unsigned_scale(largest: Tensor, int_bits: int) -> Tensor:
+    """``rne16(largest / (2**b - 1))`` of finite FP16 words, any shape; signs are ignored."""
+    top = _top(int_bits)
+    wide = fixed_point(largest & _MAGNITUDE) << 22
+    quotient = wide // top | (wide % top != 0).long()
+    return from_fixed(quotient, FP16.grid_exponent - 22, FP16)
+
+
+def unsigned_quotient(x: Tensor, s: Tensor, int_bits: int) -> Tensor:
+    """``min(2**b - 1, rne(x / s))``, 0 where s is 0: int64; ties to even, one rounding.
+
+    x, s: finite FP16 words that broadcast; signs are ignored.
+    """
+    top = _top(int_bits)
+    value, step = fixed_point(x & _MAGNITUDE), fixed_point(s & _MAGNITUDE)
+    safe = step.clamp(min=1)
+    floor, rest = value // safe, value % safe
+    up = (2 * rest > safe) | ((2 * rest == safe) & (floor & 1 == 1))
+    return torch.where(step == 0, 0, (floor + up.long()).clamp(max=top))
 
 
 def quantize_integer_command(x: Tensor, int_bits: int) -> SlotTokens:

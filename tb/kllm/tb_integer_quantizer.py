@@ -1,0 +1,61 @@
+"""Runs inside the simulator, started by test_integer_quantizer.py."""
+
+import cocotb
+
+from hdl.kllm.integer_quantizer import KllmIntegerQuantizer
+from tb.bench import Bench, config, vectors
+from tb.words import unpack_ints
+
+WORDS = {name: unpack_ints(vectors[name]) for name in ("largest", "scale", "i", "o")}
+SOURCES, SINKS = ("largest", "i"), ("scale", "o")
+LATENCY = config.stages + config.parts - 1
+
+
+async def replay(bench, scales, rows, **flow):
+    """Send the first words of both pairs of streams; compare every answer."""
+    offers = {"largest": WORDS["largest"][:scales], "i": WORDS["i"][:rows]}
+    result = await bench.run(offers, {"scale": scales, "o": rows}, **flow)
+    for name, source in (("scale", "largest"), ("o", "i")):
+        for n, (got, golden) in enumerate(zip(result.words[name], WORDS[name], strict=False)):
+            assert got == golden, (
+                f"{name} {n} of {WORDS[source][n]:#x}: got {got:#x}, golden {golden:#x}"
+            )
+    return result
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+async def random_flow(dut, p_idle, p_stall):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    await replay(bench, 12, 150, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """Every vector; a row per ``parts`` cycles, scales in the stated time."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    flow = await replay(bench, len(WORDS["scale"]), len(WORDS["o"]))
+    # A row is taken with its last part.
+    first = config.parts - 1
+    assert flow.cycles["i"] == [first + config.parts * n for n in range(len(WORDS["i"]))]
+    assert flow.cycles["o"] == [LATENCY + config.parts * n for n in range(len(WORDS["o"]))]
+    for start, end in zip(flow.cycles["largest"], flow.cycles["scale"], strict=True):
+        assert end - start == KllmIntegerQuantizer.SCALE_LATENCY
+
+
+@cocotb.test()
+async def reset_forgets_rows_on_their_way(dut):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    for cut in range(1, 24):
+        await bench.run(
+            {"largest": WORDS["largest"], "i": WORDS["i"]},
+            {"scale": len(WORDS["scale"]), "o": len(WORDS["o"])},
+            p_stall=0.6,
+            stop_at=cut,
+        )
+        await bench.reset(1)
+        await bench.run({}, {})
+    await replay(bench, 3, 30)
