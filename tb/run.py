@@ -179,14 +179,21 @@ def run_model(
 
 
 def simulate(
-    block: Block, test_module: str, *, vectors=None, params=None, seed=1, testcase=None
+    block: Block,
+    test_module: str,
+    *,
+    vectors=None,
+    params=None,
+    seed=1,
+    testcase=None,
+    wrap=None,
 ) -> Path:
     """Run every cocotb test of ``test_module`` on ``block``; return the run's folder.
 
     The test module finds ``config``, ``vectors`` (dict of arrays) and ``params`` in tb.bench.
     A failing test, or a run of zero tests, raises AssertionError.
     """
-    model = build_model(block)
+    model = build_model(block, wrap=wrap)
     return run_model(
         model,
         test_module,

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from golden.axi.format import BURST_INCR, CACHE_NORMAL, PAGE_BYTES
 from golden.config import Config
-from hdl.axi.signature import axi4_read
+from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
 from hdl.emit import add
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
@@ -47,6 +47,10 @@ class AxiReadPortConfig(Config):
     def page_words(self) -> int:
         """Words between two addresses that no burst may cross."""
         return PAGE_BYTES // self.word_bytes
+
+    @property
+    def read_signature(self) -> Axi4Read:
+        return axi4_read(self.address_bits, self.data_bits, self.id_bits)
 
     @property
     def command_layout(self) -> data.StructLayout:
@@ -96,7 +100,7 @@ class AxiReadPort(Block):
             {
                 "command": In(stream.Signature(config.command_layout)),
                 "o": Out(stream.Signature(config.o_layout)),
-                "axi": Out(axi4_read(config.address_bits, config.data_bits, config.id_bits)),
+                "axi": Out(config.read_signature),
                 "stray": Out(1),
             },
         )

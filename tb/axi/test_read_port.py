@@ -1,0 +1,45 @@
+"""AxiReadPort against golden.axi.reference: words, bursts, errors, rate.
+
+Shown to fail: see the list at the end of this sentence.
+"""
+
+import pytest
+
+from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "small": AxiReadPortConfig(
+        data_bits=64, id_bits=3, burst_beats=5, outstanding=3, length_bits=10
+    ),
+    "unbuffered": AxiReadPortConfig(
+        address_bits=32, data_bits=256, burst_beats=256, outstanding=4, buffered=False
+    ),
+    "one_at_a_time": AxiReadPortConfig(
+        address_bits=64, data_bits=8, id_bits=8, burst_beats=1, outstanding=1, length_bits=5
+    ),
+    "widest": AxiReadPortConfig(data_bits=1024, burst_beats=32, outstanding=16, length_bits=32),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_read_port(name, seed):
+    simulate(AxiReadPort(CONFIGS[name]), "tb.axi.tb_read_port", seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        ({"data_bits": 96}, "data_bits must be a power of two in 8..1024, not 96"),
+        ({"id_bits": 9}, "id_bits must be 0..8, not 9"),
+        ({"burst_beats": 257}, "burst_beats must be 1..256, not 257"),
+        ({"outstanding": 0}, "outstanding must be 1..16, not 0"),
+        ({"length_bits": 33}, "length_bits must be 1..32, not 33"),
+        ({"buffered": 1}, "buffered must be true or false, not 1"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        AxiReadPortConfig(**wrong)
+    assert str(error.value) == f"AxiReadPortConfig.{message}"
