@@ -1,0 +1,312 @@
+"""What the functional unit computes: vector operations, softmax, functions, dequantized slots.
+
+Words are int64 tensors of FP16 (or, where said, FP32) bit patterns, any device. Every rounding is
+to nearest even and written as rne16 or rne32; nothing else rounds. NaN out is canonical, except
+that IDENTITY keeps its word. ``execute`` runs the commands of ``Unit.FUNCTION`` with their
+statuses on a vector memory. Source: KLLM, sections III-C and IV-A.
+"""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from golden.fp16 import functions
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import add, bits_from_float, fma, from_fixed, is_nan, mul, negate
+from golden.fp16.ops import total_order_key as order_key
+from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Function, Opcode, Scalar
+from golden.kllm.matmul import fixed_point
+
+__all__ = [
+    "GELU_C0",
+    "GELU_C1",
+    "FunctionalState",
+    "Slot",
+    "activate",
+    "axpy",
+    "binary",
+    "dequantize",
+    "execute",
+    "function",
+    "glu",
+    "negated_mean",
+    "rotary",
+    "softmax",
+]
+
+_ONE32 = FP32.bias << FP32.frac_bits
+_MINUS_ZERO = FP16.sign_bit
+_NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
+# GELU, tanh form: x * sigmoid(x * (C0 + C1 * x**2)).
+GELU_C0 = int(bits_from_float(torch.tensor(2 * math.sqrt(2 / math.pi), dtype=torch.float64)))
+GELU_C1 = int(
+    bits_from_float(torch.tensor(2 * math.sqrt(2 / math.pi) * 0.044715, dtype=torch.float64))
+)
+
+
+def _words(x) -> Tensor:
+    return torch.as_tensor(x).to(torch.int64) & 0xFFFF
+
+
+def binary(op: int, a: Tensor, b: Tensor) -> Tensor:
+    """``rne16(a op b)``, element by element."""
+    return add(_words(a), _words(b)) if op == Binary.ADD else mul(_words(a), _words(b))
+
+
+def axpy(scalar, a: Tensor, b: Tensor) -> Tensor:
+    """``rne16(scalar * a + b)``, the product exact."""
+    return fma(_words(scalar), _words(a), _words(b))
+
+
+def negated_mean(mean, rms_reciprocal) -> Tensor:
+    """``rne16(-(mean * rms_reciprocal))``: FP32 words to an FP16 word."""
+    return mul(negate(mean, FP32), rms_reciprocal, FP32, FP32, FP16)
+
+
+def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Halves of every head rotated: (..., size) words, size even; cos and sin: (size / 2,).
+
+    ``y_i = rne16(x_i cos_i - x_{i+h} sin_i)``, ``y_{i+h} = rne16(x_{i+h} cos_i + x_i sin_i)`` with
+    h = size / 2: a product of two FP16 words is exact in FP32, and one fused operation rounds.
+    """
+    low, high = _words(x).chunk(2, dim=-1)
+    low, cos, sin = torch.broadcast_tensors(low, _words(cos), _words(sin))
+    subtracted = mul(high, negate(sin), o_format=FP32)
+    added = mul(low, sin, o_format=FP32)
+    first = fma(low, cos, subtracted, c_format=FP32)
+    second = fma(high, cos, added, c_format=FP32)
+    return torch.cat([first, second], dim=-1)
+
+
+def softmax(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(T, L) words and (T,) bool flags of rows that have no result (canonical NaN there).
+
+        m = max s_t;  e_t = exp(rne16(s_t - m));  S = rne32(sum of e_t, exact on the grid 2**-24)
+        r = rne32(1 / S);  p_t = rne16(e_t * r)
+
+    A row has no result where an element is NaN or +infinity or all are -infinity; else an element
+    of -infinity gives +0.
+    """
+    x = _words(x)
+    bad = (is_nan(x) | (x == FP16.infinity)).any(dim=-1)
+    bad |= (x == _NEGATIVE_INFINITY).all(dim=-1)
+    usable = torch.where(bad[..., None], 0, x)
+    at = order_key(usable).argmax(dim=-1, keepdim=True)
+    e = functions.exp(add(usable, negate(usable.gather(-1, at))))
+    total = from_fixed(fixed_point(e).sum(dim=-1), FP16.grid_exponent, FP32)
+    r = functions.reciprocal(total, FP32, FP32)
+    p = mul(e, r[..., None], FP16, FP32, FP16)
+    return torch.where(bad[..., None], FP16.canonical_nan, p), bad
+
+
+def _sigmoid_product(x: Tensor, z: Tensor) -> Tensor:
+    """``rne16(x / rne32(1 + exp32(-z)))``, -0 for x = -infinity (where z is -infinity too)."""
+    e = functions.exp(negate(z), fo=FP32)
+    d = add(e, torch.full_like(e, _ONE32), FP32)
+    y = functions.divide(x, d, FP16, FP32, FP16)
+    return torch.where(x == _NEGATIVE_INFINITY, _MINUS_ZERO, y)
+
+
+def function(f: int, x: Tensor) -> Tensor:
+    """``f(x)`` of FP16 words, element by element.
+
+    IDENTITY x; RELU +0 for x <= -0, NaN canonical; EXP, RECIPROCAL, SQRT, RSQRT as
+    golden.fp16.functions; SILU ``rne16(x / rne32(1 + exp32(-x)))``; GELU the same with exp32(-z),
+    ``w = rne16(x * x), p = rne16(w * C1 + C0), z = rne16(x * p)``. exp32: FP32 result.
+    """
+    f, x = Function(f), _words(x)
+    if f == Function.RELU:
+        positive = torch.where(x >= FP16.sign_bit, 0, x)
+        return torch.where(is_nan(x), FP16.canonical_nan, positive)
+    if f == Function.SILU:
+        return _sigmoid_product(x, x)
+    if f == Function.GELU:
+        w = mul(x, x)
+        p = fma(w, torch.full_like(x, GELU_C1), torch.full_like(x, GELU_C0))
+        return _sigmoid_product(x, mul(x, p))
+    if f == Function.EXP:
+        return functions.exp(x)
+    if f == Function.RECIPROCAL:
+        return functions.reciprocal(x)
+    if f == Function.SQRT:
+        return functions.sqrt(x)
+    if f == Function.RSQRT:
+        return functions.rsqrt(x)
+    return x
+
+
+def dequantize(
+    index: Tensor, outlier: Tensor, x: Tensor, s: Tensor, codebook: Tensor, f: int = 0
+) -> Tensor:
+    """``f(rne16(s * codebook[index]))``, or ``f(x)`` at outliers: (..., L) words.
+
+    index, outlier (bool), x: (..., L), x unused where not an outlier; s: (...,) words;
+    codebook: (2**n,) words. f runs once per centroid: the table is looked up afterwards.
+    """
+    table = function(f, mul(_words(s)[..., None], _words(codebook)))
+    inlier = table.gather(-1, index.long())
+    return torch.where(outlier.bool(), function(f, x), inlier)
+
+
+@dataclasses.dataclass
+class Slot:
+    """An activation slot. index, outlier, x: (L,), x unused where not an outlier."""
+
+    index: Tensor
+    outlier: Tensor
+    x: Tensor
+    scale: int
+    integer: bool = False
+    rms_reciprocal: int = _ONE32
+    mean: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.index)
+
+
+def activate(f: int, slot: Slot, codebook: Tensor) -> Tensor:
+    """``f`` of the dequantized slot: (L,) words."""
+    scale = torch.tensor(slot.scale)
+    return dequantize(slot.index, slot.outlier, slot.x, scale, codebook, f)
+
+
+def glu(f: int, slot_a: Slot, codebook_a: Tensor, slot_b: Slot, codebook_b: Tensor) -> Tensor:
+    """``rne16(f(dequantized a) * dequantized b)``: (L,) words."""
+    factor = activate(Function.IDENTITY, slot_b, codebook_b)
+    return mul(activate(f, slot_a, codebook_a), factor)
+
+
+@dataclasses.dataclass
+class FunctionalState:
+    """What the unit's commands read and change.
+
+    vector: (rows, 16) int64 words, written in place; slots: None where not valid; codebook: tables
+    a and b, None before the first FUNCTION_CODEBOOK of each.
+    """
+
+    vector: Tensor
+    slots: list[Slot | None]
+    slot_elements: int
+    softmax_elements: int
+    bits_a: int
+    codebook: list[Tensor | None] = dataclasses.field(default_factory=lambda: [None, None])
+
+    def read(self, row: int, length: int) -> Tensor:
+        """``length`` words from row ``row`` on."""
+        return self.vector[row : row + _rows(length)].reshape(-1)[:length].clone()
+
+    def write(self, row: int, words: Tensor) -> None:
+        """Whole rows; what is behind the words is +0."""
+        whole = self.vector.new_zeros(_rows(len(words)) * ROW_ELEMENTS)
+        whole[: len(words)] = words
+        self.vector[row : row + _rows(len(words))] = whole.reshape(-1, ROW_ELEMENTS)
+
+    def outside(self, row: int, length: int, stride: int = 0, tokens: int = 1) -> bool:
+        """A vector of ``tokens`` tokens does not lie within the vector memory."""
+        return row + stride * (tokens - 1) + _rows(length) > len(self.vector)
+
+
+def _rows(length: int) -> int:
+    return -(-length // ROW_ELEMENTS)
+
+
+def execute(state: FunctionalState, opcode: int, operands: dict[str, int]) -> CommandStatus:
+    """Run one command of Unit.FUNCTION on ``state``; its status. MALFORMED for any other opcode.
+
+    RANGE, CODEBOOK_MISSING and SLOT_MISMATCH are looked for in this order, the first found is the
+    status and nothing is written. Rows of SOFTMAX without a result give NONFINITE and keep their
+    destination; the other rows are written. Tokens run in order. A source may be the destination,
+    row by row the same one; where they overlap in another way, hardware may differ.
+    """
+    o = operands
+    length, tokens = o.get("length", 1), o.get("tokens", 1)
+    read, write, outside = state.read, state.write, state.outside
+
+    if opcode == Opcode.BINARY:
+        vectors = [(o["a"], o["a_stride"]), (o["b"], o["b_stride"]), (o["dst"], o["dst_stride"])]
+        if not tokens or not length or any(outside(r, length, s, tokens) for r, s in vectors):
+            return CommandStatus.RANGE
+        for t in range(tokens):
+            a, b, dst = (row + stride * t for row, stride in vectors)
+            write(dst, binary(o["op"], read(a, length), read(b, length)))
+        return CommandStatus(0)
+
+    if opcode == Opcode.AXPY:
+        derived = o["scalar"] == Scalar.NEGATED_MEAN
+        if not length or any(outside(o[name], length) for name in ("a", "b", "dst")):
+            return CommandStatus.RANGE
+        if derived and o["slot"] >= len(state.slots):
+            return CommandStatus.RANGE
+        scalar = torch.tensor(o["immediate"])
+        if derived:
+            slot = state.slots[o["slot"]]
+            if slot is None:
+                return CommandStatus.SLOT_MISMATCH
+            scalar = negated_mean(slot.mean, slot.rms_reciprocal)
+        write(o["dst"], axpy(scalar, read(o["a"], length), read(o["b"], length)))
+        return CommandStatus(0)
+
+    if opcode == Opcode.ROTARY:
+        heads, size = o["heads"], o["head_size"]
+        if not heads or not size or size % (2 * ROW_ELEMENTS):
+            return CommandStatus.RANGE
+        if any(outside(o[name], size * heads) for name in ("src", "dst")):
+            return CommandStatus.RANGE
+        if any(outside(o[name], size // 2) for name in ("cos", "sin")):
+            return CommandStatus.RANGE
+        x = read(o["src"], heads * size).reshape(heads, size)
+        y = rotary(x, read(o["cos"], size // 2), read(o["sin"], size // 2))
+        write(o["dst"], y.reshape(-1))
+        return CommandStatus(0)
+
+    if opcode == Opcode.SOFTMAX:
+        vectors = [(o["src"], o["stride"]), (o["dst"], o["dst_stride"])]
+        if not tokens or not 1 <= length <= state.softmax_elements:
+            return CommandStatus.RANGE
+        if any(outside(r, length, s, tokens) for r, s in vectors):
+            return CommandStatus.RANGE
+        status = CommandStatus(0)
+        for t in range(tokens):
+            src, dst = (row + stride * t for row, stride in vectors)
+            words, bad = softmax(read(src, length)[None])
+            if bad.item():
+                status |= CommandStatus.NONFINITE
+            else:
+                write(dst, words[0])
+        return status
+
+    if opcode == Opcode.FUNCTION:
+        if not length or outside(o["src"], length) or outside(o["dst"], length):
+            return CommandStatus.RANGE
+        write(o["dst"], function(o["function"], read(o["src"], length)))
+        return CommandStatus(0)
+
+    if opcode == Opcode.FUNCTION_CODEBOOK:
+        if outside(o["src"], 1):
+            return CommandStatus.RANGE
+        state.codebook[o["table"]] = read(o["src"], 1 << state.bits_a)
+        return CommandStatus(0)
+
+    if opcode in (Opcode.ACTIVATE, Opcode.GLU):
+        names = ["slot"] if opcode == Opcode.ACTIVATE else ["slot_a", "slot_b"]
+        if not 1 <= length <= state.slot_elements or outside(o["dst"], length):
+            return CommandStatus.RANGE
+        if any(o[name] >= len(state.slots) for name in names):
+            return CommandStatus.RANGE
+        codebooks = [table for table in state.codebook[: len(names)] if table is not None]
+        if len(codebooks) != len(names):
+            return CommandStatus.CODEBOOK_MISSING
+        slots = [slot for slot in (state.slots[o[name]] for name in names) if slot is not None]
+        if len(slots) != len(names) or any(s.integer or s.length != length for s in slots):
+            return CommandStatus.SLOT_MISMATCH
+        if opcode == Opcode.ACTIVATE:
+            write(o["dst"], activate(o["function"], slots[0], codebooks[0]))
+        else:
+            y = glu(o["function"], slots[0], codebooks[0], slots[1], codebooks[1])
+            write(o["dst"], y)
+        return CommandStatus(0)
+
+    return CommandStatus.MALFORMED
