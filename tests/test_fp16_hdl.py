@@ -31,7 +31,7 @@ def test_verilog_is_lint_clean(component, config, tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FpAddConfig(stages=9), "FpAddConfig.stages must be 0..8, not 9"),
+        (lambda: FpAddConfig(stages=33), "FpAddConfig.stages must be 0..32, not 33"),
         (lambda: FpAddConfig(tag_bits=-1), "FpAddConfig.tag_bits must be 0..128, not -1"),
         (lambda: FpMulConfig(b=16), "FpMulConfig.b must be a FloatFormat, not 16"),
         (lambda: FpToIntConfig(width=1), "FpToIntConfig.width must be 2..32, not 1"),

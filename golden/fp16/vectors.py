@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golden.fp16 import ops
+from golden.fp16 import functions, ops
 from golden.fp16.format import FP16, FP32, FloatFormat
 
 __all__ = [
@@ -24,9 +24,11 @@ __all__ = [
     "compare_vectors",
     "convert_vectors",
     "corner_words",
+    "divide_vectors",
     "fma_vectors",
     "from_fixed_vectors",
     "from_int_vectors",
+    "function_vectors",
     "mul_vectors",
     "random_words",
     "read_testfloat",
@@ -323,6 +325,68 @@ def convert_vectors(
     """a, y of ops.convert: all words of a 16-bit format i, else 42 + 3 * count rows."""
     a = _operand_words(seed, i, o, count)
     return _pack({"a": (a, i), "y": (ops.convert(_tensor(a), i, o).numpy(), o)})
+
+
+def divide_vectors(
+    seed: int,
+    a: FloatFormat = FP16,
+    b: FloatFormat = FP16,
+    o: FloatFormat = FP16,
+    count: int = 4000,
+) -> dict:
+    """a, b, y of functions.divide; 1764 + 7 * count rows."""
+    rng = np.random.default_rng(seed)
+    # Quotients next to a tie: an odd number of half steps times the divisor, and neighbours.
+    odd = rng.integers(1 << o.frac_bits, 1 << o.precision, count) * 2 + 1
+    divisor = rng.integers(1 << b.frac_bits, 1 << b.precision, count)
+    near_one = rng.integers(-3, 4, count)
+    tie_a = _encode(odd * divisor, near_one - o.precision - b.frac_bits, a)
+    tie_b = _encode(divisor, np.full(count, -b.frac_bits), b)
+    # Exact ties below the smallest normal number: few bits of quotient, few of divisor.
+    bits = rng.integers(1, min(o.precision, a.precision), count)
+    few = rng.integers(0, 1 << bits) | 1
+    short = rng.integers(0, 1 << np.minimum(a.precision - bits, b.precision)) | 1
+    # As small a dividend as a has, or a quotient of the wanted size by the divisor's exponent.
+    weight = rng.integers(b.bias - b.precision - 4, b.bias - b.precision + 1, count)
+    low_a = _encode(few * short, weight + o.grid_exponent - 1, a)
+    low_b = _encode(short, weight, b)
+    # Quotients near the ends of the range of o.
+    wide = random_words(rng, count, a)
+    end = np.where(rng.random(count) < 0.5, o.bias + 1, o.grid_exponent + o.frac_bits)
+    a_weight = ((wide >> a.frac_bits) & a.exp_max) - a.bias
+    biased = np.clip(a_weight - end + b.bias + rng.integers(-3, 3, count), 0, b.exp_max - 1)
+    sign = rng.integers(0, 2, count) << (b.bits - 1)
+    other = sign | (biased << b.frac_bits) | rng.integers(0, 1 << b.frac_bits, count)
+    x, y = _stack(
+        _cross(corner_words(a), corner_words(b)),
+        _with_neighbours(rng, [tie_a, tie_b], [a, b]),
+        _with_neighbours(rng, [low_a, low_b], [a, b]),
+        [wide, other],
+        [_near_one(rng, count, a), _near_one(rng, count, b)],
+        [random_words(rng, count, a), random_words(rng, count, b)],
+    )
+    quotient = functions.divide(_tensor(x), _tensor(y), a, b, o).numpy()
+    return _pack({"a": (x, a), "b": (y, b), "y": (quotient, o)})
+
+
+def function_vectors(
+    seed: int, name: str, a: FloatFormat = FP16, o: FloatFormat = FP16, count: int = 4000
+) -> dict:
+    """a, y of ``reciprocal``, ``sqrt``, ``rsqrt`` or ``exp`` (a: binary16) of golden's functions.
+
+    All words of a 16-bit format a, else 42 + 7 * count rows: with squares and powers of two, and
+    their neighbours.
+    """
+    words = _operand_words(seed, a, o, count)
+    if a.bits > 16:
+        rng = np.random.default_rng(seed + 1)
+        root = rng.integers(1, 2 << o.precision, count) >> rng.integers(0, o.precision, count)
+        square = _encode(root * root, rng.integers(-30, 30, count) * 2, a)
+        power = rng.integers(0, a.exp_max + 1, count) << a.frac_bits
+        words = np.concatenate([words, *_with_neighbours(rng, [square, power], [a, a])])
+    function = getattr(functions, name)
+    y = function(_tensor(words), o) if name == "exp" else function(_tensor(words), a, o)
+    return _pack({"a": (words, a), "y": (y.numpy(), o)})
 
 
 def to_int_vectors(

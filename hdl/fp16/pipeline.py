@@ -21,7 +21,7 @@ __all__ = ["Operator", "OperatorConfig", "compute", "registers_after"]
 
 Phase = Callable[[Module, dict[str, Value]], dict[str, Value]]
 
-_MAX_STAGES = 8
+_MAX_STAGES = 32
 _MAX_TAG_BITS = 128
 
 
@@ -29,7 +29,7 @@ _MAX_TAG_BITS = 128
 class OperatorConfig(Config):
     """Depth and sideband of every arithmetic component."""
 
-    stages: int = 2  # cycles from i to o, 0..8; 0 is combinational
+    stages: int = 2  # cycles from i to o, 0..32; 0 is combinational
     tag_bits: int = 0  # sideband carried with each word, 0..128 bits; 0: no such field
 
     def __post_init__(self) -> None:

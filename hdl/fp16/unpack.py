@@ -4,12 +4,14 @@ Every operator starts here: subnormals need no case of their own afterwards, bec
 is never 0 and the hidden bit is explicit. Combinational.
 """
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal, signed
+from amaranth.hdl import Value
 from amaranth.lib import data
 
 from golden.fp16.format import FloatFormat
+from hdl.fp16.shift import leading_zeros, let, shift_left
 
-__all__ = ["raw_layout", "unpack"]
+__all__ = ["normalise", "raw_layout", "unpack"]
 
 
 def raw_layout(format: FloatFormat) -> data.StructLayout:
@@ -43,3 +45,17 @@ def unpack(m: Module, word, format: FloatFormat, name: str):
         raw.is_zero.eq(~normal & ~fraction.any()),
     ]
     return raw
+
+
+def normalise(m: Module, raw, format: FloatFormat, name: str) -> tuple[Value, Value]:
+    """``(significand, weight)`` of a word decoded: leading one on top, and its weight, signed.
+
+    A zero stays zero, and its weight is unspecified. The weight of a finite number lies in
+    ``format.grid_exponent .. format.largest_grid_exponent + format.frac_bits``.
+    """
+    zeros, _ = leading_zeros(m, raw.significand, f"{name}_zeros")
+    significand = shift_left(m, raw.significand, zeros, f"{name}_normal")
+    top = Const(format.grid_exponent - 1 + format.frac_bits, signed(10))
+    weight = Signal(signed(10), name=f"{name}_weight")
+    m.d.comb += weight.eq(raw.exponent - zeros + top)
+    return let(m, f"{name}_significand", significand), weight

@@ -77,7 +77,8 @@ async def stalled_operator_fills_and_drains(dut):
     """Each stage holds one word, bubbles close up, and i waits when all are full."""
     bench = _bench(dut)
     await bench.reset()
-    offers = {name: _WORDS[name][:12] for name in _SOURCES}
-    flow = await bench.run(offers, dict.fromkeys(_SINKS, 12), p_stall=1.0, stop_at=20)
+    rows = max(member.stages for member in config.members) + 4
+    offers = {name: _WORDS[name][:rows] for name in _SOURCES}
+    flow = await bench.run(offers, dict.fromkeys(_SINKS, rows), p_stall=1.0, stop_at=rows + 8)
     for k, member in enumerate(config.members):
         assert flow.sent[f"i{k}"] == member.stages, f"{member}: words taken while stalled"
