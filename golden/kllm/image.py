@@ -102,9 +102,9 @@ def fold_scales(scale: npt.ArrayLike, rms: npt.ArrayLike) -> npt.NDArray[np.uint
 
     The exact product has 35 significant bits, so float64 holds it.
     """
-    a = np.asarray(scale).astype(np.uint16).view(np.float16).astype(np.float64)
-    b = np.asarray(rms).astype(np.uint32).view(np.float32).astype(np.float64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        a = np.asarray(scale).astype(np.uint16).view(np.float16).astype(np.float64)
+        b = np.asarray(rms).astype(np.uint32).view(np.float32).astype(np.float64)
         product = a * b
         words = product.astype(np.float16).view(np.uint16)
     return np.where(np.isnan(product), 0x7E00, words).astype(np.uint16)
