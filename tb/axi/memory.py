@@ -43,9 +43,7 @@ class Memory:
         self.on_their_way = self.most = self.strays = 0
 
     def fields(self, word: int) -> dict[str, int]:
-        return {
-            name: word >> field.offset & (1 << field.width) - 1 for name, field in self.ar
-        }
+        return {name: word >> field.offset & (1 << field.width) - 1 for name, field in self.ar}
 
     def beat(self, **fields) -> int:
         return sum(value << self.r[name].offset for name, value in fields.items())

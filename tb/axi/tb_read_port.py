@@ -45,9 +45,7 @@ async def read(bench, memory, commands, **flow):
     golden, asked = outputs(memory.words, commands), requests(commands)
     offers = {"command": [command(*each) for each in commands], "axi__r": memory.beats}
     limit = 5000 + 200 * (len(golden) + len(asked) * memory.latency)
-    result = await bench.run(
-        offers, {"o": len(golden), "axi__ar": len(asked)}, limit=limit, **flow
-    )
+    result = await bench.run(offers, {"o": len(golden), "axi__ar": len(asked)}, limit=limit, **flow)
     for n, (got, expected) in enumerate(zip(result.words["o"], golden, strict=True)):
         assert got == expected, f"word {n}: got {got:#x}, golden {expected:#x}"
     assert memory.requests == asked
