@@ -78,21 +78,21 @@ def mismatch(x: Tensor, scale: Tensor, codebook: Tensor, inlier: Tensor | None =
     return float((differs if inlier is None else differs[inlier]).double().mean())
 
 
-def main() -> int:
+def main(tokens: int = 64) -> int:
     """Print the share of elements whose index is not that of the nearest centroid.
 
-    Samples of unit variance, 64 tokens of 4096 elements, 0.5 % outliers on either side, k-means
-    codebooks trained on other tokens of the same distribution.
+    ``tokens`` of 4096 elements, 0.5 % outliers on either side, k-means codebooks trained on 8 other
+    tokens of the same distribution.
     """
     from golden.kllm.quantize import split_outliers, train_activation_codebook
 
     generator = torch.Generator().manual_seed(1)
 
     def normal() -> Tensor:
-        return torch.randn(64, 4096, generator=generator, dtype=torch.float64)
+        return torch.randn(tokens, 4096, generator=generator, dtype=torch.float64)
 
     def laplace() -> Tensor:
-        uniform = torch.rand(64, 4096, generator=generator, dtype=torch.float64) - 0.5
+        uniform = torch.rand(tokens, 4096, generator=generator, dtype=torch.float64) - 0.5
         return -uniform.sign() * torch.log1p(-2 * uniform.abs())
 
     def channels() -> Tensor:
@@ -104,7 +104,7 @@ def main() -> int:
     for name, draw in (("normal", normal), ("Laplace", laplace), ("channels", channels)):
         shares = []
         for bits in (3, 4):
-            codebook = train_activation_codebook(bits_from_float(draw()), bits)
+            codebook = train_activation_codebook(bits_from_float(draw()[:8]), bits)
             x = bits_from_float(draw())
             outlier, scale, _ = split_outliers(x)
             shares.append(f"{mismatch(x, scale, codebook, ~outlier):.1e}")
