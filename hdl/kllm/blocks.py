@@ -4,6 +4,7 @@ from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfi
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
@@ -35,6 +36,16 @@ BLOCKS = {
             "small": KllmClusteringUnitConfig(bits_a=2, elements=4),
         },
         golden="golden.kllm.clustering:cluster_by_midpoints",
+    ),
+    "kllm_norm_stats": Registered(
+        component=KllmNormStats,
+        config=KllmNormStatsConfig(),
+        configs={
+            "table1": KllmNormStatsConfig(),
+            "table1_w4a3": KllmNormStatsConfig(bits_a=3),
+            "small": KllmNormStatsConfig(bits_a=2, elements=4, k_max=100),
+        },
+        golden="golden.kllm.norms:norm_statistics",
     ),
     "kllm_concat": Registered(
         component=KllmConcat,
