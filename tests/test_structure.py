@@ -15,10 +15,10 @@ from hdl.registry import ROOMS, all_blocks
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()
 
-# Of golden, hdl may use only what is pure Python: configurations and formats.
+# Of golden, hdl may use only what is pure Python: configurations, formats and commands.
 ALLOWED = {
     "golden": {"golden"},
-    "hdl": {"hdl", "golden.config", "golden.*.config", "golden.*.format"},
+    "hdl": {"hdl", "golden.config", "golden.*.config", "golden.*.format", "golden.*.isa"},
     "synth": {"synth", "hdl", "golden"},
     "sim": {"sim", "golden"},
 }
