@@ -35,6 +35,7 @@ from golden.kllm.format import (
     NO_OUTPUT,
     PRODUCTS,
     Status,
+    kmeans_packet_length,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "index_matmul",
     "integer_counts",
     "integer_matmul",
+    "packet_matmul",
     "product_codebook",
     "reduce_counts",
     "sparse_sums",
@@ -203,7 +205,7 @@ def finish(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``t = fma32(s_A, rne32(D), rne32(S)); Y = rne16(t * s_B)``: (y words, t words, status (T,)).
 
-    d, s_hi, s_lo: (T, N) as in MatmulResult; s_a: (T,), s_b: (N,) FP16 words.
+    d, s_hi, s_lo: (T, N) as in MatmulResult; s_a: (T,), s_b: (N,) or (T, N) FP16 words.
     Rows with a NaN or infinite s_A get NONFINITE and canonical NaN.
     """
     s_a, s_b = s_a.long(), s_b.long()
@@ -212,10 +214,10 @@ def finish(
     sparse = from_fixed(s_lo, GRID_SPARSE, FP32, high=s_hi)
     t = fma(s_a[:, None], dense, sparse, FP16, FP32, FP32, FP32)
     t = torch.where(bad_a[:, None], FP32.canonical_nan, t)
-    y = mul(t, s_b[None, :], FP32, FP16, FP16)
-    overflow = (y & 0x7FFF == FP16.infinity) & ~bad_b[None, :]
+    y = mul(t, s_b, FP32, FP16, FP16)
+    overflow = (y & 0x7FFF == FP16.infinity) & ~bad_b
     status = bad_a.long() * int(Status.NONFINITE)
-    status |= bad_b.any().long() * int(Status.SCALE_NONFINITE)
+    status |= bad_b.any(dim=-1).long() * int(Status.SCALE_NONFINITE)
     status |= overflow.any(dim=1).long() * int(Status.OVERFLOW)
     return y, t, status
 
@@ -242,7 +244,7 @@ def _refused(
     fault: int, s_a: Tensor, s_b: Tensor, d_grid: int, device: torch.device
 ) -> MatmulResult:
     """A request of impossible length: its status, and nothing else."""
-    zeros = torch.zeros(s_a.numel(), s_b.numel(), dtype=torch.int64, device=device)
+    zeros = torch.zeros(s_a.numel(), s_b.shape[-1], dtype=torch.int64, device=device)
     nan = torch.full_like(zeros, FP16.canonical_nan)
     status = torch.full((s_a.numel(),), fault, dtype=torch.int64, device=device)
     t = torch.full_like(zeros, FP32.canonical_nan)
@@ -276,6 +278,60 @@ def index_matmul(
     if not 1 <= k_max <= K_MAX:
         raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
     table, d_grid = _products(codebook_a, codebook_b, product)
+    return _kmeans(
+        idx_a, outlier_mask, x, s_a, idx_b, s_b, table, d_grid, codebook_b, bits_a, bits_b, k_max
+    )
+
+
+def packet_matmul(
+    idx_a: Tensor,
+    outlier_mask: Tensor,
+    x: Tensor,
+    s_a: Tensor,
+    idx_b: Tensor,
+    s_b: Tensor,
+    packet: Tensor,
+    bits_a: int,
+    bits_b: int,
+    product: str = "rounded",
+    k_max: int = K_MAX,
+) -> MatmulResult:
+    """``index_matmul`` with the words of a K-Means codebook packet, whatever made them.
+
+    packet: golden.kllm.format.kmeans_packet_length FP16 words of magnitude <= 1; s_b: (N,), or
+    (T, N) where each token has scales of its own. Errors as index_matmul; ValueError: another
+    number of words.
+    """
+    words = kmeans_packet_length(bits_a, bits_b, product)
+    if packet.shape != (words,):
+        raise ValueError(f"a packet of {words} words needed, not {tuple(packet.shape)}")
+    codebook_b = packet[-(1 << bits_b) :]
+    check_codebook(codebook_b, "codebook_b")
+    if product == "exact":
+        table, d_grid = _products(packet[: 1 << bits_a], codebook_b, product)
+    else:
+        table, d_grid = fixed_point(packet[: 1 << bits_a + bits_b]), GRID_PRODUCT_ROUNDED
+        table = table.reshape(1 << bits_a, 1 << bits_b)
+    return _kmeans(
+        idx_a, outlier_mask, x, s_a, idx_b, s_b, table, d_grid, codebook_b, bits_a, bits_b, k_max
+    )
+
+
+def _kmeans(
+    idx_a: Tensor,
+    outlier_mask: Tensor,
+    x: Tensor,
+    s_a: Tensor,
+    idx_b: Tensor,
+    s_b: Tensor,
+    table: Tensor,
+    d_grid: int,
+    codebook_b: Tensor,
+    bits_a: int,
+    bits_b: int,
+    k_max: int,
+) -> MatmulResult:
+    """index_matmul with products (2**nA, 2**nB) as integers on grid 2**d_grid."""
     fault = _length_fault(idx_b.shape[0], k_max)
     if fault:
         return _refused(fault, s_a, s_b, d_grid, idx_b.device)

@@ -1,0 +1,474 @@
+"""What programs of the KLLM accelerator compute: commands one after another, bit-true.
+
+``Machine.run`` executes the commands of golden.kllm.isa in program order. Hardware overlaps them:
+it gives the same words as long as each command waits for what it depends on (the waits that
+golden.kllm.assembler sets). Aborts are not modelled: where they fall is a matter of time.
+
+Each command's arithmetic is that of golden.kllm.quantizer, .matmul and .functional. Faults are
+looked for in this order, and a command that has one reads nothing further:
+
+    MALFORMED; DEPENDENCY; RANGE and OUTLIER_COUNT (k_max + k_min >= length); CODEBOOK_MISSING;
+    SLOT_MISMATCH; faults of the data; BUS_ERROR, which stands alone.
+
+A failed command leaves vector memory and slots as they were, with these exceptions: LOAD and
+MATMUL with BUS_ERROR and MATMUL DIRECT with NONFINITE fill their whole destination with NaN;
+SOFTMAX writes the rows that have a result; QUANTIZE and QUANTIZE_INTEGER fill the slots of the good
+tokens and empty those of the others; LANE_CODEBOOK with a word beyond -1..1 leaves no codebook.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import mul
+from golden.kllm import functional, quantizer
+from golden.kllm.config import MachineConfig
+from golden.kllm.format import NO_OUTPUT, Status, beats, groups, weight_port_words
+from golden.kllm.functional import FunctionalState, Slot
+from golden.kllm.image import weights_of_image
+from golden.kllm.isa import (
+    AFTER_BITS,
+    COMMAND_WORDS,
+    COMMANDS,
+    ROW_ELEMENTS,
+    Codebook,
+    CommandStatus,
+    MatmulMode,
+    Norm,
+    Opcode,
+    OutlierMode,
+    Unit,
+    decode,
+)
+from golden.kllm.matmul import integer_matmul, packet_matmul
+
+__all__ = ["ROW_BYTES", "Machine", "Memory", "Result", "slot_of_words", "slot_words"]
+
+ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
+_ONE = FP16.bias << FP16.frac_bits
+_MAGNITUDE = FP16.sign_bit - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The status of a command; ``word`` is how the hardware reports it."""
+
+    tag: int
+    unit: Unit
+    status: CommandStatus
+
+    @property
+    def word(self) -> int:
+        """Status in bits 0..12, unit in 13..15, tag in 16..31."""
+        return int(self.status) | int(self.unit) << 13 | self.tag << 16
+
+
+@dataclasses.dataclass
+class Memory:
+    """A memory behind a read port: words of ``word_bytes`` bytes, little-endian.
+
+    data: uint8, a multiple of word_bytes. A read of a word in ``faults`` (word addresses) or behind
+    the end is answered with an error.
+    """
+
+    data: np.ndarray
+    word_bytes: int
+    faults: set[int] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.data = np.asarray(self.data, dtype=np.uint8)
+        if len(self.data) % self.word_bytes:
+            raise ValueError(f"memory must be a multiple of {self.word_bytes} bytes")
+
+    def read(self, address: int, words: int) -> np.ndarray | None:
+        """Bytes of ``words`` words from word ``address`` on; None: some word gives an error."""
+        first, end = address * self.word_bytes, (address + words) * self.word_bytes
+        failed = words and end > len(self.data)
+        if failed or any(address <= bad < address + words for bad in self.faults):
+            return None
+        return self.data[first:end]
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Bytes from word ``address`` on, as the host writes them; ValueError behind the end."""
+        first = address * self.word_bytes
+        if first + len(data) > len(self.data):
+            raise ValueError(f"{len(data)} bytes at word {address} leave the memory")
+        self.data[first : first + len(data)] = data
+
+
+def _rows(length: int) -> int:
+    return -(-length // ROW_ELEMENTS)
+
+
+class Machine:
+    """An accelerator and its memories.
+
+    vector: (vector_rows, 16) int64 FP16 words; slots: ``Slot`` or None where not valid;
+    data: rows of 32 bytes; weights: one memory per weight port; issued: commands per unit so far.
+    What hardware leaves undefined after reset (the vector memory) is 0 here: a program must not
+    read what was not written.
+    """
+
+    def __init__(
+        self,
+        config: MachineConfig,
+        data: np.ndarray | None = None,
+        weights: Sequence[np.ndarray] | None = None,
+    ):
+        self.config = config
+        empty = np.zeros(0, dtype=np.uint8)
+        self.data = Memory(empty if data is None else np.array(data), ROW_BYTES)
+        images = [empty] * config.ports if weights is None else list(weights)
+        if len(images) != config.ports:
+            raise ValueError(f"{config.ports} weight memories needed, not {len(images)}")
+        self.weights = [Memory(np.array(image), config.port_bits // 8) for image in images]
+        self.state = FunctionalState(
+            vector=torch.zeros(config.vector_rows, ROW_ELEMENTS, dtype=torch.int64),
+            slots=[None] * config.slots,
+            slot_elements=config.slot_elements,
+            softmax_elements=config.softmax_elements,
+            bits_a=config.bits_a,
+        )
+        self.centroids: Tensor | None = None  # of the clustering unit
+        self.midpoints = torch.zeros(0, dtype=torch.int64)
+        self.lane_codebook: tuple[Codebook, Tensor] | None = None
+        self.issued = dict.fromkeys(Unit, 0)
+        self.readback: list[int] = []  # words for the host, since the last run began
+
+    @property
+    def vector(self) -> Tensor:
+        return self.state.vector
+
+    @property
+    def slots(self) -> list[Slot | None]:
+        return self.state.slots
+
+    # Programs.
+
+    def run(self, words: Sequence[int]) -> list[Result]:
+        """Execute a program of COMMAND_WORDS words per command; one result per command.
+
+        ``readback`` then holds the words that READ and READ_SLOT gave.
+        ValueError: the words do not make whole commands.
+        """
+        if len(words) % COMMAND_WORDS:
+            raise ValueError(f"a command has {COMMAND_WORDS} words: {len(words)} are none")
+        self.readback = []
+        return [
+            self.step(words[first : first + COMMAND_WORDS])
+            for first in range(0, len(words), COMMAND_WORDS)
+        ]
+
+    def step(self, words: Sequence[int]) -> Result:
+        """Execute one command."""
+        words = [int(word) for word in words]
+        tag, known = words[0] >> 16, words[0] & 0xFF in COMMANDS
+        unit = COMMANDS[Opcode(words[0] & 0xFF)].unit if known else Unit.LOAD
+        try:
+            opcode, _, after, operands = decode(words)
+            malformed = self._spare(words)
+        except ValueError:
+            malformed = True
+        if malformed:
+            status = CommandStatus.MALFORMED
+        elif any(
+            (self.issued[other] - count) >> AFTER_BITS - 1 & 1 for other, count in after.items()
+        ):
+            status = CommandStatus.DEPENDENCY
+        else:
+            status = self._execute(opcode, operands)
+        if known:
+            self.issued[unit] += 1
+        return Result(tag, unit, status)
+
+    @staticmethod
+    def _spare(words: list[int]) -> bool:
+        """Bits set where no unit's wait stands."""
+        waits = words[1] | words[2] << 32 | words[3] << 64
+        return bool(waits >> AFTER_BITS * len(Unit))
+
+    def _execute(self, opcode: Opcode, operands: dict[str, int]) -> CommandStatus:
+        unit = COMMANDS[opcode].unit
+        if unit == Unit.FUNCTION:
+            return functional.execute(self.state, opcode, operands)
+        return getattr(self, f"_{opcode.name.lower()}")(**operands)
+
+    # Unit.LOAD
+
+    def _load(self, address: int, rows: int, dst: int) -> CommandStatus:
+        if not rows or dst + rows > self.config.vector_rows:
+            return CommandStatus.RANGE
+        found = self.data.read(address, rows)
+        if found is None:
+            self.vector[dst : dst + rows] = FP16.canonical_nan
+            return CommandStatus.BUS_ERROR
+        words = found.copy().view("<u2").astype(np.int64).reshape(rows, ROW_ELEMENTS)
+        self.vector[dst : dst + rows] = torch.from_numpy(words)
+        return CommandStatus(0)
+
+    # Unit.QUANTIZE
+
+    def _faults(self, opcode: Opcode, operands: dict[str, int]) -> CommandStatus:
+        return quantizer.faults(
+            opcode,
+            operands,
+            vector_rows=self.config.vector_rows,
+            slots=self.config.slots,
+            slot_elements=self.config.slot_elements,
+        )
+
+    def _activation_codebook(self, src: int) -> CommandStatus:
+        fault = self._faults(Opcode.ACTIVATION_CODEBOOK, {"src": src})
+        if fault:
+            return fault
+        entries = 1 << self.config.bits_a
+        centroids, midpoints = self.vector[src, :entries], self.vector[src + 1, : entries - 1]
+        fault = quantizer.codebook_fault(centroids, midpoints)
+        if not fault:
+            self.centroids, self.midpoints = centroids.clone(), midpoints.clone()
+        return fault
+
+    def _tokens(self, src: int, stride: int, tokens: int, length: int) -> Tensor:
+        """(tokens, length) words."""
+        return torch.stack([self.state.read(src + t * stride, length) for t in range(tokens)])
+
+    def _fill(self, slot: int, made: quantizer.SlotTokens, integer: bool) -> CommandStatus:
+        for t, valid in enumerate(made.valid.tolist()):
+            self.slots[slot + t] = None
+            if valid:
+                x = torch.zeros_like(made.entry[t])
+                x[made.outlier[t]] = made.outlier_words[t]
+                self.slots[slot + t] = Slot(
+                    index=made.entry[t],
+                    outlier=made.outlier[t],
+                    x=x,
+                    scale=int(made.scale[t]),
+                    integer=integer,
+                    rms_reciprocal=int(made.rms_reciprocal[t]),
+                    mean=int(made.mean[t]),
+                )
+        return made.command_status
+
+    def _quantize(self, **o: int) -> CommandStatus:
+        fault = self._faults(Opcode.QUANTIZE, o)
+        if fault:
+            return fault
+        if self.centroids is None:
+            return CommandStatus.CODEBOOK_MISSING
+        made = quantizer.quantize_command(
+            self._tokens(o["src"], o["stride"], o["tokens"], o["length"]),
+            o["k_max"],
+            o["k_min"],
+            OutlierMode(o["mode"]),
+            o["thresholds"] >> 16,
+            o["thresholds"] & 0xFFFF,
+            self.centroids,
+            Norm(o["norm"]),
+            o["epsilon"],
+            self.config.outliers_max,
+            self.midpoints,
+        )
+        return self._fill(o["slot"], made, integer=False)
+
+    def _quantize_integer(self, **o: int) -> CommandStatus:
+        fault = self._faults(Opcode.QUANTIZE_INTEGER, o)
+        if fault:
+            return fault
+        x = self._tokens(o["src"], o["stride"], o["tokens"], o["length"])
+        made = quantizer.quantize_integer_command(x, self.config.integer_bits)
+        return self._fill(o["slot"], made, integer=True)
+
+    # Unit.MATMUL
+
+    def _lane_codebook(self, src: int, kind: int) -> CommandStatus:
+        words = self.config.kmeans_words if kind == Codebook.KMEANS else self.config.integer_words
+        if src + _rows(words) > self.config.vector_rows:
+            return CommandStatus.RANGE
+        packet = self.state.read(src, words)
+        if bool((packet & _MAGNITUDE > _ONE).any()):
+            self.lane_codebook = None
+            return CommandStatus.RANGE
+        self.lane_codebook = Codebook(kind), packet
+        return CommandStatus(0)
+
+    def _weights(self, address: int, length: int, outputs: int) -> tuple[Tensor, Tensor] | None:
+        """Indices (length, outputs), scale words (outputs,); None: some port gave an error."""
+        config = self.config
+        count = config.array_beats(length, outputs)
+        image = []
+        for port, memory in enumerate(self.weights):
+            words = weight_port_words(count, config.beat_words, config.ports, port)
+            found = memory.read(address, words)
+            if found is None:
+                return None
+            image.append(found)
+        index, scale = weights_of_image(
+            image, length, outputs, config.lanes, config.columns, config.elements,
+            config.bits_b, config.port_bits,
+        )  # fmt: skip
+        return torch.from_numpy(index.astype(np.int64)), torch.from_numpy(scale.astype(np.int64))
+
+    def _matmul_fault(self, o: dict[str, int]) -> CommandStatus:
+        """What is found before any weight is asked for."""
+        config, mode, tokens, length = self.config, o["mode"], o["tokens"], o["length"]
+        direct = mode == MatmulMode.DIRECT
+        longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
+
+        def outside(row: int, stride: int, elements: int) -> bool:
+            return row + stride * (tokens - 1) + _rows(elements) > config.vector_rows
+
+        if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
+            return CommandStatus.RANGE
+        if not o["outputs"] or outside(o["dst"], o["stride"], o["outputs"]):
+            return CommandStatus.RANGE
+        if tokens > 1 and beats(length, config.elements) > config.replay_beats:
+            return CommandStatus.RANGE
+        if direct and (o["fold_norm"] or outside(o["src"], o["src_stride"], length)):
+            return CommandStatus.RANGE
+        if not direct and o["slot"] + tokens > config.slots:
+            return CommandStatus.RANGE
+        integer = mode == MatmulMode.INTEGER
+        needed = Codebook.INTEGER if integer else Codebook.KMEANS
+        if self.lane_codebook is None or self.lane_codebook[0] != needed:
+            return CommandStatus.CODEBOOK_MISSING
+        if not direct:
+            for slot in self.slots[o["slot"] : o["slot"] + tokens]:
+                if slot is None or slot.length != length or slot.integer != integer:
+                    return CommandStatus.SLOT_MISMATCH
+        return CommandStatus(0)
+
+    def _matmul(self, **o: int) -> CommandStatus:
+        fault = self._matmul_fault(o)
+        if fault:
+            return fault
+        config, tokens, length, outputs = self.config, o["tokens"], o["length"], o["outputs"]
+        # Lanes compute whole groups: what stands behind the outputs shows in the status.
+        whole = groups(outputs, config.group_outputs) * config.group_outputs
+        weights = self._weights(o["weights"], length, whole)
+        if weights is None:
+            y = torch.full((tokens, outputs), FP16.canonical_nan)
+            status = CommandStatus.BUS_ERROR
+        else:
+            y, status = self._product(o, *weights)
+        for t in range(tokens):
+            row = o["dst"] + t * o["stride"]
+            if status & (CommandStatus.BUS_ERROR | CommandStatus.NONFINITE):
+                self.vector[row : row + _rows(outputs)] = FP16.canonical_nan
+            else:
+                self.state.write(row, y[t, :outputs])
+        return status
+
+    def _product(
+        self, o: dict[str, int], index: Tensor, scale: Tensor
+    ) -> tuple[Tensor, CommandStatus]:
+        assert self.lane_codebook is not None
+        config, tokens, length = self.config, o["tokens"], o["length"]
+        packet = self.lane_codebook[1]
+        held = [slot for slot in self.slots[o["slot"] : o["slot"] + tokens] if slot is not None]
+        s_b = scale.expand(tokens, -1)
+        if o["fold_norm"]:
+            factor = torch.tensor([slot.rms_reciprocal for slot in held])
+            s_b = mul(scale[None, :], factor[:, None], FP16, FP32, FP16)
+        if o["mode"] == MatmulMode.INTEGER:
+            made = integer_matmul(
+                torch.stack([slot.index for slot in held]),
+                torch.tensor([slot.scale for slot in held]),
+                index, s_b, packet, config.integer_bits,
+            )  # fmt: skip
+        else:
+            if o["mode"] == MatmulMode.DIRECT:
+                x = self._tokens(o["src"], o["src_stride"], tokens, length)
+                entry, outlier = torch.zeros_like(x), torch.ones_like(x, dtype=torch.bool)
+                s_a = torch.full((tokens,), _ONE)
+            else:
+                entry = torch.stack([slot.index for slot in held])
+                outlier = torch.stack([slot.outlier for slot in held])
+                x = torch.stack([slot.x for slot in held])
+                s_a = torch.tensor([slot.scale for slot in held])
+            made = packet_matmul(
+                entry, outlier, x, s_a, index, s_b, packet, config.bits_a, config.bits_b,
+                config.product,
+            )  # fmt: skip
+        bits = 0
+        for word in made.status.tolist():
+            bits |= word
+        if bits & int(NO_OUTPUT):
+            assert bits & int(NO_OUTPUT) == Status.NONFINITE, Status(bits)
+            return made.y, CommandStatus.NONFINITE
+        status = CommandStatus(0)
+        if bits & Status.OVERFLOW:
+            status |= CommandStatus.OVERFLOW
+        if bits & Status.SCALE_NONFINITE:
+            status |= CommandStatus.SCALE_NONFINITE
+        return made.y, status
+
+    # Unit.READ
+
+    def _read(self, src: int, rows: int) -> CommandStatus:
+        if not rows or src + rows > self.config.vector_rows:
+            return CommandStatus.RANGE
+        pairs = self.vector[src : src + rows].reshape(-1, 2)
+        self.readback += (pairs[:, 0] | pairs[:, 1] << 16).tolist()
+        return CommandStatus(0)
+
+    def _read_slot(self, slot: int) -> CommandStatus:
+        if slot >= self.config.slots:
+            return CommandStatus.RANGE
+        held = self.slots[slot]
+        if held is None:
+            return CommandStatus.SLOT_MISMATCH
+        self.readback += slot_words(held)
+        return CommandStatus(0)
+
+
+def slot_words(slot: Slot) -> list[int]:
+    """The words of READ_SLOT: length and outliers, scale and kind, rms_reciprocal, mean, then
+    4 words of entries per row, a mask per row, a word per outlier. Entries behind the length are 0.
+    """
+    length, outliers = slot.length, slot.x[slot.outlier].tolist()
+    rows = _rows(length)
+    entries, mask = np.zeros((2, rows * ROW_ELEMENTS), dtype=np.int64)
+    entries[:length], mask[:length] = slot.index, slot.outlier
+    packed = entries.astype(np.uint8).view("<u4")
+    masks = mask.reshape(rows, ROW_ELEMENTS) @ (1 << np.arange(ROW_ELEMENTS))
+    return [
+        length | len(outliers) << 16,
+        slot.scale | int(slot.integer) << 16,
+        slot.rms_reciprocal,
+        slot.mean,
+        *packed.tolist(),
+        *masks.tolist(),
+        *outliers,
+    ]
+
+
+def slot_of_words(words: Sequence[int]) -> tuple[Slot, int]:
+    """Inverse of ``slot_words`` at the beginning of ``words``: the slot, and how many it took."""
+    length, outliers = words[0] & 0xFFFF, words[0] >> 16
+    rows = _rows(length)
+    end = 4 + 5 * rows + outliers
+    if len(words) < end:
+        raise ValueError(f"a slot of {length} elements has {end} words, not {len(words)}")
+    packed = np.array(words[4 : 4 + 4 * rows], dtype="<u4")
+    index = torch.from_numpy(packed.view(np.uint8)[:length].astype(np.int64))
+    masks = np.array(words[4 + 4 * rows : 4 + 5 * rows], dtype=np.int64)
+    mask = (masks[:, None] >> np.arange(ROW_ELEMENTS) & 1).reshape(-1)[:length]
+    outlier = torch.from_numpy(mask == 1)
+    x = torch.zeros(length, dtype=torch.int64)
+    x[outlier] = torch.tensor(words[4 + 5 * rows : end], dtype=torch.int64)
+    return (
+        Slot(
+            index=index,
+            outlier=outlier,
+            x=x,
+            scale=words[1] & 0xFFFF,
+            integer=bool(words[1] >> 16),
+            rms_reciprocal=words[2],
+            mean=words[3],
+        ),
+        end,
+    )
