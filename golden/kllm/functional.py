@@ -7,21 +7,27 @@ statuses on a vector memory. Source: KLLM, sections III-C and IV-A.
 """
 
 import dataclasses
-import math
 
 import torch
 from torch import Tensor
 
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import add, bits_from_float, fma, from_fixed, is_nan, mul, negate
+from golden.fp16.ops import add, fma, from_fixed, is_nan, mul, negate
 from golden.fp16.ops import total_order_key as order_key
-from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Function, Opcode, Scalar
+from golden.kllm.isa import (
+    GELU_C0,
+    GELU_C1,
+    ROW_ELEMENTS,
+    Binary,
+    CommandStatus,
+    Function,
+    Opcode,
+    Scalar,
+)
 from golden.kllm.matmul import fixed_point
 
 __all__ = [
-    "GELU_C0",
-    "GELU_C1",
     "FunctionalState",
     "Slot",
     "activate",
@@ -31,6 +37,7 @@ __all__ = [
     "execute",
     "function",
     "glu",
+    "look_up",
     "negated_mean",
     "rotary",
     "softmax",
@@ -39,11 +46,6 @@ __all__ = [
 _ONE32 = FP32.bias << FP32.frac_bits
 _MINUS_ZERO = FP16.sign_bit
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
-# GELU, tanh form: x * sigmoid(x * (C0 + C1 * x**2)).
-GELU_C0 = int(bits_from_float(torch.tensor(2 * math.sqrt(2 / math.pi), dtype=torch.float64)))
-GELU_C1 = int(
-    bits_from_float(torch.tensor(2 * math.sqrt(2 / math.pi) * 0.044715, dtype=torch.float64))
-)
 
 
 def _words(x) -> Tensor:
@@ -114,7 +116,7 @@ def function(f: int, x: Tensor) -> Tensor:
 
     IDENTITY x; RELU +0 for x <= -0, NaN canonical; EXP, RECIPROCAL, SQRT, RSQRT as
     golden.fp16.functions; SILU ``rne16(x / rne32(1 + exp32(-x)))``; GELU the same with exp32(-z),
-    ``w = rne16(x * x), p = rne16(w * C1 + C0), z = rne16(x * p)``. exp32: FP32 result.
+    ``w = rne16(x * x), p = rne16(w * GELU_C1 + GELU_C0), z = rne16(x * p)``. exp32: FP32 result.
     """
     f, x = Function(f), _words(x)
     if f == Function.RELU:
@@ -137,6 +139,11 @@ def function(f: int, x: Tensor) -> Tensor:
     return x
 
 
+def look_up(index: Tensor, outlier: Tensor, x: Tensor, table: Tensor) -> Tensor:
+    """``table[index]``, or x at outliers: (..., L) words; table: (..., 2**n)."""
+    return torch.where(outlier.bool(), _words(x), _words(table).gather(-1, index.long()))
+
+
 def dequantize(
     index: Tensor, outlier: Tensor, x: Tensor, s: Tensor, codebook: Tensor, f: int = 0
 ) -> Tensor:
@@ -146,8 +153,7 @@ def dequantize(
     codebook: (2**n,) words. f runs once per centroid: the table is looked up afterwards.
     """
     table = function(f, mul(_words(s)[..., None], _words(codebook)))
-    inlier = table.gather(-1, index.long())
-    return torch.where(outlier.bool(), function(f, x), inlier)
+    return look_up(index, outlier, function(f, x), table)
 
 
 @dataclasses.dataclass

@@ -24,6 +24,8 @@ __all__ = [
     "COMMAND_WORDS",
     "FAILED",
     "FIRST_OPERAND_WORD",
+    "GELU_C0",
+    "GELU_C1",
     "OPERANDS_MAX",
     "ROW_ELEMENTS",
     "Binary",
@@ -155,6 +157,11 @@ class Function(IntEnum):
     RECIPROCAL = 5
     SQRT = 6
     RSQRT = 7
+
+
+# GELU = x / (1 + exp(-z)), z = x * (GELU_C0 + GELU_C1 * x**2), FP16 words.
+GELU_C0 = 0x3E62  # rne16(2 * sqrt(2 / pi))
+GELU_C1 = 0x2C91  # rne16(2 * sqrt(2 / pi) * 0.044715)
 
 
 @dataclasses.dataclass(frozen=True)
