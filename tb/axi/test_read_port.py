@@ -27,6 +27,12 @@ def test_read_port(name, seed):
     simulate(AxiReadPort(CONFIGS[name]), "tb.axi.tb_read_port", seed=seed)
 
 
+@pytest.mark.parametrize("name", ["small", "unbuffered"])
+def test_read_port_on_a_foreign_ram(name, seed):
+    """Under AXI's port names, against cocotbext-axi's model of a RAM."""
+    simulate(AxiReadPort(CONFIGS[name]), "tb.axi.tb_read_port_axi", seed=seed, wrap="axi")
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

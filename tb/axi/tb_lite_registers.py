@@ -1,0 +1,224 @@
+"""Runs inside the simulator, started by test_lite_registers.py: a foreign AXI4-Lite manager."""
+
+import cocotb
+from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, with_timeout
+from cocotbext.axi import AxiLiteBus, AxiLiteMaster
+
+from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.axi.reference import RegisterModel
+from tb.axi.buses import pauses, reset, sink, source, start_clock
+from tb.bench import Bench, config
+
+LEVELS, COMMAND = REGISTERS["LEVELS"].offset, REGISTERS["COMMAND"].offset
+STATUS, READBACK = REGISTERS["STATUS"].offset, REGISTERS["READBACK"].offset
+
+
+class Registers:
+    """The block with its manager, its three streams, and a count of abort_pulse."""
+
+    def __init__(self, dut, chance: float):
+        self.dut, self.aborts = dut, 0
+        bus = AxiLiteBus.from_prefix(dut, "s_axil")
+        self.master = AxiLiteMaster(bus, dut.aclk, dut.aresetn, reset_active_level=False)
+        writes, reads = self.master.write_if, self.master.read_if
+        if chance:
+            for name, channel in {
+                "aw": writes.aw_channel, "w": writes.w_channel, "b": writes.b_channel,
+                "ar": reads.ar_channel, "r": reads.r_channel,
+            }.items():  # fmt: skip
+                channel.set_pause_generator(pauses(name, chance))
+        self.command = sink(dut, "command", chance)
+        self.status = source(dut, "status", chance)
+        self.readback = source(dut, "readback", chance)
+
+    async def start(self):
+        start_clock(self.dut)
+        await reset(self.dut)
+        cocotb.start_soon(self._count_aborts())
+
+    async def _count_aborts(self):
+        while True:
+            await FallingEdge(self.dut.aclk)
+            await ReadOnly()
+            self.aborts += int(self.dut.abort_pulse.value)
+
+    async def write(self, address: int, word: int, first: int = 0, last: int = 3) -> int:
+        """Write bytes first..last of the word at ``address``; the response."""
+        strobed = word.to_bytes(4, "little")[first : last + 1]
+        answer = await with_timeout(self.master.write(address + first, strobed), 100, "us")
+        return int(answer.resp)
+
+    async def read(self, address: int) -> tuple[int, int]:
+        answer = await with_timeout(self.master.read(address, 4), 100, "us")
+        return int.from_bytes(answer.data, "little"), int(answer.resp)
+
+    async def feed(self, model, words):
+        """Send words of which all fit, and wait until they can be read."""
+        await model.send(words)
+        await with_timeout(model.wait(), 100, "us")
+        await ClockCycles(self.dut.aclk, 4)
+
+    async def drain(self) -> list[int]:
+        """Let every word of ``command`` go."""
+        self.command.clear_pause_generator()
+        self.command.pause = False
+        await ClockCycles(self.dut.aclk, 3 * config.command_depth + 10)
+        return self.command.read_nowait()
+
+
+@cocotb.test()
+@cocotb.parametrize(p_pause=[0.0, 0.6])
+async def every_access(dut, p_pause):
+    """Random accesses, known addresses and others, partial writes; queues at every level."""
+    registers = Registers(dut, p_pause)
+    registers.command.clear_pause_generator()
+    registers.command.pause = True
+    await registers.start()
+    model = RegisterModel(config.version, config.command_depth)
+    rng = Bench.rng(None, "accesses")
+    offsets = [register.offset for register in REGISTERS.values()]
+    depths = {
+        "status": (registers.status, model.status, config.status_depth),
+        "readback": (registers.readback, model.readback, config.readback_depth),
+    }
+    seen = set()
+    for n in range(1200):
+        address = rng.choice([*offsets, COMMAND, COMMAND, LEVELS, STATUS, READBACK])
+        if rng.random() < 0.1:
+            address = rng.randrange(0, 1 << config.address_bits, 4)
+        match rng.randrange(24):
+            case 0:
+                assert await registers.drain() == list(model.command)
+                model.command.clear()
+                registers.command.pause = True
+                await ClockCycles(dut.aclk, 2)
+            case 1 | 2:
+                name = rng.choice([*depths])
+                stream, queue, depth = depths[name]
+                words = [rng.getrandbits(32) for _ in range(rng.randint(0, depth - len(queue)))]
+                if words:
+                    await registers.feed(stream, words)
+                    queue.extend(words)
+            case 3 | 4:
+                first = rng.randrange(4)
+                last = rng.randrange(first, 4)
+                word = rng.getrandbits(32)
+                strobes = sum(1 << k for k in range(first, last + 1))
+                got = await registers.write(address, word, first, last)
+                assert got == model.write(address, word, strobes), f"access {n}: {address:#x}"
+            case k if k < 14:
+                word = rng.getrandbits(32)
+                got = await registers.write(address, word)
+                assert got == model.write(address, word), f"access {n}: write {address:#x}"
+                seen.add((address, got))
+            case _:
+                got = await registers.read(address)
+                assert got == model.read(address), f"access {n}: read {address:#x}"
+                seen.add((address, got[1]))
+    await ClockCycles(dut.aclk, 4)
+    assert registers.aborts == model.aborts > 0
+    assert {(COMMAND, RESP_OKAY), (COMMAND, RESP_SLVERR)} <= seen
+    assert {(STATUS, RESP_OKAY), (STATUS, RESP_SLVERR)} <= seen
+
+
+@cocotb.test()
+@cocotb.parametrize(p_pause=[0.0, 0.7])
+async def commands_arrive_in_order(dut, p_pause):
+    """Of many writes at once, those answered OKAY come out, in order, and no others."""
+    registers = Registers(dut, p_pause)
+    await registers.start()
+    rng = Bench.rng(None, "commands")
+    words = [rng.getrandbits(32) for _ in range(4 * config.command_depth + 20)]
+    if not p_pause:
+        registers.command.set_pause_generator(pauses("slow", 0.8))
+    answers = [registers.master.init_write(COMMAND, word.to_bytes(4, "little")) for word in words]
+    taken = []
+    for word, answer in zip(words, answers, strict=True):
+        await with_timeout(answer.wait(), 1, "ms")
+        if answer.data.resp == RESP_OKAY:
+            taken.append(word)
+    assert await registers.drain() == taken
+    assert len(taken) >= config.command_depth
+
+
+@cocotb.test()
+async def levels_can_be_trusted(dut):
+    """As many words as LEVELS shows can be read or written at once, while streams move."""
+    registers = Registers(dut, 0.0)
+    registers.status.set_pause_generator(pauses("status", 0.6))
+    registers.readback.set_pause_generator(pauses("readback", 0.8))
+    registers.command.set_pause_generator(pauses("command", 0.9))
+    await registers.start()
+    rng = Bench.rng(None, "levels")
+    words = {name: [rng.getrandbits(32) for _ in range(150)] for name in ("status", "readback")}
+    await registers.status.send(words["status"])
+    await registers.readback.send(words["readback"])
+    got = {"status": [], "readback": []}
+    written = 0
+    while any(len(got[name]) < len(words[name]) for name in got):
+        levels, _ = await registers.read(LEVELS)
+        room, waiting, readback = levels & 0xFFFF, levels >> 16 & 0x7FFF, levels >> 31
+        for name, offset, count in (("status", STATUS, waiting), ("readback", READBACK, readback)):
+            for _ in range(count):
+                word, response = await registers.read(offset)
+                assert response == RESP_OKAY
+                got[name].append(word)
+        for _ in range(min(room, 3)):
+            assert await registers.write(COMMAND, written) == RESP_OKAY
+            written += 1
+    assert got == words
+    assert await registers.drain() == list(range(written))
+
+
+@cocotb.test()
+async def latency_and_rate(dut):
+    """An access per 2 cycles, answered 2 cycles after its address, in both directions at once."""
+    registers = Registers(dut, 0.0)
+    await registers.start()
+    cycles = {"ar": [], "r": [], "aw": [], "b": []}
+
+    async def watch():
+        cycle = 0
+        while True:
+            await FallingEdge(dut.aclk)
+            await ReadOnly()
+            for name, found in cycles.items():
+                valid, ready = dut[f"s_axil_{name}valid"], dut[f"s_axil_{name}ready"]
+                if valid.value and ready.value:
+                    found.append(cycle)
+            cycle += 1
+
+    cocotb.start_soon(watch())
+    reads = [registers.master.init_read(LEVELS, 4) for _ in range(20)]
+    writes = [registers.master.init_write(COMMAND, bytes(4)) for _ in range(20)]
+    for each in (*reads, *writes):
+        await with_timeout(each.wait(), 10, "us")
+    for address, answer in (("ar", "r"), ("aw", "b")):
+        first = cycles[address][0]
+        assert cycles[address] == [first + 2 * n for n in range(20)], address
+        assert cycles[answer] == [first + 2 * n + 2 for n in range(20)], answer
+
+
+@cocotb.test()
+async def reset_empties_the_queues(dut):
+    registers = Registers(dut, 0.0)
+    registers.command.pause = True
+    await registers.start()
+    fresh = RegisterModel(config.version, config.command_depth).read(LEVELS)
+    rng = Bench.rng(None, "reset")
+    for _ in range(6):
+        await registers.status.send([rng.getrandbits(32) for _ in range(config.status_depth)])
+        await registers.readback.send([rng.getrandbits(32)])
+        for _ in range(5):
+            registers.master.init_write(COMMAND, bytes(4))
+            registers.master.init_read(STATUS, 4)
+        await ClockCycles(dut.aclk, rng.randrange(6, 40))
+        await reset(dut, 1)
+        registers.status.clear()
+        registers.readback.clear()
+        assert await registers.read(LEVELS) == fresh
+        assert await registers.read(STATUS) == (0, RESP_SLVERR)
+        assert await registers.read(READBACK) == (0, RESP_SLVERR)
+    assert await registers.drain() == []
+    await registers.write(COMMAND, 7)
+    assert await registers.drain() == [7]
