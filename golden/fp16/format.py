@@ -74,7 +74,7 @@ class ExpTables:
     """What exp of binary16 is made of: ``exp(x) = 2**k * power[i] * (1 + r)``, |r| <= 1/128.
 
     All are integers on the grid 2**-GRID. k is the floor of ``x * 23/16`` with x cut to
-    K_PLACES fraction bits, so near ``x / ln(2)`` that i runs from -4 to 50.
+    K_PLACES fraction bits, so near ``x / ln(2)`` that i runs from -8 to 54 for |x| < 32.
     """
 
     GRID = 18  # fraction bits of x, of the tables and of the result before it is rounded
@@ -84,7 +84,7 @@ class ExpTables:
     FACTOR_BITS = 10  # fraction bits of power[i] that are multiplied by r
     SQUARE_BITS = 4  # leading bits of r that select its square / 2
 
-    power: tuple[int, ...]  # 64: exp((i + 1/2) / 64), rounded up; i as two's complement
+    power: tuple[int, ...]  # 64: exp((i + 1/2) / 64), rounded up; i from 56 on less 64
     high: tuple[int, ...]  # 16: 8 * high * ln(2) modulo 1, high as two's complement
     low: tuple[int, ...]  # 8: low * ln(2) - 2**-20 modulo 1
     square: tuple[int, ...]  # 16: r**2 / 2, r as two's complement
@@ -101,8 +101,7 @@ def exp_tables() -> ExpTables:
         return code - (code >> (bits - 1) << bits)
 
     def power(code: int) -> int:
-        # Codes that no x leads to repeat the last one that occurs.
-        i = min(signed(code, t.INDEX_BITS) if code >= 60 else code, 50)
+        i = code - (1 << t.INDEX_BITS) if code >= 56 else code
         x = Fraction(2 * i + 1, 2 << t.INDEX_BITS)
         term = value = Fraction(1)
         for n in range(1, 24):

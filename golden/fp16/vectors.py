@@ -342,11 +342,10 @@ def divide_vectors(
     near_one = rng.integers(-3, 4, count)
     tie_a = _encode(odd * divisor, near_one - o.precision - b.frac_bits, a)
     tie_b = _encode(divisor, np.full(count, -b.frac_bits), b)
-    # Exact ties below the smallest normal number: few bits of quotient, few of divisor.
+    # Ties below the smallest normal number, and some exact: few bits of quotient and of divisor.
     bits = rng.integers(1, min(o.precision, a.precision), count)
-    few = rng.integers(0, 1 << bits) | 1
+    few = (rng.integers(0, 1 << bits) | 1) << (rng.random(count) < 0.25)
     short = rng.integers(0, 1 << np.minimum(a.precision - bits, b.precision)) | 1
-    # As small a dividend as a has, or a quotient of the wanted size by the divisor's exponent.
     weight = rng.integers(b.bias - b.precision - 4, b.bias - b.precision + 1, count)
     low_a = _encode(few * short, weight + o.grid_exponent - 1, a)
     low_b = _encode(short, weight, b)

@@ -13,10 +13,14 @@ from hdl.fp16.convert import (
     FpToInt,
     FpToIntConfig,
 )
+from hdl.fp16.divide import FpDivide, FpDivideConfig, FpReciprocal, FpReciprocalConfig
+from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.fp16.pipeline import OperatorConfig
+from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
+from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
 from hdl.registry import Registered
 
 __all__ = ["BLOCKS"]
@@ -32,7 +36,7 @@ def _block(component: type, config: OperatorConfig, golden: str, **more) -> Regi
         component=component,
         config=config,
         configs=configs | more,
-        golden=f"golden.fp16.ops:{golden}",
+        golden=f"golden.fp16.{golden if ':' in golden else f'ops:{golden}'}",
     )
 
 
@@ -53,6 +57,32 @@ BLOCKS = {
     ),
     "fp16_from_fp32": _block(FpConvert, FpConvertConfig(stages=1, i=FP32, o=FP16), "fp32_to_fp16"),
     "fp16_to_fp32": _block(FpConvert, FpConvertConfig(stages=1, i=FP16, o=FP32), "fp16_to_fp32"),
+    "fp16_divide": _block(
+        FpDivide,
+        FpDivideConfig(),
+        "functions:divide",
+        fp32=FpDivideConfig(a=FP32, b=FP32, o=FP32, stages=14),
+        fp16_by_fp32=FpDivideConfig(b=FP32),
+    ),
+    "fp16_reciprocal": _block(
+        FpReciprocal,
+        FpReciprocalConfig(),
+        "functions:reciprocal",
+        fp32=FpReciprocalConfig(a=FP32, o=FP32, stages=14),
+    ),
+    "fp16_sqrt": _block(
+        FpSqrt,
+        FpSqrtConfig(),
+        "functions:sqrt",
+        fp32=FpSqrtConfig(a=FP32, o=FP32, stages=12),
+    ),
+    "fp16_rsqrt": _block(
+        FpRsqrt,
+        FpRsqrtConfig(),
+        "functions:rsqrt",
+        fp32=FpRsqrtConfig(a=FP32, o=FP32, stages=14),
+    ),
+    "fp16_exp": _block(FpExp, FpExpConfig(), "functions:exp", unrounded=FpExpConfig(o=FP32)),
     "fp_from_fixed": _block(
         FixedToFloat,
         FixedToFloatConfig(width=64, grid_exponents=(-48,)),

@@ -93,9 +93,7 @@ def rsqrt_phases(a: FloatFormat, o: FloatFormat) -> list:
                 for name in ("w", "t", "n", "n_3"):
                     del g[name]
                 return g
-            g["w"] = let(
-                m, f"w_{k + 1}", Mux(bit, difference[: places + 3], doubled[: places + 3])
-            )
+            g["w"] = let(m, f"w_{k + 1}", Mux(bit, difference[: places + 3], doubled[: places + 3]))
             # t of the next row: n * 2**-(j + 2) is added three times, or once taken away.
             minus_n = ~Cat(f["n"], Const(0, 1)).as_signed()  # but for the 1 that is added
             t_next = Signal(places + 4, name=f"t_{k + 1}")
