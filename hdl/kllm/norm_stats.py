@@ -132,7 +132,8 @@ class KllmNormStats(Block):
         rms_reciprocal = rsqrt32(rne32(v + epsilon))
 
     Every rounding is written above, nearest even. One job per token, its beats up to ``last`` and
-    ``outliers`` words of x; the three may be offered in any order and wait for one another.
+    ``outliers`` words of x, or with OUTLIERS_OF_MASK as many as its mask has bits; the three may be
+    offered in any order and wait for one another.
     Elements beyond the length are not counted, whatever their index and mask bit. A job of
     length 0 has no beats. One word of o per job, in order.
 
@@ -160,6 +161,7 @@ class KllmNormStats(Block):
     o : Out(stream)        mean, rms_reciprocal: FP32; status
     """
 
+    OUTLIERS_OF_MASK = 2**_OUTLIERS_BITS - 1  # a job's outliers where only the mask knows them
     meaning: ClassVar[dict[str, str]] = {
         "codebook": "activation centroids, magnitude at most 1, kept until replaced",
         "job": "one token: elements, scale, epsilon, kind of norm, number of outliers",
@@ -266,7 +268,9 @@ class KllmNormStats(Block):
 
         # Elements: population counts of a beat, then the bins.
         left = Signal(16, reset_less=True)  # elements to come
-        x_left = Signal(_OUTLIERS_BITS, reset_less=True)
+        of_mask = Signal(reset_less=True)  # outliers are as many as the mask says
+        x_to_come = Signal(_OUTLIERS_BITS, reset_less=True)  # less those of the mask, modulo 2**16
+        x_left = Signal(_OUTLIERS_BITS)
         i_done, clear = Signal(reset_less=True), Signal()
         take_i, take_x = Signal(), Signal()
         m.d.comb += [
@@ -275,6 +279,8 @@ class KllmNormStats(Block):
             take_i.eq(self.i.valid & self.i.ready),
             take_x.eq(self.x.valid & self.x.ready),
         ]
+        mask_count = Signal(config.count_bits, reset_less=True)
+        m.d.comb += x_left.eq(x_to_come + Mux(of_mask, mask_count, 0))
         within = Signal(config.elements)
         inlier = Signal(config.elements)
         m.d.comb += [
@@ -300,7 +306,6 @@ class KllmNormStats(Block):
             with m.Elif(reducing):
                 m.d.sync += count.eq(following)
         masked = Signal(ones_shape, reset_less=True)
-        mask_count = Signal(config.count_bits, reset_less=True)
         marked = within & self.i.p.outlier
         m.d.sync += masked.eq(sum(marked[e] for e in range(config.elements)))
         with m.If(clear):
@@ -371,7 +376,7 @@ class KllmNormStats(Block):
             Mux(take_i & misplaced, Status.LAST_MISPLACED.value, 0)
             | Mux(take_x & is_special(self.x.p.word, FP16), Status.NONFINITE.value, 0)
         )
-        miscounted = mask_count != job_now.outliers
+        miscounted = ~of_mask & (mask_count != job_now.outliers)
 
         step = Signal(range(max(config.bins, len(_VALUES))))
         values = {"q": q, "x2": x2, "a": a, "x1": x1, "length": job_now.length}
@@ -402,7 +407,10 @@ class KllmNormStats(Block):
                         status.eq(header),
                         refused.eq(header != 0),
                         left.eq(job.length),
-                        x_left.eq(job.outliers),
+                        of_mask.eq(job.outliers == KllmNormStats.OUTLIERS_OF_MASK),
+                        x_to_come.eq(
+                            Mux(job.outliers == KllmNormStats.OUTLIERS_OF_MASK, 0, job.outliers)
+                        ),
                         i_done.eq(job.length == 0),
                     ]
                     m.next = "COUNT"
@@ -418,7 +426,7 @@ class KllmNormStats(Block):
                         i_done.eq(self.i.p.last),
                     ]
                 with m.If(take_x):
-                    m.d.sync += x_left.eq(x_left - 1)
+                    m.d.sync += x_to_come.eq(x_to_come - 1)
                 with m.If(~refused):
                     m.d.sync += status.eq(status | found)
                 with m.If(i_done & (x_left == 0) & ~beat_held & ~x_held):
