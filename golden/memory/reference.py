@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-__all__ = ["UNKNOWN", "memory_1r1w", "memory_1rw"]
+__all__ = ["UNKNOWN", "memory_1r1w", "memory_1rw", "memory_shared"]
 
 UNKNOWN = None  # a word never written, or read while it was being written
 
@@ -51,6 +51,23 @@ def memory_1rw(
             for en, write, addr, write_lanes, write_data in cycles
         ),
     )
+
+
+def memory_shared(
+    writes: Iterable[tuple[int, int, int]], reads: Iterable[tuple[int, int]]
+) -> list[int | None]:
+    """Word of each read (cycle, address) after the writes (cycle, address, word) of earlier cycles.
+
+    UNKNOWN where no earlier cycle wrote the address.
+    """
+    history: dict[int, list[tuple[int, int]]] = {}
+    for cycle, address, word in sorted(writes):
+        history.setdefault(address, []).append((cycle, word))
+    answers = []
+    for cycle, address in reads:
+        earlier = [word for when, word in history.get(address, []) if when < cycle]
+        answers.append(earlier[-1] if earlier else UNKNOWN)
+    return answers
 
 
 def _whole(lanes: list[int | None], lane_bits: int) -> int | None:

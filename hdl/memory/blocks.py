@@ -3,6 +3,7 @@
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.memory.memory_1rw import Memory1RW
+from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.registry import Registered
 
 __all__ = ["BLOCKS"]
@@ -24,5 +25,11 @@ BLOCKS = {
         config=MemoryConfig(),
         configs=_CONFIGS,
         golden="golden.memory.reference:memory_1rw",
+    ),
+    "memory_shared": Registered(
+        component=MemoryShared,
+        config=MemorySharedConfig(),
+        configs={"rows": MemorySharedConfig(depth=4096, width=256, readers=6, writers=3)},
+        golden="golden.memory.reference:memory_shared",
     ),
 }

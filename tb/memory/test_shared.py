@@ -1,0 +1,37 @@
+"""MemoryShared in Verilator against golden.memory.reference.memory_shared.
+
+Shown to fail: with reads that meet a write of their address in one cycle, with answers steered by
+the choice of the next read, and with a credit that starts one too high.
+"""
+
+import pytest
+
+from hdl.memory.shared import MemoryShared, MemorySharedConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "two_by_two": MemorySharedConfig(depth=5, width=9),
+    "alone": MemorySharedConfig(depth=2, width=1, readers=1, writers=1, answers=2),
+    "many": MemorySharedConfig(depth=64, width=256, readers=6, writers=3),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_shared(name, seed):
+    simulate(MemoryShared(CONFIGS[name]), "tb.memory.tb_shared", params={"words": 400}, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"depth": 1}, "depth must be 2..1048576, not 1"),
+        ({"width": 2049}, "width must be 1..2048, not 2049"),
+        ({"readers": 0}, "readers must be 1..16, not 0"),
+        ({"writers": 17}, "writers must be 1..16, not 17"),
+        ({"answers": 1}, "answers must be 2..64, not 1"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        MemorySharedConfig(**wrong)
+    assert str(error.value) == f"MemorySharedConfig.{message}"
