@@ -1,0 +1,381 @@
+"""A lane's weights: gathered from port words, kept, replayed.
+
+docs/blocks/kllm_weight_buffer.md
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16, FP32
+from golden.kllm.format import weight_beat_bits, weight_lane_words
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+
+__all__ = ["GROUP_BITS", "KllmWeightBuffer", "KllmWeightBufferConfig"]
+
+GROUP_BITS = 16  # of a job's number of groups
+_MULTIPLY_STAGES = 3
+# Passes whose scales are still wanted while a later one's weights go out: what a lane has in
+# flight (counted, handed over, reduced, scaled) and two that are on their way.
+_PASSES_AHEAD = 6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmWeightBufferConfig(Config):
+    """Shape of a lane's beats and what is kept of them."""
+
+    columns: int = 32  # output columns of a beat, 1..64
+    elements: int = 16  # elements of the reduction axis, 1..16
+    bits_b: int = 4  # bits of a weight index, 2..4
+    port_bits: int = 1024  # bits of a port word, 8..4096
+    buffer_beats: int = 256  # weight beats kept, 2..65536
+    length_bits: int = 14  # bits of a number of beats, 1..16
+    word_depth: int = 1  # words held of each slot while its beat is gathered, 1..4
+
+    def __post_init__(self) -> None:
+        self._check_range("columns", 1, 64)
+        self._check_range("elements", 1, 16)
+        self._check_range("bits_b", 2, 4)
+        self._check_range("port_bits", 8, 4096)
+        self._check_range("buffer_beats", 2, 65_536)
+        self._check_range("length_bits", 1, 16)
+        self._check_range("word_depth", 1, 4)
+
+    @property
+    def beat_bits(self) -> int:
+        return weight_beat_bits(self.columns, self.elements, self.bits_b)
+
+    @property
+    def lane_words(self) -> int:
+        """Port words of a beat."""
+        return weight_lane_words(self.columns, self.elements, self.bits_b, self.port_bits)
+
+    @property
+    def memory(self) -> MemoryConfig:
+        return MemoryConfig(depth=self.buffer_beats, width=self.beat_bits)
+
+    @property
+    def job_layout(self) -> data.StructLayout:
+        return data.StructLayout({"beats": self.length_bits, "groups": GROUP_BITS})
+
+    @property
+    def replay_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {"beats": self.length_bits, "rms": FP32.bits, "fold": 1, "release": 1, "end": 1}
+        )
+
+    @property
+    def word_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": self.port_bits})
+
+    @property
+    def w_layout(self) -> data.StructLayout:
+        """As a lane takes it (hdl.kllm.pe_lane)."""
+        column = data.ArrayLayout(self.bits_b, self.elements)
+        return data.StructLayout({"index": data.ArrayLayout(column, self.columns), "last": 1})
+
+    @property
+    def s_b_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": FP16.bits})
+
+
+class KllmWeightBuffer(Block):
+    """Groups of beats, each given out once per replay, with ``s_b = rne16(scale * rms)``.
+
+    A job is one word of ``job`` and, on each ``word_k``, ``groups * (beats + 1)`` words: a beat is
+    the words of all k, the lowest bits in word_0. Of each group ``beats`` weight beats are kept
+    in a RAM of ``buffer_beats``, and one beat of ``columns`` scales in registers that hold those
+    of two groups. A word of ``replay`` gives the current group's ``beats`` beats on ``w``
+    (``last`` on the final one) and ``columns`` words on ``s_b``: the scales as they are, or with
+    ``fold`` their product with the FP32 word ``rms``, rounded once (NaN: 0x7E00). ``release``
+    frees the group, beat by beat as it is read, and goes to the next one; a group that is
+    replayed without it must fit: ``beats <= buffer_beats``. ``end`` marks the last replay of a
+    job: when all that it gives has been handed over, ``done`` has a word. ``beats`` of job and
+    replays agree and are 1 or more.
+
+    Rates: one beat taken per cycle, one beat of ``w`` per cycle without a gap between replays,
+    one word of ``s_b`` per cycle; all at once. Scales lag behind weights by up to 6 replays.
+    No combinational path leads from an input to an output.
+    Golden: golden.kllm.image.replay.
+
+    Members
+    -------
+    job : In(stream)     beats: per group; groups
+    replay : In(stream)  beats; rms: FP32 word; fold; release; end
+    word_k : In(stream)  data: port_bits
+    w : Out(stream)      index: columns x elements x bits_b; last
+    s_b : Out(stream)    word: FP16
+    done : Out(stream)   last: 1
+    """
+
+    verilate_separately = True  # stands in a supply once per lane
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: KllmWeightBufferConfig):
+        self.meaning = {
+            "job": "Groups whose words come next.",
+            "replay": "The current group is to be given out, once per word.",
+            "w": "Weight indices of the lane.",
+            "s_b": "Weight scales of the lane, folded if asked for.",
+            "done": "All of a job has been handed over.",
+        }
+        members = {
+            "job": In(stream.Signature(config.job_layout)),
+            "replay": In(stream.Signature(config.replay_layout)),
+        }
+        for k in range(config.lane_words):
+            members[f"word_{k}"] = In(stream.Signature(config.word_layout))
+            self.meaning[f"word_{k}"] = f"Word {k} of each beat."
+        members |= {
+            "w": Out(stream.Signature(config.w_layout)),
+            "s_b": Out(stream.Signature(config.s_b_layout)),
+            "done": Out(stream.Signature(data.StructLayout({"last": 1}))),
+        }
+        super().__init__(config, members)
+
+    @property
+    def latency(self) -> str:
+        return (
+            f"3 cycles from a beat's final word to w, {_MULTIPLY_STAGES + 2} from the scales' "
+            "final word to s_b"
+        )
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat in, 1 beat out and 1 scale out per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        self._elaborate_gather(m)
+        self._elaborate_weights(m)
+        self._elaborate_scales(m)
+        # Both sides stop at the end of a job until ``done`` is taken.
+        m.d.comb += [self.done.valid.eq(self.w_ended & self.s_b_ended), self.done.p.last.eq(1)]
+        with m.If(self.done.valid & self.done.ready):
+            m.d.sync += [self.w_ended.eq(0), self.s_b_ended.eq(0)]
+        return m
+
+    def _elaborate_gather(self, m: Module) -> None:
+        """Beats from words; which of them are scales."""
+        config = self.config
+        words = [getattr(self, f"word_{k}") for k in range(config.lane_words)]
+        take = Signal()  # a beat is complete and has a place
+        complete = []
+        beat = []
+        for k, word in enumerate(words):
+            if config.word_depth == 1:
+                held = Signal(name=f"held_{k}")
+                kept = Signal(config.port_bits, name=f"kept_{k}", reset_less=True)
+                m.d.comb += word.ready.eq(~held | take)
+                with m.If(word.ready):
+                    m.d.sync += held.eq(word.valid)
+                    with m.If(word.valid):
+                        m.d.sync += kept.eq(word.p.data)
+                complete.append(held)
+                beat.append(kept)
+            else:
+                queue = add(
+                    m,
+                    f"words_{k}",
+                    StreamFifo(StreamFifoConfig(width=config.port_bits, depth=config.word_depth)),
+                )
+                m.d.comb += [
+                    queue.i.valid.eq(word.valid),
+                    queue.i.p.data.eq(word.p.data),
+                    queue.i.p.last.eq(1),
+                    word.ready.eq(queue.i.ready),
+                    queue.o.ready.eq(take),
+                ]
+                complete.append(queue.o.valid)
+                beat.append(queue.o.p.data)
+        self.beat = Cat(beat)
+
+        gathering = Signal()
+        beats = Signal(config.length_bits, reset_less=True)  # of a group
+        groups = Signal(GROUP_BITS, reset_less=True)  # that still end
+        at = Signal(config.length_bits + 1)
+        is_scale = Signal()
+        self.has_room, self.scales_have_room = Signal(), Signal()
+        self.keep, self.keep_scales = Signal(), Signal()
+        m.d.comb += [
+            self.job.ready.eq(~gathering),
+            is_scale.eq(at == beats),
+            take.eq(
+                gathering
+                & Cat(complete).all()
+                & Mux(is_scale, self.scales_have_room, self.has_room)
+            ),
+            self.keep.eq(take & ~is_scale),
+            self.keep_scales.eq(take & is_scale),
+        ]
+        with m.If(take):
+            m.d.sync += at.eq(Mux(is_scale, 0, at + 1))
+            with m.If(is_scale):
+                m.d.sync += [groups.eq(groups - 1), gathering.eq(groups != 1)]
+        with m.Elif(~gathering & self.job.valid):
+            m.d.sync += [
+                gathering.eq(1),
+                beats.eq(self.job.p.beats),
+                groups.eq(self.job.p.groups),
+            ]
+
+    def _elaborate_weights(self, m: Module) -> None:
+        """The RAM as a ring: a group is read from its first row again until it is released."""
+        config = self.config
+        depth = config.buffer_beats
+        layout = data.StructLayout({"beats": config.length_bits, "release": 1, "end": 1})
+        self.passes = passes = add(
+            m, "passes", StreamFifo(StreamFifoConfig(width=layout.size, depth=2))
+        )
+        asked = data.View(layout, passes.i.p.data)
+        m.d.comb += [
+            asked.beats.eq(self.replay.p.beats),
+            asked.release.eq(self.replay.p.release),
+            asked.end.eq(self.replay.p.end),
+            passes.i.p.last.eq(1),
+        ]
+        current = data.View(layout, passes.o.p.data)
+
+        ram = add(m, "ram", Memory1R1W(config.memory))
+        write_row, read_row, first_row = (
+            Signal(config.memory.address_bits, name=name)
+            for name in ("write_row", "read_row", "first_row")
+        )
+        level = Signal(range(depth + 1))  # rows written and not freed
+        unread = Signal(range(depth + 1))  # rows written and not read in this pass
+        at = Signal(config.length_bits)
+        shown, shown_last, shown_end = Signal(), Signal(), Signal()
+        fetch, is_last, free, blocked = Signal(), Signal(), Signal(), Signal()
+        self.w_ended = Signal()
+
+        def after(row):
+            return Mux(row == depth - 1, 0, row + 1)
+
+        m.d.comb += [
+            self.has_room.eq(level != depth),
+            ram.write_en.eq(self.keep),
+            ram.write_addr.eq(write_row),
+            ram.write_data.eq(self.beat[: config.beat_bits]),
+            # The RAM's read register is the output register.
+            blocked.eq(shown_end & self.w_ended),
+            free.eq(~shown | (self.w.ready & ~blocked)),
+            fetch.eq(passes.o.valid & (unread != 0) & free),
+            is_last.eq(at == (current.beats - 1)[: config.length_bits]),
+            passes.o.ready.eq(fetch & is_last),
+            ram.read_en.eq(fetch),
+            ram.read_addr.eq(read_row),
+            self.w.valid.eq(shown & ~blocked),
+            self.w.p.index.as_value().eq(ram.read_data),
+            self.w.p.last.eq(shown_last),
+        ]
+        m.d.sync += [
+            level.eq(level + self.keep - (fetch & current.release)),
+            unread.eq(Mux(fetch & is_last & ~current.release, level, unread - fetch) + self.keep),
+        ]
+        with m.If(self.keep):
+            m.d.sync += write_row.eq(after(write_row))
+        with m.If(fetch):
+            m.d.sync += [
+                at.eq(Mux(is_last, 0, at + 1)),
+                read_row.eq(Mux(is_last & ~current.release, first_row, after(read_row))),
+                shown_last.eq(is_last),
+                shown_end.eq(is_last & current.end),
+            ]
+            with m.If(is_last & current.release):
+                m.d.sync += first_row.eq(after(read_row))
+        with m.If(free):
+            m.d.sync += shown.eq(fetch)
+        with m.If(self.w.valid & self.w.ready & shown_end):
+            m.d.sync += self.w_ended.eq(1)
+
+    def _elaborate_scales(self, m: Module) -> None:
+        """Scales of two groups; those of the elder are multiplied column by column."""
+        config = self.config
+        layout = data.StructLayout({"rms": FP32.bits, "fold": 1, "release": 1, "end": 1})
+        passes = add(
+            m,
+            "scale_passes",
+            StreamFifo(StreamFifoConfig(width=layout.size, depth=_PASSES_AHEAD)),
+        )
+        asked = data.View(layout, passes.i.p.data)
+        m.d.comb += [
+            asked.rms.eq(self.replay.p.rms),
+            asked.fold.eq(self.replay.p.fold),
+            asked.release.eq(self.replay.p.release),
+            asked.end.eq(self.replay.p.end),
+            passes.i.p.last.eq(1),
+            # A replay is told to both sides at once.
+            self.replay.ready.eq(passes.i.ready & self.passes.i.ready),
+            passes.i.valid.eq(self.replay.valid & self.passes.i.ready),
+            self.passes.i.valid.eq(self.replay.valid & passes.i.ready),
+        ]
+        current = data.View(layout, passes.o.p.data)
+
+        sets = [
+            Signal(data.ArrayLayout(FP16.bits, config.columns), name=f"scales_{k}", reset_less=True)
+            for k in range(2)
+        ]
+        held = Signal(2)  # which of them hold scales
+        newest, eldest = Signal(), Signal()  # the set to fill, the set in use
+        column = Signal(range(max(config.columns, 2)))
+        go, is_last, freed = Signal(), Signal(), Signal()
+        raw_layout = data.StructLayout({"word": FP16.bits, "fold": 1, "end": 1})
+        multiply = add(
+            m,
+            "multiply",
+            FpMul(
+                FpMulConfig(
+                    a=FP16, b=FP32, o=FP16, stages=_MULTIPLY_STAGES, tag_bits=raw_layout.size
+                )
+            ),
+        )
+        tag = data.View(raw_layout, multiply.i.p.tag)
+        chosen = Array(sets)[eldest]
+        m.d.comb += [
+            self.scales_have_room.eq(~held.all()),
+            multiply.i.valid.eq(passes.o.valid & held.bit_select(eldest, 1)),
+            go.eq(multiply.i.valid & multiply.i.ready),
+            is_last.eq(column == config.columns - 1),
+            passes.o.ready.eq(go & is_last),
+            freed.eq(go & is_last & current.release),
+            tag.word.eq(chosen[column]),
+            tag.fold.eq(current.fold),
+            tag.end.eq(is_last & current.end),
+            multiply.i.p.a.eq(tag.word),
+            multiply.i.p.b.eq(current.rms),
+        ]
+        for k, scales in enumerate(sets):
+            with m.If(self.keep_scales & (newest == k)):
+                m.d.sync += [
+                    scales.as_value().eq(self.beat[: len(scales.as_value())]),
+                    held[k].eq(1),
+                ]
+            with m.Elif(freed & (eldest == k)):
+                m.d.sync += held[k].eq(0)
+        with m.If(self.keep_scales):
+            m.d.sync += newest.eq(~newest)
+        with m.If(freed):
+            m.d.sync += eldest.eq(~eldest)
+        with m.If(go):
+            m.d.sync += column.eq(Mux(is_last, 0, column + 1))
+
+        self.s_b_ended = Signal()
+        blocked = Signal()
+        out = data.View(raw_layout, multiply.o.p.tag)
+        m.d.comb += [
+            blocked.eq(out.end & self.s_b_ended),
+            self.s_b.valid.eq(multiply.o.valid & ~blocked),
+            multiply.o.ready.eq(self.s_b.ready & ~blocked),
+            self.s_b.p.word.eq(Mux(out.fold, multiply.o.p.y, out.word)),
+        ]
+        with m.If(self.s_b.valid & self.s_b.ready & out.end):
+            m.d.sync += self.s_b_ended.eq(1)

@@ -1,0 +1,185 @@
+"""Words of the weight ports to the lanes' slots (docs/blocks/kllm_weight_stripe.md)."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.kllm.format import weight_word_place
+from hdl.block import Block
+
+__all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmWeightStripeConfig(Config):
+    """Shape of the network."""
+
+    slots: int = 32  # port words of an array beat, 1..1024
+    ports: int = 24  # 1..64, and ports * (port_bits + 3) below 65,520
+    port_bits: int = 1024  # bits of a port word, 8..4096
+
+    def __post_init__(self) -> None:
+        self._check_range("slots", 1, 1024)
+        self._check_range("port_bits", 8, 4096)
+        # Amaranth numbers the bits of all input ports together in 16 bits.
+        self._check_range("ports", 1, min(64, 65_520 // (self.port_bits + 3)))
+
+    @property
+    def slots_of_port(self) -> list[list[int]]:
+        """Slots that each port serves, in rotation."""
+        turns = self.slots // math.gcd(self.slots, self.ports)
+        return [
+            [(port + turn * self.ports) % self.slots for turn in range(turns)]
+            for port in range(self.ports)
+        ]
+
+    @property
+    def ports_of_slot(self) -> list[list[int]]:
+        """Ports that each slot takes from, in rotation."""
+        turns = self.ports // math.gcd(self.slots, self.ports)
+        return [
+            [weight_word_place(turn, slot, self.slots, self.ports)[0] for turn in range(turns)]
+            for slot in range(self.slots)
+        ]
+
+    @property
+    def data_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": self.port_bits, "last": 1, "error": 1})
+
+    @property
+    def slot_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": self.port_bits})
+
+    @property
+    def job_layout(self) -> data.StructLayout:
+        return data.StructLayout({"ports": range(self.ports + 1)})
+
+
+class KllmWeightStripe(Block):
+    """Word number i of an image goes from port i mod ``ports`` to slot i mod ``slots``.
+
+    A static network: port and slot each walk their own rotation of ports/gcd and slots/gcd
+    partners, and a word moves when the two point at each other. A slot's words come in the order
+    of i, whatever the ports' delays. A job is one word of ``job``; ``last`` ends each port's words
+    (golden.kllm.format.weight_port_words of them) and is believed. When all ports have ended, the
+    rotations start again and ``done`` tells whether any word came with ``error``; such words are
+    passed on. Words of the next job wait on the ports until then: 2 cycles between jobs.
+
+    Throughput: 1 word per port and per slot and cycle. Latency 0: no register is in the way of the
+    words. ``slot_s`` depends combinationally on ``data_p``, ``data_p.ready`` on ``slot_s.ready``;
+    neither valid on a ready nor ready on a valid. Golden: golden.kllm.image.stripe.
+
+    Members
+    -------
+    job : In(stream)     ports: 1..ports, how many have words in this job; the first ones have
+    data_p : In(stream)  data: port_bits; last: of the port's words in the job; error
+    slot_s : Out(stream) data: port_bits
+    done : Out(stream)   error: the OR of all words' error; one word per job
+    """
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: KllmWeightStripeConfig):
+        members = {"job": In(stream.Signature(config.job_layout))}
+        self.meaning = {
+            "job": "What the next words on the ports are.",
+            "done": "A job's words are all in their slots; error: of any of them.",
+        }
+        for port in range(config.ports):
+            members[f"data_{port}"] = In(stream.Signature(config.data_layout))
+            self.meaning[f"data_{port}"] = f"Image words of port {port}."
+        for slot in range(config.slots):
+            members[f"slot_{slot}"] = Out(stream.Signature(config.slot_layout))
+            self.meaning[f"slot_{slot}"] = f"Words of slot {slot}, one per array beat."
+        members["done"] = Out(stream.Signature(data.StructLayout({"error": 1})))
+        super().__init__(config, members)
+
+    @property
+    def latency(self) -> str:
+        return "0 cycles (combinational)"
+
+    @property
+    def throughput(self) -> str:
+        return f"{min(self.config.ports, self.config.slots)} words per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        sources = [getattr(self, f"data_{port}") for port in range(config.ports)]
+        sinks = [getattr(self, f"slot_{slot}") for slot in range(config.slots)]
+
+        def rotation(name: str, turns: int, moves, restart):
+            """Counts the moves modulo ``turns``."""
+            at = Signal(range(max(turns, 2)), name=name)
+            if turns > 1:
+                with m.If(restart):
+                    m.d.sync += at.eq(0)
+                with m.Elif(moves):
+                    m.d.sync += at.eq(Mux(at == turns - 1, 0, at + 1))
+            return at
+
+        busy, restart = Signal(), Signal()
+        ended = Signal(config.ports)  # ports whose words of this job are through
+        port_moves = [Signal(name=f"port_moves_{p}") for p in range(config.ports)]
+        slot_moves = [Signal(name=f"slot_moves_{s}") for s in range(config.slots)]
+        port_at = [
+            rotation(f"port_at_{p}", len(slots), port_moves[p], restart)
+            for p, slots in enumerate(config.slots_of_port)
+        ]
+        slot_at = [
+            rotation(f"slot_at_{s}", len(ports), slot_moves[s], restart)
+            for s, ports in enumerate(config.ports_of_slot)
+        ]
+
+        for p, (source, slots) in enumerate(zip(sources, config.slots_of_port, strict=True)):
+            # The slot that the port's next word is for, and whether it points back.
+            with m.Switch(port_at[p]):
+                for turn, s in enumerate(slots):
+                    meets = slot_at[s] == config.ports_of_slot[s].index(p)
+                    with m.Case(turn):
+                        m.d.comb += source.ready.eq(~ended[p] & busy & meets & sinks[s].ready)
+            m.d.comb += port_moves[p].eq(source.valid & source.ready)
+        for s, (sink, ports) in enumerate(zip(sinks, config.ports_of_slot, strict=True)):
+            with m.Switch(slot_at[s]):
+                for turn, p in enumerate(ports):
+                    meets = port_at[p] == config.slots_of_port[p].index(s)
+                    with m.Case(turn):
+                        m.d.comb += [
+                            sink.valid.eq(sources[p].valid & ~ended[p] & busy & meets),
+                            sink.p.data.eq(sources[p].p.data),
+                        ]
+            m.d.comb += slot_moves[s].eq(sink.valid & sink.ready)
+
+        error = Signal()  # of the words so far
+        any_error = Signal()
+        m.d.comb += [
+            any_error.eq(
+                Cat(moves & i.p.error for moves, i in zip(port_moves, sources, strict=True)).any()
+            ),
+            self.job.ready.eq(~busy),
+            restart.eq(busy & ended.all() & (~self.done.valid | self.done.ready)),
+        ]
+        with m.If(self.done.ready):
+            m.d.sync += self.done.valid.eq(0)
+        with m.If(restart):
+            m.d.sync += [busy.eq(0), self.done.valid.eq(1), self.done.p.error.eq(error)]
+        with m.Elif(busy):
+            m.d.sync += [
+                error.eq(error | any_error),
+                ended.eq(
+                    ended
+                    | Cat(moves & i.p.last for moves, i in zip(port_moves, sources, strict=True))
+                ),
+            ]
+        with m.Elif(self.job.valid):
+            m.d.sync += [
+                busy.eq(1),
+                error.eq(0),
+                ended.eq(Cat(self.job.p.ports <= p for p in range(config.ports))),
+            ]
+        return m

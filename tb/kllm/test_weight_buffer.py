@@ -1,0 +1,128 @@
+"""KllmWeightBuffer against golden.kllm.image.replay: groups kept, replayed, scales folded.
+
+Shown to fail: with a group that is freed by a replay without ``release``, with a replay that starts
+at the row behind the last one read, with rooms for one beat more than the RAM has, with scales of
+the group that is being gathered, with scales that ignore ``fold``, and with ``done`` as soon as the
+weights are handed over.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.kllm.image import replay
+from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "small": BLOCKS["kllm_weight_buffer"].configs["small"],
+    "one_word": KllmWeightBufferConfig(
+        columns=2, elements=2, bits_b=4, port_bits=40, buffer_beats=8, length_bits=5, word_depth=2
+    ),
+    "scales_are_wider": KllmWeightBufferConfig(
+        columns=5, elements=1, bits_b=2, port_bits=8, buffer_beats=2, length_bits=4, word_depth=1
+    ),
+    "one_column": KllmWeightBufferConfig(
+        columns=1, elements=16, bits_b=3, port_bits=24, buffer_beats=7, length_bits=14, word_depth=3
+    ),
+}
+
+
+@dataclasses.dataclass
+class Job:
+    beats: int
+    groups: int
+    tokens: int
+    fold: bool
+
+
+def random_jobs(rng, config, count):
+    """Some replayed, some too long for the buffer and given out once."""
+    longest = min(3 * config.buffer_beats, (1 << config.length_bits) - 1)
+    jobs = [
+        Job(config.buffer_beats, 2, 3, True),
+        Job(longest, 2, 1, False),
+        Job(1, 3, 2, True),
+        Job(1, 5, 1, False),
+    ]
+    for _ in range(count):
+        tokens = int(rng.integers(1, 4))
+        most = longest if tokens == 1 else config.buffer_beats
+        jobs.append(
+            Job(
+                int(rng.integers(1, most + 1)),
+                int(rng.integers(1, 4)),
+                tokens,
+                bool(rng.integers(0, 2)),
+            )
+        )
+    return jobs
+
+
+def buffer_words(config, jobs, rng):
+    """Words of every stream."""
+    words = {f"word_{k}": [] for k in range(config.lane_words)}
+    words |= {name: [] for name in ("job", "replay", "w", "s_b", "done")}
+    port_mask = (1 << config.port_bits) - 1
+    for job in jobs:
+        beats = [
+            [int.from_bytes(rng.bytes(-(-config.beat_bits // 8)), "little")
+             % (1 << config.beat_bits) for _ in range(job.beats)]
+            for _ in range(job.groups)
+        ]  # fmt: skip
+        scale = rng.integers(0, 1 << 16, (job.groups, config.columns))
+        near_one = rng.integers(0x3D000000, 0x41000000, job.tokens)
+        rms = np.where(rng.random(job.tokens) < 0.8, near_one, rng.integers(0, 1 << 32, job.tokens))
+        words["job"].append(job.beats | job.groups << config.length_bits)
+        for group in range(job.groups):
+            scales = sum(int(word) << 16 * c for c, word in enumerate(scale[group]))
+            for beat in (*beats[group], scales):
+                for k in range(config.lane_words):
+                    word = beat >> k * config.port_bits & port_mask
+                    words[f"word_{k}"].append(word)
+            for token in range(job.tokens):
+                release = token == job.tokens - 1
+                end = release and group == job.groups - 1
+                word = job.beats | int(rms[token]) << config.length_bits
+                top = config.length_bits + 32
+                words["replay"].append(word | job.fold << top | release << top + 1 | end << top + 2)
+        given, scales = replay(beats, scale, job.tokens, rms if job.fold else None)
+        words["w"] += [beat | last << config.beat_bits for beat, last in given]
+        words["s_b"] += scales.tolist()
+        words["done"].append(1)
+    return words
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weight_buffer(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 41])
+    beats = config.buffer_beats
+    rates = [Job(beats, 4, 1, False), Job(beats, 3, 3, True)]
+    # Short enough that the next group comes while one is replayed.
+    rates.append(Job(max(1, beats // 2), 6, 4, True))
+    params = {
+        "words": buffer_words(config, random_jobs(rng, config, 12), rng),
+        "rates": [(dataclasses.astuple(job), buffer_words(config, [job], rng)) for job in rates],
+    }
+    simulate(KllmWeightBuffer(config), "tb.kllm.tb_weight_buffer", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"columns": 65}, "columns must be 1..64, not 65"),
+        ({"elements": 0}, "elements must be 1..16, not 0"),
+        ({"bits_b": 5}, "bits_b must be 2..4, not 5"),
+        ({"port_bits": 7}, "port_bits must be 8..4096, not 7"),
+        ({"buffer_beats": 1}, "buffer_beats must be 2..65536, not 1"),
+        ({"length_bits": 17}, "length_bits must be 1..16, not 17"),
+        ({"word_depth": 5}, "word_depth must be 1..4, not 5"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmWeightBufferConfig(**wrong)
+    assert str(error.value) == f"KllmWeightBufferConfig.{message}"

@@ -1,0 +1,80 @@
+"""KllmWeightStripe against golden.kllm.image.stripe: every port's words in the slots' order.
+
+Shown to fail: with rotations that do not start again at a job's end, with a slot that takes a
+word whose port points elsewhere, with ``done`` after the first port that ends, and with an
+``error`` that is kept for the next job.
+"""
+
+import numpy as np
+import pytest
+
+from golden.kllm.format import weight_port_words
+from golden.kllm.image import stripe
+from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "small": KllmWeightStripeConfig(slots=4, ports=6, port_bits=16),
+    "fewer_ports": KllmWeightStripeConfig(slots=8, ports=6, port_bits=8),
+    "coprime": KllmWeightStripeConfig(slots=5, ports=3, port_bits=9),
+    "equal": KllmWeightStripeConfig(slots=4, ports=4, port_bits=12),
+    "one_port": KllmWeightStripeConfig(slots=3, ports=1, port_bits=8),
+    "one_slot": KllmWeightStripeConfig(slots=1, ports=4, port_bits=8),
+    "far_more_ports": KllmWeightStripeConfig(slots=2, ports=7, port_bits=8),
+    "table1_shape": KllmWeightStripeConfig(slots=32, ports=24, port_bits=8),
+}
+
+
+def stripe_words(config, array_beats, seed):
+    """Words of every stream for jobs of so many array beats, all that the bench needs."""
+    rng = np.random.default_rng([seed, 40])
+    slots, ports, bits = config.slots, config.ports, config.port_bits
+    words = {f"data_{p}": [] for p in range(ports)} | {f"slot_{s}": [] for s in range(slots)}
+    words |= {"job": [], "done": []}
+    for number, count in enumerate(array_beats):
+        held = []
+        any_error = False
+        for port in range(ports):
+            length = weight_port_words(count, slots, ports, port)
+            own = [int(word) for word in rng.integers(0, 1 << bits, length)]
+            # Every other job has errors, so that one must not stay for the next.
+            errors = rng.random(length) < (0.1 if number % 2 else 0)
+            any_error |= bool(errors.any())
+            words[f"data_{port}"] += [
+                word | (at == length - 1) << bits | int(errors[at]) << bits + 1
+                for at, word in enumerate(own)
+            ]
+            held.append(own)
+        for slot, own in enumerate(stripe(held, slots)):
+            words[f"slot_{slot}"] += own
+        words["job"].append(sum(map(bool, held)))
+        words["done"].append(int(any_error))
+    return words
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weight_stripe(name, seed):
+    config = CONFIGS[name]
+    beats = [2, 3, 5, 2, 8, 4, 2, 2, 3, 7]
+    # As long as the rotations, and not: a job ends with its ports anywhere.
+    params = {
+        "words": stripe_words(config, beats, seed),
+        "long_beats": 60,
+        "long": stripe_words(config, [60], seed),
+    }
+    assert {0, 1} <= set(params["words"]["done"])
+    simulate(KllmWeightStripe(config), "tb.kllm.tb_weight_stripe", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"slots": 0}, "slots must be 1..1024, not 0"),
+        ({"port_bits": 4097}, "port_bits must be 8..4096, not 4097"),
+        ({"ports": 64}, "ports must be 1..63, not 64"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmWeightStripeConfig(**wrong)
+    assert str(error.value) == f"KllmWeightStripeConfig.{message}"
