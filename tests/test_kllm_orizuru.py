@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
 from golden.kllm.format import OrizuruStatus
 from golden.kllm.orizuru import (
     OrizuruTrees,
@@ -21,35 +19,7 @@ from golden.kllm.orizuru import (
     select_unit,
 )
 from golden.kllm.quantize import split_outliers
-
-POOLS = {
-    "constant": (0x3C00,),
-    "two_valued": (0x3C00, 0xBC00),
-    "zeros": (0x0000,),
-    "both_zeros": (0x0000, 0x8000),
-    "infinities": (0x7C00, 0xFC00, 0x0000),
-    "subnormal": (0x0001, 0x8001, 0x03FF, 0x83FF, 0x0000, 0x8000),
-}
-
-
-def tokens(rng, count, length):
-    """(count, length) words without NaN: random, normal, sorted both ways, and of small pools."""
-    words = random_words(rng, count * length, FP16).reshape(count, length).astype(np.int64)
-    normal = rng.standard_normal((count, length)).astype(np.float16).view(np.uint16)
-    words = np.where(rng.random((count, 1)) < 0.5, words, normal)
-    words = np.where(words & 0x7FFF > 0x7C00, words & 0x83FF, words)
-    key = np.where(words >> 15, -1 - (words & 0x7FFF), words)
-    order = np.argsort(key, axis=1, kind="stable")
-    upwards = np.take_along_axis(words, order, axis=1)
-    choice = rng.integers(0, 4 + len(POOLS), count)
-    for token, kind in enumerate(choice):
-        if kind == 0:
-            words[token] = upwards[token]
-        elif kind == 1:
-            words[token] = upwards[token, ::-1]
-        elif kind < 2 + len(POOLS):
-            words[token] = rng.choice(list(POOLS.values())[kind - 2], length)
-    return words
+from tb.kllm.orizuru_tokens import token_words
 
 
 def check(words, k_max, k_min):
@@ -82,12 +52,12 @@ def test_trees_are_the_sort(length, count, seed):
     for _ in range(10):
         k_max = int(rng.integers(0, min(length, 20)))
         k_min = int(rng.integers(0, min(length - k_max, 20)))
-        check(tokens(rng, count // 10, length), k_max, k_min)
+        check(token_words(rng, count // 10, length), k_max, k_min)
 
 
 @pytest.mark.parametrize(("length", "k", "count"), [(4096, 20, 160), (576, 3, 40)])
-def test_long_tokens(length, k, count, seed):
-    check(tokens(np.random.default_rng([seed, length]), count, length), k, k)
+def test_long_token_words(length, k, count, seed):
+    check(token_words(np.random.default_rng([seed, length]), count, length), k, k)
 
 
 def test_trees_empty_one_at_a_time():
@@ -107,7 +77,7 @@ def test_comparison_bound_is_below_the_papers():
 
 
 def test_scale_is_that_of_the_quantizer(seed):
-    words = torch.as_tensor(tokens(np.random.default_rng(seed), 50, 300))
+    words = torch.as_tensor(token_words(np.random.default_rng(seed), 50, 300))
     words[3, 7], words[4, 0] = 0x7E01, 0xFC01
     k = outlier_count(300)
     largest, smallest, scale = extremes(words, k, k)

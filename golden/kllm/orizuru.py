@@ -169,7 +169,8 @@ class OrizuruTrees:
         self._pending: dict[bool, int | None] = {False: None, True: None}
         inner: list[int | None] = [None] * self._size
         self._tree: dict[bool, list[int | None]] = {
-            smallest: inner + leaves for smallest in (False, True)
+            False: [*inner, *leaves],
+            True: [*inner, *leaves],
         }
         for node in range(self._size - 1, 0, -1):
             is_lowest = 2 * node >= self._size

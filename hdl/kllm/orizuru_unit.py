@@ -1,0 +1,152 @@
+"""Largest and smallest of up to 16 leaves (docs/blocks/kllm_orizuru_unit.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Module, Mux
+from amaranth.hdl import Value
+from amaranth.lib import data
+
+from golden.fp16.format import FP16
+from hdl.fp16.pipeline import Operator, OperatorConfig
+from hdl.fp16.shift import let
+
+__all__ = ["KllmOrizuruUnit", "KllmOrizuruUnitConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmOrizuruUnitConfig(OperatorConfig):
+    """Fan-in of one unit, and whether both of its trees see the same leaves."""
+
+    stages: int = 1  # cycles from i to o, 0..8; 0 is combinational
+    leaves: int = 16  # a power of two in 2..16
+    shared: bool = True  # one set of keys for both trees (lowest level), else one for each
+    carry_bits: int = 0  # bits that go along with each leaf and leave with the winner, 0..16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_power_of_two("leaves", 2, 16)
+        self._check_bool("shared")
+        self._check_range("carry_bits", 0, 16)
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        """Suffixes of the leaf fields: one set, or one for each tree."""
+        return ("",) if self.shared else ("_max", "_min")
+
+    @property
+    def index_bits(self) -> int:
+        return self.leaves.bit_length() - 1
+
+    @property
+    def comparators(self) -> int:
+        """16-bit comparators of the unit: leaves/2 fewer when the trees share their leaves."""
+        return 2 * (self.leaves - 1) - (self.leaves // 2 if self.shared else 0)
+
+    @property
+    def operands(self) -> dict:
+        fields = {}
+        for tree in self.trees:
+            fields[f"key{tree}"] = data.ArrayLayout(FP16.bits, self.leaves)
+            if self.carry_bits:
+                fields[f"carry{tree}"] = data.ArrayLayout(self.carry_bits, self.leaves)
+        return fields | {"valid_max": self.leaves, "valid_min": self.leaves}
+
+    @property
+    def results(self) -> dict:
+        winner = {"key": FP16.bits, "index": self.index_bits, "valid": 1}
+        if self.carry_bits:
+            winner["carry"] = self.carry_bits
+        return {"max": data.StructLayout(winner), "min": data.StructLayout(winner)}
+
+
+class KllmOrizuruUnit(Operator):
+    """``max = the largest valid key, lowest index first; min = the smallest, highest index first``.
+
+    One node of both trees. key: ``hdl.fp16.compare.total_order_key`` of an FP16 word, any 16-bit
+    unsigned integer; valid_max, valid_min: which leaves are still in each tree. A winner with
+    valid = 0 means that its tree has no leaf left; its other fields are then without meaning.
+
+    A tournament of log2(leaves) levels. One comparison, left >= right, serves both trees at the
+    lowest level of a ``shared`` unit: the min tree follows its inverse, which is what makes the
+    two orders exact opposites. Comparators: 8 + 7 + 7 for 16 shared leaves, 15 + 15 otherwise.
+    Throughput 1 set of leaves per cycle, latency ``stages`` cycles, ``i.ready`` depends
+    combinationally on ``o.ready``. Nothing rounds.
+    Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.select_unit.
+
+    Members
+    -------
+    i : In(stream)   key: leaves x 16 (key_max and key_min if not shared); carry likewise;
+                     valid_max, valid_min: leaves bits; tag: tag_bits
+    o : Out(stream)  max, min: each key: 16, index: log2(leaves), valid: 1, carry; tag: tag_bits
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "leaves as ordered keys, and which of them each tree still has",
+        "o": "the winner of each tree: key, index of its leaf, whether there is one",
+    }
+
+    @property
+    def throughput(self) -> str:
+        return "1 set of leaves per cycle"
+
+    def phases(self) -> list:
+        config = self.config
+        levels = config.index_bits
+        return [_level(config, depth, is_last=depth == levels - 1) for depth in range(levels)]
+
+
+def _level(config: KllmOrizuruUnitConfig, depth: int, *, is_last: bool):
+    """One round of the tournament; nodes travel as fields ``max_0_key``, ``max_0_index``, ..."""
+
+    def nodes(fields: dict, smallest: bool) -> list[dict]:
+        tree = "min" if smallest else "max"
+        if depth:
+            count = config.leaves >> depth
+            names = ("key", "index", "valid", "carry")
+            return [
+                {n: fields[f"{tree}_{k}_{n}"] for n in names if f"{tree}_{k}_{n}" in fields}
+                for k in range(count)
+            ]
+        suffix = "" if config.shared else f"_{tree}"
+        leaves = []
+        for k in range(config.leaves):
+            leaf = {"key": fields[f"key{suffix}"][k], "valid": fields[f"valid_{tree}"][k]}
+            if config.carry_bits:
+                leaf["carry"] = fields[f"carry{suffix}"][k]
+            leaves.append(leaf)
+        return leaves
+
+    def phase(m: Module, fields: dict) -> dict:
+        result = {}
+        shared_ge: dict[int, Value] = {}
+        for smallest in (False, True):
+            tree = "min" if smallest else "max"
+            level = nodes(fields, smallest)
+            for k in range(len(level) // 2):
+                left, right = level[2 * k], level[2 * k + 1]
+                name = f"{tree}_{depth}_{k}"
+                if smallest and config.shared and depth == 0:
+                    ge = shared_ge[k]
+                else:
+                    ge = let(m, f"{name}_ge", left["key"] >= right["key"])
+                    shared_ge[k] = ge
+                wins = ~ge if smallest else ge
+                pick_left = let(m, f"{name}_left", left["valid"] & (~right["valid"] | wins))
+                winner = {
+                    n: let(m, f"{name}_{n}", Mux(pick_left, left[n], right[n]))
+                    for n in ("key", "carry")
+                    if n in left
+                }
+                lower = Mux(pick_left, left["index"], right["index"]) if depth else None
+                index = ~pick_left if lower is None else Cat(lower, ~pick_left)
+                winner["index"] = let(m, f"{name}_index", index)
+                winner["valid"] = let(m, f"{name}_valid", left["valid"] | right["valid"])
+                if is_last:
+                    order = config.results[tree].members
+                    result[tree] = let(m, tree, Cat(*(winner[n] for n in order)))
+                else:
+                    result |= {f"{tree}_{k}_{n}": value for n, value in winner.items()}
+        return result
+
+    return phase

@@ -1,0 +1,170 @@
+"""KllmOrizuru against golden.kllm.orizuru.pop_token: order, ties, faults, cycles.
+
+Shown to fail: with equal keys won by the later node while loading, with a popped leaf left in
+its row, with stale rows beyond the token counted as leaves, with a status that stays for the next
+token, and with the min tree reading in the cycle of the max tree.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.fp16.format import FP16
+from golden.fp16.vectors import random_words
+from golden.kllm.format import OrizuruStatus, beats
+from golden.kllm.orizuru import pop_token
+from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
+from tb.kllm.orizuru_tokens import token_words
+from tb.run import simulate
+from tb.words import pack
+
+# Configuration, tokens of each length, most pops of a tree
+CASES = {
+    "shared_256": (
+        KllmOrizuruConfig(n_max=256, architecture="shared"),
+        {1: 30, 2: 60, 8: 250, 16: 200, 17: 150, 100: 400, 255: 100, 256: 300},
+        9,
+    ),
+    "shared_576": (
+        KllmOrizuruConfig(n_max=576, elements=8, architecture="shared"),
+        {8: 60, 100: 60, 256: 20, 257: 20, 576: 60},
+        12,
+    ),
+    "shared_4096": (
+        KllmOrizuruConfig(n_max=4096, architecture="shared"),
+        {100: 30, 576: 20, 4096: 24},
+        20,
+    ),
+    "shared_16": (
+        KllmOrizuruConfig(n_max=16, elements=4, architecture="shared"),
+        {1: 40, 3: 100, 8: 150, 16: 200},
+        15,
+    ),
+    "shared_one_word": (
+        KllmOrizuruConfig(n_max=100, elements=1, architecture="shared"),
+        {1: 10, 8: 40, 100: 20},
+        60,
+    ),
+    "parallel_256": (
+        KllmOrizuruConfig(n_max=256, architecture="parallel"),
+        {1: 20, 8: 150, 17: 60, 100: 150, 256: 150},
+        9,
+    ),
+    "parallel_576": (
+        KllmOrizuruConfig(n_max=576, elements=8, architecture="parallel"),
+        {8: 40, 100: 40, 257: 15, 576: 30},
+        12,
+    ),
+}
+
+
+def tokens_of(rng, config, lengths, most):
+    """[(words as sent, length, k_max, k_min)]: sound ones and every fault, mixed."""
+    elements, n_max = config.elements, config.n_max
+    tokens = []
+
+    def send(words, length, k_max, k_min, sent=None):
+        sent = beats(length, elements) if sent is None else sent
+        packet = random_words(rng, sent * elements, FP16).astype(np.int64)  # NaN among the padding
+        packet[: len(words)] = words[: len(packet)]
+        tokens.append((packet, length, k_max, k_min))
+
+    for length, count in lengths.items():
+        for words in token_words(rng, count, length):
+            k_max = int(rng.integers(0, min(length, most + 1)))
+            k_min = int(rng.integers(0, min(length - k_max, most + 1)))
+            if length > most and rng.random() < 0.5:
+                k_max = k_min = min(most, (length - 1) // 2)
+            elif rng.random() < 0.2:
+                k_max = min(most, length - 1)  # all but one of a short token
+                k_min = min(most, length - 1 - k_max)
+            send(words, length, k_max, k_min)
+        words = token_words(rng, 1, length)[0]
+        send(words, length, length, 0)
+        send(words, length, 65535, 65535)
+        send(words, length, 0, length)
+        for place in {0, length - 1, int(rng.integers(0, length))}:
+            spoilt = words.copy()
+            spoilt[place] = rng.choice([0x7C01, 0x7E00, 0xFC01, 0xFFFF])
+            send(spoilt, length, 0, 0)
+        send(words, length, 0, 0, beats(length, elements) + int(rng.integers(1, 40)))
+        if beats(length, elements) > 1:
+            send(words, length, 0, 0, int(rng.integers(1, beats(length, elements))))
+    words = token_words(rng, 1, n_max + 1)[0]
+    send(words, n_max + 1, 1, 1)
+    send(words, n_max + 1, 1, 1, 2)
+    send(words, 65535, 1, 1, 3)
+    for k in (0, 1):
+        tokens.append((np.zeros(0, dtype=np.int64), 0, k, k))
+    return [tokens[n] for n in rng.permutation(len(tokens))]
+
+
+def orizuru_vectors(config, lengths, most, seed):
+    """(vectors, params, statuses seen)"""
+    rng = np.random.default_rng([seed, 21])
+    tokens = tokens_of(rng, config, lengths, most)
+    streams = {name: [] for name in ("job", "word", "last", "pop_max", "pop_min", "done")}
+    counts, seen = [], OrizuruStatus(0)
+    for words, length, k_max, k_min in tokens:
+        golden = pop_token(
+            torch.as_tensor(words), length, k_max, k_min,
+            n_max=config.n_max, elements=config.elements,
+        )  # fmt: skip
+        seen |= golden.status
+        sent = len(words) // config.elements
+        streams["job"].append((length, k_max, k_min))
+        streams["word"] += list(words.reshape(sent, config.elements))
+        streams["last"] += [beat == sent - 1 for beat in range(sent)]
+        popped = golden.largest_pops, golden.smallest_pops
+        for name, pops in zip(("pop_max", "pop_min"), popped, strict=True):
+            streams[name] += [(*pop, n == len(pops) - 1) for n, pop in enumerate(pops)]
+        streams["done"].append((golden.largest, golden.smallest, golden.scale, int(golden.status)))
+        counts.append((sent, *map(len, popped), not golden.status))
+    columns = {
+        name: [np.array(column) for column in zip(*streams[name], strict=True)]
+        for name in ("job", "pop_max", "pop_min", "done")
+    }
+    widths = {"job": (16,) * 3, "pop_max": (16, 16, 1), "pop_min": (16, 16, 1)}
+    widths["done"] = (16, 16, 16, len(OrizuruStatus))
+    vectors = {
+        name: pack(*zip(column, widths[name], strict=True)) for name, column in columns.items()
+    }
+    vectors["x"] = pack((np.array(streams["word"]), 16), (np.array(streams["last"]), 1))
+    return vectors, counts, seen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_orizuru(name, seed):
+    config, lengths, most = CASES[name]
+    vectors, counts, seen = orizuru_vectors(config, lengths, most, seed)
+    assert seen == OrizuruStatus(31)
+    cycles = sum(token[0] for token in counts) / len(counts)
+    flow = max(6, min(len(counts), int(1500 / cycles)))
+    params = {
+        "tokens": counts,
+        "flow": flow,
+        "slow": max(4, flow // 5),
+        "cuts": [*range(1, 60, 4), *(int(n * cycles) for n in (1, 2, 3))],
+    }
+    simulate(KllmOrizuru(config), "tb.kllm.tb_orizuru", vectors=vectors, params=params, seed=seed)
+
+
+def test_units():
+    assert KllmOrizuruConfig(architecture="parallel").units == 273
+    assert KllmOrizuruConfig(architecture="parallel").trees_config.nodes == (256, 16, 1)
+    assert KllmOrizuruConfig(n_max=576).trees_config.nodes == (36, 3, 1)
+    assert KllmOrizuruConfig(architecture="shared").units == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_max": 1}, "n_max must be 2..65536, not 1"),
+        ({"elements": 12}, "elements must be a power of two in 1..16, not 12"),
+        ({"architecture": "tree"}, "architecture must be parallel or shared, not 'tree'"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmOrizuruConfig(**wrong)
+    assert str(error.value) == f"KllmOrizuruConfig.{message}"
