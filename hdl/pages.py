@@ -1,7 +1,8 @@
 """``python -m hdl.pages``: fill the generated tables of docs/blocks; ``--check`` only compares.
 
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; what stands between is
-replaced. NAME is ``parameters``, ``ports`` or ``timing``. Other names belong to other tools.
+replaced. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names belong to
+other tools.
 """
 
 import argparse
@@ -74,8 +75,16 @@ def _ports(block: Registered, name: str) -> str:
 def _timing(block: Registered) -> str:
     component = block.component(block.config)
     component._MustUse__silence = True
+    return _table(("latency", "throughput"), [(component.latency, component.throughput)])
+
+
+def _registers(block: Registered) -> str:
     return _table(
-        ("latency", "throughput"), [(component.latency, component.throughput)]
+        ("offset", "register", "access", "meaning"),
+        [
+            (f"0x{register.offset:02X}", f"`{name}`", register.access, register.meaning)
+            for name, register in block.component.registers.items()  # type: ignore[attr-defined]
+        ],
     )
 
 
@@ -86,6 +95,7 @@ def fill(name: str, text: str) -> str:
         "parameters": lambda: _parameters(block),
         "ports": lambda: _ports(block, name),
         "timing": lambda: _timing(block),
+        "registers": lambda: _registers(block),
     }
 
     def replace(match: re.Match) -> str:
@@ -99,12 +109,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hdl.pages", description=__doc__)
     parser.add_argument("--check", action="store_true", help="name stale pages, exit 1")
     options = parser.parse_args(arguments)
-    stale = []
+    stale, missing = [], []
     for name in all_blocks():
         page = pages_directory() / f"{name}.md"
         if not page.exists():
-            print(f"hdl.pages: {page.name} is missing", file=sys.stderr)
-            return 1
+            missing.append(page.name)
+            continue
         text = page.read_text()
         filled = fill(name, text)
         if filled != text:

@@ -14,6 +14,7 @@ from golden.axi.format import (
     REGISTERS,
     RESP_OKAY,
     RESP_SLVERR,
+    Register,
 )
 from golden.config import Config
 from hdl.axi.signature import axi_lite
@@ -73,6 +74,7 @@ class AxiLiteRegisters(Block):
     abort_pulse : Out       high for one cycle after a write of 1 to bit 0 of CONTROL
     """
 
+    registers: ClassVar[dict[str, Register]] = REGISTERS
     meaning: ClassVar[dict[str, str]] = {
         "axil": "AXI4-Lite subordinate.",
         "command": "Words written to COMMAND, in order.",

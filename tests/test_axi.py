@@ -1,0 +1,182 @@
+"""AXI: golden's bursts and register map, and the wrapper around every block."""
+
+import itertools
+import json
+import re
+from typing import ClassVar
+
+import pytest
+from amaranth import Module
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.axi.format import ID_WORD, PAGE_BYTES, REGISTERS, levels_word
+from golden.axi.reference import bursts, read_words
+from golden.config import Config
+from hdl.axi.signature import axi4_read, axi_lite
+from hdl.axi.wrap import wrapper
+from hdl.block import Block
+from hdl.build import main
+from hdl.registry import all_blocks
+from hdl.verilog import convert
+from synth.check import check
+from tb.run import lint
+
+BLOCKS = all_blocks()
+
+
+@pytest.mark.parametrize("word_bytes", [1, 8, 64, 128])
+@pytest.mark.parametrize("burst_beats", [1, 5, 64, 256])
+def test_bursts_cover_the_command_and_no_page_end(word_bytes, burst_beats):
+    page_words = PAGE_BYTES // word_bytes
+    for start, words in itertools.product(
+        (0, 1, page_words - 3, page_words - 1, page_words, 5 * page_words + 7),
+        (0, 1, 2, 4, burst_beats, page_words, page_words + 1, 3 * page_words + 5),
+    ):
+        found = bursts(start * word_bytes, words, word_bytes, burst_beats)
+        read = [a + n * word_bytes for a, beats in found for n in range(beats)]
+        assert read == [(start + n) * word_bytes for n in range(words)]
+        for address, beats in found:
+            assert 1 <= beats <= burst_beats
+            assert address // PAGE_BYTES == (address + beats * word_bytes - 1) // PAGE_BYTES
+        # None could have been longer.
+        for (_, beats), (following, _) in itertools.pairwise(found):
+            assert beats == burst_beats or following % PAGE_BYTES == 0
+
+
+def test_words_wrap_and_carry_errors():
+    def fetch(address):
+        return address & 0xFF, {0: 0, 64: 2, 128: 3}.get(address, 1)
+
+    top = (1 << 32) - 64
+    found = read_words(fetch, top + 63, 4, data_bits=512, address_bits=32)
+    assert found == [(0xC0, 0, 0), (0, 0, 0), (64, 1, 0), (128, 1, 1)]
+    assert read_words(fetch, 0, 0, data_bits=512, address_bits=32) == []
+
+
+def test_register_map():
+    assert {name: register.offset for name, register in REGISTERS.items()} == {
+        "ID": 0x00, "VERSION": 0x04, "CONTROL": 0x08, "LEVELS": 0x0C,
+        "COMMAND": 0x10, "STATUS": 0x14, "READBACK": 0x18,
+    }  # fmt: skip
+    assert ID_WORD.to_bytes(4, "big") == b"SZRU"
+    assert levels_word(3, 5, 0) == 0x0005_0003
+    assert levels_word(1 << 20, 1 << 20, 7) == 0xFFFF_FFFF
+
+
+class _Config(Config):
+    pass
+
+
+class _Ports(Block):
+    """Members of every kind, driven by nothing."""
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, members):
+        super().__init__(_Config(), members)
+        self._MustUse__silence = True  # its ports are wanted, not its hardware
+
+    def elaborate(self, platform):
+        return Module()
+
+
+def names(members) -> dict[str, tuple[str, int]]:
+    _, ports = wrapper(_Ports(members), "x", ("clk", "rst"))
+    return {port["name"]: (port["direction"], port["width"]) for port in ports}
+
+
+def test_names_of_streams():
+    layout = data.StructLayout({"a": 3, "last": 1, "b": 7})
+    assert names({"i": In(stream.Signature(layout)), "level": Out(4)}) == {
+        "aclk": ("input", 1), "aresetn": ("input", 1),
+        "s_axis_i_tdata": ("input", 16), "s_axis_i_tlast": ("input", 1),
+        "s_axis_i_tvalid": ("input", 1), "s_axis_i_tready": ("output", 1),
+        "level": ("output", 4),
+    }  # fmt: skip
+    only_last = data.StructLayout({"last": 1})
+    assert names({"o": Out(stream.Signature(only_last)).array(2)}) == {
+        "aclk": ("input", 1), "aresetn": ("input", 1),
+    } | {
+        f"m_axis_o_{k}_{field}": (direction, 1)
+        for k in range(2)
+        for field, direction in (("tlast", "output"), ("tvalid", "output"), ("tready", "input"))
+    }  # fmt: skip
+
+
+def test_last_between_other_fields():
+    layout = data.StructLayout({"a": 3, "last": 1, "b": 7})
+    text, ports = wrapper(_Ports({"i": In(stream.Signature(layout))}), "x", ())
+    assert "assign i__payload = {s_axis_i_tdata[9:3], s_axis_i_tlast, s_axis_i_tdata[2:0]};" in text
+    fields = next(port for port in ports if port["name"] == "s_axis_i_tdata")["fields"]
+    assert [(f["name"], f["offset"], f["width"]) for f in fields] == [("a", 0, 3), ("b", 3, 7)]
+    text, _ = wrapper(_Ports({"o": Out(stream.Signature(layout))}), "x", ())
+    assert "assign m_axis_o_tdata = {6'd0, o__payload[10:4], o__payload[2:0]};" in text
+    assert "assign m_axis_o_tlast = {o__payload[3:3]};" in text
+
+
+def test_streams_without_valid_or_ready():
+    always = stream.Signature(8, always_valid=True, always_ready=True)
+    text, ports = wrapper(_Ports({"i": In(always), "o": Out(always)}), "x", ())
+    assert [port["name"] for port in ports][2:] == [
+        "s_axis_i_tdata", "s_axis_i_tready", "m_axis_o_tdata", "m_axis_o_tvalid",
+    ]  # fmt: skip
+    assert "assign s_axis_i_tready = 1'b1;" in text
+    assert "assign m_axis_o_tvalid = 1'b1;" in text
+
+
+def test_names_of_axi_members():
+    found = names(
+        {
+            "axi": Out(axi4_read(40, 64, 3)),
+            "axi_weights": Out(axi4_read(32, 128)).array(2),
+            "memory": In(axi4_read(32, 8)),
+            "axil": In(axi_lite(12)),
+            "axil_other": Out(axi_lite(6)),
+        }
+    )
+    assert found["m_axi_araddr"] == ("output", 40)
+    assert found["m_axi_rid"] == ("input", 3)
+    assert found["m_axi_weights_1_rdata"] == ("input", 128)
+    assert found["m_axi_weights_0_rready"] == ("output", 1)
+    assert found["s_axi_memory_arvalid"] == ("input", 1)
+    assert found["s_axi_memory_rlast"] == ("output", 1)
+    assert found["s_axil_awaddr"] == ("input", 12)
+    assert found["s_axil_bresp"] == ("output", 2)
+    assert found["s_axil_wready"] == ("output", 1)
+    assert found["m_axil_other_wstrb"] == ("output", 4)
+
+
+def test_names_must_differ():
+    members = {"i": In(stream.Signature(8)), "s_axis_i_tdata": In(8)}
+    with pytest.raises(ValueError, match="two ports would be called s_axis_i_tdata"):
+        wrapper(_Ports(members), "x", ())
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_block_wraps(name, tmp_path):
+    block = BLOCKS[name]
+    config = block.configs.get("small", next(iter(block.configs.values()), block.config))
+    design = convert(block.component(config), name, "axi")
+    lint(design, tmp_path)
+    check(design)
+    ports = {port["name"]: port for port in design.description["ports"]}
+    declared = re.search(rf"module {name}_axi\((.*?)\);", design.verilog, re.S)[1]
+    assert re.findall(r"(\w+),?$", declared, re.M) == list(ports)
+    for port, described in ports.items():
+        assert "__valid" not in port
+        assert described["meaning"]
+        if port.endswith("_tdata"):
+            assert described["width"] % 8 == 0
+
+
+def test_build_wraps(tmp_path, capsys):
+    assert main(["kllm_scaler", "--wrap", "axi", "-o", str(tmp_path)]) == 0
+    description = json.loads((tmp_path / "kllm_scaler.json").read_text())
+    verilog = (tmp_path / "kllm_scaler.v").read_text()
+    assert description["name"] == description["modules"][-1] == "kllm_scaler_axi"
+    assert "module kllm_scaler(" in verilog
+    assert "module kllm_scaler_axi(" in verilog
+    assert "s_axis_i_tdata" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["kllm_scaler", "--wrap", "axi5", "-o", str(tmp_path)])
