@@ -60,6 +60,7 @@ class Recording:
     block: Block
     module: str
     arguments: dict[str, Any]
+    wrap: str | None = None  # as for hdl.verilog.convert
 
 
 class _Collector:
@@ -77,12 +78,13 @@ class _Collector:
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
 
-    def build_model(self, block: Block, **_):
+    def build_model(self, block: Block, *, wrap: str | None = None, **_):
         block._MustUse__silence = True  # collected by more tests than are run
-        return block
+        return block, wrap
 
-    def run_model(self, model: Block, test_module: str, **arguments):
-        recording = Recording(self.test, model, test_module, arguments)
+    def run_model(self, model: tuple[Block, str | None], test_module: str, **arguments):
+        block, wrap = model
+        recording = Recording(self.test, block, test_module, arguments, wrap)
         self.recorded.setdefault(self.test, []).append(recording)
         return Path(os.devnull)
 
@@ -157,7 +159,7 @@ def _field(line: str, name: str) -> str:
 
 
 _PREPARE = """read_verilog design.v
-hierarchy -check -top dut
+hierarchy -check -top {top}
 proc
 {attributes}
 flatten
@@ -186,7 +188,7 @@ def make_mutants(
     own. Among these a module's share grows with the square root of its cells, so that small ones
     have some.
     """
-    design = convert(recording.block, tb.run.TOP)
+    design = convert(recording.block, tb.run.TOP, recording.wrap)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "design.v").write_text(design.verilog)
     component = find(name).component
@@ -205,7 +207,10 @@ def make_mutants(
         f"tee -q -o cells_{k}.txt select -count a:fault_module={module}"
         for k, module in enumerate(modules)
     )
-    run(_PREPARE.format(attributes=attributes) + counting + "\n" + listing + "\n", directory)
+    run(
+        _PREPARE.format(top=design.name, attributes=attributes) + counting + "\n" + listing + "\n",
+        directory,
+    )
 
     lines = design.verilog.splitlines()
     pools: dict[str, list[str]] = {}
@@ -309,7 +314,9 @@ class Simulation:
 
 def prepare(recording: Recording, verilog: str) -> Simulation:
     """Build the model with the faults, and write what its test needs."""
-    model = tb.run.build_model(recording.block, transform=lambda design: verilog)
+    model = tb.run.build_model(
+        recording.block, transform=lambda design: verilog, wrap=recording.wrap
+    )
     started: list[tuple[list[str], dict[str, str]]] = []
 
     class Recorder(tb.run._Runner):
@@ -377,10 +384,11 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
     compared while ``valid`` is high (ABC's PDR; only where the native Yosys is installed).
     Else "differs" where PDR has found inputs that show the fault, legal or not, or "undecided".
     """
-    fault = mutant.command.replace("-module dut", "-module gate")
+    top = design.name
+    fault = mutant.command.replace(f"-module {top} ", "-module gate ")
     pair = (
-        "read_rtlil base.il\nrename dut gold\nmemory_map\nopt_clean\ndesign -stash gold\n"
-        f"read_rtlil base.il\nrename dut gate\n{fault}\nmemory_map\nopt_clean\n"
+        f"read_rtlil base.il\nrename {top} gold\nmemory_map\nopt_clean\ndesign -stash gold\n"
+        f"read_rtlil base.il\nrename {top} gate\n{fault}\nmemory_map\nopt_clean\n"
         "design -stash gate\n"
         "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
     )
@@ -439,7 +447,7 @@ def _masked(design: Design, inner: str) -> str:
     for port in ports:
         name, width = port["name"], port["width"]
         lines.append(f"  {port['direction']} [{width - 1}:0] {name};")
-        valid = name.replace("__payload", "__valid")
+        valid = re.sub(r"_t(data|last)$", "_tvalid", name.replace("__payload", "__valid"))
         if port["direction"] == "output":
             lines.append(f"  wire [{width - 1}:0] {name}_inner;")
             mask = f" & {{{width}{{{valid}_inner}}}}" if valid != name and valid in names else ""
