@@ -1,0 +1,680 @@
+"""Programs of the KLLM accelerator: operands to words, waits from hazards, text, and back.
+
+``Assembler`` has a method per command of golden.kllm.isa and finds out what each command must wait
+for: a command waits until every earlier command of another unit has completed that writes what it
+touches (rows of the vector memory, slots) or reads what it writes. Commands of one unit keep their
+order by themselves. ``python -m golden.kllm.assembler`` does the same with text files:
+
+    # one command per line, names and values of golden.kllm.isa; "0x" and names of selectors work
+    LOAD address=0 rows=2 dst=0
+    ACTIVATION_CODEBOOK src=0
+    QUANTIZE src=16 length=64 slot=1 k_max=1 k_min=1 norm=RMS epsilon=0x3727c5ac
+    READ_SLOT slot=1 tag=7 after=QUANTIZE:2
+
+``tag`` is the line's number among the commands if not given; ``after=UNIT:count,...`` (or
+``after=none``) replaces the waits that are found.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+
+from golden.config import ConfigError
+from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.isa import (
+    AFTER_BITS,
+    COMMAND_WORDS,
+    COMMANDS,
+    ROW_ELEMENTS,
+    Binary,
+    Codebook,
+    Function,
+    MatmulMode,
+    Norm,
+    Opcode,
+    OutlierMode,
+    Scalar,
+    Unit,
+    decode,
+    encode,
+)
+
+__all__ = [
+    "Access",
+    "Assembler",
+    "AssemblyError",
+    "Slots",
+    "Vector",
+    "accesses",
+    "assemble",
+    "disassemble",
+    "from_hex",
+    "main",
+    "overlap",
+    "to_hex",
+]
+
+# Operands that may be left out, and what they are then.
+_DEFAULTS = {
+    "stride": 0, "tokens": 1, "k_max": 0, "k_min": 0, "thresholds": 0, "norm": 0, "epsilon": 0,
+    "fold_norm": 0, "src_stride": 0, "a_stride": 0, "b_stride": 0, "dst_stride": 0, "heads": 1,
+    "immediate": 0, "table": 0,
+}  # fmt: skip
+_OPTIONAL = {
+    Opcode.QUANTIZE: {"mode": 0},
+    Opcode.MATMUL: {"slot": 0, "src": 0},
+    Opcode.AXPY: {"slot": 0},
+}
+SELECTORS: dict[tuple[Opcode, str], type[IntEnum]] = {
+    (Opcode.QUANTIZE, "mode"): OutlierMode,
+    (Opcode.QUANTIZE, "norm"): Norm,
+    (Opcode.LANE_CODEBOOK, "kind"): Codebook,
+    (Opcode.MATMUL, "mode"): MatmulMode,
+    (Opcode.BINARY, "op"): Binary,
+    (Opcode.AXPY, "scalar"): Scalar,
+    (Opcode.FUNCTION, "function"): Function,
+    (Opcode.ACTIVATE, "function"): Function,
+    (Opcode.GLU, "function"): Function,
+}
+_FAR = 1 << AFTER_BITS - 2  # waits are compared by signed distance: none may grow older than this
+
+
+class AssemblyError(ValueError):
+    """A program that cannot be; one line that names place, field, range and value."""
+
+
+def _rows(length: int) -> int:
+    return -(-length // ROW_ELEMENTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Vector:
+    """``tokens`` vectors of ``length`` elements in the vector memory, ``stride`` rows apart."""
+
+    row: int
+    length: int
+    tokens: int = 1
+    stride: int = 0
+
+    @property
+    def rows(self) -> int:
+        """From the first row to behind the last."""
+        return self.stride * (self.tokens - 1) + _rows(self.length)
+
+    def token(self, t: int) -> "Vector":
+        return Vector(self.row + t * self.stride, self.length)
+
+    def part(self, first: int, length: int, tokens: int = 1, stride: int = 0) -> "Vector":
+        """Vectors inside this one, beginning at element ``first``, a multiple of 16."""
+        if first % ROW_ELEMENTS:
+            raise AssemblyError(f"part must begin at a multiple of {ROW_ELEMENTS}, not {first}")
+        return Vector(self.row + first // ROW_ELEMENTS, length, tokens, stride)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slots:
+    """``tokens`` slots, one behind the other."""
+
+    first: int
+    tokens: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """What a command touches: rows and slots as (first, number)."""
+
+    reads: tuple[tuple[int, int], ...] = ()
+    writes: tuple[tuple[int, int], ...] = ()
+    slot_reads: tuple[tuple[int, int], ...] = ()
+    slot_writes: tuple[tuple[int, int], ...] = ()
+
+
+def _token_rows(row: int, stride: int, tokens: int, length: int) -> tuple[tuple[int, int], ...]:
+    return tuple((row + t * stride, _rows(length)) for t in range(tokens))
+
+
+def accesses(opcode: Opcode, operands: dict[str, int], config: MachineConfig) -> Access:
+    """Rows and slots that a command reads and writes when nothing is wrong with it."""
+    o = operands
+    tokens, length = o.get("tokens", 1), o.get("length", 1)
+    if opcode == Opcode.LOAD:
+        return Access(writes=((o["dst"], o["rows"]),))
+    if opcode == Opcode.ACTIVATION_CODEBOOK:
+        return Access(reads=((o["src"], 2),))
+    if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
+        return Access(
+            reads=_token_rows(o["src"], o["stride"], tokens, length),
+            slot_writes=((o["slot"], tokens),),
+        )
+    if opcode == Opcode.LANE_CODEBOOK:
+        kmeans = o["kind"] == Codebook.KMEANS
+        words = config.kmeans_words if kmeans else config.integer_words
+        return Access(reads=((o["src"], _rows(words)),))
+    if opcode == Opcode.MATMUL:
+        writes = _token_rows(o["dst"], o["stride"], tokens, o["outputs"])
+        if o["mode"] == MatmulMode.DIRECT:
+            reads = _token_rows(o["src"], o["src_stride"], tokens, length)
+            return Access(reads=reads, writes=writes)
+        return Access(writes=writes, slot_reads=((o["slot"], tokens),))
+    if opcode == Opcode.BINARY:
+        return Access(
+            reads=_token_rows(o["a"], o["a_stride"], tokens, length)
+            + _token_rows(o["b"], o["b_stride"], tokens, length),
+            writes=_token_rows(o["dst"], o["dst_stride"], tokens, length),
+        )
+    if opcode == Opcode.AXPY:
+        derived = o["scalar"] == Scalar.NEGATED_MEAN
+        return Access(
+            reads=((o["a"], _rows(length)), (o["b"], _rows(length))),
+            writes=((o["dst"], _rows(length)),),
+            slot_reads=((o["slot"], 1),) if derived else (),
+        )
+    if opcode == Opcode.ROTARY:
+        rows, half = _rows(o["heads"] * o["head_size"]), _rows(o["head_size"] // 2)
+        return Access(
+            reads=((o["src"], rows), (o["cos"], half), (o["sin"], half)),
+            writes=((o["dst"], rows),),
+        )
+    if opcode == Opcode.SOFTMAX:
+        return Access(
+            reads=_token_rows(o["src"], o["stride"], tokens, length),
+            writes=_token_rows(o["dst"], o["dst_stride"], tokens, length),
+        )
+    if opcode == Opcode.FUNCTION:
+        return Access(reads=((o["src"], _rows(length)),), writes=((o["dst"], _rows(length)),))
+    if opcode == Opcode.FUNCTION_CODEBOOK:
+        return Access(reads=((o["src"], 1),))
+    if opcode == Opcode.ACTIVATE:
+        return Access(writes=((o["dst"], _rows(length)),), slot_reads=((o["slot"], 1),))
+    if opcode == Opcode.GLU:
+        return Access(
+            writes=((o["dst"], _rows(length)),), slot_reads=((o["slot_a"], 1), (o["slot_b"], 1))
+        )
+    if opcode == Opcode.READ:
+        return Access(reads=((o["src"], o["rows"]),))
+    assert opcode == Opcode.READ_SLOT
+    return Access(slot_reads=((o["slot"], 1),))
+
+
+def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] < second[0] + second[1] and second[0] < first[0] + first[1]
+
+
+def overlap(opcode: Opcode, operands: dict[str, int], config: MachineConfig) -> str | None:
+    """What makes a command's result depend on how hardware orders its rows; None: nothing.
+
+    A source may be the destination where token t of both is the same row, element-wise commands
+    only; else they must be disjoint, and so must be the tokens of a destination.
+    """
+    access = accesses(opcode, operands, config)
+    writes = access.writes
+    for t, one in enumerate(writes):
+        if any(_meet(one, other) for other in writes[t + 1 :]):
+            return "tokens of the destination overlap"
+    in_place = opcode in (Opcode.BINARY, Opcode.AXPY, Opcode.SOFTMAX, Opcode.FUNCTION)
+    tokens = max(len(writes), 1)
+    for k, source in enumerate(access.reads):
+        for t, one in enumerate(writes):
+            same = in_place and k % tokens == t and source[0] == one[0]
+            if _meet(source, one) and not same:
+                return "source and destination overlap"
+    return None
+
+
+class _Pool:
+    """Intervals of 0..size - 1, next fit: what was freed last is reused last."""
+
+    def __init__(self, size: int, what: str):
+        self.used = np.zeros(size, dtype=bool)
+        self.what, self.next = what, 0
+
+    def take(self, count: int) -> int:
+        size = len(self.used)
+        for start in (*range(self.next, size - count + 1), *range(0, min(self.next, size))):
+            if start + count <= size and not self.used[start : start + count].any():
+                self.used[start : start + count] = True
+                self.next = (start + count) % size
+                return start
+        free = size - int(self.used.sum())
+        raise AssemblyError(f"no {count} {self.what} in a row are free: {free} of {size} are")
+
+    def give(self, first: int, count: int) -> None:
+        if not self.used[first : first + count].all():
+            raise AssemblyError(f"{self.what} {first}..{first + count - 1} are not all taken")
+        self.used[first : first + count] = False
+
+
+class _Hazards:
+    """For every row (or slot): how many commands of each unit must be complete to be safe."""
+
+    def __init__(self, size: int):
+        self.written = np.zeros((len(Unit), size), dtype=np.int64)
+        self.read = np.zeros((len(Unit), size), dtype=np.int64)
+
+    def needed(self, reads: Iterable[tuple[int, int]], writes: Iterable[tuple[int, int]]):
+        needed = np.zeros(len(Unit), dtype=np.int64)
+        for table, spans in ((self.written, (*reads, *writes)), (self.read, writes)):
+            for first, count in spans:
+                part = table[:, first : first + count]
+                if part.size:
+                    needed = np.maximum(needed, part.max(axis=1))
+        return needed
+
+    def note(
+        self,
+        unit: Unit,
+        number: int,
+        reads: Iterable[tuple[int, int]],
+        writes: Iterable[tuple[int, int]],
+    ) -> None:
+        for table, spans in ((self.read, reads), (self.written, writes)):
+            for first, count in spans:
+                table[unit, first : first + count] = number
+
+
+def _row(place: "Vector | int") -> int:
+    return place.row if isinstance(place, Vector) else place
+
+
+class Assembler:
+    """Commands, one method each; operands by keyword, a row or a ``Vector`` where rows are meant.
+
+    config: the machine. Each method returns the command's tag, which is its number if not given.
+    ``part`` ends a part of the program: what is emitted afterwards continues it, with the same
+    counters of commands, after the host has done something. AssemblyError: an operand out of
+    range; no room; source and destination overlap.
+    """
+
+    def __init__(self, config: MachineConfig):
+        self.config = config
+        self.parts: list[list[int]] = [[]]
+        self.issued = dict.fromkeys(Unit, 0)
+        self._known = np.zeros((len(Unit), len(Unit)), dtype=np.int64)  # waits so far, by unit
+        self._row_hazards = _Hazards(config.vector_rows)
+        self._slot_hazards = _Hazards(config.slots)
+        self._rows = _Pool(config.vector_rows, "rows")
+        self._slots = _Pool(config.slots, "slots")
+
+    # Room.
+
+    def vector(self, length: int, tokens: int = 1) -> Vector:
+        """Room for ``tokens`` vectors of ``length`` elements, one behind the other."""
+        stride = _rows(length)
+        return Vector(self._rows.take(stride * tokens), length, tokens, stride)
+
+    def free(self, *places: Vector | Slots) -> None:
+        """Give room back; what still runs is waited for when the room is written again."""
+        for place in places:
+            if isinstance(place, Slots):
+                self._slots.give(place.first, place.tokens)
+            else:
+                self._rows.give(place.row, place.rows)
+
+    def slots(self, tokens: int = 1) -> Slots:
+        """Room for ``tokens`` tokens in slots."""
+        return Slots(self._slots.take(tokens), tokens)
+
+    # Words.
+
+    def words(self) -> list[int]:
+        """All parts, one behind the other."""
+        return [word for part in self.parts for word in part]
+
+    def part(self) -> None:
+        """What follows is sent when the host has seen all of this part's statuses."""
+        for unit in Unit:
+            self._known[unit] = list(self.issued.values())
+        self.parts.append([])
+
+    def emit(
+        self,
+        opcode: Opcode,
+        operands: dict[str, int],
+        tag: int | None = None,
+        after: dict[Unit, int] | None = None,
+        check: bool = True,
+    ) -> int:
+        """Append a command; waits are found unless ``after`` gives them.
+
+        check: refuse operands whose rows overlap in a way that hardware may order differently.
+        """
+        unit = COMMANDS[opcode].unit
+        names = [operand.name for operand in COMMANDS[opcode].operands]
+        defaults = {n: v for n, v in _DEFAULTS.items() if n in names} | _OPTIONAL.get(opcode, {})
+        operands = defaults | {name: int(value) for name, value in operands.items()}
+        if tag is None:
+            tag = sum(self.issued.values()) % (1 << 16)
+        try:
+            encode(opcode, tag, {}, operands)
+        except ValueError as error:
+            raise AssemblyError(str(error)) from None
+        if check and (reason := overlap(opcode, operands, self.config)):
+            raise AssemblyError(f"{opcode.name}: {reason}")
+        access = accesses(opcode, operands, self.config)
+        if after is None:
+            needed = np.maximum(
+                self._row_hazards.needed(access.reads, access.writes),
+                self._slot_hazards.needed(access.slot_reads, access.slot_writes),
+            )
+            oldest = np.array(list(self.issued.values())) - _FAR
+            self._known[unit] = np.maximum(self._known[unit], np.maximum(needed, oldest))
+            # A unit's own order needs no wait.
+            self._known[unit, unit] = max(self.issued[unit] - _FAR, 0)
+            after = {other: int(self._known[unit, other]) for other in Unit}
+        self.parts[-1] += encode(opcode, tag, after, operands)
+        self.issued[unit] += 1
+        number = self.issued[unit]
+        self._row_hazards.note(unit, number, access.reads, access.writes)
+        self._slot_hazards.note(unit, number, access.slot_reads, access.slot_writes)
+        return tag
+
+    # Commands.
+
+    def load(self, *, address: int, dst: Vector | int, rows: int | None = None) -> int:
+        if rows is None:
+            assert isinstance(dst, Vector)
+            rows = dst.rows
+        return self.emit(Opcode.LOAD, {"address": address, "rows": rows, "dst": _row(dst)})
+
+    def activation_codebook(self, *, src: Vector | int) -> int:
+        return self.emit(Opcode.ACTIVATION_CODEBOOK, {"src": _row(src)})
+
+    def quantize(
+        self,
+        *,
+        src: Vector,
+        slot: Slots | int,
+        k_max: int = 0,
+        k_min: int = 0,
+        mode: OutlierMode = OutlierMode.ONLINE,
+        thresholds: tuple[int, int] = (0, 0),
+        norm: Norm = Norm.NONE,
+        epsilon: int = 0,
+    ) -> int:
+        """thresholds: (upper, lower) FP16 words."""
+        return self.emit(
+            Opcode.QUANTIZE,
+            {
+                "src": src.row, "stride": src.stride, "tokens": src.tokens, "length": src.length,
+                "slot": _slot(slot, src.tokens), "k_max": k_max, "k_min": k_min, "mode": mode,
+                "thresholds": thresholds[0] << 16 | thresholds[1], "norm": norm,
+                "epsilon": epsilon,
+            },
+        )  # fmt: skip
+
+    def quantize_integer(self, *, src: Vector, slot: Slots | int) -> int:
+        return self.emit(
+            Opcode.QUANTIZE_INTEGER,
+            {
+                "src": src.row, "stride": src.stride, "tokens": src.tokens, "length": src.length,
+                "slot": _slot(slot, src.tokens),
+            },
+        )  # fmt: skip
+
+    def lane_codebook(self, *, src: Vector | int, kind: Codebook = Codebook.KMEANS) -> int:
+        return self.emit(Opcode.LANE_CODEBOOK, {"src": _row(src), "kind": kind})
+
+    def matmul(
+        self,
+        *,
+        weights: int,
+        dst: Vector,
+        length: int,
+        slot: Slots | int = 0,
+        src: Vector | None = None,
+        mode: MatmulMode = MatmulMode.KMEANS,
+        fold_norm: bool = False,
+    ) -> int:
+        """``dst`` gives outputs, tokens and stride; ``src`` the tokens of DIRECT."""
+        operands = {
+            "mode": mode, "slot": _slot(slot, dst.tokens), "tokens": dst.tokens, "length": length,
+            "outputs": dst.length, "weights": weights, "dst": dst.row, "stride": dst.stride,
+            "fold_norm": int(fold_norm),
+        }  # fmt: skip
+        if src is not None:
+            operands |= {"src": src.row, "src_stride": src.stride}
+        return self.emit(Opcode.MATMUL, operands)
+
+    def binary(self, *, op: Binary, a: Vector, b: Vector, dst: Vector) -> int:
+        """``dst`` gives tokens and length; an operand of one token is repeated for all."""
+        return self.emit(
+            Opcode.BINARY,
+            {
+                "op": op, "a": a.row, "a_stride": a.stride if a.tokens > 1 else 0,
+                "b": b.row, "b_stride": b.stride if b.tokens > 1 else 0,
+                "dst": dst.row, "dst_stride": dst.stride, "tokens": dst.tokens,
+                "length": dst.length,
+            },
+        )  # fmt: skip
+
+    def axpy(
+        self,
+        *,
+        a: Vector,
+        b: Vector,
+        dst: Vector,
+        immediate: int | None = None,
+        slot: Slots | int = 0,
+    ) -> int:
+        """With ``immediate`` an FP16 word; without, the negated mean of the slot."""
+        scalar = Scalar.NEGATED_MEAN if immediate is None else Scalar.IMMEDIATE
+        return self.emit(
+            Opcode.AXPY,
+            {
+                "scalar": scalar, "immediate": immediate or 0, "slot": _slot(slot, 1),
+                "a": a.row, "b": b.row, "dst": dst.row, "length": dst.length,
+            },
+        )  # fmt: skip
+
+    def rotary(
+        self, *, src: Vector, dst: Vector, cos: Vector, sin: Vector, heads: int, head_size: int
+    ) -> int:
+        return self.emit(
+            Opcode.ROTARY,
+            {
+                "src": src.row, "dst": dst.row, "cos": cos.row, "sin": sin.row, "heads": heads,
+                "head_size": head_size,
+            },
+        )  # fmt: skip
+
+    def softmax(self, *, src: Vector, dst: Vector) -> int:
+        return self.emit(
+            Opcode.SOFTMAX,
+            {
+                "src": src.row, "stride": src.stride, "dst": dst.row, "dst_stride": dst.stride,
+                "tokens": src.tokens, "length": src.length,
+            },
+        )  # fmt: skip
+
+    def function(self, *, function: Function, src: Vector, dst: Vector) -> int:
+        return self.emit(
+            Opcode.FUNCTION,
+            {"function": function, "src": src.row, "dst": dst.row, "length": dst.length},
+        )
+
+    def function_codebook(self, *, src: Vector | int, table: int = 0) -> int:
+        return self.emit(Opcode.FUNCTION_CODEBOOK, {"table": table, "src": _row(src)})
+
+    def activate(self, *, function: Function, slot: Slots | int, dst: Vector) -> int:
+        return self.emit(
+            Opcode.ACTIVATE,
+            {
+                "function": function, "slot": _slot(slot, 1), "dst": dst.row,
+                "length": dst.length,
+            },
+        )  # fmt: skip
+
+    def glu(
+        self, *, function: Function, slot_a: Slots | int, slot_b: Slots | int, dst: Vector
+    ) -> int:
+        return self.emit(
+            Opcode.GLU,
+            {
+                "function": function, "slot_a": _slot(slot_a, 1), "slot_b": _slot(slot_b, 1),
+                "dst": dst.row, "length": dst.length,
+            },
+        )  # fmt: skip
+
+    def read(self, *, src: Vector | int, rows: int | None = None) -> int:
+        if rows is None:
+            assert isinstance(src, Vector)
+            rows = src.rows
+        return self.emit(Opcode.READ, {"src": _row(src), "rows": rows})
+
+    def read_slot(self, *, slot: Slots | int) -> int:
+        return self.emit(Opcode.READ_SLOT, {"slot": _slot(slot, 1)})
+
+
+def _slot(slot: Slots | int, tokens: int) -> int:
+    if isinstance(slot, int):
+        return slot
+    if slot.tokens != tokens:
+        raise AssemblyError(f"{tokens} slots needed, not {slot.tokens}")
+    return slot.first
+
+
+# Text.
+
+
+def _value(opcode: Opcode, name: str, text: str) -> int:
+    selector = SELECTORS.get((opcode, name))
+    if selector is not None and text.upper() in selector.__members__:
+        return int(selector[text.upper()])
+    try:
+        return int(text, 0)
+    except ValueError:
+        names = "" if selector is None else f" or one of {', '.join(selector.__members__)}"
+        raise AssemblyError(
+            f"{opcode.name}.{name} must be an integer{names}, not {text!r}"
+        ) from None
+
+
+def _after(text: str) -> dict[Unit, int]:
+    after: dict[Unit, int] = {}
+    for item in text.split(",") if text.lower() != "none" else ():
+        name, colon, count = item.partition(":")
+        if name.upper() not in Unit.__members__ or not colon or not count.isdecimal():
+            units = ", ".join(Unit.__members__)
+            raise AssemblyError(f"after must be UNIT:count with a unit of {units}, not {item!r}")
+        if int(count) >> AFTER_BITS:
+            raise AssemblyError(f"after must be 0..{(1 << AFTER_BITS) - 1}, not {count}")
+        after[Unit[name.upper()]] = int(count)
+    return after
+
+
+def assemble(text: str, config: MachineConfig, name: str = "line") -> list[int]:
+    """Words of a text program (see the module). AssemblyError: ``name:line: what is wrong``."""
+    assembler = Assembler(config)
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        try:
+            _assemble_line(assembler, fields)
+        except AssemblyError as error:
+            raise AssemblyError(f"{name}:{number}: {error}") from None
+    return assembler.words()
+
+
+def _assemble_line(assembler: Assembler, fields: list[str]) -> None:
+    if fields[0].upper() not in Opcode.__members__:
+        known = ", ".join(Opcode.__members__)
+        raise AssemblyError(f"command must be one of {known}, not {fields[0]!r}")
+    opcode = Opcode[fields[0].upper()]
+    operands: dict[str, int] = {}
+    tag, after = None, None
+    for field in fields[1:]:
+        key, equals, text = field.partition("=")
+        if not equals:
+            raise AssemblyError(f"operand must be name=value, not {field!r}")
+        if key == "after":
+            after = _after(text)
+        elif key == "tag":
+            tag = _value(opcode, key, text)
+        elif key in operands:
+            raise AssemblyError(f"{opcode.name}.{key} is given twice")
+        else:
+            operands[key] = _value(opcode, key, text)
+    assembler.emit(opcode, operands, tag, after)
+
+
+def disassemble(words: Sequence[int]) -> str:
+    """A text program that assembles to these words. AssemblyError: they are no commands."""
+    lines = []
+    for first in range(0, len(words), COMMAND_WORDS):
+        try:
+            opcode, tag, after, operands = decode(list(words[first : first + COMMAND_WORDS]))
+        except ValueError as error:
+            raise AssemblyError(f"word {first}: {error}") from None
+        shown = []
+        for name, value in operands.items():
+            selector = SELECTORS.get((opcode, name))
+            symbol = value in tuple(selector) if selector is not None else False
+            text = selector(value).name if selector is not None and symbol else str(value)
+            if name in ("thresholds", "epsilon", "immediate"):
+                text = f"{value:#x}"
+            shown.append(f"{name}={text}")
+        waits = ",".join(f"{unit.name}:{count}" for unit, count in after.items() if count)
+        lines.append(f"{opcode.name} {' '.join(shown)} tag={tag} after={waits or 'none'}\n")
+    return "".join(lines)
+
+
+def to_hex(words: Iterable[int]) -> str:
+    """One word of 32 bits per line, as $readmemh reads it."""
+    return "".join(f"{word:08x}\n" for word in words)
+
+
+def from_hex(text: str) -> list[int]:
+    """Inverse of ``to_hex``; ``//`` begins a comment. AssemblyError names the line."""
+    words = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for item in line.partition("//")[0].split():
+            try:
+                word = int(item, 16)
+            except ValueError:
+                word = -1
+            if not 0 <= word < 1 << 32:
+                raise AssemblyError(f"line {number}: a word must be 8 hex digits, not {item!r}")
+            words.append(word)
+    return words
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.kllm.assembler", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("file", help="text program, or hex words with --disassemble; - is stdin")
+    parser.add_argument("-d", "--disassemble", action="store_true", help="hex words to text")
+    parser.add_argument("--config", default="table1", help=f"one of {', '.join(MACHINES)}")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("-o", "--output", type=Path, help="file to write, stdout if none")
+    options = parser.parse_args(arguments)
+    try:
+        if options.config not in MACHINES:
+            raise ConfigError(f"--config must be one of {', '.join(MACHINES)}")
+        config = MachineConfig.parse(MACHINES[options.config], options.set)
+        assert isinstance(config, MachineConfig)
+        name = options.file
+        text = sys.stdin.read() if name == "-" else Path(name).read_text()
+        if options.disassemble:
+            made = disassemble(from_hex(text))
+        else:
+            made = to_hex(assemble(text, config, "stdin" if name == "-" else name))
+        if options.output is None:
+            sys.stdout.write(made)
+        else:
+            options.output.write_text(made)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        print(f"assembler: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
