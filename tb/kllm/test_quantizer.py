@@ -1,0 +1,435 @@
+"""KllmQuantizer against golden.kllm.quantizer: programs of its commands, faults, rates.
+
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.kllm.clustering import midpoints
+from golden.kllm.format import activation_entry_bits
+from golden.kllm.isa import (
+    FIRST_OPERAND_WORD,
+    ROW_ELEMENTS,
+    CommandStatus,
+    Norm,
+    Opcode,
+    OutlierMode,
+    encode,
+)
+from golden.kllm.quantizer import (
+    codebook_fault,
+    faults,
+    quantize_command,
+    quantize_integer_command,
+)
+from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
+from tb.run import build_model, run_model
+
+INF, NAN, ONE = 0x7C00, 0x7E00, 0x3C00
+EPSILON = int(np.float32(1e-5).view(np.uint32))
+CONFIGS = {
+    "small": KllmQuantizerConfig(
+        bits_a=3, integer_bits=4, vector_rows=200, slots=9, slot_elements=200, outliers_max=7,
+        integer_lanes=16,
+    ),
+    "parallel": KllmQuantizerConfig(
+        bits_a=2, integer_bits=0, vector_rows=64, slots=4, slot_elements=40, outliers_max=20,
+        orizuru="parallel",
+    ),
+    "default": KllmQuantizerConfig(),
+}  # fmt: skip
+
+
+def field(*parts: tuple[int, int]) -> int:
+    """(value, bits) from the low end."""
+    word, place = 0, 0
+    for value, bits in parts:
+        word |= (int(value) & ((1 << bits) - 1)) << place
+        place += bits
+    return word
+
+
+def random_codebook(rng, entries) -> np.ndarray:
+    """Ascending words in -1..1, both ends included."""
+    inner = rng.uniform(-1, 1, entries - 2) * rng.choice([1, 0.25, 2.0**-9], entries - 2)
+    values = np.sort(np.concatenate([[-1, 1], inner])).astype(np.float16)
+    return values.view(np.uint16).astype(np.int64)
+
+
+STYLES = ("normal", "large", "few", "constant", "zeros", "subnormal", "positive")
+
+
+def random_rows(rng, style: str, rows: int) -> np.ndarray:
+    """(rows, 16) finite FP16 words."""
+    shape = (rows, ROW_ELEMENTS)
+    sign = rng.integers(0, 2, shape) << 15
+    if style in ("normal", "positive"):
+        values = rng.normal(size=shape) * np.exp(rng.normal(size=shape))
+        values = np.abs(values) * 2.0 ** -rng.integers(0, 9) if style == "positive" else values
+        return values.astype(np.float16).view(np.uint16).astype(np.int64)
+    if style == "few":
+        return rng.choice([0x3C00, 0xBC00, 0x3C01, 0x0000, 0x8000, 0x4500, 0xC500], shape)
+    if style == "constant":
+        return np.full(shape, rng.integers(0, INF) | rng.integers(0, 2) << 15)
+    most = {"large": INF, "zeros": 1, "subnormal": 0x0403}[style]
+    return rng.integers(0, most, shape) | sign
+
+
+@dataclasses.dataclass
+class Maker:
+    """Builds one program: commands, and every word that must come of them."""
+
+    config: KllmQuantizerConfig
+    rows: np.ndarray  # (rows, 16) words of the vector memory
+    codebook: np.ndarray | None = None
+    middles: np.ndarray | None = None
+
+    def __post_init__(self):
+        self.commands: list[int] = []
+        self.expected = {name: [] for name in ("entries", "outlier", "descriptor", "status")}
+        self.before = {"descriptor": [], "status": []}
+        self.work = 0
+        self.seen = CommandStatus(0)
+
+    def program(self, kind: str, **more) -> dict:
+        return {
+            "kind": kind,
+            "rows": [field(*((word, 16) for word in row)) for row in self.rows],
+            "commands": self.commands,
+            **self.expected,
+            **{f"before_{name}": words for name, words in self.before.items()},
+            "work": self.work,
+            **more,
+        }
+
+    def raw(self, opcode: int, operands: dict | None = None) -> None:
+        words = [0] * 12
+        if operands is not None:
+            words = encode(Opcode(opcode), 0, {}, operands)[FIRST_OPERAND_WORD:]
+        self.commands.append(field((opcode, 8), *((word, 32) for word in words)))
+
+    def status(self, status: CommandStatus) -> None:
+        self.seen |= status
+        self.before["status"].append({"descriptor": len(self.expected["descriptor"])})
+        self.expected["status"].append((-1, int(status)))
+
+    def faults(self, opcode: Opcode, operands: dict) -> CommandStatus:
+        config = self.config
+        return faults(
+            opcode, operands, vector_rows=config.vector_rows, slots=config.slots,
+            slot_elements=config.slot_elements,
+        )  # fmt: skip
+
+    def unknown(self, opcode: int) -> None:
+        self.raw(opcode)
+        self.status(CommandStatus.MALFORMED)
+
+    def load(self, src: int) -> None:
+        """ACTIVATION_CODEBOOK."""
+        operands = {"src": src}
+        self.raw(Opcode.ACTIVATION_CODEBOOK, operands)
+        status = self.faults(Opcode.ACTIVATION_CODEBOOK, operands)
+        if not status:
+            entries = self.config.centroids
+            self.codebook = self.rows[src, :entries]
+            self.middles = self.rows[src + 1, : entries - 1]
+            status = codebook_fault(torch.tensor(self.codebook), torch.tensor(self.middles))
+            if status:
+                self.codebook = None
+        self.work += 40
+        self.status(status)
+
+    def tokens(self, operands: dict) -> torch.Tensor:
+        length, count = operands["length"], -(-operands["length"] // ROW_ELEMENTS)
+        self.work += operands["tokens"] * (length // 2 + 100)
+        first = [operands["src"] + t * operands["stride"] for t in range(operands["tokens"])]
+        return torch.tensor(
+            np.array([self.rows[row : row + count].reshape(-1)[:length] for row in first])
+        )
+
+    def quantize(self, **given) -> None:
+        operands = {
+            "src": 2, "stride": 0, "tokens": 1, "length": 16, "slot": 0, "k_max": 0, "k_min": 0,
+            "mode": OutlierMode.ONLINE, "thresholds": 0, "norm": Norm.NONE, "epsilon": EPSILON,
+        } | given  # fmt: skip
+        self.raw(Opcode.QUANTIZE, operands)
+        status = self.faults(Opcode.QUANTIZE, operands)
+        if not status and self.codebook is None:
+            status = CommandStatus.CODEBOOK_MISSING
+        if status:
+            self.status(status)
+            return
+        x = self.tokens(operands)
+        upper, lower = operands["thresholds"] >> 16, operands["thresholds"] & 0xFFFF
+        most = self.config.outliers_max
+        result = quantize_command(
+            x, operands["k_max"], operands["k_min"], operands["mode"], upper, lower,
+            torch.tensor(self.codebook), operands["norm"], operands["epsilon"], most,
+            midpoints=torch.tensor(self.middles),
+        )  # fmt: skip
+        # Of a failed token: is there a second pass, and how many outliers does it store?
+        nan = ((x & 0x7FFF) > INF).any(dim=1).tolist()
+        if operands["mode"] == OutlierMode.ONLINE:
+            k = operands["k_max"] + operands["k_min"]
+            stored = [None if k > most or bad else k for bad in nan]
+        else:
+            value = x.to(torch.int32).numpy().astype(np.uint16).view(np.float16)
+            bounds = np.array([upper, lower], dtype=np.uint16).view(np.float16)
+            count = ((value > bounds[0]) | (value < bounds[1])).sum(axis=1)
+            stored = [min(int(n), most) for n in count]
+        self._slots(operands, result, stored, integer=False)
+
+    def integers(self, **given) -> None:
+        operands = {"src": 2, "stride": 0, "tokens": 1, "length": 16, "slot": 0} | given
+        self.raw(Opcode.QUANTIZE_INTEGER, operands)
+        status = self.faults(Opcode.QUANTIZE_INTEGER, operands)
+        if status:
+            self.status(status)
+            return
+        result = quantize_integer_command(self.tokens(operands), self.config.integer_bits)
+        stored = [0 if valid else None for valid in result.valid]
+        self._slots(operands, result, stored, integer=True)
+
+    def _slots(self, operands, result, stored, integer) -> None:
+        entry_bits = activation_entry_bits(self.config.bits_a, self.config.integer_bits)
+        length = operands["length"]
+        count = -(-length // ROW_ELEMENTS)
+        expected = self.expected
+        for t in range(operands["tokens"]):
+            slot, valid = operands["slot"] + t, bool(result.valid[t])
+            pad = np.zeros(count * ROW_ELEMENTS - length, dtype=np.int64)
+            entry = np.concatenate([result.entry[t].numpy(), pad]).reshape(count, -1)
+            mask = np.concatenate([result.outlier[t].numpy(), pad]).reshape(count, -1)
+            for row in range(count if stored[t] is not None else 0):
+                word = field(
+                    (slot, 8), (row, 10), *((v, entry_bits) for v in entry[row]),
+                    *((v, 1) for v in mask[row]),
+                )  # fmt: skip
+                expected["entries"].append((-1 if valid else 0x3FFFF, word))
+            words = result.outlier_words[t].tolist()
+            assert not valid or len(words) == stored[t]
+            for position in range(stored[t] or 0):
+                word = words[position] if valid else 0
+                expected["outlier"].append(
+                    (-1 if valid else 0x3FFFFF, field((slot, 8), (position, 14), (word, 16)))
+                )
+            descriptor = field(
+                (slot, 8), (valid, 1), (integer, 1), (length, 14), (stored[t] or 0, 14),
+                (result.scale[t], 16), (result.rms_reciprocal[t], 32), (result.mean[t], 32),
+            )  # fmt: skip
+            self.before["descriptor"].append(
+                {name: len(expected[name]) for name in ("entries", "outlier")}
+            )
+            expected["descriptor"].append((-1 if valid else 0x1FF, descriptor))
+        self.status(result.command_status)
+
+
+def memory(rng, config, *, bad: bool = True) -> tuple[np.ndarray, dict[str, tuple[int, int]]]:
+    """Rows of the vector memory, and where each style of vectors begins and ends.
+
+    Two codebooks stand in rows 0..3, codebooks with a centroid and with a midpoint beyond 1 in
+    rows 4..7.
+    """
+    entries = config.centroids
+    rows = rng.integers(0, 1 << 16, (config.vector_rows, ROW_ELEMENTS))
+    for first in (0, 2, 4, 6):
+        centroids = random_codebook(rng, entries)
+        rows[first, :entries] = centroids
+        rows[first + 1, : entries - 1] = midpoints(torch.tensor(centroids)).numpy()
+    rows[4, entries - 1] = ONE + 1
+    rows[7, rng.integers(0, entries - 1)] = 0xFC01
+    left, first, where = config.vector_rows - 8, 8, {}
+    for n, style in enumerate(("normal", *STYLES)):
+        count = left // (len(STYLES) + 1 - n)
+        rows[first : first + count] = random_rows(rng, style, count)
+        name = "odd" if n == 0 else style
+        if n == 0 and bad:
+            for word in (INF, 0xFC00, NAN, 0xFC01, 0x7C01):
+                row, element = rng.integers(first, first + count), rng.integers(0, ROW_ELEMENTS)
+                rows[row, element] = word
+        where[name] = (first, first + count)
+        first, left = first + count, left - count
+    return rows, where
+
+
+def place(rng, config, where, style, length) -> dict:
+    """Operands of where a command reads and writes."""
+    low, high = where[style]
+    count = -(-length // ROW_ELEMENTS)
+    src = int(rng.integers(low, max(high - count, low) + 1))
+    stride = int(rng.integers(0, count + 2))
+    room = config.vector_rows - src - count
+    most = min(4, config.slots, room // stride + 1 if stride else 4)
+    tokens = int(rng.integers(1, most + 1))
+    slot = int(rng.integers(0, config.slots - tokens + 1))
+    return {"src": src, "stride": stride, "tokens": tokens, "length": length, "slot": slot}
+
+
+def random_command(rng, maker, where, longest) -> None:
+    config = maker.config
+    choice = rng.random()
+    if choice < 0.12:
+        maker.load(int(rng.choice([0, 2])))
+        return
+    if choice < 0.15:
+        maker.load(int(rng.choice([4, 6, config.vector_rows - 1])))
+        maker.quantize(slot=1)
+        maker.load(0)
+        return
+    length = int(rng.choice([1, 2, 15, 16, 17, 33, int(rng.integers(1, longest + 1)), longest]))
+    style = str(rng.choice([*STYLES, "odd"]))
+    if config.integer_bits and choice < 0.4:
+        style = str(rng.choice(["positive", "positive", "zeros", style]))
+        maker.integers(**place(rng, config, where, style, length))
+        return
+    norm = int(rng.choice([Norm.NONE, Norm.RMS, Norm.LAYER]))
+    more = {"norm": norm, **place(rng, config, where, style, length)}
+    if choice < 0.75:
+        k = rng.integers(0, min(config.outliers_max, length) + 1, 2)
+        if rng.random() < 0.9:
+            k = k // 2
+        if rng.random() < 0.9 and k.sum() >= length:
+            k = np.minimum(k, (length - 1) // 2)
+        maker.quantize(k_max=int(k[0]), k_min=int(k[1]), **more)
+        return
+    x = maker.rows[more["src"] :].reshape(-1)[:length]
+    x = x[x & 0x7FFF < INF]
+    if len(x) == 0:
+        x = np.array([0])
+    ordered = np.sort(x.astype(np.uint16).view(np.float16))
+    kept = min(config.outliers_max, len(x) // 2)
+    low, high = rng.integers(0, kept // 2 + 1, 2)
+    upper, lower = ordered[len(x) - 1 - high], ordered[low]
+    words = [int(np.float16(v).view(np.uint16)) for v in (upper, lower)]
+    words = [w ^ 0x8000 if w & 0x7FFF == 0 and rng.random() < 0.5 else w for w in words]
+    maker.quantize(mode=OutlierMode.OFFLINE, thresholds=words[0] << 16 | words[1], **more)
+
+
+def random_program(rng, config, commands, longest) -> Maker:
+    rows, where = memory(rng, config)
+    maker = Maker(config, rows)
+    if rng.random() < 0.5:
+        maker.quantize(slot=1)
+    maker.load(0)
+    for _ in range(commands):
+        random_command(rng, maker, where, longest)
+    return maker
+
+
+def fault_programs(rng, config) -> list[Maker]:
+    """Each fault, with a right command before and after it."""
+    rows, where = memory(rng, config, bad=False)
+    src = where["normal"][0]
+    length, k = 2 * ROW_ELEMENTS + 3, 2
+    spoiled = {}
+    for name, (element, word) in {
+        "nan": (5, NAN), "nan_last": (length - 1, 0xFC01), "infinite": (0, INF),
+        "negative_infinite": (length - 1, 0xFC00), "behind": (length, NAN),
+    }.items():  # fmt: skip
+        at = where["odd"][0]
+        changed = rows.copy()
+        changed[at : at + 3] = rows[src : src + 3]
+        changed[at + element // ROW_ELEMENTS, element % ROW_ELEMENTS] = word
+        positive = where["positive"][0]
+        changed[positive : positive + 3] &= 0x7FFF
+        changed[positive + element // ROW_ELEMENTS, element % ROW_ELEMENTS] = word
+        spoiled[name] = changed
+    programs = []
+
+    def program(change, rows=rows, load=True):
+        maker = Maker(config, rows)
+        right = {"src": src, "length": length, "k_max": k, "k_min": 1, "slot": 2, "norm": Norm.RMS}
+        if load:
+            maker.load(0)
+            maker.quantize(**right)
+        change(maker)
+        if not load:
+            maker.load(2)
+        maker.quantize(**right)
+        programs.append(maker)
+
+    good = {"src": src, "length": length, "k_max": k, "k_min": k, "slot": 1}
+    most, rows_max = config.slot_elements, config.vector_rows
+    ranges = [
+        {"tokens": 0}, {"length": 0}, {"length": most + 1}, {"slot": config.slots},
+        {"slot": config.slots - 1, "tokens": 2}, {"src": rows_max - 2}, {"src": 0xFFFF},
+        {"stride": rows_max - src - 2, "tokens": 2}, {"stride": 0xFFFF, "tokens": 255},
+    ]  # fmt: skip
+    for wrong in ranges:
+        program(lambda maker, wrong=wrong: maker.quantize(**good | wrong))
+        if config.integer_bits:
+            there = {key: good[key] for key in ("src", "length", "slot")}
+            program(lambda maker, wrong=wrong, there=there: maker.integers(**there | wrong))
+    edges = [{"slot": config.slots - 1}, {"src": rows_max - 3}, {"length": most, "src": 8}]
+    for right in edges:
+        program(lambda maker, right=right: maker.quantize(**good | right | {"k_max": 1}))
+    program(lambda maker: maker.quantize(**good | {"norm": 3}))
+    offline = {"mode": OutlierMode.OFFLINE, "k_max": 999}
+    for word in (INF, 0xFC00, NAN, 0x7C01):
+        for thresholds in (word, word << 16):
+            there = good | offline | {"thresholds": thresholds}
+            program(lambda maker, there=there: maker.quantize(**there))
+    for more in ({"k_max": length}, {"k_max": length - k}, {"k_min": 0xFFFF, "k_max": 0xFFFF}):
+        program(lambda maker, more=more: maker.quantize(**good | more))
+    program(lambda maker: maker.quantize(**good | {"k_max": length, "slot": 0xFF}))
+    program(lambda maker: maker.quantize(**good | {"tokens": 2, "k_max": config.outliers_max}))
+    program(lambda maker: maker.quantize(
+        **good | {"k_max": config.outliers_max - 1, "k_min": 1, "length": most, "src": 8}
+    ))  # fmt: skip
+    program(lambda maker: maker.quantize(**good | offline | {"thresholds": 0, "tokens": 2}))
+    program(lambda maker: maker.quantize(**good | {"tokens": 2}), load=False)
+    for first in (4, 6):
+        program(lambda maker, first=first: maker.load(first), load=False)
+
+        def twice(maker, first=first):
+            maker.load(first)
+            maker.quantize(**good)
+            maker.load(2)
+
+        program(twice)
+    program(lambda maker: maker.load(rows_max - 1))
+    program(lambda maker: maker.load(0xFFFF))
+    for opcode in (0, 0x13, 0x21, 0xFF):
+        program(lambda maker, opcode=opcode: maker.unknown(opcode))
+    for changed in spoiled.values():
+        wide = {"mode": OutlierMode.OFFLINE, "thresholds": 0x7BFFFBFF}
+        reach = where["normal"][0] - where["odd"][0]
+        for more in ({}, wide, {"norm": Norm.LAYER, "k_max": 0}, {"norm": Norm.RMS, **wide}):
+            there = good | {"src": where["odd"][0], "stride": reach, "tokens": 2} | more
+            program(lambda maker, there=there: maker.quantize(**there), rows=changed)
+        if config.integer_bits:
+            there = {"src": where["positive"][0], "length": length, "slot": 1, "tokens": 2}
+            program(lambda maker, there=there: maker.integers(**there), rows=changed)
+    if config.integer_bits:
+        for at in (0, length - 1, length):
+            changed = rows.copy()
+            positive = where["positive"][0]
+            changed[positive : positive + 3] &= 0x7FFF
+            changed[positive, 1] = 0x8000
+            changed[positive + at // ROW_ELEMENTS, at % ROW_ELEMENTS] = 0x8001
+            there = {"src": positive, "length": length, "slot": 1, "tokens": 1}
+            program(lambda maker, there=there: maker.integers(**there), rows=changed)
+    else:
+        program(lambda maker: maker.unknown(Opcode.QUANTIZE_INTEGER))
+    return programs
+
+
+def simulate_programs(config, programs, seed):
+    model = build_model(KllmQuantizer(config))
+    return run_model(
+        model, "tb.kllm.tb_quantizer", config=config, params={"programs": programs}, seed=seed
+    )
+
+
+@pytest.mark.parametrize("name", ["small"])
+def test_quantizer(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 43])
+    makers = [random_program(rng, config, 22, config.slot_elements) for _ in range(4)]
+    programs = [maker.program("random") for maker in makers]
+    faulty = fault_programs(rng, config)
+    programs += [maker.program("fault") for maker in faulty]
+    simulate_programs(config, programs, seed)
