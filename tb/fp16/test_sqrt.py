@@ -1,7 +1,7 @@
 """FpSqrt in Verilator against golden.fp16.functions.sqrt: all binary16 words, mixed formats.
 
-Shown to fail: the sticky bit left out, -0 taken for negative, the parity inverted, -0 given as +0, one row
-less.
+Shown to fail: the sticky bit left out, -0 taken for negative, the parity inverted, -0 given as
++0, one row less.
 """
 
 from golden.fp16 import vectors
