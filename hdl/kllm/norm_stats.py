@@ -164,7 +164,7 @@ class KllmNormStats(Block):
     OUTLIERS_OF_MASK = 2**_OUTLIERS_BITS - 1  # a job's outliers where only the mask knows them
     meaning: ClassVar[dict[str, str]] = {
         "codebook": "activation centroids, magnitude at most 1, kept until replaced",
-        "job": "one token: elements, scale, epsilon, kind of norm, number of outliers",
+        "job": "one token: elements, scale, epsilon, kind of norm, outliers (65535: see the mask)",
         "i": "indices of the token and the mask of its outliers; last ends it",
         "x": "outlier values in any order, as many as the job says",
         "o": "mean (LayerNorm, else +0), reciprocal RMS or deviation, status bits",
@@ -279,7 +279,8 @@ class KllmNormStats(Block):
             take_i.eq(self.i.valid & self.i.ready),
             take_x.eq(self.x.valid & self.x.ready),
         ]
-        mask_count = Signal(config.count_bits, reset_less=True)
+        # Wide enough for any job's length: a refused one's words are dropped, all of them.
+        mask_count = Signal(_OUTLIERS_BITS, reset_less=True)
         m.d.comb += x_left.eq(x_to_come + Mux(of_mask, mask_count, 0))
         within = Signal(config.elements)
         inlier = Signal(config.elements)

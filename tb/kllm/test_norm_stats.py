@@ -5,7 +5,8 @@ one taken as normal, with a sum that is not cleared, with padding counted or its
 counted, with a reduction that ends before its last term, with a token handed over before its last
 beat or while the floating-point part is busy, with a variance that is not clamped or a mean that is
 added, with NaN epsilon let through, with ``last`` checked on one side only, with faults of a
-refused job shown, with k_max itself refused, and with codebooks above 1, too long, or never taken.
+refused job shown, with k_max itself refused, with a mask count that wraps at k_max, and with
+codebooks above 1, too long, or never taken.
 """
 
 import numpy as np
@@ -147,6 +148,9 @@ def jobs_of(rng, config, few) -> list[Job]:
     # faults
     jobs += [job(0), job(0, s=NAN), job(0, more_outliers=3), job(most + 1, share=0.02)]
     jobs += [job(most + width, share=0, s=INF)]
+    if most < 1000:
+        # more outliers than a count of k_max can hold
+        jobs += [job(2 * most + 3, share=1) for _ in range(4)]
     jobs += [job(middle, s=s) for s in (INF, 0xFC00, NAN)]
     jobs += [job(middle, epsilon=e) for e in (0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001)]
     jobs += [job(middle, share=0.3, x=[ONE, ONE, x]) for x in (INF, 0xFC00, NAN, 0xFC01)]
@@ -202,8 +206,7 @@ def norm_vectors(config, seed):
             for j, s, late in zip(jobs, status.tolist(), of_mask, strict=True)
         ]
         phases[name] = [
-            (j.cut, j.told, j.layer_norm, bool(each))
-            for j, each in zip(jobs, regular, strict=True)
+            (j.cut, j.told, j.layer_norm, bool(each)) for j, each in zip(jobs, regular, strict=True)
         ]
     assert seen == Status.LENGTH_ZERO | Status.LENGTH_TOO_LONG | Status.CODEBOOK_MISSING | (
         Status.NONFINITE | Status.LAST_MISPLACED | Status.OUTLIER_COUNT | Status.OVERFLOW
