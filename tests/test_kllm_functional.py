@@ -1,0 +1,287 @@
+"""golden.kllm.functional against exact fractions, NumPy's FP16 and float64 functions."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from golden.fp16 import functions
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.fp16.vectors import random_words
+from golden.kllm.functional import (
+    FunctionalState,
+    Slot,
+    activate,
+    axpy,
+    binary,
+    dequantize,
+    execute,
+    function,
+    glu,
+    negated_mean,
+    rotary,
+    softmax,
+)
+from golden.kllm.isa import (
+    GELU_C0,
+    GELU_C1,
+    Binary,
+    CommandStatus,
+    Function,
+    Opcode,
+    Scalar,
+)
+
+WORDS = torch.arange(1 << 16)
+VALUES = float_from_bits(WORDS)
+FINITE = torch.isfinite(VALUES)
+
+
+def rounded(value: Fraction, format=FP16) -> int:
+    """RNE of an exact number; +0 for 0."""
+    sign, magnitude = value < 0, abs(value)
+    if not magnitude:
+        return 0
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent -= magnitude < Fraction(2) ** exponent
+    weight = max(exponent - format.frac_bits, format.grid_exponent)
+    steps = round(magnitude / Fraction(2) ** weight)  # ties to even
+    # The steps run over from a binade into the next, and from the last one into infinity.
+    word = min(steps + (weight - format.grid_exponent << format.frac_bits), format.infinity)
+    return word | sign << format.bits - 1
+
+
+def exact(word: int, format=FP16) -> Fraction:
+    return Fraction(float(float_from_bits(torch.tensor(word), format)))
+
+
+def fp32(value) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+def ordinary(rng, *shape) -> torch.Tensor:
+    return torch.tensor(rng.normal(0, 3, shape).astype(np.float16).view(np.uint16).astype(np.int64))
+
+
+def same(got, want):
+    """Equal words; every NaN of NumPy's stands for the canonical one."""
+    want = np.where(np.isnan(want), np.float16("nan"), want).astype(np.float16)
+    words = want.view(np.uint16).astype(np.int64)
+    words = np.where(np.isnan(want), FP16.canonical_nan, words)
+    assert got.tolist() == words.tolist()
+
+
+def test_rounded_is_of_numpy():
+    for word in range(0, 0x7C00, 97):
+        assert rounded(exact(word)) == word
+    assert rounded(Fraction(65520)) == FP16.infinity
+    assert rounded(Fraction(1, 3), FP32) == fp32(1 / 3)
+
+
+def test_binary_is_ieee():
+    rng = np.random.default_rng(1)
+    a, b = (random_words(rng, 4000).astype(np.uint16) for _ in range(2))
+    x, y = a.view(np.float16), b.view(np.float16)
+    with np.errstate(all="ignore"):
+        same(binary(Binary.ADD, torch.tensor(a.astype(int)), torch.tensor(b.astype(int))), x + y)
+        product = x.astype(np.float64) * y.astype(np.float64)  # exact: one rounding
+        same(binary(Binary.MULTIPLY, torch.tensor(a.astype(int)), torch.tensor(b.astype(int))),
+             product.astype(np.float16))  # fmt: skip
+
+
+def test_axpy_rounds_once():
+    rng = np.random.default_rng(2)
+    a, b = ordinary(rng, 500), ordinary(rng, 500)
+    for scalar in ordinary(rng, 4).tolist():
+        got = axpy(scalar, a, b).tolist()
+        for x, y, word in zip(a.tolist(), b.tolist(), got, strict=True):
+            assert word == rounded(exact(scalar) * exact(x) + exact(y))
+
+
+def test_negated_mean():
+    for mean, rms in ((1.5, 0.3), (-2.0, 7.1), (1e-8, 1e3), (3e5, 1.0)):
+        m, r = fp32(mean), fp32(rms)
+        assert int(negated_mean(m, r)) == rounded(-exact(m, FP32) * exact(r, FP32))
+
+
+def test_rotary_rounds_once_and_turns():
+    rng = np.random.default_rng(3)
+    x = ordinary(rng, 3, 64)
+    angle = torch.tensor(rng.uniform(-4, 4, 32))
+    cos, sin = bits_from_float(angle.cos()), bits_from_float(angle.sin())
+    y = rotary(x, cos, sin)
+    for head in range(3):
+        for i in range(32):
+            low, high = exact(int(x[head, i])), exact(int(x[head, i + 32]))
+            c, s = exact(int(cos[i])), exact(int(sin[i]))
+            assert int(y[head, i]) == rounded(low * c - high * s)
+            assert int(y[head, i + 32]) == rounded(high * c + low * s)
+    size = float_from_bits(x) ** 2
+    turned = float_from_bits(y) ** 2
+    pairs = size[:, :32] + size[:, 32:]
+    assert ((turned[:, :32] + turned[:, 32:]) / pairs - 1).abs().max() < 4e-3
+
+
+def test_softmax_follows_its_definition():
+    rng = np.random.default_rng(4)
+    x = ordinary(rng, 6, 77)
+    x[1, rng.permutation(77)[:40]] = 0xFC00
+    x[2] = x[2, 0]
+    words, bad = softmax(x)
+    assert not bad.any()
+    for row, got in zip(x.tolist(), words.tolist(), strict=True):
+        values = [float(float_from_bits(torch.tensor(word))) for word in row]
+        largest = max(values)
+        e = [
+            0 if math.isinf(v) else int(functions.exp(rounded(Fraction(v) - Fraction(largest))))
+            for v in values
+        ]
+        total = rounded(sum(map(exact, e)), FP32)
+        r = exact(rounded(1 / exact(total, FP32), FP32), FP32)
+        assert got == [rounded(exact(word) * r) for word in e]
+    reference = torch.softmax(float_from_bits(x), dim=1)
+    # Arguments of exp below 32 are rounded by 2**-7 at most: relative error of e, and of the sum.
+    error = (float_from_bits(words) - reference).abs()
+    assert (error <= reference * 2.0**-6 + 2.0**-24).all()
+
+
+def test_softmax_of_rows_without_a_result():
+    x = torch.full((5, 9), 0x3C00)
+    x[0, 3], x[1, 8], x[2, 0], x[3, :] = 0x7E01, 0x7C00, 0xFFFF, 0xFC00
+    words, bad = softmax(x)
+    assert bad.tolist() == [True, True, True, True, False]
+    assert (words[:4] == FP16.canonical_nan).all()
+
+
+def test_gelu_constants():
+    c = 2 * math.sqrt(2 / math.pi)
+    assert rounded(Fraction(c)) == GELU_C0
+    assert rounded(Fraction(c * 0.044715)) == GELU_C1
+
+
+def test_silu_is_within_an_ulp():
+    y, x = float_from_bits(function(Function.SILU, WORDS))[FINITE], VALUES[FINITE]
+    true = x * torch.sigmoid(x)
+    ulp = true.abs().clamp(min=2.0**-14).log2().floor().exp2() * 2.0**-10
+    assert ((y - true).abs() / ulp).max() < 0.51
+
+
+def test_gelu_is_near():
+    y, x = float_from_bits(function(Function.GELU, WORDS))[FINITE], VALUES[FINITE]
+    true = torch.nn.functional.gelu(x, approximate="tanh")
+    error = (y - true).abs()
+    ulp = true.abs().clamp(min=2.0**-14).log2().floor().exp2() * 2.0**-10
+    # The argument of the exponential is rounded to FP16: 13 ulp where the result is small.
+    assert (error / ulp).max() < 13
+    assert (error - 0.5 * ulp).clamp(min=0).max() < 5e-4
+    assert (error / ulp)[x > 0].max() < 1.1
+
+
+@pytest.mark.parametrize("f", list(Function))
+def test_functions_of_special_words(f):
+    nan = function(f, torch.tensor([0x7E01, 0xFFFF, 0x7C01]))
+    plus, minus, zero, minus_zero = function(f, torch.tensor([0x7C00, 0xFC00, 0, 0x8000])).tolist()
+    expected = {
+        Function.IDENTITY: (0x7C00, 0xFC00, 0, 0x8000),
+        Function.RELU: (0x7C00, 0, 0, 0),
+        Function.SILU: (0x7C00, 0x8000, 0, 0x8000),
+        Function.GELU: (0x7C00, 0x8000, 0, 0x8000),
+        Function.EXP: (0x7C00, 0, 0x3C00, 0x3C00),
+        Function.RECIPROCAL: (0, 0x8000, 0x7C00, 0xFC00),
+        Function.SQRT: (0x7C00, 0x7E00, 0, 0x8000),
+        Function.RSQRT: (0, 0x7E00, 0x7C00, 0xFC00),
+    }[f]
+    assert (plus, minus, zero, minus_zero) == expected
+    if f != Function.IDENTITY:
+        assert (nan == FP16.canonical_nan).all()
+
+
+def test_relu():
+    y = float_from_bits(function(Function.RELU, WORDS))
+    assert torch.equal(y[FINITE], VALUES[FINITE].clamp(min=0))
+    assert not (function(Function.RELU, WORDS) == 0x8000).any()
+
+
+def make_slot(rng, length, bits=4, integer=False) -> Slot:
+    return Slot(
+        index=torch.tensor(rng.integers(0, 1 << bits, length)),
+        outlier=torch.tensor(rng.random(length) < 0.2),
+        x=ordinary(rng, length),
+        scale=int(bits_from_float(torch.tensor(2.3))),
+        integer=integer,
+    )
+
+
+def test_slots_look_up_what_was_computed_once():
+    rng = np.random.default_rng(5)
+    a, b = make_slot(rng, 50), make_slot(rng, 50)
+    books = [bits_from_float(torch.linspace(-1, 1, 16) ** k) for k in (1, 3)]
+    f = Function.SILU
+    got = activate(f, a, books[0])
+    factor = activate(Function.IDENTITY, b, books[1])
+    gated = glu(f, a, books[0], b, books[1])
+    for slot, book, words, each in ((a, books[0], got, f), (b, books[1], factor, 0)):
+        for k in range(50):
+            centroid = exact(int(book[slot.index[k]]))
+            inlier = rounded(exact(slot.scale) * centroid)
+            word = int(slot.x[k]) if slot.outlier[k] else inlier
+            assert int(words[k]) == int(function(each, torch.tensor(word)))
+    want = [
+        rounded(exact(int(u)) * exact(int(v))) & 0x7FFF for u, v in zip(got, factor, strict=True)
+    ]
+    assert [int(word) & 0x7FFF for word in gated] == want
+
+
+def test_dequantize_of_several_tokens():
+    rng = np.random.default_rng(6)
+    slots = [make_slot(rng, 20) for _ in range(3)]
+    book = bits_from_float(torch.linspace(-1, 1, 16))
+    together = dequantize(
+        torch.stack([slot.index for slot in slots]),
+        torch.stack([slot.outlier for slot in slots]),
+        torch.stack([slot.x for slot in slots]),
+        torch.tensor([slot.scale for slot in slots]),
+        book.expand(3, -1),
+    )
+    for words, slot in zip(together, slots, strict=True):
+        assert torch.equal(words, activate(Function.IDENTITY, slot, book))
+
+
+def make_state(rng) -> FunctionalState:
+    slots = [make_slot(rng, 50), make_slot(rng, 50), make_slot(rng, 50, integer=True), None]
+    return FunctionalState(
+        vector=ordinary(rng, 64, 16), slots=slots, slot_elements=64, softmax_elements=64, bits_a=4
+    )
+
+
+def test_commands_write_whole_rows_and_nothing_when_they_fail():
+    state = make_state(np.random.default_rng(7))
+    o = {"op": 0, "a": 0, "a_stride": 2, "b": 10, "b_stride": 0, "dst": 20, "dst_stride": 3,
+         "tokens": 2, "length": 17}  # fmt: skip
+    before = state.vector.clone()
+    assert execute(state, Opcode.BINARY, o) == CommandStatus(0)
+    want = binary(Binary.ADD, before[2:4].reshape(-1)[:17], before[10:12].reshape(-1)[:17])
+    assert torch.equal(state.vector[23:25].reshape(-1)[:17], want)
+    assert not state.vector[24, 1:].any()
+    assert torch.equal(state.vector[22], before[22])
+    before = state.vector.clone()
+    for wrong in ({"tokens": 0}, {"length": 0}, {"a": 63}, {"dst": 60}, {"b_stride": 60}):
+        assert execute(state, Opcode.BINARY, o | wrong) == CommandStatus.RANGE
+    glu_operands = {"function": 2, "slot_a": 0, "slot_b": 1, "dst": 0, "length": 50}
+    assert execute(state, Opcode.GLU, glu_operands) == CommandStatus.CODEBOOK_MISSING
+    assert execute(state, Opcode.LOAD, {}) == CommandStatus.MALFORMED
+    for table in (0, 1):
+        assert not execute(state, Opcode.FUNCTION_CODEBOOK, {"table": table, "src": 3})
+    for slot in (2, 3):
+        assert execute(state, Opcode.GLU, glu_operands | {"slot_b": slot}) == (
+            CommandStatus.SLOT_MISMATCH
+        )
+    derived = {"scalar": Scalar.NEGATED_MEAN, "immediate": 0, "slot": 3, "a": 0, "b": 5, "dst": 9,
+               "length": 3}  # fmt: skip
+    assert execute(state, Opcode.AXPY, derived) == CommandStatus.SLOT_MISMATCH
+    assert torch.equal(state.vector, before)
+    assert not execute(state, Opcode.GLU, glu_operands)
+    assert not torch.equal(state.vector, before)
