@@ -9,6 +9,9 @@ from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
+from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
+from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
+from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.registry import Registered
 
 __all__ = ["BLOCKS"]
@@ -25,6 +28,9 @@ _LANES = {
     "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
     "small": _SMALL,
 }
+_SMALL_SUPPLY = KllmWeightSupplyConfig(
+    lanes=2, columns=3, elements=4, bits_b=3, ports=3, port_bits=16, buffer_beats=5, length_bits=6
+)  # fmt: skip
 
 BLOCKS = {
     "kllm_clustering_unit": Registered(
@@ -91,5 +97,29 @@ BLOCKS = {
             "small": KllmLaneArrayConfig(lanes=2, lane=_SMALL),
         },
         golden="golden.kllm.matmul:index_matmul",
+    ),
+    "kllm_weight_stripe": Registered(
+        component=KllmWeightStripe,
+        config=KllmWeightStripeConfig(),
+        configs={
+            "table1": KllmWeightStripeConfig(),
+            "small": _SMALL_SUPPLY.stripe_config,
+        },
+        golden="golden.kllm.image:stripe",
+    ),
+    "kllm_weight_buffer": Registered(
+        component=KllmWeightBuffer,
+        config=KllmWeightBufferConfig(),
+        configs={
+            "table1": KllmWeightBufferConfig(),
+            "small": _SMALL_SUPPLY.buffer_config,
+        },
+        golden="golden.kllm.image:replay",
+    ),
+    "kllm_weight_supply": Registered(
+        component=KllmWeightSupply,
+        config=KllmWeightSupplyConfig(),
+        configs={"table1": KllmWeightSupplyConfig(), "small": _SMALL_SUPPLY},
+        golden="golden.kllm.image:supply",
     ),
 }

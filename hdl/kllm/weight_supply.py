@@ -89,6 +89,34 @@ class KllmWeightSupplyConfig(Config):
         return shape
 
     @property
+    def common(self) -> int:
+        return math.gcd(self.slots, self.ports)
+
+    @property
+    def factor(self) -> int:
+        """A port has array beats * factor / divisor words."""
+        return self.slots // self.common
+
+    @property
+    def divisor(self) -> int:
+        return self.ports // self.common
+
+    @property
+    def array_beat_bits(self) -> int:
+        """Bits of a number of array beats."""
+        return GROUP_BITS + self.length_bits + 1
+
+    @property
+    def quotient_digits(self) -> int:
+        """Digits to base 4 of a port's words."""
+        return -(-(self.array_beat_bits + self.factor.bit_length()) // 2)
+
+    @property
+    def setup_cycles(self) -> int:
+        """Cycles from a job to its reads: a digit per cycle, unless nothing is to be divided."""
+        return 4 + (self.quotient_digits if self.divisor > 1 else 0)
+
+    @property
     def stripe_config(self) -> KllmWeightStripeConfig:
         return KllmWeightStripeConfig(slots=self.slots, ports=self.ports, port_bits=self.port_bits)
 
@@ -137,13 +165,12 @@ class KllmWeightSupply(Block):
     ``done`` has one word per job, in order, when all words are taken from the ports and all
     beats and scales by the lanes. ``error``: of any of the job's words (they are passed on).
     ``refused``: beats, groups or tokens 0, tokens above 1 with more than ``replay_beats`` beats,
-    or a read of 2**24 - 1 words or more; such a job reads nothing and gives nothing, but takes
+    or a read of 2**24 - 2 words or more; such a job reads nothing and gives nothing, but takes
     its words of ``rms``.
 
     Rates: one word per port, one beat and one scale per lane and cycle, all at once: see ``bound``.
-    A job is asked for about 12 + log2(words) / 2 cycles after it comes, during the job before it
-    if there is one. Rounding: one, of folded scales. No combinational path leads from an input
-    to an output, but from ``data_p.valid`` nothing: ``ready`` comes from registers.
+    A job's reads come ``setup_cycles`` after it, during the job before if there is one. Rounding:
+    one, of folded scales. No combinational path leads from an input to an output.
     Source: KLLM, section IV-A. Golden: golden.kllm.image.supply.
 
     Members
@@ -185,7 +212,7 @@ class KllmWeightSupply(Block):
 
     @property
     def latency(self) -> str:
-        return "about 12 + log2(words) / 2 cycles from job to read, 3 from data to w"
+        return f"{self.config.setup_cycles} cycles from job to read, 3 from data to w"
 
     @property
     def throughput(self) -> str:
@@ -228,14 +255,12 @@ class KllmWeightSupply(Block):
     def _elaborate_jobs(self, m: Module) -> None:
         """Checks a job, divides its words among the ports, and tells everyone of it."""
         config = self.config
-        common = math.gcd(config.slots, config.ports)
-        factor, divisor = config.slots // common, config.ports // common
-        count_bits = GROUP_BITS + config.length_bits + 1  # of array beats
-        digits = -(-(count_bits + factor.bit_length()) // 2)  # of the quotient, to base 4
+        common, factor, divisor = config.common, config.factor, config.divisor
+        digits = config.quotient_digits
 
         job = Signal(config.job_layout, reset_less=True)
         refused = Signal(reset_less=True)
-        array_beats = Signal(count_bits, reset_less=True)
+        array_beats = Signal(config.array_beat_bits, reset_less=True)
         # words = array_beats * slots, as quotient * ports + common * remainder
         dividend = Signal(2 * digits, reset_less=True)
         quotient = Signal(2 * digits, reset_less=True)
@@ -432,20 +457,24 @@ class KllmWeightSupply(Block):
 
     def _elaborate_done(self, m: Module) -> None:
         """One word per job, in order: refused, or through the stripe and handed over by all."""
+        config = self.config
         errors = add(m, "errors", StreamFifo(StreamFifoConfig(width=1, depth=_JOBS_AHEAD)))
-        handed, take = Signal(), Signal()
+        take = Signal()
+        handed = Signal(config.lanes)  # lanes that have handed over all of the eldest job
         order = self.order.o
         m.d.comb += [
             errors.i.valid.eq(self.stripe.done.valid),
             errors.i.p.data.eq(self.stripe.done.p.error),
             errors.i.p.last.eq(1),
             self.stripe.done.ready.eq(errors.i.ready),
-            handed.eq(errors.o.valid & Cat(b.done.valid for b in self.buffers).all()),
-            self.done.valid.eq(order.valid & (order.p.data | handed)),
+            self.done.valid.eq(order.valid & (order.p.data | (errors.o.valid & handed.all()))),
             self.done.p.refused.eq(order.p.data),
             self.done.p.error.eq(~order.p.data & errors.o.p.data),
             order.ready.eq(self.done.valid & self.done.ready),
             take.eq(order.ready & ~order.p.data),
             errors.o.ready.eq(take),
         ]
-        m.d.comb += [buffer.done.ready.eq(take) for buffer in self.buffers]
+        for lane, buffer in enumerate(self.buffers):
+            m.d.comb += buffer.done.ready.eq(~handed[lane])
+        finished = Cat(buffer.done.valid for buffer in self.buffers)
+        m.d.sync += handed.eq(Mux(take, 0, handed | finished))

@@ -1,0 +1,145 @@
+"""Runs inside the simulator, started by test_weight_supply.py: memories to lanes."""
+
+import json
+import os
+from pathlib import Path
+
+import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from tb.bench import Bench, config, params
+
+PORTS, LANES = range(config.ports), range(config.lanes)
+SOURCES = ("job", "rms", *(f"data_{p}" for p in PORTS))
+SINKS = (
+    *(f"read_{p}" for p in PORTS),
+    *(f"{name}_{lane}" for name in ("w", "s_b") for lane in LANES),
+    "done",
+)
+
+
+class Memories:
+    """Answers each read after ``delay(port)`` cycles, by letting the bench's offers grow."""
+
+    def __init__(self, bench, memory, delay):
+        self.offers = {f"data_{p}": [] for p in PORTS}
+        self.running = True
+        for p in PORTS:
+            cocotb.start_soon(self._serve(bench, p, memory[p], delay(p)))
+
+    async def _serve(self, bench, p, memory, delay):
+        payload, valid, ready = (bench.dut[f"read_{p}__{f}"] for f in ("payload", "valid", "ready"))
+        waiting = []  # (cycle, words) of reads on their way
+        cycle = 0
+        while self.running:
+            await ReadOnly()
+            if valid.value and ready.value:
+                word = int(payload.value)
+                address = word & ((1 << config.address_bits) - 1)
+                count = word >> config.address_bits
+                words = []
+                for n in range(count):
+                    held, error = memory[address + n]
+                    last = n == count - 1
+                    words.append(held | last << config.port_bits | error << config.port_bits + 1)
+                waiting.append((cycle + delay, words))
+            while waiting and waiting[0][0] <= cycle:
+                self.offers[f"data_{p}"] += waiting.pop(0)[1]
+            await FallingEdge(bench.dut.clk)
+            cycle += 1
+
+
+def by_stream(words):
+    takes = {name: len(words[name]) for name in SINKS}
+    return {name: words[name] for name in ("job", "rms")}, takes
+
+
+async def supplied(bench, case, delay=lambda port: 3, **flow):
+    words, memory = case
+    offers, takes = by_stream(words)
+    memories = Memories(bench, memory, delay)
+    flow.setdefault("limit", 400_000)
+    result = await bench.run(offers | memories.offers, takes, **flow)
+    memories.running = False
+    if flow.get("stop_at") is None:
+        for name in SINKS:
+            for n, (got, golden) in enumerate(zip(result.words[name], words[name], strict=True)):
+                assert got == golden, f"{name} word {n}: got {got:#x}, golden {golden:#x}"
+    return result
+
+
+async def started(dut):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    return bench
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5])
+async def random_flow(dut, p_idle, p_stall):
+    """Memories of different delay; jobs as fast as they are taken."""
+    bench = await started(dut)
+    await supplied(
+        bench, params["case"], lambda port: 1 + 7 * port % 40, p_idle=p_idle, p_stall=p_stall
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize(slow=["job", "rms", "data_0", "read_0", "w_0", "s_b_0", "done"])
+async def one_is_slow(dut, slow):
+    bench = await started(dut)
+    idle, stall = dict.fromkeys(SOURCES, 0.0), dict.fromkeys(SINKS, 0.0)
+    (idle if slow in idle else stall)[slow] = 0.9
+    await supplied(bench, params["case"], p_idle=idle, p_stall=stall)
+
+
+@cocotb.test()
+async def done_is_last(dut):
+    """``done`` comes when every word, beat and scale of the job has been taken."""
+    bench = await started(dut)
+    for *_, words, memory in params["rates"]:
+        flow = await supplied(bench, (words, memory), p_stall=0.3)
+        others = (n for n in flow.cycles if n != "done" and flow.cycles[n])
+        assert flow.cycles["done"][0] > max(flow.cycles[n][-1] for n in others)
+
+
+@cocotb.test()
+async def refused_asks_for_nothing(dut):
+    """A job that cannot be replayed gives ``refused``, takes its factors, and the next one runs."""
+    bench = await started(dut)
+    words, _ = params["refused"]
+    assert words["done"] == [2]
+    assert words["rms"]
+    await supplied(bench, params["refused"])
+    await supplied(bench, params["case"])
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """Cycles of a job, first port word to last beat, beside the bound; writes rates.json."""
+    bench = await started(dut)
+    measured = []
+    for beats, groups, tokens, words, memory in params["rates"]:
+        flow = await supplied(bench, (words, memory))
+        asked = [flow.cycles[f"read_{p}"][0] for p in PORTS if flow.cycles[f"read_{p}"]]
+        assert set(asked) == {config.setup_cycles}
+        first = min(flow.cycles[f"data_{p}"][0] for p in PORTS if flow.cycles[f"data_{p}"])
+        last = max(flow.cycles[f"{name}_{lane}"][-1] for name in ("w", "s_b") for lane in LANES)
+        took = last - first + 1
+        bound = config.bound(beats, groups, tokens)
+        measured.append((bound, took))
+        assert bound <= took
+        # What does not overlap: the first group's way in, the last one's way out.
+        way_in = -(-(beats + 1) * config.slots // config.ports)
+        ends = max(way_in, beats + 1) + tokens * config.columns + 12
+        assert took <= bound + ends + (groups if tokens > 1 else 0), (took, bound, ends)
+    Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(measured))
+
+
+@cocotb.test()
+async def reset_forgets_jobs(dut):
+    bench = await started(dut)
+    for cut in (1, 5, 12, 20, 29, 47, 80):
+        await supplied(bench, params["case"], p_stall=0.3, stop_at=cut)
+        await bench.reset(1)
+    await supplied(bench, params["case"])

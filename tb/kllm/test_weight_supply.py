@@ -1,0 +1,187 @@
+"""KllmWeightSupply against golden.kllm.image.supply: from weight images to every lane.
+
+Shown to fail: with a port's words counted one too many, with groups not replayed, with a job
+that starts at the address of the one before it, with factors of the first group's tokens only,
+with ``error`` of one port only, and with a refused job that leaves its factors behind.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.kllm.format import beats, groups
+from golden.kllm.image import supply, weight_image
+from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "small": BLOCKS["kllm_weight_supply"].configs["small"],
+    # two words per beat, more slots than ports, as in Table I
+    "fewer_ports": KllmWeightSupplyConfig(
+        lanes=4, columns=4, elements=4, bits_b=4, ports=6, port_bits=32, buffer_beats=8,
+        length_bits=6,
+    ),
+    "more_ports": KllmWeightSupplyConfig(
+        lanes=2, columns=2, elements=4, bits_b=4, ports=5, port_bits=32, buffer_beats=6,
+        length_bits=6,
+    ),
+    "far_more_ports": KllmWeightSupplyConfig(
+        lanes=1, columns=2, elements=2, bits_b=2, ports=7, port_bits=16, buffer_beats=4,
+        length_bits=5,
+    ),
+    "equal": KllmWeightSupplyConfig(
+        lanes=3, columns=2, elements=2, bits_b=3, ports=3, port_bits=32, buffer_beats=5,
+        length_bits=5,
+    ),
+    "one_port": KllmWeightSupplyConfig(
+        lanes=2, columns=2, elements=3, bits_b=4, ports=1, port_bits=8, buffer_beats=4,
+        length_bits=5,
+    ),
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Job:
+    length: int
+    outputs: int
+    tokens: int
+    fold: bool
+    address: int = 0
+    errors: float = 0.0  # chance that a word comes with an error
+    refused: bool = False
+
+
+def random_jobs(rng, config, count):
+    width = config.lanes * config.columns
+    kept = config.buffer_beats * config.elements
+    longest = min(2 * config.buffer_beats, (1 << config.length_bits) - 1) * config.elements
+    jobs = [
+        Job(kept, 2 * width, 3, True),
+        Job(longest, width + 1, 1, False),
+        Job(1, 1, 2, True),
+        Job(kept + 1, width, 2, True, refused=True),
+        Job(1, 5 * width, 1, False, errors=0.3),
+        Job(kept, width, 1, True),
+    ]
+    for _ in range(count):
+        tokens = int(rng.integers(1, 4))
+        most = longest if tokens == 1 else kept
+        length, outputs = int(rng.integers(1, most + 1)), int(rng.integers(1, 3 * width + 1))
+        fold, errors = bool(rng.integers(0, 2)), float(rng.choice([0.0, 0.02]))
+        jobs.append(Job(length, outputs, tokens, fold, errors=errors))
+    # Images stand apart from each other, in an order of their own, from address 3 on.
+    for job, place in zip(jobs, rng.permutation(len(jobs)), strict=True):
+        job.address = 3 + 4096 * int(place)
+    return jobs
+
+
+def supply_words(config, jobs, rng):
+    """Words of every stream but the ports', and per port the requests' words and the memory."""
+    shape = (config.lanes, config.columns, config.elements, config.bits_b)
+    word_bytes = config.port_bits // 8
+    words = {f"{name}_{lane}": [] for name in ("w", "s_b") for lane in range(config.lanes)}
+    words |= {f"read_{port}": [] for port in range(config.ports)}
+    words |= {"job": [], "rms": [], "done": []}
+    memory = [{} for _ in range(config.ports)]
+    for job in jobs:
+        count, group_count = (
+            beats(job.length, config.elements),
+            groups(job.outputs, config.lanes * config.columns),
+        )
+        fields = (
+            (job.address, config.address_bits), (count, config.length_bits), (group_count, 16),
+            (job.tokens, 8), (int(job.fold), 1),
+        )  # fmt: skip
+        word, at = 0, 0
+        for value, bits in fields:
+            word |= value << at
+            at += bits
+        words["job"].append(word)
+        rms = rng.integers(0x3D000000, 0x41000000, job.tokens)
+        if job.fold:
+            words["rms"] += rms.tolist()
+        if job.refused:
+            words["done"].append(0b10)
+            continue
+        index = rng.integers(0, 1 << config.bits_b, (job.length, job.outputs))
+        scale = rng.integers(0, 1 << 16, job.outputs)
+        image = weight_image(index, scale, *shape, config.ports, config.port_bits)
+        any_error = False
+        for port, held in enumerate(image):
+            own = [int.from_bytes(row.tobytes(), "little") for row in held.reshape(-1, word_bytes)]
+            errors = rng.random(len(own)) < job.errors
+            any_error |= bool(errors.any())
+            for n, value in enumerate(own):
+                memory[port][job.address + n] = value, bool(errors[n])
+            if own:
+                words[f"read_{port}"].append(job.address | len(own) << config.address_bits)
+        words["done"].append(int(any_error))
+        given = supply(
+            image, job.length, job.outputs, *shape, config.port_bits, job.tokens,
+            rms if job.fold else None,
+        )  # fmt: skip
+        for lane, (weight_beats, scales) in enumerate(given):
+            top = config.buffer_config.beat_bits
+            words[f"w_{lane}"] += [beat | last << top for beat, last in weight_beats]
+            words[f"s_b_{lane}"] += scales.tolist()
+    return words, memory
+
+
+def rate_jobs(config):
+    """Jobs whose cycles stand beside the bound: long, replayed, short."""
+    width = config.lanes * config.columns
+    kept = config.buffer_beats * config.elements
+    return [
+        Job(kept, 8 * width, 1, False, 5),
+        Job(max(config.elements, kept // 2), 6 * width, 3, True, 5),
+        Job(config.elements, 8 * width, 1, False, 5),
+    ]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weight_supply(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 42])
+    jobs = random_jobs(rng, config, 10)
+    params = {
+        "case": supply_words(config, jobs, rng),
+        "refused": supply_words(config, jobs[3:4], rng),
+        "rates": [
+            (beats(job.length, config.elements), groups(job.outputs, config.lanes * config.columns),
+             job.tokens, *supply_words(config, [job], rng))
+            for job in rate_jobs(config)
+        ],
+    }  # fmt: skip
+    done = params["case"][0]["done"]
+    assert {0, 1, 2} <= set(done)
+    assert len(done) == len(jobs)
+    simulate(KllmWeightSupply(config), "tb.kllm.tb_weight_supply", params=params, seed=seed)
+
+
+def test_every_weight_is_supplied_once():
+    """The rates' jobs read each image word once, whatever the tokens."""
+    config = CONFIGS["fewer_ports"]
+    for job in rate_jobs(config):
+        words, memory = supply_words(config, [job], np.random.default_rng(5))
+        asked = [words[f"read_{p}"][0] >> config.address_bits for p in range(config.ports)]
+        assert asked == [len(held) for held in memory]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 65}, "lanes must be 1..64, not 65"),
+        ({"lanes": 64, "port_bits": 64}, "lanes must be 1..32 at this width, not 64"),
+        ({"port_bits": 12}, "port_bits must be a multiple of 8, not 12"),
+        ({"ports": 64}, "ports must be 1..63, not 64"),
+        ({"buffer_beats": 1}, "buffer_beats must be 2..65536, not 1"),
+        ({"length_bits": 0}, "length_bits must be 1..16, not 0"),
+        ({"address_bits": 7}, "address_bits must be 8..64, not 7"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmWeightSupplyConfig(**wrong)
+    assert str(error.value) == f"KllmWeightSupplyConfig.{message}"

@@ -1,0 +1,65 @@
+"""``python -m tb.kllm.weight_rates``: the weight supply's cycles beside its bound, Table I.
+
+Writes the table of docs/blocks/kllm_weight_supply.md. Every word is compared with golden on the
+way. A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
+"""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+
+from golden.kllm.format import beats, groups
+from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from hdl.pages import pages_directory
+from synth.compare import fill
+from tb.kllm.test_weight_supply import Job, supply_words
+from tb.run import simulate
+
+__all__ = ["main"]
+
+_JOBS = (  # K, N, tokens
+    (576, 576, 1),
+    (576, 1536, 1),
+    (1536, 576, 1),
+    (4096, 1024, 1),
+    (4096, 4096, 1),
+    (11008, 1024, 1),
+    (576, 1536, 4),
+    (4096, 1024, 4),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.kllm.weight_rates", description=__doc__)
+    parser.parse_args(arguments)
+    config = KllmWeightSupplyConfig()
+    width = config.lanes * config.columns
+    rng = np.random.default_rng(1)
+    rates = []
+    for length, outputs, tokens in _JOBS:
+        words, memory = supply_words(config, [Job(length, outputs, tokens, tokens > 1)], rng)
+        rates.append(
+            (beats(length, config.elements), groups(outputs, width), tokens, words, memory)
+        )
+    work = simulate(
+        KllmWeightSupply(config),
+        "tb.kllm.tb_weight_supply",
+        params={"rates": rates},
+        testcase="full_rate",
+    )
+    measured = json.loads((work / "rates.json").read_text())
+    lines = ["| K | N | tokens | T | groups | bound | cycles | above |"]
+    lines.append("|" + " ---: |" * 8)
+    for (length, outputs, tokens), (bound, took), rate in zip(_JOBS, measured, rates, strict=True):
+        row = (length, outputs, tokens, rate[0], rate[1], bound, took, f"{took / bound - 1:.1%}")
+        lines.append("| " + " | ".join(map(str, row)) + " |")
+    page = pages_directory() / "kllm_weight_supply.md"
+    page.write_text(fill(page.read_text(), {"supply_rates": "\n".join(lines) + "\n"}))
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
