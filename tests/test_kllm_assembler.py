@@ -141,7 +141,7 @@ def test_refuses_rows_that_overlap() -> None:
     asm = Assembler(SMALL)
     x = asm.vector(64, 2)
     asm.softmax(src=x, dst=x)
-    with pytest.raises(AssemblyError, match="^SOFTMAX: source and destination overlap$"):
+    with pytest.raises(AssemblyError, match=r"^SOFTMAX: source and destination overlap$"):
         asm.softmax(src=x, dst=module.Vector(x.row + 1, 64, 2, 4))
     with pytest.raises(AssemblyError, match="tokens of the destination overlap"):
         asm.softmax(src=x, dst=module.Vector(32, 64, 2, 3))

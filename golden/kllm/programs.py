@@ -103,7 +103,8 @@ class _Maker:
         return values.view(np.uint16).astype(np.int64)
 
     def _constants(self) -> np.ndarray:
-        config, rows = self.config, []
+        config = self.config
+        rows: list[np.ndarray] = []
 
         def add(kind: str, *vectors: np.ndarray) -> None:
             self.constants[kind].append(len(rows))
