@@ -1,0 +1,138 @@
+"""Rows of indices to rows of words, outliers patched in (docs/blocks/kllm_index_table.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.kllm.format import INT_BITS
+from golden.kllm.isa import ROW_ELEMENTS
+from hdl.block import Block
+from hdl.kllm.engine import ROW, entry_row_layout
+
+__all__ = ["KllmIndexTable", "KllmIndexTableConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmIndexTableConfig(Config):
+    """Size of the table, and look-ups per cycle."""
+
+    bits_a: int = 4  # bits of an index, 2..4
+    integer_bits: int = 8  # bits of an unsigned integer in an entry, 4 or 8; 0: no integers
+    width: int = 8  # look-ups per cycle: 4, 8 or 16
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", 2, 4)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_choice("width", (4, 8, 16))
+
+
+class KllmIndexTable(Block):
+    """``o[e] = outlier mask of e ? next outlier word : table[entry e]``, one row of 16 at a time.
+
+    ``table`` takes 2**bits_a words in index order, at any time when no row is inside; they stay
+    until the next as many. A row with n outliers takes max(16 / width, n) cycles, and the next
+    one begins at once; latency as much, and one more. One ``outlier`` word per one in the masks,
+    in ascending position. Of an entry the low bits_a bits count. ``o.valid`` and ``i.ready``
+    depend combinationally on ``outlier.valid``, all ``ready`` but that of table on ``o.ready``.
+    Source: KLLM, section III-C. Golden: golden.kllm.functional.look_up.
+
+    Members
+    -------
+    table : In(stream)    word: FP16
+    i : In(stream)        value: 16 entries; outlier: mask
+    outlier : In(stream)  word: FP16
+    o : Out(stream)       word: 16 FP16 words
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "table": "Words of the table, 2**bits_a of them, in index order.",
+        "i": "16 entries and their outlier mask.",
+        "outlier": "Outlier words in ascending position.",
+        "o": "16 words.",
+    }
+
+    def __init__(self, config: KllmIndexTableConfig):
+        word = stream.Signature(data.StructLayout({"word": 16}))
+        super().__init__(
+            config,
+            {
+                "table": In(word),
+                "i": In(stream.Signature(entry_row_layout(config.bits_a, config.integer_bits))),
+                "outlier": In(word),
+                "o": Out(stream.Signature(data.StructLayout({"word": ROW}))),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return f"1 + max({ROW_ELEMENTS // self.config.width}, outliers of the row) cycles"
+
+    @property
+    def throughput(self) -> str:
+        return f"1 row per max({ROW_ELEMENTS // self.config.width}, its outliers) cycles"
+
+    def elaborate(self, platform) -> Module:
+        config, m = self.config, Module()
+        entries, width = 1 << config.bits_a, config.width
+        groups = ROW_ELEMENTS // width
+        table = [Signal(16, name=f"table_{j}", reset_less=True) for j in range(entries)]
+        at = Signal(range(entries))
+        held, filled = Signal(), Signal()
+        index = [
+            Signal(config.bits_a, name=f"index_{e}", reset_less=True) for e in range(ROW_ELEMENTS)
+        ]
+        is_outlier = Signal(ROW_ELEMENTS, reset_less=True)
+        missing = Signal(ROW_ELEMENTS, reset_less=True)  # outliers whose word is not there yet
+        group = Signal(range(max(groups, 2)))
+        row = [Signal(16, name=f"row_{e}", reset_less=True) for e in range(ROW_ELEMENTS)]
+
+        m.d.comb += self.table.ready.eq(~held)
+        with m.If(self.table.valid & self.table.ready):
+            m.d.sync += [Array(table)[at].eq(self.table.p.word), at.eq(at + 1)]
+
+        lowest, after = Signal(ROW_ELEMENTS), Signal(ROW_ELEMENTS)
+        complete, all_looked_up, step = Signal(), Signal(), Signal()
+        m.d.comb += [
+            lowest.eq(missing & -missing),
+            after.eq(Mux(self.outlier.valid, missing & ~lowest, missing)),
+            # ``filled``: every group has been looked up in an earlier cycle.
+            all_looked_up.eq(filled | (group == groups - 1)),
+            complete.eq(all_looked_up & (after == 0)),
+            self.o.valid.eq(held & complete),
+            step.eq(held & (~complete | self.o.ready)),
+            # The last word missing completes the row, which o must then take.
+            self.outlier.ready.eq(
+                held & missing.any() & (self.o.ready | ~all_looked_up | (missing & ~lowest).any())
+            ),
+            self.i.ready.eq(~held | (complete & self.o.ready)),
+        ]
+        words = [
+            Array(table)[Array(index[lane::width])[group] if groups > 1 else index[lane]]
+            for lane in range(width)
+        ]
+        for e in range(ROW_ELEMENTS):
+            current = Signal(16, name=f"current_{e}")
+            m.d.comb += current.eq(row[e])
+            with m.If(lowest[e]):
+                m.d.comb += current.eq(self.outlier.p.word)
+            with m.Elif(~is_outlier[e] & ~filled & (group == e // width)):
+                m.d.comb += current.eq(words[e % width])
+            m.d.comb += self.o.p.word[e].eq(current)
+            with m.If(step):
+                m.d.sync += row[e].eq(current)
+        with m.If(step):
+            m.d.sync += [missing.eq(after), group.eq(group + 1), filled.eq(all_looked_up)]
+        with m.If(self.i.ready):
+            m.d.sync += [
+                held.eq(self.i.valid),
+                is_outlier.eq(self.i.p.outlier),
+                missing.eq(self.i.p.outlier),
+                group.eq(0),
+                filled.eq(0),
+            ]
+            m.d.sync += [index[e].eq(self.i.p.value[e]) for e in range(ROW_ELEMENTS)]
+        return m

@@ -1,0 +1,61 @@
+"""Runs inside the simulator, started by test_function_pipeline.py: words through every function."""
+
+import cocotb
+
+from tb.bench import Bench, config, params, vectors
+from tb.words import unpack_ints
+
+FUNCTIONS = params["functions"]
+WORDS_I = {f: unpack_ints(vectors[f"{f}.i"]) for f in FUNCTIONS}
+WORDS_O = {f: unpack_ints(vectors[f"{f}.o"]) for f in FUNCTIONS}
+MIXED_I, MIXED_O = unpack_ints(vectors["mixed.i"]), unpack_ints(vectors["mixed.o"])
+LATENCY = {
+    "IDENTITY": 1, "RELU": 1, "EXP": 2 * config.stages, "RECIPROCAL": 3 * config.stages,
+    "SQRT": 3 * config.stages, "RSQRT": 3 * config.stages, "SILU": 6 * config.stages,
+    "GELU": 9 * config.stages,
+}  # fmt: skip
+
+
+async def replay(bench, offered, golden, **flow):
+    result = await bench.run({"i": offered}, {"o": len(offered)}, **flow)
+    for n, (got, want) in enumerate(zip(result.words["o"], golden, strict=True)):
+        assert got == want, f"word {n} ({offered[n]:#x}): got {got:#x}, golden {want:#x}"
+    return result
+
+
+@cocotb.test()
+@cocotb.parametrize(name=FUNCTIONS)
+async def every_word_at_full_rate(dut, name):
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    words = WORDS_I[name]
+    flow = await replay(bench, words, WORDS_O[name])
+    assert flow.cycles["i"] == list(range(len(words)))
+    assert flow.cycles["o"] == [LATENCY[name] + n for n in range(len(words))]
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5, 0.95], p_stall=[0.0, 0.5, 0.9])
+async def functions_in_any_order(dut, p_idle, p_stall):
+    """Runs of random length of random functions, in order."""
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    await replay(bench, MIXED_I, MIXED_O, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def late_ready(dut):
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    await replay(bench, MIXED_I[:150], MIXED_O[:150], late_ready=True)
+
+
+@cocotb.test()
+async def reset_forgets_words_on_their_way(dut):
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    for cut in range(1, 60, 3):
+        await bench.run({"i": MIXED_I}, {"o": len(MIXED_I)}, p_stall=0.4, stop_at=cut)
+        await bench.reset(1)
+        await bench.run({}, {})
+    await replay(bench, MIXED_I[:100], MIXED_O[:100])

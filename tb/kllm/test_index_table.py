@@ -1,0 +1,64 @@
+"""KllmIndexTable against golden.kllm.functional.look_up.
+
+Shown to fail: with a row given before its last outlier, with an outlier taken while o stalls, with
+outliers from the highest position down, with a table written one place on, and with indices of
+the row before.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.functional import look_up
+from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
+from tb.run import simulate
+from tb.words import pack
+
+CONFIGS = {
+    "width_8": KllmIndexTableConfig(),
+    "width_4": KllmIndexTableConfig(bits_a=3, width=4),
+    "width_16": KllmIndexTableConfig(bits_a=2, integer_bits=0, width=16),
+}
+PHASES, ROWS = 3, 60
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_index_table(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 62])
+    entry_bits = max(config.bits_a, config.integer_bits)
+    vectors = {}
+    share = rng.choice([0, 0, 0, 1 / 16, 0.2, 0.5, 1], ROWS)
+    outlier = rng.random((ROWS, 16)) < share[:, None]
+    outlier[0] = np.arange(16) == 15
+    for phase in range(PHASES):
+        table = rng.integers(0, 1 << 16, 1 << config.bits_a)
+        index = rng.integers(0, 1 << config.bits_a, (ROWS, 16))
+        junk = rng.integers(0, 1 << entry_bits, (ROWS, 16)) >> config.bits_a << config.bits_a
+        x = rng.integers(0, 1 << 16, (ROWS, 16))
+        golden = look_up(
+            torch.tensor(index),
+            torch.tensor(outlier),
+            torch.tensor(x),
+            torch.tensor(table).expand(ROWS, -1),
+        )
+        vectors[f"{phase}.table"] = pack((table, 16))
+        vectors[f"{phase}.i"] = pack((index | junk, entry_bits), (outlier, 1))
+        vectors[f"{phase}.outlier"] = pack((x[outlier], 16))
+        vectors[f"{phase}.o"] = pack((golden.numpy(), 16))
+    simulate(
+        KllmIndexTable(config),
+        "tb.kllm.tb_index_table",
+        vectors=vectors,
+        params={"phases": PHASES, "outliers": outlier.sum(axis=1).tolist()},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"width": 2}, "width"), ({"bits_a": 5}, "bits_a")]
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        KllmIndexTableConfig(**wrong)
