@@ -23,12 +23,19 @@ SMALLEST = {
 @pytest.mark.parametrize("name", BLOCKS)
 def test_lint_and_netlist(name, tmp_path):
     block = BLOCKS[name]
-    design = convert(block.component(SMALLEST[name]), name)
+    # With the top NAME_axi around it, so that both are looked at.
+    design = convert(block.component(SMALLEST[name]), name, "axi")
     lint(design, tmp_path)
     check(design)
     assert "initial" not in re.findall(r"^\s*(\w+)", design.verilog, re.M)
     for port in design.description["ports"]:
         assert port["meaning"], f"{name}.{port['name']} has no meaning"
+        assert "__valid" not in port["name"]
+        assert port["width"] % 8 == 0 or not port["name"].endswith("_tdata")
+    declared = re.search(rf"module {name}_axi\((.*?)\);", design.verilog, re.S)[1]
+    assert re.findall(r"(\w+),?$", declared, re.M) == [
+        p["name"] for p in design.description["ports"]
+    ]
     json.dumps(design.description)
 
 
