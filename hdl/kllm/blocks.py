@@ -1,10 +1,16 @@
 """Blocks of KLLM by name."""
 
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
+from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
+from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
+from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
+from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
@@ -31,8 +37,39 @@ _LANES = {
 _SMALL_SUPPLY = KllmWeightSupplyConfig(
     lanes=2, columns=3, elements=4, bits_b=3, ports=3, port_bits=16, buffer_beats=5, length_bits=6
 )  # fmt: skip
+_SMOLLM2 = KllmAcceleratorConfig(
+    lanes=4,
+    lane=KllmPeLaneConfig(k_max=1536, outliers_max=64),
+    mem_ports=4,
+    port_bits=512,
+    vector_rows=2048,
+    slot_elements=1536,
+    softmax_elements=1024,
+    weight_beats=128,
+)
+_SMALL_ACCELERATOR = KllmAcceleratorConfig(
+    lanes=2,
+    lane=KllmPeLaneConfig(columns=16, k_max=256, outliers_max=64, macs=16, weight_buffer_beats=4),
+    mem_ports=3,
+    port_bits=64,
+    vector_rows=256,
+    slots=4,
+    slot_elements=256,
+    softmax_elements=256,
+    weight_beats=16,
+)
 
 BLOCKS = {
+    "kllm_accelerator": Registered(
+        component=KllmAccelerator,
+        config=KllmAcceleratorConfig(),
+        configs={
+            "table1": KllmAcceleratorConfig(),
+            "smollm2": _SMOLLM2,
+            "small": _SMALL_ACCELERATOR,
+        },
+        golden="golden.kllm.machine:Machine",
+    ),
     "kllm_clustering_unit": Registered(
         component=KllmClusteringUnit,
         config=KllmClusteringUnitConfig(),
@@ -42,6 +79,12 @@ BLOCKS = {
             "small": KllmClusteringUnitConfig(bits_a=2, elements=4),
         },
         golden="golden.kllm.clustering:cluster_by_midpoints",
+    ),
+    "kllm_index_table": Registered(
+        component=KllmIndexTable,
+        config=KllmIndexTableConfig(),
+        configs={"table1": KllmIndexTableConfig(), "small": KllmIndexTableConfig(bits_a=2, width=4)},
+        golden="golden.kllm.functional:look_up",
     ),
     "kllm_norm_stats": Registered(
         component=KllmNormStats,
@@ -58,6 +101,24 @@ BLOCKS = {
         config=KllmConcatConfig(),
         configs={"table1": _TABLE1.concat_config, "small": _SMALL.concat_config},
         golden="golden.kllm.blocks:concatenate",
+    ),
+    "kllm_function_pipeline": Registered(
+        component=KllmFunctionPipeline,
+        config=KllmFunctionPipelineConfig(),
+        configs={"table1": KllmFunctionPipelineConfig()},
+        golden="golden.kllm.functional:function",
+    ),
+    "kllm_functional_unit": Registered(
+        component=KllmFunctionalUnit,
+        config=KllmFunctionalUnitConfig(),
+        configs={
+            "table1": KllmFunctionalUnitConfig(),
+            "small": KllmFunctionalUnitConfig(
+                bits_a=2, integer_bits=4, vector_rows=256, slots=4, slot_elements=256,
+                width=4, softmax_elements=256,
+            ),  # fmt: skip
+        },
+        golden="golden.kllm.functional:execute",
     ),
     "kllm_idx_counter": Registered(
         component=KllmIdxCounter,
@@ -121,5 +182,25 @@ BLOCKS = {
         config=KllmWeightSupplyConfig(),
         configs={"table1": KllmWeightSupplyConfig(), "small": _SMALL_SUPPLY},
         golden="golden.kllm.image:supply",
+    ),
+    "kllm_orizuru": Registered(
+        component=KllmOrizuru,
+        config=KllmOrizuruConfig(),
+        configs={
+            "table1": KllmOrizuruConfig(architecture="parallel"),
+            "table1_shared": KllmOrizuruConfig(),
+            "small": KllmOrizuruConfig(n_max=256, elements=8),
+            "small_parallel": KllmOrizuruConfig(n_max=256, architecture="parallel"),
+        },
+        golden="golden.kllm.orizuru:pop_token",
+    ),
+    "kllm_orizuru_unit": Registered(
+        component=KllmOrizuruUnit,
+        config=KllmOrizuruUnitConfig(),
+        configs={
+            "leaf": KllmOrizuruUnitConfig(),
+            "inner": KllmOrizuruUnitConfig(shared=False, carry_bits=8),
+        },
+        golden="golden.kllm.orizuru:select_unit",
     ),
 }

@@ -99,7 +99,8 @@ class KllmMatmul(Block):
     y_l, lane_status_l : In      of each lane
     supply : Out                 address, beats, groups, tokens, fold: a job of kllm_weight_supply
     supply_rms : Out             rms_reciprocal of each token, when fold is set
-    supply_done : In             error: the supply has handed over all that was asked for
+    supply_done : In             error: the supply has handed over all that was asked for; a job
+                                 that it refuses does not pass the checks before it
     """
 
     meaning: ClassVar[dict[str, str]] = {}
@@ -118,7 +119,7 @@ class KllmMatmul(Block):
             "codebook": Out(stream.Signature(lane.word_layout)),
             "supply": Out(stream.Signature(supply_job_layout)),
             "supply_rms": Out(stream.Signature(data.StructLayout({"word": FP32.bits}))),
-            "supply_done": In(stream.Signature(data.StructLayout({"error": 1}))),
+            "supply_done": In(stream.Signature(data.StructLayout({"error": 1, "refused": 1}))),
         }
         self.meaning = {
             "command": "LANE_CODEBOOK and MATMUL commands.",

@@ -1,0 +1,380 @@
+"""KLLM's accelerator (docs/blocks/kllm_accelerator.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.kllm.config import MachineConfig
+from golden.kllm.format import K_MAX
+from golden.kllm.isa import ROW_ELEMENTS, Unit
+from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
+from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
+from hdl.axi.signature import axi4_read, axi_lite
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
+from hdl.kllm.engine import ROW
+from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.matmul import KllmMatmul, KllmMatmulConfig
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
+from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
+from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
+from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from hdl.memory.shared import MemoryShared, MemorySharedConfig
+from hdl.stream.payload import pack, unpack
+from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+
+__all__ = ["KllmAccelerator", "KllmAcceleratorConfig"]
+
+_VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmAcceleratorConfig(Config):
+    """Sizes of the accelerator; the defaults are those of Table I where it states them."""
+
+    lanes: int = 16  # PE lanes, 1..64
+    lane: KllmPeLaneConfig = dataclasses.field(
+        default_factory=lambda: KllmPeLaneConfig(k_max=4096, outliers_max=128)
+    )  # each of them; columns a multiple of 16, elements a divisor of 16, integer_bits not 0
+    mem_ports: int = 24  # AXI4 read ports of the weights, 1..64
+    port_bits: int = 1024  # bits of a weight port's word, a power of two 32..1024
+    address_bits: int = 40  # bits of a byte address on every port, 32..64
+    vector_rows: int = 4096  # rows of 16 FP16 words of the vector memory, 16..65536
+    slots: int = 16  # quantized tokens held, 2..64
+    slot_elements: int = 4096  # longest quantized token, 16..16383
+    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
+    width: int = 8  # elements per cycle of the functional unit: 4, 8 or 16
+    weight_beats: int = 256  # weight beats that each lane keeps for its tokens, 4..16383
+    queue: int = 4  # commands waiting for each unit, 3..64
+
+    def __post_init__(self) -> None:
+        self._check_range("lanes", 1, 64)
+        if not isinstance(self.lane, KllmPeLaneConfig):
+            self._refuse("lane", "a KllmPeLaneConfig")
+        if self.lane.columns % ROW_ELEMENTS:
+            self._refuse("lane", f"one whose columns are a multiple of {ROW_ELEMENTS}")
+        if ROW_ELEMENTS % self.lane.elements:
+            self._refuse("lane", f"one whose elements divide {ROW_ELEMENTS}")
+        self._check_range("mem_ports", 1, 64)
+        self._check_power_of_two("port_bits", 32, 1024)
+        self._check_range("address_bits", 32, 64)
+        self._check_range("vector_rows", 16, 1 << 16)
+        self._check_range("slots", 2, 64)
+        self._check_range("slot_elements", ROW_ELEMENTS, self.lane.k_max)
+        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
+        self._check_choice("width", (4, 8, 16))
+        self._check_range("weight_beats", 4, K_MAX)
+        self._check_range("queue", 3, 64)
+        if not self.lane.integer_bits:
+            self._refuse("lane", "one with integers")
+        # The weight supply counts the words of one read in 24 bits.
+        machine = self.machine
+        if machine.image_words(self.slot_elements, 16 * min(self.vector_rows, 4095)) >= 2**24 - 1:
+            self._refuse("mem_ports", "more at these lanes and slot_elements")
+
+    @property
+    def machine(self) -> MachineConfig:
+        """What programs and golden.kllm.machine know of this accelerator."""
+        return MachineConfig(
+            lanes=self.lanes,
+            columns=self.lane.columns,
+            elements=self.lane.elements,
+            bits_a=self.lane.bits_a,
+            bits_b=self.lane.bits_b,
+            integer_bits=self.lane.integer_bits,
+            product=self.lane.product,
+            vector_rows=self.vector_rows,
+            slots=self.slots,
+            slot_elements=self.slot_elements,
+            softmax_elements=self.softmax_elements,
+            outliers_max=self.lane.outliers_max,
+            ports=self.mem_ports,
+            port_bits=self.port_bits,
+            replay_beats=self.supply_config.replay_beats,
+        )
+
+    @property
+    def supply_config(self) -> KllmWeightSupplyConfig:
+        return KllmWeightSupplyConfig(
+            lanes=self.lanes,
+            columns=self.lane.columns,
+            elements=self.lane.elements,
+            bits_b=self.lane.bits_b,
+            ports=self.mem_ports,
+            port_bits=self.port_bits,
+            buffer_beats=self.weight_beats,
+        )
+
+    @property
+    def matmul_config(self) -> KllmMatmulConfig:
+        return KllmMatmulConfig(
+            lanes=self.lanes,
+            lane=self.lane,
+            vector_rows=self.vector_rows,
+            slots=self.slots,
+            slot_elements=self.slot_elements,
+            replay_beats=self.supply_config.replay_beats,
+        )
+
+    @property
+    def quantizer_config(self) -> KllmQuantizerConfig:
+        return KllmQuantizerConfig(
+            bits_a=self.lane.bits_a,
+            integer_bits=self.lane.integer_bits,
+            vector_rows=self.vector_rows,
+            slots=self.slots,
+            slot_elements=self.slot_elements,
+            outliers_max=self.lane.outliers_max,
+        )
+
+    @property
+    def functional_config(self) -> KllmFunctionalUnitConfig:
+        return KllmFunctionalUnitConfig(
+            bits_a=self.lane.bits_a,
+            integer_bits=self.lane.integer_bits,
+            vector_rows=self.vector_rows,
+            slots=self.slots,
+            slot_elements=self.slot_elements,
+            outliers_max=self.lane.outliers_max,
+            width=self.width,
+            softmax_elements=self.softmax_elements,
+        )
+
+    @property
+    def slot_config(self) -> KllmSlotMemoryConfig:
+        return KllmSlotMemoryConfig(
+            bits_a=self.lane.bits_a,
+            integer_bits=self.lane.integer_bits,
+            slots=self.slots,
+            slot_elements=self.slot_elements,
+            outliers_max=self.lane.outliers_max,
+            readers=3,
+        )
+
+    @property
+    def vector_config(self) -> MemorySharedConfig:
+        return MemorySharedConfig(
+            depth=self.vector_rows, width=ROW.size, readers=len(_VECTOR_READERS), writers=3
+        )
+
+    @property
+    def port_config(self) -> AxiReadPortConfig:
+        return AxiReadPortConfig(
+            address_bits=self.address_bits, data_bits=self.port_bits, burst_beats=32
+        )
+
+    @property
+    def data_port_config(self) -> AxiReadPortConfig:
+        return AxiReadPortConfig(
+            address_bits=self.address_bits, data_bits=ROW.size, burst_beats=16, length_bits=17
+        )
+
+
+class KllmAccelerator(Block):
+    """Runs programs of golden.kllm.isa: the decoder layers of an LLM on K-Means-quantized data.
+
+    Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
+    on slots of quantized tokens; the dispatcher starts each command when the commands that it
+    waits for are complete, so that quantization, matrix products and functions of different
+    tokens or heads overlap. Weights stream over ``mem_ports`` AXI4 read ports, striped word by
+    word (golden.kllm.format); constants and tokens over one more port of 256 bits. The host writes
+    command words to COMMAND and takes one word per command from STATUS and the words of READ from
+    READBACK (golden.axi.format); a host that takes none stops the engines, and loses nothing.
+
+    Every command computes what golden.kllm.machine computes, to the bit. A command that fails says
+    why in its status, and those behind it run. Abort: see kllm_dispatcher. Reset in mid-program
+    needs a reset of the bus too. Source: KLLM, section IV, Figures 5 and 6, Table I.
+
+    Members
+    -------
+    host : In(axi_lite)             registers of golden.axi.format
+    weights_0, ... : Out(axi4_read)  weight memory, one address space per port
+    data : Out(axi4_read)           data memory
+    idle : Out                      no command is queued or running
+    """
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: KllmAcceleratorConfig):
+        members = {
+            "host": In(axi_lite(12)),
+            "data": Out(axi4_read(config.address_bits, ROW.size)),
+            "idle": Out(1),
+        }
+        self.meaning = {
+            "host": "Registers: commands, statuses, words read back.",
+            "data": "Data memory: constants and tokens.",
+            "idle": "No command is queued or running.",
+        }
+        for port in range(config.mem_ports):
+            members[f"weights_{port}"] = Out(axi4_read(config.address_bits, config.port_bits))
+            self.meaning[f"weights_{port}"] = f"Weight memory, port {port}."
+        super().__init__(config, members)
+
+    @property
+    def latency(self) -> str:
+        return "per command: docs/kllm-commands.md"
+
+    @property
+    def throughput(self) -> str:
+        lane = self.config.lane
+        return (
+            f"{self.config.lanes * lane.columns * lane.elements} index pairs per cycle; "
+            f"{self.config.mem_ports * self.config.port_bits} bits of weights per cycle"
+        )
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        registers = add(
+            m,
+            "registers",
+            AxiLiteRegisters(AxiLiteRegistersConfig(command_depth=256, readback_depth=256)),
+        )
+        dispatcher = add(m, "dispatcher", KllmDispatcher(KllmDispatcherConfig(queue=config.queue)))
+        load = add(
+            m,
+            "load",
+            KllmLoad(
+                KllmLoadConfig(vector_rows=config.vector_rows, address_bits=config.address_bits)
+            ),
+        )
+        quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
+        matmul = add(m, "matmul", KllmMatmul(config.matmul_config))
+        function = add(m, "function", KllmFunctionalUnit(config.functional_config))
+        readback = add(
+            m,
+            "readback",
+            KllmReadback(
+                KllmReadbackConfig(
+                    bits_a=config.lane.bits_a,
+                    integer_bits=config.lane.integer_bits,
+                    vector_rows=config.vector_rows,
+                    slots=config.slots,
+                )
+            ),
+        )
+        vectors = add(m, "vectors", MemoryShared(config.vector_config))
+        slots = add(m, "slots", KllmSlotMemory(config.slot_config))
+        lanes = add(
+            m, "lanes", KllmLaneArray(KllmLaneArrayConfig(lanes=config.lanes, lane=config.lane))
+        )
+        supply = add(m, "supply", KllmWeightSupply(config.supply_config))
+
+        # The host.
+        _bus(m, self.host, registers.axil)
+        _stream(m, registers.command, dispatcher.word)
+        _stream(m, dispatcher.report, registers.status)
+        _stream(m, readback.o, registers.readback)
+        m.d.comb += [dispatcher.abort.eq(registers.abort_pulse), self.idle.eq(dispatcher.idle)]
+        engines = {
+            Unit.LOAD: load,
+            Unit.QUANTIZE: quantizer,
+            Unit.MATMUL: matmul,
+            Unit.FUNCTION: function,
+            Unit.READ: readback,
+        }
+        for unit, engine in engines.items():
+            _stream(m, getattr(dispatcher, f"command_{unit:d}"), engine.command)
+            _stream(m, engine.status, getattr(dispatcher, f"status_{unit:d}"))
+
+        # Clients of the vector memory.
+        readers = (
+            (quantizer.first_request, quantizer.first_row),
+            (quantizer.second_request, quantizer.second_row),
+            (matmul.row_request, matmul.row_row),
+            (function.a_request, function.a_row),
+            (function.b_request, function.b_row),
+            (readback.row_request, readback.row_row),
+        )
+        for k, (request, row) in enumerate(readers):
+            _stream(m, request, getattr(vectors, f"request_{k}"))
+            _stream(m, getattr(vectors, f"answer_{k}"), row)
+        for k, write in enumerate((load.write, matmul.write, function.write)):
+            sink = getattr(vectors, f"write_{k}")
+            m.d.comb += [
+                sink.valid.eq(write.valid),
+                sink.p.address.eq(write.p.row),
+                sink.p.word.eq(write.p.word),
+                write.ready.eq(sink.ready),
+            ]
+
+        # Clients of the slots.
+        for name in ("entries", "outlier", "descriptor"):
+            _stream(m, getattr(quantizer, name), getattr(slots, name))
+        for k, engine in enumerate((matmul, function, readback)):
+            for request, answer in (
+                ("slot", "descriptor"),
+                ("entry_request", "entries"),
+                ("outlier_request", "outlier"),
+            ):
+                _stream(
+                    m,
+                    getattr(engine, f"slot_{request}"),
+                    getattr(slots, f"reader_{k}_{request}"),
+                )
+                _stream(
+                    m, getattr(slots, f"reader_{k}_{answer}"), getattr(engine, f"slot_{answer}")
+                )
+
+        # Lanes and their weights.
+        for name in ("job", "a", "x", "codebook"):
+            _stream(m, getattr(matmul, name), getattr(lanes, name))
+        for n in range(config.lanes):
+            _stream(m, getattr(supply, f"w_{n}"), getattr(lanes, f"w_{n}"))
+            # A lane takes a scale only with its sums: its ready follows from its valid. The skid
+            # buffer keeps that from the supply.
+            scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
+            pack(m, getattr(supply, f"s_b_{n}"), scales.i)
+            unpack(m, scales.o, getattr(lanes, f"s_b_{n}"))
+            _stream(m, getattr(lanes, f"y_{n}"), getattr(matmul, f"y_{n}"))
+            _stream(m, getattr(lanes, f"status_{n}"), getattr(matmul, f"lane_status_{n}"))
+        _stream(m, matmul.supply, supply.job)
+        _stream(m, matmul.supply_rms, supply.rms)
+        _stream(m, supply.done, matmul.supply_done)
+        word_bits = (config.port_bits // 8 - 1).bit_length()
+        for n in range(config.mem_ports):
+            port = add(m, f"port_{n}", AxiReadPort(config.port_config))
+            read = getattr(supply, f"read_{n}")
+            m.d.comb += [
+                port.command.valid.eq(read.valid),
+                port.command.p.address.eq(Cat(Const(0, word_bits), read.p.address)),
+                port.command.p.words.eq(read.p.words),
+                read.ready.eq(port.command.ready),
+            ]
+            _stream(m, port.o, getattr(supply, f"data_{n}"))
+            _bus(m, port.axi, getattr(self, f"weights_{n}"))
+
+        data_port = add(m, "data_port", AxiReadPort(config.data_port_config))
+        _stream(m, load.read, data_port.command)
+        _stream(m, data_port.o, load.data)
+        _bus(m, data_port.axi, self.data)
+        return m
+
+
+def _stream(m: Module, source, sink) -> None:
+    """Connects two streams, field by field of the same names where both have several."""
+    fields, wanted = source.payload.shape().members, sink.payload.shape().members
+    if len(wanted) == 1 or set(fields) != set(wanted):
+        # A renamed single field, or one word seen as several: bit for bit.
+        m.d.comb += sink.payload.as_value().eq(source.payload.as_value())
+    else:
+        m.d.comb += [sink.payload[name].eq(source.payload[name]) for name in wanted]
+    m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
+
+
+def _bus(m: Module, manager, subordinate) -> None:
+    """Connects AXI channels: ``manager`` drives aw, w and ar."""
+    for name in ("aw", "w", "ar"):
+        if hasattr(manager, name):
+            _stream(m, getattr(manager, name), getattr(subordinate, name))
+    for name in ("b", "r"):
+        if hasattr(manager, name):
+            _stream(m, getattr(subordinate, name), getattr(manager, name))

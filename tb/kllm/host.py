@@ -1,0 +1,230 @@
+"""Inside the simulator: the accelerator's host and memories, all in one loop per cycle.
+
+The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK; each read
+port has a memory of its own that answers bursts in order after a latency, with random stalls and
+error responses at chosen words.
+"""
+
+import collections
+import dataclasses
+
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.kllm.isa import COMMAND_WORDS
+from tb.bench import Bench
+
+__all__ = ["Host", "Memory", "Report"]
+
+_COMMAND = REGISTERS["COMMAND"].offset
+_CONTROL = REGISTERS["CONTROL"].offset
+_POLLED = (REGISTERS["STATUS"].offset, REGISTERS["READBACK"].offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """One status as the host took it."""
+
+    tag: int
+    unit: int
+    status: int
+    cycle: int
+
+
+class Memory:
+    """The subordinate of one AXI4 read port.
+
+    data: its bytes; a read beyond them, and of the word addresses in ``errors``, gives SLVERR.
+    latency: cycles from a burst's address to its first word.
+    """
+
+    def __init__(self, dut, name, id_bits, address_bits, data_bits, data=b"", errors=()):
+        self.name, self.address_bits, self.word_bytes = name, address_bits, data_bits // 8
+        self.id_bits, self.data_bits = id_bits, data_bits
+        self.data, self.errors = bytearray(data), set(errors)
+        self.ar = tuple(dut[f"{name}__ar__{field}"] for field in ("payload", "valid", "ready"))
+        self.r = tuple(dut[f"{name}__r__{field}"] for field in ("payload", "valid", "ready"))
+        self.bursts = collections.deque()  # [first cycle, address, words left, id]
+        self.offered = self.ready = False
+        self.words = 0
+
+    def restart(self) -> None:
+        self.bursts.clear()
+        self.offered = self.ready = False
+        self.r[1].value = 0
+        self.ar[2].value = 0
+
+    def drive(self, cycle, rng, p_stall) -> None:
+        ready = not p_stall or rng.random() >= p_stall
+        if ready != self.ready:
+            self.ready = ready
+            self.ar[2].value = ready
+        if self.offered:
+            return
+        if self.bursts and self.bursts[0][0] <= cycle and (not p_stall or rng.random() >= p_stall):
+            _, address, left, ident = self.bursts[0]
+            word = int.from_bytes(self.data[address : address + self.word_bytes], "little")
+            bad = address // self.word_bytes in self.errors
+            bad |= address + self.word_bytes > len(self.data)
+            resp = RESP_SLVERR if bad else RESP_OKAY
+            at = self.id_bits + self.data_bits
+            self.r[0].value = ident | word << self.id_bits | resp << at | int(left == 1) << at + 2
+            self.r[1].value = 1
+            self.offered = True
+        else:
+            self.r[1].value = 0
+
+    def sample(self, cycle, latency) -> None:
+        if self.ready and self.ar[1].value:
+            payload = int(self.ar[0].value)
+            ident = payload & ((1 << self.id_bits) - 1)
+            payload >>= self.id_bits
+            address = payload & ((1 << self.address_bits) - 1)
+            words = (payload >> self.address_bits & 0xFF) + 1
+            assert address // 4096 == (address + words * self.word_bytes - 1) // 4096, (
+                f"{self.name}: a burst crosses 4 KiB"
+            )
+            self.bursts.append([cycle + latency, address, words, ident])
+        if self.offered and self.r[2].value:
+            self.offered = False
+            self.words += 1
+            burst = self.bursts[0]
+            burst[1] += self.word_bytes
+            burst[2] -= 1
+            if not burst[2]:
+                self.bursts.popleft()
+
+
+class Host:
+    """Runs programs on ``dut``: sends words, takes statuses and read-back words."""
+
+    def __init__(self, dut, config):
+        self.dut, self.config = dut, config
+        self._bench = Bench(dut, sources=(), sinks=())
+        self._axil = {
+            channel: tuple(
+                dut[f"host__{channel}__{field}"] for field in ("payload", "valid", "ready")
+            )
+            for channel in ("aw", "w", "b", "ar", "r")
+        }
+        id_bits = 1
+        self.weights = [
+            Memory(dut, f"weights_{n}", id_bits, config.address_bits, config.port_bits)
+            for n in range(config.mem_ports)
+        ]
+        self.data = Memory(dut, "data", id_bits, config.address_bits, 256)
+        self.cycle = 0
+        self._state()
+
+    def _state(self) -> None:
+        self._aw = self._w = self._b = False  # offered; an answer is due
+        self._ar = self._r = False
+        self._polled = 0
+        self._aborting = False
+
+    async def reset(self, cycles: int = 3) -> None:
+        if not self._bench._running:
+            Clock(self.dut.clk, 10, "ns").start(start_high=False)
+            self._bench._running = True
+            await FallingEdge(self.dut.clk)
+        self.dut.rst.value = 1
+        for channel in ("aw", "w", "ar"):
+            self._axil[channel][1].value = 0
+        for channel in ("b", "r"):
+            self._axil[channel][2].value = 0
+        for memory in (*self.weights, self.data):
+            memory.restart()
+        for _ in range(cycles):
+            await FallingEdge(self.dut.clk)
+        self.dut.rst.value = 0
+        self._state()
+
+    async def run(
+        self,
+        words,
+        reports,
+        readback=0,
+        *,
+        p_stall=0.0,
+        latency=4,
+        limit=200_000,
+        abort_at=None,
+        stop_at=None,
+        seed="run",
+    ) -> tuple[list[Report], list[int]]:
+        """Send ``words``; return when ``reports`` statuses and ``readback`` words have come.
+
+        p_stall: chance per cycle that a memory stalls its ar or r, or the host waits.
+        latency: cycles of every memory. abort_at: cycle in which CONTROL is written.
+        stop_at: return after that many cycles, whatever has come.
+        AssertionError after ``limit`` cycles without completion.
+        """
+        rng = self._bench.rng(seed)
+        got, taken = [], []
+        sent, start = 0, self.cycle
+        memories = (*self.weights, self.data)
+        aw, w, b = self._axil["aw"], self._axil["w"], self._axil["b"]
+        ar, r = self._axil["ar"], self._axil["r"]
+        b[2].value = 1
+        r[2].value = 1
+        control = False
+        while True:
+            cycle = self.cycle - start
+            for memory in memories:
+                memory.drive(cycle, rng, p_stall)
+            if not self._b and not self._aw and not self._w:
+                control = abort_at is not None and cycle >= abort_at
+                if control or (sent < len(words) and (not p_stall or rng.random() >= p_stall)):
+                    if control:
+                        abort_at = None
+                    aw[0].value = _CONTROL if control else _COMMAND
+                    w[0].value = (1 if control else int(words[sent])) | 0xF << 32
+                    aw[1].value = w[1].value = 1
+                    self._aw = self._w = self._b = True
+            if not self._r and not self._ar and (len(got) < reports or len(taken) < readback):
+                # Statuses and read-back words in turn, so that neither blocks the other.
+                wants = [len(got) < reports, len(taken) < readback]
+                self._polled = 1 - self._polled if all(wants) else wants.index(True)
+                ar[0].value = _POLLED[self._polled]
+                ar[1].value = 1
+                self._ar = self._r = True
+            await ReadOnly()
+            for memory in memories:
+                memory.sample(cycle, latency)
+            aw_gone = self._aw and bool(aw[2].value)
+            w_gone = self._w and bool(w[2].value)
+            ar_gone = self._ar and bool(ar[2].value)
+            if self._b and b[1].value:
+                if int(b[0].value) == RESP_OKAY:
+                    sent += not control
+                self._b = False
+            if self._r and r[1].value:
+                payload = int(r[0].value)
+                word, resp = payload & 0xFFFFFFFF, payload >> 32 & 3
+                if resp == RESP_OKAY and self._polled == 0:
+                    got.append(Report(word >> 16, word >> 13 & 7, word & 0x1FFF, cycle))
+                elif resp == RESP_OKAY:
+                    taken.append(word)
+                self._r = False
+            await FallingEdge(self.dut.clk)
+            if aw_gone:
+                self._aw = False
+                aw[1].value = 0
+            if w_gone:
+                self._w = False
+                w[1].value = 0
+            if ar_gone:
+                self._ar = False
+                ar[1].value = 0
+            self.cycle += 1
+            if stop_at is not None and cycle >= stop_at:
+                break
+            done = len(got) == reports and len(taken) == readback and sent == len(words)
+            if done and not (self._b or self._r or self._aw or self._w or self._ar):
+                break
+            assert cycle < limit, (
+                f"after {cycle} cycles: {sent} of {len(words)} words ({COMMAND_WORDS} each) sent, "
+                f"{len(got)} of {reports} statuses, {len(taken)} of {readback} words read"
+            )
+        return got, taken
