@@ -5,7 +5,10 @@ from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfi
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
+from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
 from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
@@ -83,7 +86,19 @@ BLOCKS = {
     "kllm_index_table": Registered(
         component=KllmIndexTable,
         config=KllmIndexTableConfig(),
-        configs={"table1": KllmIndexTableConfig(), "small": KllmIndexTableConfig(bits_a=2, width=4)},
+        configs={
+            "table1": KllmIndexTableConfig(),
+            "small": KllmIndexTableConfig(bits_a=2, width=4),
+        },
+        golden="golden.kllm.functional:look_up",
+    ),
+    "kllm_index_table": Registered(
+        component=KllmIndexTable,
+        config=KllmIndexTableConfig(),
+        configs={
+            "table1": KllmIndexTableConfig(),
+            "small": KllmIndexTableConfig(bits_a=2, width=4),
+        },
         golden="golden.kllm.functional:look_up",
     ),
     "kllm_norm_stats": Registered(
@@ -114,9 +129,37 @@ BLOCKS = {
         configs={
             "table1": KllmFunctionalUnitConfig(),
             "small": KllmFunctionalUnitConfig(
-                bits_a=2, integer_bits=4, vector_rows=256, slots=4, slot_elements=256,
-                width=4, softmax_elements=256,
+                bits_a=2,
+                integer_bits=4,
+                vector_rows=256,
+                slots=4,
+                slot_elements=256,
+                width=4,
+                softmax_elements=256,
             ),  # fmt: skip
+        },
+        golden="golden.kllm.functional:execute",
+    ),
+    "kllm_function_pipeline": Registered(
+        component=KllmFunctionPipeline,
+        config=KllmFunctionPipelineConfig(),
+        configs={"table1": KllmFunctionPipelineConfig()},
+        golden="golden.kllm.functional:function",
+    ),
+    "kllm_functional_unit": Registered(
+        component=KllmFunctionalUnit,
+        config=KllmFunctionalUnitConfig(),
+        configs={
+            "table1": KllmFunctionalUnitConfig(),
+            "small": KllmFunctionalUnitConfig(
+                bits_a=2,
+                integer_bits=4,
+                vector_rows=256,
+                slots=4,
+                slot_elements=256,
+                width=4,
+                softmax_elements=256,
+            ),
         },
         golden="golden.kllm.functional:execute",
     ),
