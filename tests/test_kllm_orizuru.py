@@ -55,7 +55,7 @@ def test_trees_are_the_sort(length, count, seed):
         check(token_words(rng, count // 10, length), k_max, k_min)
 
 
-@pytest.mark.parametrize(("length", "k", "count"), [(4096, 20, 160), (576, 3, 40)])
+@pytest.mark.parametrize(("length", "k", "count"), [(4096, 20, 180), (576, 3, 40)])
 def test_long_token_words(length, k, count, seed):
     check(token_words(np.random.default_rng([seed, length]), count, length), k, k)
 

@@ -14,6 +14,8 @@ from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
+from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
+from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
@@ -225,6 +227,26 @@ BLOCKS = {
         config=KllmWeightSupplyConfig(),
         configs={"table1": KllmWeightSupplyConfig(), "small": _SMALL_SUPPLY},
         golden="golden.kllm.image:supply",
+    ),
+    "kllm_orizuru": Registered(
+        component=KllmOrizuru,
+        config=KllmOrizuruConfig(),
+        configs={
+            "table1": KllmOrizuruConfig(architecture="parallel"),
+            "table1_shared": KllmOrizuruConfig(),
+            "small": KllmOrizuruConfig(n_max=256, elements=8),
+            "small_parallel": KllmOrizuruConfig(n_max=256, architecture="parallel"),
+        },
+        golden="golden.kllm.orizuru:pop_token",
+    ),
+    "kllm_orizuru_unit": Registered(
+        component=KllmOrizuruUnit,
+        config=KllmOrizuruUnitConfig(),
+        configs={
+            "leaf": KllmOrizuruUnitConfig(),
+            "inner": KllmOrizuruUnitConfig(shared=False, carry_bits=8),
+        },
+        golden="golden.kllm.orizuru:select_unit",
     ),
     "kllm_orizuru": Registered(
         component=KllmOrizuru,

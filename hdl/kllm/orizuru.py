@@ -86,16 +86,14 @@ class KllmOrizuru(Block):
     A token is a ``job`` and ceil(length / elements) beats of ``x``, the final one with ``last``;
     words at and beyond ``length`` are ignored. ``done`` follows when all its pops have been taken.
 
-    Faults, one bit of ``status`` each, judged for every token: ``golden.kllm.format.OrizuruStatus``.
-    Such a token has no pops, and the canonical NaN as largest, smallest and scale. Its beats are
-    taken up to ``last``; a length of 0 has none and LENGTH_ZERO alone. Infinities are ordinary
-    words. The next token is not affected.
+    Faults, one bit of ``status`` each: ``golden.kllm.format.OrizuruStatus``. Such a token has no
+    pops, and the canonical NaN as largest, smallest and scale. Its beats are taken up to ``last``;
+    a length of 0 has none and LENGTH_ZERO alone. Infinities are ordinary words.
 
     Loading the next token overlaps the pops of this one. Cycles, L levels of 16 in the tree (3
     for 4096): loading ceil(length / elements), ``pop_cycles`` per pop of each tree, and the
     latencies below; ``job`` is taken when the token before has gone to the trees. ``valid``
-    depends on no ``ready``, ``x.ready`` and ``job.ready`` on no ``valid`` and, ``job.ready``
-    aside, on no input.
+    depends on no ``ready``; ``x.ready`` and ``job.ready`` depend on no input.
     Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.pop_token.
 
     Members
@@ -260,7 +258,6 @@ class KllmOrizuru(Block):
 
     def _pop(self, m: Module, trees, loaded, start, pending) -> None:
         """Pops of the token in the trees, and its done word."""
-        config = self.config
         busy = Signal()
         status = Signal(len(OrizuruStatus), reset_less=True)
         is_sound = status == 0

@@ -96,7 +96,7 @@ _MEANING = {
 
 
 class OrizuruLeaves(Block):
-    """16 leaves of two tokens and the lowest unit: ``max, min = winners of the leaves still there``.
+    """16 leaves of two tokens and the lowest unit: ``max, min = winners of what is left``.
 
     The token in the trees and the one being loaded have registers of their own; ``start`` copies.
     Members: see ``__init__``. A pop masks its leaf in the same cycle; winners follow in the next.
@@ -162,7 +162,6 @@ class OrizuruTreesParallel(Block):
     ``start``; a pop is repaired in levels cycles, one level each, both trees at once.
     """
 
-    LOAD_CYCLES = 1
     meaning: ClassVar[dict[str, str]] = _MEANING
 
     def __init__(self, config: OrizuruTreesConfig):

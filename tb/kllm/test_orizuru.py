@@ -35,6 +35,11 @@ CASES = {
         {100: 30, 576: 20, 4096: 24},
         20,
     ),
+    "shared_5000": (
+        KllmOrizuruConfig(n_max=5000, architecture="shared"),
+        {8: 10, 300: 10, 4097: 3, 5000: 4},
+        20,
+    ),
     "shared_16": (
         KllmOrizuruConfig(n_max=16, elements=4, architecture="shared"),
         {1: 40, 3: 100, 8: 150, 16: 200},
