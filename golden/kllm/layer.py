@@ -53,6 +53,7 @@ from golden.kllm.vectors import codebook_packet
 __all__ = [
     "Cache",
     "CompiledLayer",
+    "LayerInputs",
     "LayerOptions",
     "LayerRun",
     "LayerShape",
@@ -61,6 +62,7 @@ __all__ = [
     "QuantizedLayer",
     "append_host",
     "compile_layer",
+    "layer_inputs",
     "layer_weights",
     "memories",
     "quantize_cache",
@@ -197,6 +199,48 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
         "x": x, "q": q, "k": k, "v": v, "attention": attention, "post": post, "gate": gate,
         "up": up, "h": h, "y": post + h @ w["down"].t(),
     }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerInputs:
+    """What a layer of a model sees on T tokens, and gives: x, y (T, hidden) float32.
+
+    cos, sin: (T, head_size / 2).
+    """
+
+    x: Tensor
+    y: Tensor
+    cos: Tensor
+    sin: Tensor
+
+
+def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
+    """Of layer ``layer`` of a transformers LLaMA model on token ids (T,); ValueError: no such."""
+    layers = model.model.layers
+    if not 0 <= layer < len(layers):
+        raise ValueError(f"layer must be 0..{len(layers) - 1}, not {layer}")
+    seen: dict[str, Any] = {}
+
+    def before(_module: Any, args: tuple, keywords: dict[str, Any]) -> None:
+        seen["x"] = args[0] if args else keywords["hidden_states"]
+        seen["angles"] = keywords["position_embeddings"]
+
+    def after(_module: Any, _args: tuple, output: Any) -> None:
+        seen["y"] = output[0] if isinstance(output, tuple) else output
+
+    handles = [
+        layers[layer].register_forward_pre_hook(before, with_kwargs=True),
+        layers[layer].register_forward_hook(after),
+    ]
+    try:
+        with torch.no_grad():
+            model(ids[None], use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    cos, sin = (angles[0, :, : angles.shape[-1] // 2] for angles in seen["angles"])
+    hidden = seen["x"].shape[-1]
+    return LayerInputs(seen["x"][0], seen["y"].reshape(-1, hidden), cos, sin)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,8 @@ looked for in this order, and a command that has one reads nothing further:
 A failed command leaves vector memory and slots as they were, with these exceptions: LOAD and
 MATMUL with BUS_ERROR and MATMUL DIRECT with NONFINITE fill their whole destination with NaN;
 SOFTMAX writes the rows that have a result; QUANTIZE and QUANTIZE_INTEGER fill the slots of the good
-tokens and empty those of the others; LANE_CODEBOOK with a word beyond -1..1 leaves no codebook.
+tokens and empty those of the others; LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond
+-1..1 leave no codebook.
 """
 
 import dataclasses
@@ -228,8 +229,8 @@ class Machine:
         entries = 1 << self.config.bits_a
         centroids, midpoints = self.vector[src, :entries], self.vector[src + 1, : entries - 1]
         fault = quantizer.codebook_fault(centroids, midpoints)
-        if not fault:
-            self.centroids, self.midpoints = centroids.clone(), midpoints.clone()
+        self.centroids = None if fault else centroids.clone()
+        self.midpoints = midpoints.clone()
         return fault
 
     def _tokens(self, src: int, stride: int, tokens: int, length: int) -> Tensor:

@@ -118,6 +118,9 @@ class _Maker:
             add("activation", a, midpoints(torch.from_numpy(a)).numpy())
             add("kmeans", codebook_packet(a, b, config.product))
             add("integer", self._book(config.bits_b))
+        if self.faults:  # a word beyond 1: refused, and the codebook before it is gone
+            rows[self.constants["activation"][1] + 1][1] = 0x3C01
+            rows[self.constants["integer"][1]][2] = 0xC000
         return np.array(rows)
 
     def _values(self, rows: int) -> np.ndarray:

@@ -1,0 +1,164 @@
+"""Cycles that a program takes at least, command by command: what its report compares with.
+
+    LOAD          rows
+    QUANTIZE      rows of (tokens + 1) tokens, as a token's first pass overlaps the second of the
+                  token before it; OFFLINE has no first pass; QUANTIZE_INTEGER's second pass takes
+                  16 / integer_lanes cycles per row
+    MATMUL        the largest of: port words / ports; per job (group and token) the beats, the
+                  words that the reducers and the outlier path take; columns outputs
+    FUNCTION      tokens * length / function_width; SOFTMAX three times that; FUNCTION length
+    READ          8 words per row; READ_SLOT its words
+    codebooks     their words or rows
+
+Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
+commands by their waits, each unit doing one command at a time: the program's bound, and what
+overlaps.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from golden.kllm.config import MachineConfig
+from golden.kllm.format import beats, groups
+from golden.kllm.isa import (
+    COMMAND_WORDS,
+    COMMANDS,
+    ROW_ELEMENTS,
+    Codebook,
+    MatmulMode,
+    Opcode,
+    OutlierMode,
+    Unit,
+    decode,
+)
+
+__all__ = ["Bound", "Rates", "Schedule", "bounds", "schedule"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """What a bound depends on beside the MachineConfig.
+
+    macs: of a lane's reducer; function_width: elements per cycle of the functional unit;
+    integer_lanes: quotients per cycle of QUANTIZE_INTEGER.
+    """
+
+    macs: int = 32
+    function_width: int = 8
+    integer_lanes: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """cycles: of one command; limit: what takes them."""
+
+    opcode: Opcode
+    unit: Unit
+    tag: int
+    cycles: int
+    limit: str
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _matmul(o: dict[str, int], config: MachineConfig, rates: Rates) -> tuple[int, str]:
+    tokens, length = o["tokens"], o["length"]
+    count = groups(o["outputs"], config.group_outputs)
+    jobs = count * tokens
+    words = _ceil(config.array_beats(length, o["outputs"]) * config.beat_words, config.ports)
+    bins = 1 << config.bits_b
+    if o["mode"] == MatmulMode.KMEANS and config.product == "rounded":
+        bins <<= config.bits_a
+    reduce = 0 if o["mode"] == MatmulMode.DIRECT else _ceil(config.columns * bins, rates.macs)
+    per_job = {
+        "counting": beats(length, config.elements),
+        "reducing": reduce,
+        "outputs": config.columns,
+        "outliers": length if o["mode"] == MatmulMode.DIRECT else 0,
+    }
+    limit = max(per_job, key=lambda name: per_job[name])
+    cycles = jobs * per_job[limit]
+    return (words, "weights") if words > cycles else (cycles, limit)
+
+
+def _bound(
+    opcode: Opcode, o: dict[str, int], config: MachineConfig, rates: Rates
+) -> tuple[int, str]:
+    length, tokens = o.get("length", 1), o.get("tokens", 1)
+    tokens = max(tokens, 1)
+    rows = tokens * _ceil(length, ROW_ELEMENTS)
+    if opcode in (Opcode.LOAD, Opcode.READ):
+        return o["rows"] * (8 if opcode == Opcode.READ else 1), "rows"
+    if opcode == Opcode.MATMUL:
+        return _matmul(o, config, rates)
+    if opcode == Opcode.LANE_CODEBOOK:
+        kmeans = o["kind"] == Codebook.KMEANS
+        return config.kmeans_words if kmeans else config.integer_words, "words"
+    if opcode == Opcode.QUANTIZE:
+        return rows + (0 if o["mode"] == OutlierMode.OFFLINE else rows // tokens), "rows"
+    if opcode == Opcode.QUANTIZE_INTEGER:
+        return rows // tokens + rows * _ceil(ROW_ELEMENTS, rates.integer_lanes), "rows"
+    if opcode == Opcode.ACTIVATION_CODEBOOK:
+        return (1 << config.bits_a) - 1, "words"
+    if opcode == Opcode.FUNCTION_CODEBOOK:
+        return 1, "rows"
+    if opcode == Opcode.READ_SLOT:
+        return 4, "words"  # of its head: the length stands in the slot
+    if opcode == Opcode.ROTARY:
+        return _ceil(o["heads"] * o["head_size"], rates.function_width), "elements"
+    if opcode == Opcode.FUNCTION:
+        return length, "elements"
+    width = min(rates.function_width, 8) if opcode == Opcode.GLU else rates.function_width
+    passes = 3 if opcode == Opcode.SOFTMAX else 1
+    return passes * tokens * _ceil(length, width), "elements"
+
+
+def bounds(words: Sequence[int], config: MachineConfig, rates: Rates | None = None) -> list[Bound]:
+    """One bound per command. ValueError: words that are no commands."""
+    rates = rates or Rates()
+    found = []
+    for first in range(0, len(words), COMMAND_WORDS):
+        opcode, tag, _, operands = decode(list(words[first : first + COMMAND_WORDS]))
+        cycles, limit = _bound(opcode, operands, config, rates)
+        found.append(Bound(opcode, COMMANDS[opcode].unit, tag, cycles, limit))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """start, end: cycle of each command; busy: cycles of each unit; cycles: of the program."""
+
+    start: list[int]
+    end: list[int]
+    busy: dict[Unit, int]
+
+    @property
+    def cycles(self) -> int:
+        return max(self.end, default=0)
+
+
+def schedule(words: Sequence[int], found: Sequence[Bound], first: dict[Unit, int]) -> Schedule:
+    """Each command as early as its unit and its waits let it, for the cycles of ``found``.
+
+    first: commands of each unit that were complete before this part of a program.
+    """
+    ends: dict[Unit, list[int]] = {unit: [] for unit in Unit}
+    starts: list[int] = []
+    for number, bound in enumerate(found):
+        command = list(words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
+        _, _, after, _ = decode(command)
+        begin = ends[bound.unit][-1] if ends[bound.unit] else 0
+        for unit, count in after.items():
+            waited = count - first[unit]
+            if 0 < waited <= len(ends[unit]):
+                begin = max(begin, ends[unit][waited - 1])
+        starts.append(begin)
+        ends[bound.unit].append(begin + bound.cycles)
+    busy = dict.fromkeys(Unit, 0)
+    for bound in found:
+        busy[bound.unit] += bound.cycles
+    return Schedule(
+        starts, [a + bound.cycles for a, bound in zip(starts, found, strict=True)], busy
+    )
