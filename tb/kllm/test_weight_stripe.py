@@ -33,12 +33,15 @@ def stripe_words(config, array_beats, seed):
     words |= {"job": [], "done": []}
     for number, count in enumerate(array_beats):
         held = []
+        faulty = int(rng.integers(0, ports)) if number % 2 else None
         any_error = False
         for port in range(ports):
             length = weight_port_words(count, slots, ports, port)
             own = [int(word) for word in rng.integers(0, 1 << bits, length)]
-            # Every other job has errors, so that one must not stay for the next.
-            errors = rng.random(length) < (0.1 if number % 2 else 0)
+            # Every other job has an error, so that one must not stay for the next.
+            errors = np.zeros(length, dtype=bool)
+            if port == faulty and length:
+                errors[rng.integers(0, length)] = True
             any_error |= bool(errors.any())
             words[f"data_{port}"] += [
                 word | (at == length - 1) << bits | int(errors[at]) << bits + 1

@@ -49,7 +49,7 @@ class Job:
     tokens: int
     fold: bool
     address: int = 0
-    errors: float = 0.0  # chance that a word comes with an error
+    faulty: tuple[int, ...] = ()  # ports whose final word comes with an error
     refused: bool = False
 
 
@@ -62,15 +62,16 @@ def random_jobs(rng, config, count):
         Job(longest, width + 1, 1, False),
         Job(1, 1, 2, True),
         Job(kept + 1, width, 2, True, refused=True),
-        Job(1, 5 * width, 1, False, errors=0.3),
+        Job(1, 5 * width, 1, False, faulty=(config.ports - 1,)),
         Job(kept, width, 1, True),
     ]
     for _ in range(count):
         tokens = int(rng.integers(1, 4))
         most = longest if tokens == 1 else kept
         length, outputs = int(rng.integers(1, most + 1)), int(rng.integers(1, 3 * width + 1))
-        fold, errors = bool(rng.integers(0, 2)), float(rng.choice([0.0, 0.02]))
-        jobs.append(Job(length, outputs, tokens, fold, errors=errors))
+        fold = bool(rng.integers(0, 2))
+        faulty = (int(rng.integers(0, config.ports)),) if rng.integers(0, 2) else ()
+        jobs.append(Job(length, outputs, tokens, fold, faulty=faulty))
     # Images stand apart from each other, in an order of their own, from address 3 on.
     for job, place in zip(jobs, rng.permutation(len(jobs)), strict=True):
         job.address = 3 + 4096 * int(place)
@@ -111,10 +112,10 @@ def supply_words(config, jobs, rng):
         any_error = False
         for port, held in enumerate(image):
             own = [int.from_bytes(row.tobytes(), "little") for row in held.reshape(-1, word_bytes)]
-            errors = rng.random(len(own)) < job.errors
-            any_error |= bool(errors.any())
             for n, value in enumerate(own):
-                memory[port][job.address + n] = value, bool(errors[n])
+                error = port in job.faulty and n == len(own) - 1
+                any_error |= error
+                memory[port][job.address + n] = value, error
             if own:
                 words[f"read_{port}"].append(job.address | len(own) << config.address_bits)
         words["done"].append(int(any_error))
