@@ -142,6 +142,23 @@ async def commands_arrive_in_order(dut, p_pause):
 
 
 @cocotb.test()
+@cocotb.parametrize(p_pause=[0.0, 0.7])
+async def many_reads_at_once(dut, p_pause):
+    """Every waiting word is answered once, in order, then SLVERR, however slow R is."""
+    registers = Registers(dut, p_pause)
+    await registers.start()
+    rng = Bench.rng(None, "reads")
+    for _ in range(8):
+        words = [rng.getrandbits(32) for _ in range(config.status_depth)]
+        await registers.feed(registers.status, words)
+        reads = [registers.master.init_read(STATUS, 4) for _ in range(len(words) + 2)]
+        for n, read in enumerate(reads):
+            await with_timeout(read.wait(), 100, "us")
+            got = int.from_bytes(read.data.data, "little"), int(read.data.resp)
+            assert got == ((words[n], RESP_OKAY) if n < len(words) else (0, RESP_SLVERR))
+
+
+@cocotb.test()
 async def levels_can_be_trusted(dut):
     """As many words as LEVELS shows can be read or written at once, while streams move."""
     registers = Registers(dut, 0.0)

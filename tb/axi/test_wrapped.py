@@ -2,6 +2,9 @@
 
 The vectors are those of the blocks' own tests, so a wrong bit order, a lost ``last`` or a wrong
 handshake shows as a wrong word.
+
+Shown to fail: ``last`` left in tdata, the reset not inverted, fields in reverse order, the
+consumer's ready tied high.
 """
 
 import random
