@@ -1,6 +1,4 @@
-"""KllmQuantizer against golden.kllm.quantizer: programs of its commands, faults, rates.
-
-"""
+"""KllmQuantizer against golden.kllm.quantizer: programs of its commands, faults, rates."""
 
 import dataclasses
 
@@ -101,7 +99,7 @@ class Maker:
             "commands": self.commands,
             **self.expected,
             **{f"before_{name}": words for name, words in self.before.items()},
-            "work": self.work,
+            "work": self.work,  # a bound of the cycles
             **more,
         }
 
@@ -417,19 +415,103 @@ def fault_programs(rng, config) -> list[Maker]:
     return programs
 
 
-def simulate_programs(config, programs, seed):
+@pytest.mark.parametrize("name", CONFIGS)
+def test_quantizer(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 43])
+    # Tokens of the longest kind only where that is short: the rates have the others.
+    longest = min(config.slot_elements, 300)
+    count = 4 if name == "small" else 2
+    programs = [random_program(rng, config, 22, longest).program("random") for _ in range(count)]
+    faulty = [maker.program("fault") for maker in fault_programs(rng, config)]
+    programs += faulty if name == "small" else faulty[::4]
+    if name == "default":
+        programs += rate_programs(rng, config)
     model = build_model(KllmQuantizer(config))
-    return run_model(
+    run_model(
         model, "tb.kllm.tb_quantizer", config=config, params={"programs": programs}, seed=seed
     )
 
 
-@pytest.mark.parametrize("name", ["small"])
-def test_quantizer(name, seed):
-    config = CONFIGS[name]
-    rng = np.random.default_rng([seed, 43])
-    makers = [random_program(rng, config, 22, config.slot_elements) for _ in range(4)]
-    programs = [maker.program("random") for maker in makers]
-    faulty = fault_programs(rng, config)
-    programs += [maker.program("fault") for maker in faulty]
-    simulate_programs(config, programs, seed)
+def test_programs_reach_every_status():
+    """Of the small configuration: every fault by itself, and tokens of one command that differ."""
+    rng = np.random.default_rng(45)
+    config = CONFIGS["small"]
+    makers = fault_programs(rng, config)
+    seen = {word for maker in makers for _, word in maker.expected["status"]}
+    for bit in ("MALFORMED", "RANGE", "CODEBOOK_MISSING", "NONFINITE", "OUTLIER_COUNT", "NEGATIVE"):
+        assert int(CommandStatus[bit]) in seen, bit
+    valid = {
+        (word >> 8 & 1, care != -1)
+        for maker in makers
+        for care, word in maker.expected["descriptor"]
+    }
+    assert valid == {(1, False), (0, True)}
+
+
+# Cycles from a command to its status, nothing stalled, V answering after 2 cycles, at most; k = 20 on
+# each side. {(mode, elements, norm): (one token, eight tokens)}, and of QUANTIZE_INTEGER.
+RATES = {
+    ("ONLINE", 576, "NONE"): (207, 781),
+    ("ONLINE", 576, "RMS"): (286, 916),
+    ("ONLINE", 4096, "NONE"): (633, 2474),
+    ("ONLINE", 4096, "RMS"): (701, 2696),
+    ("OFFLINE", 576, "NONE"): (119, 490),
+    ("OFFLINE", 576, "RMS"): (198, 828),
+    ("OFFLINE", 4096, "NONE"): (325, 2131),
+    ("OFFLINE", 4096, "RMS"): (393, 2388),
+}
+INTEGER_RATES = {576: (217, 1225), 4096: (1317, 8485)}
+
+
+def rate_programs(rng, config) -> list[dict]:
+    """One measured command each; OFFLINE with as many outliers as ONLINE."""
+    programs = []
+
+    def add(name, most, change, rows):
+        maker = Maker(config, rows)
+        maker.load(0)
+        change(maker)
+        programs.append(maker.program("rate", name=name, most=most))
+
+    rows, _ = memory(rng, config)
+    rows[8:] = random_rows(rng, "normal", len(rows) - 8)
+    k = 20
+    for (mode, length, norm), cycles in RATES.items():
+        count = -(-length // ROW_ELEMENTS)
+        # Stride 0: the same rows again, so that these thresholds suit all tokens.
+        x = np.sort(rows[8 : 8 + count].reshape(-1).astype(np.uint16).view(np.float16))
+        upper, lower = (int(x[at].view(np.uint16)) for at in (-k - 1, k))
+        for tokens, most in zip((1, 8), cycles, strict=True):
+            there = {"src": 8, "tokens": tokens, "length": length, "norm": Norm[norm]}
+            there |= {"mode": OutlierMode[mode], "k_max": k, "k_min": k}
+            there |= {"thresholds": upper << 16 | lower}
+            name = f"{mode} {length} x {tokens}, norm {norm}"
+            add(name, most, lambda maker, there=there: maker.quantize(**there), rows)
+    positive = rows & 0x7FFF
+    positive[:2] = rows[:2]
+    for length, cycles in INTEGER_RATES.items():
+        for tokens, most in zip((1, 8), cycles, strict=True):
+            there = {"src": 8, "tokens": tokens, "length": length}
+            name = f"INTEGER {length} x {tokens}"
+            add(name, most, lambda maker, there=there: maker.integers(**there), positive)
+    return programs
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
+        ({"integer_bits": 6}, "integer_bits must be 0 or 4 or 8, not 6"),
+        ({"vector_rows": 1}, "vector_rows must be 2..65536, not 1"),
+        ({"slots": 0}, "slots must be 1..256, not 0"),
+        ({"slot_elements": 15}, "slot_elements must be 16..16383, not 15"),
+        ({"outliers_max": 0}, "outliers_max must be 1..16383, not 0"),
+        ({"orizuru": "none"}, "orizuru must be parallel or shared, not 'none'"),
+        ({"integer_lanes": 3}, "integer_lanes must be a power of two in 1..16, not 3"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmQuantizerConfig(**wrong)
+    assert str(error.value) == f"KllmQuantizerConfig.{message}"
