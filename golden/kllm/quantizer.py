@@ -183,9 +183,7 @@ def quantize_command(
         value = float_from_bits(x, FP16)
         bounds = float_from_bits(torch.tensor([upper, lower], device=x.device), FP16)
         outlier = (value > bounds[0]) | (value < bounds[1])
-        scale = torch.full(
-            (tokens,), max(upper & _MAGNITUDE, lower & _MAGNITUDE), device=x.device
-        )
+        scale = torch.full((tokens,), max(upper & _MAGNITUDE, lower & _MAGNITUDE), device=x.device)
         too_many = outlier.sum(dim=1) > outliers_max
     status = _bit(nonfinite, CommandStatus.NONFINITE) | _bit(too_many, CommandStatus.OUTLIER_COUNT)
     # A failed token counts as zeros, so that nothing below meets a NaN.

@@ -297,10 +297,7 @@ class KllmQuantizer(Block):
         is_codebook = let(m, "is_codebook", kind == _Kind.CODEBOOK)
         is_online = let(m, "is_online", kind == _Kind.ONLINE)
         is_integer = let(m, "is_integer", kind == _Kind.INTEGER)
-        infinite = [
-            word[:_MAGNITUDE_BITS] >= FP16.infinity
-            for word in (upper, lower)
-        ]
+        infinite = [word[:_MAGNITUDE_BITS] >= FP16.infinity for word in (upper, lower)]
         wrong = Signal()
         m.d.comb += wrong.eq(
             Mux(
@@ -545,9 +542,7 @@ class KllmQuantizer(Block):
             return Mux(kind == _Kind.ONLINE, _Kind.OFFLINE, kind)
 
         same = let(m, "same", (shared(t.kind) == shared(latest)) & ~(t.kind == _Kind.CODEBOOK))
-        settled = let(
-            m, "settled", same | (self.in_flight == 0) | (t.dead & ~t.touches)
-        )
+        settled = let(m, "settled", same | (self.in_flight == 0) | (t.dead & ~t.touches))
         magnitudes = [word[:_MAGNITUDE_BITS] for word in (t.upper, t.lower)]
         offline_s = Mux(magnitudes[0] > magnitudes[1], magnitudes[0], magnitudes[1])
         s = Signal(FP16.bits)
@@ -575,9 +570,7 @@ class KllmQuantizer(Block):
         scale_wanted, job_wanted = Signal(), Signal()
         rows_left = Signal(_ROWS_BITS)
         row = Signal(16, reset_less=True)
-        busy = let(
-            m, "busy", self.second_wanted | scale_wanted | job_wanted | (rows_left != 0)
-        )
+        busy = let(m, "busy", self.second_wanted | scale_wanted | job_wanted | (rows_left != 0))
         missing = let(m, "missing", is_kmeans & t.touches & ~self.codebook_ok)
         go = Signal()  # a second pass is made
         take = Signal()
@@ -749,9 +742,7 @@ class KllmQuantizer(Block):
                 a.live.eq(live),
                 a.word.eq(words),
                 beyond.eq(either & live & ~is_nan),
-                nonfinite.eq(
-                    Cat(word[:_MAGNITUDE_BITS] >= FP16.infinity for word in words) & live
-                ),
+                nonfinite.eq(Cat(word[:_MAGNITUDE_BITS] >= FP16.infinity for word in words) & live),
             ]
             with m.If(now.kind == _Kind.CODEBOOK):
                 # A codebook's words leave one by one, as outliers do.
@@ -791,9 +782,7 @@ class KllmQuantizer(Block):
         word_ready = Signal()
         store = let(m, "store", ~is_codebook & ~full)
         with m.If(~is_codebook):
-            m.d.comb += word_ready.eq(
-                (queue.i.ready | full) & (norm_words.i.ready | ~b.norm)
-            )
+            m.d.comb += word_ready.eq((queue.i.ready | full) & (norm_words.i.ready | ~b.norm))
         with m.Elif(b.row == 0):
             m.d.comb += word_ready.eq(norms.codebook.ready)
         with m.Else():
@@ -820,11 +809,7 @@ class KllmQuantizer(Block):
             beat_take.eq(beat_valid & beat_ready),
             word_take.eq(b_valid & any_left & word_ready),
             mark_take.eq(
-                b_valid
-                & b.last
-                & ~any_left
-                & (beat_sent | is_codebook | beat_take)
-                & queue.i.ready
+                b_valid & b.last & ~any_left & (beat_sent | is_codebook | beat_take) & queue.i.ready
             ),
             row_done.eq(
                 Mux(
@@ -948,9 +933,7 @@ class KllmQuantizer(Block):
             other = data.View(config.beat_layout, integers.o.p.tag)
             m.d.comb += integers.o.ready.eq(queue.i.ready)
             with m.If(integers.o.valid):
-                values = (
-                    Mux(other.live[e], integers.o.p.value[e], 0) for e in range(ROW_ELEMENTS)
-                )
+                values = (Mux(other.live[e], integers.o.p.value[e], 0) for e in range(ROW_ELEMENTS))
                 m.d.comb += queue.i.valid.eq(1)
                 m.d.comb += row(other, values, Const(0, ROW_ELEMENTS))
             with m.Else():
@@ -987,8 +970,7 @@ class KllmQuantizer(Block):
         complete = let(
             m,
             "complete",
-            ~f.rows
-            | (outcome.valid & entries_done & (self.norms.o.valid | ~f.norm)),
+            ~f.rows | (outcome.valid & entries_done & (self.norms.o.valid | ~f.norm)),
         )
         status = let(m, "token_status", f.status | Mux(f.rows, outcome.p.status, 0))
         total = Signal(_STATUS_BITS)

@@ -449,7 +449,7 @@ def test_programs_reach_every_status():
     assert valid == {(1, False), (0, True)}
 
 
-# Cycles from a command to its status, nothing stalled, V answering after 2 cycles, at most; k = 20 on
+# Cycles from a command to its status, at most: nothing stalls, V answers after 2 cycles, k = 20 on
 # each side. {(mode, elements, norm): (one token, eight tokens)}, and of QUANTIZE_INTEGER.
 RATES = {
     ("ONLINE", 576, "NONE"): (207, 781),
