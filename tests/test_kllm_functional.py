@@ -139,7 +139,7 @@ def test_softmax_follows_its_definition():
             0 if math.isinf(v) else int(functions.exp(rounded(Fraction(v) - Fraction(largest))))
             for v in values
         ]
-        total = rounded(sum(map(exact, e)), FP32)
+        total = rounded(sum(map(exact, e), Fraction(0)), FP32)
         r = exact(rounded(1 / exact(total, FP32), FP32), FP32)
         assert got == [rounded(exact(word) * r) for word in e]
     reference = torch.softmax(float_from_bits(x), dim=1)

@@ -246,9 +246,11 @@ class KllmFunctionalUnit(Block):
         sums, e = Signal(data.ArrayLayout(16, width)), Signal(data.ArrayLayout(16, width))
         e_valid = Signal()
         for lane in range(width):
-            product = add(m, f"product_{lane}", FpMul(FpMulConfig(o=FP32, stages=1, tag_bits=32)))
-            fuse = add(m, f"fuse_{lane}", FpFma(FpFmaConfig(b=FP32, c=FP32, stages=3)))
-            power = add(m, f"power_{lane}", FpExp(FpExpConfig(stages=4)))
+            product = add(
+                m, f"lane_{lane}_product", FpMul(FpMulConfig(o=FP32, stages=1, tag_bits=32))
+            )
+            fuse = add(m, f"lane_{lane}_fuse", FpFma(FpFmaConfig(b=FP32, c=FP32, stages=3)))
+            power = add(m, f"lane_{lane}_power", FpExp(FpExpConfig(stages=4)))
             m.d.comb += [
                 product.i.valid.eq(lanes_valid),
                 product.i.p.a.eq(m_a[lane]),
