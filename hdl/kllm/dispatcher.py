@@ -244,10 +244,12 @@ class KllmDispatcher(Block):
             started = Signal(name=f"started_{unit:d}")
             dead = Signal(name=f"dead_{unit:d}")
             ends_here = Signal(name=f"ends_here_{unit:d}")
+            begins = Signal(name=f"begins_{unit:d}")
             with m.If(queue.o.valid & ~started & ~dead):
                 with m.If(aborting | (head.fault != 0)):
                     m.d.sync += dead.eq(1)
                 with m.Elif((early == 0) & tags.i.ready):
+                    m.d.comb += begins.eq(1)
                     m.d.sync += started.eq(1)
             with m.If(queue.o.valid & queue.o.ready):
                 m.d.sync += [started.eq(0), dead.eq(0)]
@@ -256,7 +258,8 @@ class KllmDispatcher(Block):
             m.d.comb += [
                 command.valid.eq(started),
                 command.p.eq(head.command),
-                tags.i.valid.eq(started & command.ready),
+                # An engine may take a command only when it gives its status: the tag is there first.
+                tags.i.valid.eq(begins),
                 tags.i.p.data.eq(head.tag),
                 tags.i.p.last.eq(1),
                 # In order: it ends behind the commands before it.
