@@ -5,19 +5,16 @@ from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfi
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
-from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
-from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
 from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
-from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
+from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
-from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
-from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
+from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
@@ -39,6 +36,9 @@ _LANES = {
     "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
     "small": _SMALL,
 }
+_SMALL_QUANTIZER = KllmQuantizerConfig(
+    bits_a=2, integer_bits=4, vector_rows=64, slots=4, slot_elements=64, outliers_max=5
+)  # fmt: skip
 _SMALL_SUPPLY = KllmWeightSupplyConfig(
     lanes=2, columns=3, elements=4, bits_b=3, ports=3, port_bits=16, buffer_beats=5, length_bits=6
 )  # fmt: skip
@@ -94,15 +94,6 @@ BLOCKS = {
         },
         golden="golden.kllm.functional:look_up",
     ),
-    "kllm_index_table": Registered(
-        component=KllmIndexTable,
-        config=KllmIndexTableConfig(),
-        configs={
-            "table1": KllmIndexTableConfig(),
-            "small": KllmIndexTableConfig(bits_a=2, width=4),
-        },
-        golden="golden.kllm.functional:look_up",
-    ),
     "kllm_norm_stats": Registered(
         component=KllmNormStats,
         config=KllmNormStatsConfig(),
@@ -139,29 +130,6 @@ BLOCKS = {
                 width=4,
                 softmax_elements=256,
             ),  # fmt: skip
-        },
-        golden="golden.kllm.functional:execute",
-    ),
-    "kllm_function_pipeline": Registered(
-        component=KllmFunctionPipeline,
-        config=KllmFunctionPipelineConfig(),
-        configs={"table1": KllmFunctionPipelineConfig()},
-        golden="golden.kllm.functional:function",
-    ),
-    "kllm_functional_unit": Registered(
-        component=KllmFunctionalUnit,
-        config=KllmFunctionalUnitConfig(),
-        configs={
-            "table1": KllmFunctionalUnitConfig(),
-            "small": KllmFunctionalUnitConfig(
-                bits_a=2,
-                integer_bits=4,
-                vector_rows=256,
-                slots=4,
-                slot_elements=256,
-                width=4,
-                softmax_elements=256,
-            ),
         },
         golden="golden.kllm.functional:execute",
     ),
@@ -248,24 +216,24 @@ BLOCKS = {
         },
         golden="golden.kllm.orizuru:select_unit",
     ),
-    "kllm_orizuru": Registered(
-        component=KllmOrizuru,
-        config=KllmOrizuruConfig(),
+    "kllm_integer_quantizer": Registered(
+        component=KllmIntegerQuantizer,
+        config=KllmIntegerQuantizerConfig(),
         configs={
-            "table1": KllmOrizuruConfig(architecture="parallel"),
-            "table1_shared": KllmOrizuruConfig(),
-            "small": KllmOrizuruConfig(n_max=256, elements=8),
-            "small_parallel": KllmOrizuruConfig(n_max=256, architecture="parallel"),
+            "table1": KllmQuantizerConfig().integer_config,
+            "small": _SMALL_QUANTIZER.integer_config,
         },
-        golden="golden.kllm.orizuru:pop_token",
+        golden="golden.kllm.quantizer:unsigned_quotient",
     ),
-    "kllm_orizuru_unit": Registered(
-        component=KllmOrizuruUnit,
-        config=KllmOrizuruUnitConfig(),
+    "kllm_quantizer": Registered(
+        component=KllmQuantizer,
+        config=KllmQuantizerConfig(),
         configs={
-            "leaf": KllmOrizuruUnitConfig(),
-            "inner": KllmOrizuruUnitConfig(shared=False, carry_bits=8),
+            "table1": KllmQuantizerConfig(),
+            "parallel": KllmQuantizerConfig(orizuru="parallel"),
+            "smollm2": KllmQuantizerConfig(vector_rows=2048, slot_elements=1536),
+            "small": _SMALL_QUANTIZER,
         },
-        golden="golden.kllm.orizuru:select_unit",
+        golden="golden.kllm.quantizer:quantize_command",
     ),
 }
