@@ -129,7 +129,7 @@ BLOCKS = {
                 slot_elements=256,
                 width=4,
                 softmax_elements=256,
-            ),  # fmt: skip
+            ),
         },
         golden="golden.kllm.functional:execute",
     ),
