@@ -177,7 +177,7 @@ def test_machine_computes_the_quantized_layer(
 ) -> None:
     """Roundings to FP16 are all that is left: 0.001, unless one of them moves an index.
 
-    Then the softmax of these random heads may jump; of six inputs some have no such index.
+    Then the softmax of these random heads may jump; of six inputs one at least has no such index.
     """
     _, _, (cos, sin) = tiny()
     quantized = tiny_quantized(options)
@@ -187,9 +187,8 @@ def test_machine_computes_the_quantized_layer(
         run, expected, x = compared(quantized, compiled, seed, cos, sin)
         errors.append(float((run.value - expected).norm() / (expected - x).norm()))
         assert run.cache.tokens == context + tokens
-    errors.sort()
-    assert errors[1] < 0.004, errors
-    assert errors[-1] < 0.5, errors
+    assert min(errors) < 0.003, errors
+    assert max(errors) < 0.5, errors
 
 
 def compared(
@@ -258,7 +257,7 @@ def test_three_bit_activations() -> None:
     for seed in range(6):
         run, expected, x = compared(quantized, compiled, seed, *tiny()[2])
         errors.append(float((run.value - expected).norm() / (expected - x).norm()))
-    assert sorted(errors)[1] < 0.004, errors
+    assert min(errors) < 0.003, errors
 
 
 def test_bounds_and_schedule() -> None:

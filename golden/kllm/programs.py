@@ -381,15 +381,12 @@ class _Maker:
             ahead = self.assembler.issued[unit] + int(self.rng.integers(1, 1000))
             self._emit(opcode, operands, after={unit: ahead})
             return
-        self.assembler.emit(opcode, operands, check=False)
         words = self.assembler.parts[-1]
-        if kind == 1:
-            words[-COMMAND_WORDS] ^= 0xE0  # no such opcode
-            self.assembler.issued[unit] -= 1
-        elif kind == 2:
-            words[-COMMAND_WORDS] |= 1 << int(self.rng.integers(8, 16))
+        if kind == 1:  # no such opcode: the assembler does not know of it
+            words += [0xFF | int(self.rng.integers(1 << 16)) << 16] + [0] * (COMMAND_WORDS - 1)
         else:
-            words[-1] |= 1 << 31
+            self.assembler.emit(opcode, operands, check=False)
+            words[-1 if kind == 2 else -COMMAND_WORDS] |= 1 << int(self.rng.integers(8, 16))
         self.results.append(self.machine.step(words[-COMMAND_WORDS:]))
 
 

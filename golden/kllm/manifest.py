@@ -1,0 +1,121 @@
+"""What a folder of images and programs holds, and whether it still does. Pure Python.
+
+``manifest.json``: format version, block, configuration of the machine, model, how it was made, and
+of every file its bytes, SHA-256 and width. Files are text for $readmemh: one word per line, lowest
+address first; ``@address`` (hexadecimal) where a file holds only some words.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FORMAT", "Manifest", "PackError", "read_hex", "write_hex"]
+
+FORMAT = 1
+NAME = "manifest.json"
+
+
+class PackError(ValueError):
+    """A folder that cannot be used; one line says which file or field, and what was expected."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """files: name to {"bytes", "sha256", "width" (bits), "words"}; the others: plain JSON."""
+
+    block: str
+    config: dict[str, Any]
+    model: dict[str, Any]
+    made: dict[str, Any]
+    layout: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+    format: int = FORMAT
+
+    def write(self, folder: Path) -> None:
+        """Into ``folder``; the same contents give the same bytes."""
+        text = json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
+        (folder / NAME).write_text(text + "\n")
+
+    @classmethod
+    def read(cls, folder: Path, block: str, config: dict[str, Any]) -> "Manifest":
+        """Of a folder for this block and configuration, every file checked. PackError if not."""
+        path = folder / NAME
+        try:
+            found = json.loads(path.read_text())
+        except OSError:
+            raise PackError(f"{path} cannot be read") from None
+        except ValueError:
+            raise PackError(f"{path} is no JSON") from None
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            version = found.get("format") if isinstance(found, dict) else None
+            raise PackError(f"{path}: format must be {FORMAT}, not {version!r}")
+        fields = {field.name for field in dataclasses.fields(cls)}
+        odd = sorted(fields ^ set(found))
+        if odd:
+            raise PackError(f"{path}: wrong or missing: {', '.join(odd)}")
+        manifest = cls(**found)
+        if manifest.block != block:
+            raise PackError(f"{path}: block must be {block}, not {manifest.block!r}")
+        for name in sorted(set(config) | set(manifest.config)):
+            wanted, given = config.get(name), manifest.config.get(name)
+            if wanted != given:
+                raise PackError(f"{path}: config.{name} must be {wanted!r}, not {given!r}")
+        for name in manifest.files:
+            manifest.check(folder, name)
+        return manifest
+
+    def check(self, folder: Path, name: str) -> None:
+        """PackError unless the file is what was written."""
+        wanted = self.files[name]
+        try:
+            data = (folder / name).read_bytes()
+        except OSError:
+            raise PackError(f"{folder / name} cannot be read") from None
+        if len(data) != wanted["bytes"]:
+            raise PackError(f"{folder / name} must have {wanted['bytes']} bytes, not {len(data)}")
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != wanted["sha256"]:
+            expected = wanted["sha256"]
+            raise PackError(f"{folder / name}: sha256 must be {expected}, not {digest}")
+
+
+def write_hex(
+    folder: Path, name: str, words: Iterable[tuple[int, int] | int], width: int
+) -> dict[str, Any]:
+    """A file of words of ``width`` bits, its entry for ``Manifest.files`` returned.
+
+    A word may be (address, word): an ``@address`` line stands before it unless it follows.
+    """
+    digits, lines, expected, count = -(-width // 4), [], 0, 0
+    for item in words:
+        address, word = item if isinstance(item, tuple) else (expected, item)
+        if address != expected:
+            lines.append(f"@{address:x}\n")
+        lines.append(f"{word:0{digits}x}\n")
+        expected, count = address + 1, count + 1
+    data = "".join(lines).encode()
+    (folder / name).write_bytes(data)
+    return {
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "width": width,
+        "words": count,
+    }
+
+
+def read_hex(folder: Path, name: str) -> list[tuple[int, int]]:
+    """(address, word) of each word of a file. PackError names file and line."""
+    found, address = [], 0
+    for number, line in enumerate((folder / name).read_text().splitlines(), 1):
+        try:
+            if line.startswith("@"):
+                address = int(line[1:], 16)
+            elif line.strip():
+                found.append((address, int(line, 16)))
+                address += 1
+        except ValueError:
+            raise PackError(f"{folder / name}:{number}: no hexadecimal word") from None
+    return found

@@ -1,0 +1,272 @@
+"""``python -m golden.pack``: a checkpoint's layer as images and programs of an accelerator.
+
+    python -m golden.pack --model smollm2 --layer 15 --block kllm_accelerator -o build/pack
+
+The folder holds, as text for $readmemh, what a simulation or an FPGA needs to run the layer on some
+tokens of a built-in text, and what must come out:
+
+    port_00.hex ...        memories of the weight ports, a port word per line
+    data.hex               data memory, a row of 256 bits per line
+    program_0.hex, _1.hex  the commands of both parts, 32 bits per line
+    append_port_00.hex ... words that the host writes between the parts, with @address
+    append_data.hex        the same of the data memory
+    readback_0.hex, _1.hex words that READ and READ_SLOT give; status_0.hex, _1.hex one per command
+    codebook_x.hex ...     centroids of each activation, FP16
+    manifest.json          golden.kllm.manifest
+
+Statuses come in program order here; hardware keeps that order within a unit only.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from golden import checkpoint, text
+from golden.config import ConfigError
+from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.layer import (
+    CompiledLayer,
+    LayerOptions,
+    LayerRun,
+    compile_layer,
+    layer_inputs,
+    layer_weights,
+    quantize_cache,
+    quantize_layer,
+    reference,
+    run_layer,
+)
+from golden.kllm.machine import ROW_BYTES
+from golden.kllm.manifest import Manifest, PackError, read_hex, write_hex
+
+__all__ = ["BLOCK", "Pack", "load", "main", "write"]
+
+BLOCK = "kllm_accelerator"
+CALIBRATION_TOKENS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """A folder, read back.
+
+    data, ports: memories before part 0, bytes; append_data, append_ports: (word address, word) that
+    the host writes before part 1; programs, readback, status: words of part 0 and of part 1.
+    """
+
+    manifest: Manifest
+    data: np.ndarray
+    ports: list[np.ndarray]
+    append_data: list[tuple[int, int]]
+    append_ports: list[list[tuple[int, int]]]
+    programs: list[list[int]]
+    readback: list[list[int]]
+    status: list[list[int]]
+
+
+def _words(data: np.ndarray, width_bytes: int) -> list[int]:
+    raw = data.tobytes()
+    return [
+        int.from_bytes(raw[at : at + width_bytes], "little")
+        for at in range(0, len(raw), width_bytes)
+    ]
+
+
+def _changed(before: list[int], after: list[int]) -> list[tuple[int, int]]:
+    pairs = zip(before, after, strict=True)
+    return [(address, new) for address, (old, new) in enumerate(pairs) if old != new]
+
+
+def write(
+    folder: Path,
+    compiled: CompiledLayer,
+    run: LayerRun,
+    model: dict[str, Any],
+    made: dict[str, Any],
+) -> Manifest:
+    """Write a compiled layer and its run; ``model`` and ``made`` go into the manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config, files = compiled.config, {}
+    word_bytes = config.port_bits // 8
+    first, second = run.parts
+
+    def add(name: str, words: list[Any], width: int) -> None:
+        files[name] = write_hex(folder, name, words, width)
+
+    before, after = (_words(part.data, ROW_BYTES) for part in (first, second))
+    add("data.hex", before, 8 * ROW_BYTES)
+    add("append_data.hex", _changed(before, after), 8 * ROW_BYTES)
+    for port, images in enumerate(zip(first.weights, second.weights, strict=True)):
+        before, after = (_words(image, word_bytes) for image in images)
+        add(f"port_{port:02d}.hex", before, config.port_bits)
+        add(f"append_port_{port:02d}.hex", _changed(before, after), config.port_bits)
+    for number, part in enumerate(run.parts):
+        add(f"program_{number}.hex", part.words, 32)
+        add(f"readback_{number}.hex", part.readback, 32)
+        add(f"status_{number}.hex", [result.word for result in part.results], 32)
+    for name, codebook in compiled.quantized.codebook.items():
+        add(f"codebook_{name}.hex", codebook.tolist(), 16)
+    manifest = Manifest(
+        block=BLOCK,
+        config=config.describe(),
+        model={
+            **model,
+            "shape": compiled.quantized.shape.describe(),
+            "options": compiled.quantized.options.describe(),
+            "tokens": compiled.tokens,
+            "context": compiled.context,
+        },
+        made=made,
+        layout={
+            "images": {name: list(place) for name, place in compiled.image.items()},
+            "data": {name: list(place) for name, place in compiled.place.items()},
+        },
+        files=files,
+    )
+    manifest.write(folder)
+    return manifest
+
+
+def load(folder: Path, config: MachineConfig) -> Pack:
+    """A folder made for this configuration.
+
+    PackError, one line: another format version, block, configuration or shape; a file that is
+    missing or has changed.
+    """
+    folder = Path(folder)
+    manifest = Manifest.read(folder, BLOCK, config.describe())
+    names = ["data.hex", "append_data.hex"]
+    names += [f"{kind}port_{n:02d}.hex" for kind in ("", "append_") for n in range(config.ports)]
+    names += [f"{kind}_{n}.hex" for kind in ("program", "readback", "status") for n in (0, 1)]
+    for name in names:
+        width = 32
+        if name.endswith("data.hex"):
+            width = 8 * ROW_BYTES
+        elif "port_" in name:
+            width = config.port_bits
+        if name not in manifest.files:
+            raise PackError(f"{folder}: {name} is not in the manifest")
+        found = manifest.files[name]["width"]
+        if found != width:
+            raise PackError(f"{folder / name}: width must be {width} bits, not {found}")
+
+    def words(name: str) -> list[int]:
+        return [word for _, word in read_hex(folder, name)]
+
+    def memory(name: str, word_bytes: int) -> np.ndarray:
+        raw = b"".join(word.to_bytes(word_bytes, "little") for word in words(name))
+        return np.frombuffer(raw, dtype=np.uint8).copy()
+
+    ports = [memory(f"port_{n:02d}.hex", config.port_bits // 8) for n in range(config.ports)]
+    needed = max(
+        place[0] + config.image_words(*place[1:]) for place in manifest.layout["images"].values()
+    )
+    for number, port in enumerate(ports):
+        if len(port) * 8 != needed * config.port_bits:
+            have = len(port) * 8 // config.port_bits
+            raise PackError(f"{folder}: port {number} must hold {needed} words, not {have}")
+    return Pack(
+        manifest=manifest,
+        data=memory("data.hex", ROW_BYTES),
+        ports=ports,
+        append_data=read_hex(folder, "append_data.hex"),
+        append_ports=[read_hex(folder, f"append_port_{n:02d}.hex") for n in range(config.ports)],
+        programs=[words(f"program_{n}.hex") for n in (0, 1)],
+        readback=[words(f"readback_{n}.hex") for n in (0, 1)],
+        status=[words(f"status_{n}.hex") for n in (0, 1)],
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"pack: {message}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _Parser(prog="python -m golden.pack", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="smollm2", help="smollm2, a GGUF file or a folder")
+    parser.add_argument("--layer", type=int, required=True)
+    parser.add_argument("--block", default=BLOCK, choices=[BLOCK])
+    parser.add_argument("--config", default="table1", choices=list(MACHINES))
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
+                        help="a field of the configuration")  # fmt: skip
+    parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
+                        help="fuse, scores or glu of golden.kllm.layer.LayerOptions")  # fmt: skip
+    parser.add_argument("--tokens", type=int, default=1, help="new tokens")
+    parser.add_argument("--context", type=int, default=32, help="cached tokens")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    return parser.parse_args(arguments)
+
+
+def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    config = MachineConfig.parse(MACHINES[options.config], options.set)
+    layout = LayerOptions.parse(LayerOptions(), options.option)
+    assert isinstance(config, MachineConfig)
+    assert isinstance(layout, LayerOptions)
+    if options.tokens < 1 or options.context < 0:
+        raise ConfigError("--tokens must be at least 1, --context at least 0")
+    say(f"loading {options.model}")
+    path = None if options.model == "smollm2" else Path(options.model)
+    loaded = checkpoint.load(path)
+    end = options.context + options.tokens
+    seen = []
+    for part, count in ((text.CALIBRATION, CALIBRATION_TOKENS), (text.EVALUATION, end)):
+        seen.append(
+            layer_inputs(loaded.model, checkpoint.tokens(loaded, part, count), options.layer)
+        )
+    weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
+    say(f"quantizing layer {options.layer}: W{config.bits_b}A{config.bits_a}")
+    calibration, evaluation = (
+        reference(weights, inputs.x, inputs.cos, inputs.sin) for inputs in seen
+    )
+    quantized = quantize_layer(weights, calibration, config.bits_a, config.bits_b, layout)
+    compiled = compile_layer(quantized, config, options.tokens, options.context)
+    say(f"running {sum(map(len, compiled.parts)) // 16} commands on the golden machine")
+    context, x = options.context, seen[1]
+    cache = quantize_cache(quantized, evaluation["k"][:context], evaluation["v"][:context])
+    run = run_layer(compiled, x.x[context:], x.cos[context:], x.sin[context:], cache)
+    expected = x.y[context:].double()
+    error = float((run.value - expected).norm() / expected.norm())
+    say(f"relative error of the layer's output: {error:.4f}")
+    model = {"name": str(options.model), "layer": options.layer, "error": round(error, 6)}
+    made = {
+        "tool": "golden.pack",
+        "torch": torch.__version__,
+        "text": f"golden.text.EVALUATION, tokens 0..{end - 1}",
+        "calibration": f"golden.text.CALIBRATION, {CALIBRATION_TOKENS} tokens",
+    }
+    manifest = write(options.output, compiled, run, model, made)
+    total = sum(entry["bytes"] for entry in manifest.files.values())
+    say(f"{len(manifest.files)} files, {total / 1e6:.1f} MB in {options.output}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
+    options = _arguments(arguments)
+    start = time.monotonic()
+
+    def say(message: str) -> None:
+        print(f"[{time.monotonic() - start:6.1f} s] {message}", file=sys.stderr)
+
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _pack(options, say)
+    except (checkpoint.CheckpointError, ValueError, ArithmeticError, OSError) as error:
+        print(f"pack: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
