@@ -1,0 +1,182 @@
+"""``python -m golden.pack`` on a tiny model: what it writes runs, and what has changed is refused.
+
+Shown to fail: without the check of sums, of widths or of the configuration, a folder that is not
+what it was is taken; with append words left out, part 1 gives other words.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from golden import checkpoint, pack
+from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.machine import Machine
+from golden.kllm.manifest import PackError, read_hex, write_hex
+
+SMALL = MACHINES["small"]
+ARGUMENTS = ["--layer", "1", "--config", "small", "--context", "9"]
+
+
+class Words:
+    """A tokenizer: a word's length is its number."""
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [len(word) for word in text.split()]}
+
+
+def tiny(_path: Path | None = None) -> checkpoint.Checkpoint:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, vocab_size=50,
+    )  # fmt: skip
+    return checkpoint.Checkpoint(LlamaForCausalLM(config).eval(), Words())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pack") / "folder"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "load", tiny)
+        assert pack.main([*ARGUMENTS, "-o", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """One that may be changed."""
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+def test_folder_runs_on_the_machine(made: Path) -> None:
+    found = pack.load(made, SMALL)
+    machine = Machine(SMALL, found.data, found.ports)
+    for part in (0, 1):
+        results = machine.run(found.programs[part])
+        assert [result.word for result in results] == found.status[part]
+        assert machine.readback == found.readback[part]
+        if part == 0:
+            for address, word in found.append_data:
+                machine.data.write(address, np.frombuffer(word.to_bytes(32, "little"), np.uint8))
+            for memory, words in zip(machine.weights, found.append_ports, strict=True):
+                for address, word in words:
+                    raw = word.to_bytes(memory.word_bytes, "little")
+                    memory.write(address, np.frombuffer(raw, np.uint8))
+    assert len(found.readback[1]) * 2 == 48
+    assert found.manifest.model["context"] == 9
+    assert found.manifest.model["error"] < 0.1
+
+
+def test_same_checkpoint_gives_the_same_bytes(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "load", tiny)
+    assert pack.main([*ARGUMENTS, "-o", str(tmp_path / "again")]) == 0
+    names = sorted(file.name for file in made.iterdir())
+    assert names == sorted(file.name for file in (tmp_path / "again").iterdir())
+    for name in names:
+        assert (made / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def changed(folder: Path, **fields) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_what_has_changed_is_refused(folder: Path) -> None:
+    file = folder / "program_1.hex"
+    text = file.read_text()
+    file.write_text(text.replace("0", "1", 1))
+    with pytest.raises(PackError, match=r"program_1.hex: sha256 must be [0-9a-f]{64}, not "):
+        pack.load(folder, SMALL)
+    file.write_text(text[:-9])
+    with pytest.raises(PackError, match=rf"must have {len(text)} bytes, not {len(text) - 9}$"):
+        pack.load(folder, SMALL)
+    file.unlink()
+    with pytest.raises(PackError, match=r"program_1.hex cannot be read$"):
+        pack.load(folder, SMALL)
+    with pytest.raises(PackError, match=r"manifest.json cannot be read$"):
+        pack.load(folder / "none", SMALL)
+
+
+def test_other_versions_and_configurations_are_refused(folder: Path) -> None:
+    with pytest.raises(PackError, match=r"config.lanes must be 16, not 2$"):
+        pack.load(folder, MachineConfig.parse(SMALL, ["lanes=16"]))  # type: ignore[arg-type]
+    changed(folder, block="kllm_pe_lane")
+    with pytest.raises(PackError, match=r"block must be kllm_accelerator, not 'kllm_pe_lane'$"):
+        pack.load(folder, SMALL)
+    changed(folder, format=2)
+    with pytest.raises(PackError, match=r"manifest.json: format must be 1, not 2$"):
+        pack.load(folder, SMALL)
+    changed(folder, format=1, block="kllm_accelerator", extra=0)
+    with pytest.raises(PackError, match=r"wrong or missing: extra$"):
+        pack.load(folder, SMALL)
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(PackError, match="is no JSON"):
+        pack.load(folder, SMALL)
+
+
+def test_widths_and_lengths_are_checked(folder: Path) -> None:
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    files["port_01.hex"]["width"] = 128
+    changed(folder, files=files)
+    with pytest.raises(PackError, match=r"port_01.hex: width must be 64 bits, not 128$"):
+        pack.load(folder, SMALL)
+    words = [word for _, word in read_hex(folder, "port_01.hex")]
+    files["port_01.hex"] = write_hex(folder, "port_01.hex", words[:-3], 64)
+    changed(folder, files=files)
+    with pytest.raises(PackError, match=rf"port 1 must hold {len(words)} words, not"):
+        pack.load(folder, SMALL)
+    del files["data.hex"]
+    changed(folder, files=files)
+    with pytest.raises(PackError, match=r"data.hex is not in the manifest$"):
+        pack.load(folder, SMALL)
+
+
+def test_hex_keeps_addresses(tmp_path: Path) -> None:
+    words = [(0, 5), (1, 6), (9, 7), (10, 8)]
+    entry = write_hex(tmp_path, "a.hex", words, 12)
+    assert (tmp_path / "a.hex").read_text() == "005\n006\n@9\n007\n008\n"
+    assert (entry["words"], entry["width"], entry["bytes"]) == (4, 12, 19)
+    assert read_hex(tmp_path, "a.hex") == words
+    (tmp_path / "a.hex").write_text("00\nxy\n")
+    with pytest.raises(PackError, match=r"a.hex:2: no hexadecimal word$"):
+        read_hex(tmp_path, "a.hex")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layer", "2"], "pack: layer must be 0..1, not 2\n"),
+        (["--layer", "x"], "pack: argument --layer: invalid int value: 'x'\n"),
+        ([], "pack: the following arguments are required: --layer\n"),
+        (["--layer", "1", "--block", "lane"], "pack: argument --block: invalid choice: 'lane'"),
+        (["--layer", "1", "--tokens", "0"], "pack: --tokens must be at least 1, --context"),
+        (["--layer", "1", "--set", "ports=0"], "pack: MachineConfig.ports must be 1..64, not 0\n"),
+        (["--layer", "1", "--option", "glu=x"], "pack: LayerOptions.glu must be slots or vector"),
+        (["--layer", "1", "--context", "9999"], "pack: the text has"),
+        (["--layer", "1", "--set", "slot_elements=32", "--context", "9"],
+         "pack: MachineConfig.slot_elements must be 64 for this layer, not 32\n"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(checkpoint, "load", tiny)
+    try:
+        code = pack.main([*arguments, "-o", str(tmp_path / "out")])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[")]
+    assert len(lines) == 1
+    assert (lines[0] + "\n").startswith(message)
