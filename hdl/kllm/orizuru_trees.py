@@ -102,6 +102,7 @@ class OrizuruLeaves(Block):
     Members: see ``__init__``. A pop masks its leaf in the same cycle; winners follow in the next.
     """
 
+    verilate_separately = True  # 256 of them in a tree of 4096; every output is a register
     meaning: ClassVar[dict[str, str]] = {
         "en": "load key and valid",
         "key": "keys of the leaves",

@@ -1,8 +1,8 @@
 """KllmOrizuru against golden.kllm.orizuru.pop_token: order, ties, faults, cycles.
 
 Shown to fail: with equal keys won by the later node while loading, with a popped leaf left in
-its row, with stale rows beyond the token counted as leaves, with a status that stays for the next
-token, and with the min tree reading in the cycle of the max tree.
+its row, with stale rows or stale leaves beyond the token taken for its own, with the min tree
+reading in the cycle of the max tree, and (parallel) with leaves that stay from the token before.
 """
 
 import numpy as np
@@ -54,6 +54,11 @@ CASES = {
         KllmOrizuruConfig(n_max=256, architecture="parallel"),
         {1: 20, 8: 150, 17: 60, 100: 150, 256: 150},
         9,
+    ),
+    "parallel_4096": (
+        KllmOrizuruConfig(n_max=4096, architecture="parallel"),
+        {100: 10, 576: 6, 4096: 8},
+        20,
     ),
     "parallel_576": (
         KllmOrizuruConfig(n_max=576, elements=8, architecture="parallel"),
