@@ -32,7 +32,9 @@ import torch
 
 from golden import checkpoint, text
 from golden.config import ConfigError
+from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.isa import Unit
 from golden.kllm.layer import (
     CompiledLayer,
     LayerOptions,
@@ -235,8 +237,18 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     cache = quantize_cache(quantized, evaluation["k"][:context], evaluation["v"][:context])
     run = run_layer(compiled, x.x[context:], x.cos[context:], x.sin[context:], cache)
     expected = x.y[context:].double()
-    error = float((run.value - expected).norm() / expected.norm())
-    say(f"relative error of the layer's output: {error:.4f}")
+    difference = (run.value - expected).norm()
+    error = float(difference / expected.norm())
+    update = float(difference / (expected - x.x[context:].double()).norm())
+    say(f"relative error of the layer's output {error:.4f}, of what it adds {update:.4f}")
+    done = dict.fromkeys(Unit, 0)
+    for number, words in enumerate(compiled.parts):
+        found = bounds(words, config)
+        planned = schedule(words, found, done)
+        busy = ", ".join(f"{unit.name} {cycles}" for unit, cycles in planned.busy.items())
+        say(f"part {number}: {len(found)} commands, at least {planned.cycles} cycles ({busy})")
+        for bound in found:
+            done[bound.unit] += 1
     model = {"name": str(options.model), "layer": options.layer, "error": round(error, 6)}
     made = {
         "tool": "golden.pack",

@@ -2,7 +2,7 @@
 
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; what stands between is
 replaced. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names belong to
-other tools.
+other tools. docs/kllm-commands.md is filled from golden.kllm.isa in the same way.
 """
 
 import argparse
@@ -10,12 +10,15 @@ import dataclasses
 import inspect
 import re
 import sys
+from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 
+from golden.kllm import isa
 from hdl.registry import Registered, all_blocks
 from hdl.verilog import describe
 
-__all__ = ["fill", "main", "pages_directory"]
+__all__ = ["DOCUMENTS", "fill", "fill_document", "main", "pages_directory"]
 
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end generated -->)", re.S)
 
@@ -88,6 +91,14 @@ def _registers(block: Registered) -> str:
     )
 
 
+def _replace_sections(made: dict[str, Callable[[], str]], text: str) -> str:
+    def replace(match: re.Match) -> str:
+        begin, section, old, end = match.groups()
+        return begin + (made[section]() if section in made else old) + end
+
+    return _SECTION.sub(replace, text)
+
+
 def fill(name: str, text: str) -> str:
     """The page ``text`` of block ``name`` with its generated tables brought up to date."""
     block = all_blocks()[name]
@@ -97,12 +108,84 @@ def fill(name: str, text: str) -> str:
         "timing": lambda: _timing(block),
         "registers": lambda: _registers(block),
     }
+    return _replace_sections(made, text)
 
-    def replace(match: re.Match) -> str:
-        begin, section, old, end = match.groups()
-        return begin + (made[section]() if section in made else old) + end
 
-    return _SECTION.sub(replace, text)
+def _members(values: type[IntEnum]) -> dict[str, str]:
+    """The comment behind each member of an enumeration."""
+    return dict(re.findall(r"^    (\w+) = [^#\n]*# (.*)$", inspect.getsource(values), re.M))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _units() -> str:
+    comments = _members(isa.Unit)
+    return _table(
+        ("unit", "name", "runs"), [(int(u), f"`{u.name}`", comments[u.name]) for u in isa.Unit]
+    )
+
+
+def _commands() -> str:
+    rows = [
+        (f"`{command.opcode:#04x}`", f"`{command.opcode.name}`", f"`{command.unit.name}`",
+         _escaped(command.summary))
+        for command in isa.COMMANDS.values()
+    ]  # fmt: skip
+    return _table(("opcode", "command", "unit", "what it does"), rows)
+
+
+def _operands() -> str:
+    rows = [
+        (f"`{command.opcode.name}`" if not position else "", isa.FIRST_OPERAND_WORD + position,
+         f"`{operand.name}`", operand.bits, _escaped(operand.meaning))
+        for command in isa.COMMANDS.values()
+        for position, operand in enumerate(command.operands)
+    ]  # fmt: skip
+    return _table(("command", "word", "operand", "bits", "meaning"), rows)
+
+
+def _selectors() -> str:
+    rows = []
+    for values in (
+        isa.OutlierMode, isa.Norm, isa.MatmulMode, isa.Codebook, isa.Binary, isa.Scalar,
+        isa.Function,
+    ):  # fmt: skip
+        comments = _members(values)
+        for value in values:
+            rows.append((f"`{values.__name__}`" if not value else "", int(value),
+                         f"`{value.name}`", comments.get(value.name, "")))  # fmt: skip
+    return _table(("selector", "value", "name", "meaning"), rows)
+
+
+def _statuses() -> str:
+    comments = dict(
+        re.findall(r"^    (\w+) = 1 << \d+  # (.*)$", inspect.getsource(isa.CommandStatus), re.M)
+    )
+    rows = [
+        (bit.bit_length() - 1, f"`{bit.name}`", "no" if bit & isa.FAILED else "yes",
+         comments[str(bit.name)])
+        for bit in isa.CommandStatus
+    ]  # fmt: skip
+    return _table(("bit", "status", "output", "meaning"), rows)
+
+
+# Pages of docs/ with tables of their own.
+DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
+    "kllm-commands.md": {
+        "units": _units,
+        "commands": _commands,
+        "operands": _operands,
+        "selectors": _selectors,
+        "statuses": _statuses,
+    }
+}
+
+
+def fill_document(name: str, text: str) -> str:
+    """The page ``text`` of docs/``name`` with its generated tables brought up to date."""
+    return _replace_sections(DOCUMENTS[name], text)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,19 +193,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="name stale pages, exit 1")
     options = parser.parse_args(arguments)
     stale, missing = [], []
-    for name in all_blocks():
-        page = pages_directory() / f"{name}.md"
+    blocks = pages_directory()
+    pages = [(blocks / f"{name}.md", name, fill) for name in all_blocks()]
+    pages += [(blocks.parent / name, name, fill_document) for name in DOCUMENTS]
+    for page, name, filler in pages:
         if not page.exists():
             missing.append(page.name)
             continue
         text = page.read_text()
-        filled = fill(name, text)
+        filled = filler(name, text)
         if filled != text:
             stale.append(name)
             if not options.check:
                 page.write_text(filled)
     print(f"{'stale' if options.check else 'rewritten'}: {', '.join(stale) or 'none'}")
-    return 1 if options.check and stale else 0
+    if missing:
+        print(f"hdl.pages: missing: {', '.join(missing)}", file=sys.stderr)
+    return 1 if missing or (options.check and stale) else 0
 
 
 if __name__ == "__main__":

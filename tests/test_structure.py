@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hdl.pages import fill, pages_directory
+from hdl.pages import DOCUMENTS, fill, fill_document, pages_directory
 from hdl.registry import ROOMS, all_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -91,6 +91,13 @@ def test_block_has_its_rooms(name):
 def test_page_is_up_to_date(name):
     text = (pages_directory() / f"{name}.md").read_text()
     assert fill(name, text) == text, "run make docs"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_document_is_up_to_date(name):
+    text = (pages_directory().parent / name).read_text()
+    assert all(f"<!-- generated: {section} -->" in text for section in DOCUMENTS[name])
+    assert fill_document(name, text) == text, "run make docs"
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -1,7 +1,7 @@
 """Commands of the KLLM accelerator: operands, statuses, words on the wire. Pure Python.
 
-The one place where the command set is written: the decoder, the assembler, the golden machine and the
-table in docs/kllm-commands.md are made from it.
+The one place where the command set is written: the decoder, the assembler, the golden machine and
+the tables in docs/kllm-commands.md are made from it.
 
 A command is ``COMMAND_WORDS`` words of 32 bits, lowest bit first:
 
@@ -10,8 +10,8 @@ A command is ``COMMAND_WORDS`` words of 32 bits, lowest bit first:
                   that many commands since reset, counted modulo 2**16
     words 4..15   one operand each, in the order of the table; unused words are zero
 
-Each command runs on one unit; a unit runs its commands in program order. Commands of different units
-overlap unless a wait forbids it. Every command gives one status: its tag, its unit and
+Each command runs on one unit; a unit runs its commands in program order. Commands of different
+units overlap unless a wait forbids it. Every command gives one status: its tag, its unit and
 ``CommandStatus`` bits. A command that fails counts as completed.
 """
 
@@ -115,7 +115,7 @@ FAILED = (
 
 
 class OutlierMode(IntEnum):
-    ONLINE = 0  # Orizuru finds the k_max largest and k_min smallest; scale = largest inlier magnitude
+    ONLINE = 0  # k_max largest and k_min smallest (Orizuru); scale = largest inlier magnitude
     OFFLINE = 1  # kllm-s: x > upper or x < lower; scale = larger magnitude of the two thresholds
 
 
@@ -204,7 +204,7 @@ _TABLE = (
     ),
     Command(
         Opcode.ACTIVATION_CODEBOOK, Unit.QUANTIZE,
-        "clustering codebook = 2**bits_a centroids in row src, 2**bits_a - 1 midpoints in row src + 1",
+        "clustering codebook = centroids in row src (2**bits_a), midpoints in the next row",
         (_row("src", "centroids"),),
     ),
     Command(
