@@ -273,7 +273,7 @@ class KllmAccelerator(Block):
         _stream(m, registers.command, dispatcher.word)
         _stream(m, dispatcher.report, registers.status)
         _stream(m, readback.o, registers.readback)
-        m.d.comb += [dispatcher.abort.eq(registers.abort_pulse), self.idle.eq(dispatcher.idle)]
+        m.d.comb += [dispatcher.abort_pulse.eq(registers.abort_pulse), self.idle.eq(dispatcher.idle)]
         engines = {
             Unit.LOAD: load,
             Unit.QUANTIZE: quantizer,

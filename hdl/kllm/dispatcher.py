@@ -57,7 +57,7 @@ class KllmDispatcher(Block):
     reach no engine; with a known opcode they take their turn in their unit and count as completed
     there, with an unknown one they are reported at once, as of unit 0, and count nowhere.
 
-    ``abort`` (one cycle): the words of an incomplete command are dropped, and all words that follow
+    ``abort_pulse`` (one cycle): the words of an incomplete command are dropped, and all words that follow
     until none is offered; queued commands end with ABORTED; those that an engine has begun end by
     themselves. Counters of completed commands go on.
 
@@ -68,7 +68,7 @@ class KllmDispatcher(Block):
     Members
     -------
     word : In(stream)        data: 32 bits of a command
-    abort : In(1)            end everything that has not begun
+    abort_pulse : In(1)            end everything that has not begun
     idle : Out(1)            no command is queued or running
     command_0, ... : Out     opcode and operands to the engine of each unit
     status_0, ... : In       status of its commands, in order
@@ -80,13 +80,13 @@ class KllmDispatcher(Block):
     def __init__(self, config: KllmDispatcherConfig):
         members = {
             "word": In(stream.Signature(data.StructLayout({"data": 32}))),
-            "abort": In(1),
+            "abort_pulse": In(1),
             "idle": Out(1),
             "report": Out(stream.Signature(report_layout)),
         }
         self.meaning = {
             "word": "Commands, 16 words each.",
-            "abort": "High for one cycle: end every command that has not begun.",
+            "abort_pulse": "High for one cycle: end every command that has not begun.",
             "idle": "No command is queued or running.",
             "report": "One word per command: status in bits 0..12, unit in 13..15, tag in 16..31.",
         }
@@ -297,7 +297,7 @@ class KllmDispatcher(Block):
         ]
         # An abort lasts until no command is queued or running and no word is offered. A command
         # whose words are complete goes its way and ends as the others do.
-        with m.If(self.abort):
+        with m.If(self.abort_pulse):
             m.d.sync += aborting.eq(1)
         with m.Elif(empty.all() & ~complete & ~self.word.valid):
             m.d.sync += aborting.eq(0)
