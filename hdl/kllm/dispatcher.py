@@ -258,7 +258,7 @@ class KllmDispatcher(Block):
             m.d.comb += [
                 command.valid.eq(started),
                 command.p.eq(head.command),
-                # An engine may take a command only when it gives its status: the tag is there first.
+                # An engine may take a command as late as with its status: the tag is there first.
                 tags.i.valid.eq(begins),
                 tags.i.p.data.eq(head.tag),
                 tags.i.p.last.eq(1),
