@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 
-from golden.kllm import isa
+import golden.kllm.isa as isa
 from hdl.registry import Registered, all_blocks
 from hdl.verilog import describe
 
