@@ -58,7 +58,8 @@ async def supplied(bench, case, delay=lambda port: 3, **flow):
     words, memory = case
     offers, takes = by_stream(words)
     memories = Memories(bench, memory, delay)
-    flow.setdefault("limit", 400_000)
+    busiest = max(*takes.values(), *map(len, memory))
+    flow.setdefault("limit", 4000 + 30 * busiest)
     result = await bench.run(offers | memories.offers, takes, **flow)
     memories.running = False
     if flow.get("stop_at") is None:
@@ -134,6 +135,17 @@ async def full_rate(dut):
         ends = max(way_in, beats + 1) + tokens * config.columns + 12
         assert took <= bound + ends + (groups if tokens > 1 else 0), (took, bound, ends)
     Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(measured))
+
+
+@cocotb.test()
+async def next_job_comes_during_replays(dut):
+    """The second job's words are taken before half of the first one's replays are out."""
+    bench = await started(dut)
+    flow = await supplied(bench, params["pair"])
+    taken = flow.cycles["w_0"]
+    of_first = 40 * len(taken) // 41
+    assert flow.cycles["data_0"][-1] < taken[of_first // 2]
+    assert taken[of_first] - taken[of_first - 1] <= 2
 
 
 @cocotb.test()

@@ -1,8 +1,8 @@
 """KllmWeightSupply against golden.kllm.image.supply: from weight images to every lane.
 
-Shown to fail: with a port's words counted one too many, with groups not replayed, with a job
-that starts at the address of the one before it, with factors of the first group's tokens only,
-with ``error`` of one port only, and with a refused job that leaves its factors behind.
+Shown to fail: with a word too many asked of a port, with groups that are not replayed, with reads
+at address 0, with factors that are not kept for the second group, with ``error`` of one port
+only, and with a refused job that leaves its factors behind.
 """
 
 import dataclasses
@@ -141,6 +141,13 @@ def rate_jobs(config):
     ]
 
 
+def pair_of_jobs(config):
+    """A group that is replayed and leaves half of the buffer free, and a job behind it."""
+    width = config.lanes * config.columns
+    length = config.buffer_beats // 2 * config.elements
+    return [Job(length, width, 40, True, 5), Job(length, width, 1, False, 4096)]
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weight_supply(name, seed):
     config = CONFIGS[name]
@@ -149,6 +156,7 @@ def test_weight_supply(name, seed):
     params = {
         "case": supply_words(config, jobs, rng),
         "refused": supply_words(config, jobs[3:4], rng),
+        "pair": supply_words(config, pair_of_jobs(config), rng),
         "rates": [
             (beats(job.length, config.elements), groups(job.outputs, config.lanes * config.columns),
              job.tokens, *supply_words(config, [job], rng))
