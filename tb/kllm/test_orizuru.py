@@ -57,7 +57,7 @@ CASES = {
     ),
     "parallel_4096": (
         KllmOrizuruConfig(n_max=4096, architecture="parallel"),
-        {100: 10, 576: 6, 4096: 8},
+        {100: 6, 576: 3, 4096: 4},
         20,
     ),
     "parallel_576": (
