@@ -23,7 +23,6 @@ from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kllm.engine import (
     ROW,
-    SLOT_LENGTH_BITS,
     command_layout,
     command_stream,
     descriptor_layout,
@@ -82,6 +81,11 @@ class KllmFunctionalUnitConfig(Config):
         """Exponentials of one row of SOFTMAX."""
         rows = -(-self.softmax_elements // ROW_ELEMENTS)
         return MemoryConfig(depth=rows * self.beats, width=FP16.bits * self.width)
+
+    @property
+    def slot_rows(self) -> int:
+        """Rows of entries of one slot."""
+        return -(-self.slot_elements // ROW_ELEMENTS)
 
     @property
     def rows_ahead(self) -> int:
@@ -156,14 +160,14 @@ class KllmFunctionalUnit(Block):
     Each command's arithmetic, roundings and statuses are those of golden.kllm.functional.execute.
     A command that fails writes nothing; SOFTMAX leaves out the rows that fail. A destination may
     be a source, row by row the same one; rows that overlap in another way may be read before or
-    after they are written. A descriptor counts the ones of its slot's masks in ``outliers``.
+    after they are written. ``outliers`` of a descriptor is the number of ones in its slot's masks
+    within its length, at most ``outliers_max``.
 
     Rates, elements per cycle: ``width`` for BINARY, AXPY, ROTARY and ACTIVATE; GLU width, at most
     8, as one client reads both slots; FUNCTION 1; SOFTMAX three passes of width. A row with more
-    outliers than 16 / width takes a cycle for each. Requests run ahead of their use by
-    ``rows_ahead`` rows and are made only when there is room for the answer: answers are always
-    taken at once. Every output comes from a register, but for ``valid`` of requests and
-    ``command.ready``, which depend on no input.
+    outliers than 16 / width takes a cycle for each, of both slots together. Requests run ahead of
+    their use by ``rows_ahead`` rows and are made only when there is room for the answer: answers
+    are always taken at once. No combinational path leads from an input to an output.
     Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
 
     Members
@@ -556,7 +560,7 @@ class KllmFunctionalUnit(Block):
         )
 
         # ---- entries and outliers of the slots ---------------------------------------------------
-        slot_rows = Signal(11)
+        slot_rows = Signal(range(config.slot_rows + 1))
         begin = Signal()
         entries = [
             add(
@@ -571,12 +575,12 @@ class KllmFunctionalUnit(Block):
         m.d.comb += slot_rows.eq(rows)
         wanted = [slot_rows, Mux(two_slots, slot_rows, 0)]
         _fetch(
-            m, "entries", begin, (slot_a, slot_b), wanted, "row",
+            m, "entries", begin, (slot_a, slot_b), wanted, config.slot_rows, "row",
             self.slot_entry_request, self.slot_entries, entries, config.rows_ahead,
         )  # fmt: skip
         wanted = [descriptors[0].outliers, Mux(two_slots, descriptors[1].outliers, 0)]
         _fetch(
-            m, "outliers", begin, (slot_a, slot_b), wanted, "position",
+            m, "outliers", begin, (slot_a, slot_b), wanted, config.outliers_max, "position",
             self.slot_outlier_request, self.slot_outlier, outlier_queue, _OUTLIERS_AHEAD,
         )  # fmt: skip
         tail = length[:4]
@@ -921,13 +925,13 @@ class KllmFunctionalUnit(Block):
         return m
 
 
-def _fetch(m: Module, name, begin, slots, wanted, field, request, answer, queues, depth):
-    """Asks for ``wanted[k]`` words of slot k, both slots in turn, and fills the queues.
+def _fetch(m: Module, name, begin, slots, wanted, most, field, request, answer, queues, depth):
+    """Asks for ``wanted[k]`` words (``most`` at most) of slot k, in turn, and fills the queues.
 
     Asks only when the queue (``depth`` words) has room. ``order`` remembers whose an answer is.
     """
-    left = [Signal(SLOT_LENGTH_BITS, name=f"{name}_left_{k}") for k in "ab"]
-    at = [Signal(SLOT_LENGTH_BITS, name=f"{name}_at_{k}") for k in "ab"]
+    left = [Signal(range(most + 1), name=f"{name}_left_{k}") for k in "ab"]
+    at = [Signal(range(most + 1), name=f"{name}_at_{k}") for k in "ab"]
     valid, free, turn = Signal(), Signal(), Signal()
     payload = Signal(request.p.shape(), reset_less=True, name=f"{name}_asked")
     chosen, choose = Signal(), Signal()
