@@ -101,6 +101,7 @@ def test_load() -> None:
     assert bench.one(Opcode.LOAD, address=0, rows=0, dst=7) == CommandStatus.RANGE
     assert bench.one(Opcode.LOAD, address=0, rows=2, dst=255) == CommandStatus.RANGE
     assert bench.machine.vector[7, 0] == expected[0]
+    assert not bench.machine.vector[255].any()
     bench.machine.data.faults.add(4)
     for address, rows in ((3, 2), (9, 2)):  # a fault, and behind the end
         assert bench.one(Opcode.LOAD, address=address, rows=rows, dst=7) == CommandStatus.BUS_ERROR
@@ -425,9 +426,33 @@ def test_random_programs_see_every_command_and_fault(seed: int) -> None:
             memory.faults = faults
         assert machine.run(program.words) == program.results
         assert machine.readback == program.readback
+        assert torch.equal(machine.vector, program.vector)
         opcodes |= {word & 0xFF for word in program.words[::COMMAND_WORDS]}
         for result in program.results:
             statuses |= result.status
     assert opcodes >= set(Opcode)
     missing = {CommandStatus.ABORTED, CommandStatus.LANE_FAULT, CommandStatus.OVERFLOW}
     assert set(CommandStatus) - set(statuses) <= missing
+
+
+def test_a_failed_command_changes_nothing(seed: int) -> None:
+    """But for NaN after BUS_ERROR or in DIRECT, rows of SOFTMAX, slots of a QUANTIZE with data."""
+    early = (
+        CommandStatus.MALFORMED | CommandStatus.DEPENDENCY | RANGE | MISMATCH
+        | CommandStatus.CODEBOOK_MISSING
+    )  # fmt: skip
+    seen = 0
+    for case in range(4):
+        program = random_program(SMALL, 70 * seed + case, 80, faults=True)
+        machine = Machine(SMALL, program.data, program.weights)
+        machine.data.faults = program.data_faults
+        for first in range(0, len(program.words), COMMAND_WORDS):
+            before, held = machine.vector.clone(), list(machine.slots)
+            words = len(machine.readback)
+            result = machine.step(program.words[first : first + COMMAND_WORDS])
+            if result.status & early:
+                seen += 1
+                assert torch.equal(machine.vector, before)
+                assert all(a is b for a, b in zip(machine.slots, held, strict=True))
+                assert len(machine.readback) == words
+    assert seen > 10

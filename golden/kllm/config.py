@@ -32,7 +32,7 @@ class MachineConfig(Config):
     slots: int = 16  # activation slots, 2..256
     slot_elements: int = 4096  # longest token of a slot, 16..16383
     softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
-    outliers_max: int = 127  # most outliers of a token, and longest token of DIRECT, 1..16383
+    outliers_max: int = 128  # most outliers of a token, and longest token of DIRECT, 1..16383
     ports: int = 24  # weight read ports, 1..64
     port_bits: int = 1024  # width of a weight port, a power of two 32..1024
     replay_beats: int = 256  # longest tokens that may share weights, in beats, 1..16383
