@@ -34,6 +34,11 @@ async def random_flow(dut, p_idle, p_stall):
 
 
 @cocotb.test()
+async def valid_does_not_wait_for_ready(dut):
+    await play(await started(dut), params["words"], late_ready=True)
+
+
+@cocotb.test()
 @cocotb.parametrize(slow=[*SOURCES, *SINKS])
 async def one_is_slow(dut, slow):
     """One stream hardly moves: a full RAM, full scales, full queues, and none of them."""

@@ -33,6 +33,11 @@ async def random_flow(dut, p_idle, p_stall):
 
 
 @cocotb.test()
+async def valid_does_not_wait_for_ready(dut):
+    await replay(await started(dut), params["words"], late_ready=True)
+
+
+@cocotb.test()
 @cocotb.parametrize(slow=["job", "data", "slot", "done"])
 async def one_is_slow(dut, slow):
     """One stream at a time hardly moves; nothing overtakes."""

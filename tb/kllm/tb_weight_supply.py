@@ -86,6 +86,11 @@ async def random_flow(dut, p_idle, p_stall):
 
 
 @cocotb.test()
+async def valid_does_not_wait_for_ready(dut):
+    await supplied(await started(dut), params["case"], late_ready=True)
+
+
+@cocotb.test()
 @cocotb.parametrize(slow=["job", "rms", "data_0", "read_0", "w_0", "s_b_0", "done"])
 async def one_is_slow(dut, slow):
     bench = await started(dut)
