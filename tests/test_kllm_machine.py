@@ -32,6 +32,7 @@ from golden.kllm.matmul import index_matmul, packet_matmul
 from golden.kllm.programs import random_program
 from golden.kllm.quantize import quantize_tokens, quantize_unsigned
 from golden.kllm.vectors import codebook_packet
+from hdl.registry import all_blocks
 
 SMALL = MACHINES["small"]
 NAN = 0x7E00
@@ -401,6 +402,11 @@ def test_dependency_by_signed_distance() -> None:
     assert machine.issued[Unit.LOAD] == 4
 
 
+def test_configurations_are_those_of_the_generator() -> None:
+    block = all_blocks()["kllm_accelerator"]
+    assert {name: config.machine for name, config in block.configs.items()} == MACHINES
+
+
 def test_memory_words() -> None:
     memory = Memory(np.arange(12, dtype=np.uint8), 4, {1})
     assert memory.read(0, 1) is not None
@@ -418,7 +424,7 @@ def test_memory_words() -> None:
 
 def test_random_programs_see_every_command_and_fault(seed: int) -> None:
     opcodes, statuses = set(), CommandStatus(0)
-    for case in range(12):
+    for case in range(8):
         program = random_program(SMALL, 50 * seed + case, 80, faults=True)
         machine = Machine(SMALL, program.data, program.weights)
         machine.data.faults = program.data_faults
