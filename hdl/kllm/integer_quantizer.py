@@ -81,11 +81,11 @@ class UnsignedQuotients(Operator):
                 amount = Signal(5, name=f"amount_{lane}")
                 m.d.comb += amount.eq(Mux(distance > 31, 31, distance))
                 wide = Cat(Const(0, steps), x.significand)
-                dividend, sticky = shift_right_sticky(m, wide, amount, f"dividend_{lane}")
+                # Bits are lost only where x < s/2, which gives 0 with them and without.
+                dividend, _ = shift_right_sticky(m, wide, amount, f"dividend_{lane}")
                 rest = dividend[steps:]
                 out[f"rest_{lane}"] = let(m, f"rest_{lane}", rest)
                 out[f"digits_{lane}"] = let(m, f"digits_{lane}", dividend[:steps])
-                out[f"sticky_{lane}"] = sticky
                 # A negative distance: x is so much larger that it is normal, not 0.
                 out[f"clamp_{lane}"] = let(
                     m, f"clamp_{lane}", (distance < 0) | (rest >= s.significand)
@@ -108,8 +108,7 @@ class UnsignedQuotients(Operator):
             values = []
             for lane in range(lanes):
                 digits = f[f"digits_{lane}"]
-                below = f[f"rest_{lane}"].any() | f[f"sticky_{lane}"]
-                up = digits[0] & (below | digits[1])
+                up = digits[0] & (f[f"rest_{lane}"].any() | digits[1])
                 rounded = let(m, f"rounded_{lane}", digits[1:] + up)
                 value = Signal(bits, name=f"value_{lane}")
                 with m.If(~f["zero"]):
