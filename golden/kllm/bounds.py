@@ -1,9 +1,8 @@
 """Cycles that a program takes at least, command by command: what its report compares with.
 
     LOAD          rows
-    QUANTIZE      rows of (tokens + 1) tokens, as a token's first pass overlaps the second of the
-                  token before it; OFFLINE has no first pass; QUANTIZE_INTEGER's second pass takes
-                  16 / integer_lanes cycles per row
+    QUANTIZE      each row twice (OFFLINE once), as V gives a row per cycle; QUANTIZE_INTEGER
+                  also 16 / integer_lanes cycles per row of its second pass
     MATMUL        the largest of: port words / ports; per job (group and token) the beats, the
                   words that the reducers and the outlier path take; columns outputs
     FUNCTION      tokens * length / function_width; SOFTMAX three times that; FUNCTION length
@@ -45,7 +44,7 @@ class Rates:
 
     macs: int = 32
     function_width: int = 8
-    integer_lanes: int = 16
+    integer_lanes: int = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +96,10 @@ def _bound(
         kmeans = o["kind"] == Codebook.KMEANS
         return config.kmeans_words if kmeans else config.integer_words, "words"
     if opcode == Opcode.QUANTIZE:
-        return rows + (0 if o["mode"] == OutlierMode.OFFLINE else rows // tokens), "rows"
+        return rows * (1 if o["mode"] == OutlierMode.OFFLINE else 2), "rows"
     if opcode == Opcode.QUANTIZE_INTEGER:
-        return rows // tokens + rows * _ceil(ROW_ELEMENTS, rates.integer_lanes), "rows"
+        divided = rows // tokens + rows * _ceil(ROW_ELEMENTS, rates.integer_lanes)
+        return max(2 * rows, divided), "rows"
     if opcode == Opcode.ACTIVATION_CODEBOOK:
         return (1 << config.bits_a) - 1, "words"
     if opcode == Opcode.FUNCTION_CODEBOOK:
