@@ -568,15 +568,13 @@ class _Compiler:
         return rotated
 
     def _attend(self, rotated: Vector) -> Vector:
-        """Attention of all heads: KV heads in blocks that have room, scores first, then V."""
+        """Attention of all heads: KV heads in blocks that the slots hold, scores first, then V."""
         asm, shape = self.asm, self.shape
         attention = asm.vector(shape.heads * shape.head_size, self.tokens)
         jobs = [(t, head) for t in range(self.tokens) for head in range(shape.kv_heads)]
-        rows = shape.group * -(-self.all_tokens // ROW_ELEMENTS)
-        room = int((~asm._rows.used).sum()) // 2  # codebooks and scales need some, too
         index = self.options.scores == "index"
-        slots_each = shape.group * (2 if index else 1)
-        block = max(1, min(room // rows, self.config.slots // slots_each))
+        free = self.config.slots - (shape.group if index else 0)  # q needs slots, too
+        block = max(1, free // shape.group)
         for first in range(0, len(jobs), block):
             if index:
                 self._clustering("q")
