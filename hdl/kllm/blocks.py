@@ -3,6 +3,7 @@
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
+from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
@@ -132,6 +133,15 @@ BLOCKS = {
             ),
         },
         golden="golden.kllm.functional:execute",
+    ),
+    "kllm_dispatcher": Registered(
+        component=KllmDispatcher,
+        config=KllmDispatcherConfig(),
+        configs={
+            "table1": KllmDispatcherConfig(),
+            "smallest": KllmDispatcherConfig(queue=3, running=1),
+        },
+        golden="golden.kllm.engines:screen",
     ),
     "kllm_idx_counter": Registered(
         component=KllmIdxCounter,

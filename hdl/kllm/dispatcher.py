@@ -57,23 +57,28 @@ class KllmDispatcher(Block):
     reach no engine; with a known opcode they take their turn in their unit and count as completed
     there, with an unknown one they are reported at once, as of unit 0, and count nowhere.
 
-    ``abort_pulse`` (one cycle): the words of an incomplete command are dropped, and all words that follow
-    until none is offered; queued commands end with ABORTED; those that an engine has begun end by
-    themselves. Counters of completed commands go on.
+    A wait for commands that were complete when its own was issued is fulfilled for good; one for
+    commands that were not is fulfilled within 32,768 completions behind them, or may be missed.
 
-    Throughput one command per COMMAND_WORDS + 2 cycles; latency 6 cycles from the last word to
+    ``abort_pulse`` (one cycle): the words of an incomplete command are dropped, and all words that
+    follow until nothing is queued or running and none is offered; queued commands end with ABORTED;
+    those that an engine has begun end by themselves. Counters of completed commands go on.
+
+    Throughput one command per COMMAND_WORDS + 2 cycles; latency 5 cycles from the last word to
     the engine.
-    Golden: golden.kllm.machine.
+    Golden: golden.kllm.engines.screen.
 
     Members
     -------
     word : In(stream)        data: 32 bits of a command
-    abort_pulse : In(1)            end everything that has not begun
+    abort_pulse : In(1)      end everything that has not begun
     idle : Out(1)            no command is queued or running
     command_0, ... : Out     opcode and operands to the engine of each unit
     status_0, ... : In       status of its commands, in order
     report : Out(stream)     status, unit, tag
     """
+
+    LATENCY = 5  # cycles from a command's last word to command_k.valid, where nothing is waited for
 
     meaning: ClassVar[dict[str, str]] = {}
 
@@ -99,7 +104,7 @@ class KllmDispatcher(Block):
 
     @property
     def latency(self) -> str:
-        return "6 cycles from a command's last word to its engine"
+        return f"{self.LATENCY} cycles from a command's last word to its engine"
 
     @property
     def throughput(self) -> str:
@@ -112,6 +117,7 @@ class KllmDispatcher(Block):
             {
                 "command": command_layout,
                 "after": data.ArrayLayout(AFTER_BITS, len(units)),
+                "met": len(units),  # waits that were fulfilled when the command was issued
                 "tag": 16,
                 "fault": _STATUS_BITS,
             }
@@ -164,8 +170,13 @@ class KllmDispatcher(Block):
         issued = [Signal(AFTER_BITS, name=f"issued_{unit:d}") for unit in units]
         completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
         ahead = Signal(len(units))  # after[u] is beyond what was issued to u
+        # Kept, as the signed distance to an old wait turns over while its command is queued.
+        met_now, met = Signal(len(units)), Signal(len(units))
         for unit in units:
-            m.d.comb += ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1])
+            m.d.comb += [
+                ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1]),
+                met_now[unit].eq(~(completed[unit] - after[unit])[AFTER_BITS - 1]),
+            ]
 
         # Two steps, so that the checks have a cycle of their own.
         checked = Signal()
@@ -182,6 +193,7 @@ class KllmDispatcher(Block):
                         Mux(ahead.any(), int(CommandStatus.DEPENDENCY), 0),
                     )
                 ),
+                met.eq(met_now),
                 to_unit.eq(unit_of),
                 is_known.eq(known),
             ]
@@ -219,6 +231,7 @@ class KllmDispatcher(Block):
                 entry.command.opcode.eq(opcode),
                 Cat(*entry.command.operand).eq(Cat(*operands)),
                 Cat(*entry.after).eq(Cat(*after)),
+                entry.met.eq(met),
                 entry.tag.eq(tag),
                 entry.fault.eq(fault),
                 queue.i.valid.eq(checked & complete & is_known & (to_unit == int(unit))),
@@ -239,7 +252,9 @@ class KllmDispatcher(Block):
             )
             early = Signal(len(units), name=f"early_{unit:d}")  # waits not yet fulfilled
             for other in units:
-                m.d.comb += early[other].eq((completed[other] - head.after[other])[-1])
+                m.d.comb += early[other].eq(
+                    ~head.met[other] & (completed[other] - head.after[other])[-1]
+                )
             # Latched, so that a command that is offered stays offered.
             started = Signal(name=f"started_{unit:d}")
             dead = Signal(name=f"dead_{unit:d}")

@@ -1,0 +1,403 @@
+"""Runs inside the simulator, started by test_dispatcher.py: commands, engines and the host.
+
+The model keeps the commands of each unit in order, counts what was issued and completed, and is
+told of every transfer; the engines take commands, wait and give random statuses.
+"""
+
+import dataclasses
+from collections import Counter, deque
+
+import cocotb
+from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
+
+from golden.kllm.engines import screen
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FIRST_OPERAND_WORD, CommandStatus, Unit
+from tb.bench import Bench, params
+
+UNITS = list(Unit)
+MASK = 0xFFFF
+COMMAND, STATUS = [f"command_{u:d}" for u in UNITS], [f"status_{u:d}" for u in UNITS]
+
+
+@dataclasses.dataclass
+class Entry:
+    tag: int
+    payload: int
+    after: list[int]
+    fault: CommandStatus
+    met: list[bool]  # waits that were fulfilled when it was issued
+    begun: bool = False  # it was offered to its engine
+
+
+class Model:
+    """Commands issued and not yet reported, and what may happen to them."""
+
+    def __init__(self):
+        self.issued, self.completed = [0] * len(UNITS), [0] * len(UNITS)
+        self.queue = [deque() for _ in UNITS]
+        self.unknown = deque()
+        self.partial = []
+        self.aborting = False
+        self.seen = Counter()
+
+    @property
+    def outstanding(self) -> bool:
+        return bool(self.unknown) or any(self.queue)
+
+    def word(self, word):
+        """A word was taken; while aborting it is dropped."""
+        if self.aborting:
+            self.seen["dropped"] += 1
+            return
+        self.partial.append(word)
+        if len(self.partial) < COMMAND_WORDS:
+            return
+        words, self.partial = self.partial, []
+        unit, fault = screen(words, self.issued)
+        tag = words[0] >> 16
+        self.seen[fault.name or "sound"] += 1
+        if unit is None:
+            self.unknown.append(tag)
+            self.seen["unknown"] += 1
+            return
+        payload = words[0] & 0xFF
+        for n, operand in enumerate(words[FIRST_OPERAND_WORD:]):
+            payload |= operand << 8 + 32 * n
+        after = [words[1 + u // 2] >> 16 * (u % 2) & MASK for u in UNITS]
+        met = [not (self.completed[u] - after[u]) >> 15 & 1 for u in UNITS]
+        self.queue[unit].append(Entry(tag, payload, after, fault, met))
+        self.issued[unit] += 1
+
+    def waits(self, entry) -> list[int]:
+        return [
+            u for u in UNITS
+            if not entry.met[u] and (self.completed[u] - entry.after[u]) >> 15 & 1
+        ]  # fmt: skip
+
+    def offered(self, unit, payload, may_begin):
+        """A command appears at an engine: the next one, fulfilled, sound, not aborted."""
+        queue = self.queue[unit]
+        entry = next((e for e in queue if not e.begun), None)
+        assert entry is not None, f"{unit.name}: a command that was not issued"
+        assert not entry.fault, f"{unit.name}: tag {entry.tag:#x} begins with {entry.fault!r}"
+        assert all(e.begun for e in list(queue)[: queue.index(entry)])
+        assert payload == entry.payload, f"{unit.name}: tag {entry.tag:#x} came as {payload:#x}"
+        early = self.waits(entry)
+        assert not early, f"{unit.name}: tag {entry.tag:#x} begins before {early} are done"
+        assert may_begin, f"{unit.name}: tag {entry.tag:#x} begins in an abort"
+        entry.begun = True
+
+    def reported(self, word, given, aborted):
+        """given: statuses that the engines gave and that were not reported yet."""
+        status, unit, tag = word & 0x1FFF, Unit(word >> 13 & 7), word >> 16
+        if not unit and self.unknown and self.unknown[0] == tag:
+            assert status == CommandStatus.MALFORMED
+            self.unknown.popleft()
+            return
+        assert self.queue[unit], f"{unit.name}: status of {tag:#x}, none is expected"
+        entry = self.queue[unit].popleft()
+        assert tag == entry.tag, f"{unit.name}: tag {tag:#x}, not {entry.tag:#x}"
+        if entry.begun:
+            want = given[unit].popleft()
+        elif entry.fault:
+            want = entry.fault
+        else:
+            assert aborted, f"{unit.name}: tag {tag:#x} reported and never begun"
+            want = CommandStatus.ABORTED
+            self.seen["ABORTED"] += 1
+        assert status == want, f"{unit.name}: tag {tag:#x} has {status:#x}, not {want:#x}"
+        self.completed[unit] += 1
+
+
+def commands(rng, count, issued, faulty=0.25, far=0.3, kinds=(0, 1, 2, 3, 4, 4), units=UNITS):
+    """Words of random commands. issued: of the units before, is brought up to date.
+
+    kinds of fault: a wait too far ahead, bits beside the opcode, beside the waits, an unknown
+    opcode, bits beside the operands.
+    """
+    words = []
+    for _ in range(count):
+        unit = rng.choice(units)
+        command = rng.choice([each for each in COMMANDS.values() if each.unit == unit])
+        row = [0] * COMMAND_WORDS
+        row[0] = int(command.opcode) | rng.getrandbits(16) << 16
+        for u in UNITS:
+            # Mostly what was issued a moment ago; now and then the farthest that is allowed.
+            back = rng.choice([0, 0, 1, 2, 3]) if rng.random() > far else rng.choice([9, 32767])
+            row[1 + u // 2] |= (issued[u] - back & MASK) << 16 * (u % 2)
+        for n, operand in enumerate(command.operands):
+            row[FIRST_OPERAND_WORD + n] = rng.getrandbits(operand.bits)
+        if rng.random() < faulty:
+            kind = rng.choice(kinds)
+            if kind == 0:
+                u = rng.choice(UNITS)
+                ahead = rng.choice([1, 1, 2, 32768])
+                row[1 + u // 2] &= ~(MASK << 16 * (u % 2))
+                row[1 + u // 2] |= (issued[u] + ahead & MASK) << 16 * (u % 2)
+            elif kind == 1:
+                row[0] |= 1 << rng.randrange(8, 16)
+            elif kind == 2:
+                row[3] |= 1 << rng.randrange(16, 32)
+            elif kind == 3:
+                row[0] = row[0] & ~0xFF | rng.choice([0x00, 0x02, 0x13, 0x22, 0x38, 0x42, 0xFF])
+                unit = None
+            else:  # a bit beside an operand, or in an unused word
+                n = rng.randrange(12)
+                bits = command.operands[n].bits if n < len(command.operands) else 0
+                if bits < 32:
+                    row[FIRST_OPERAND_WORD + n] |= 1 << rng.randrange(bits, 32)
+        if unit is not None:
+            issued[unit] += 1
+        words += row
+    return words
+
+
+class System:
+    """The dispatcher's ports, one loop per cycle."""
+
+    def __init__(self, dut):
+        self.dut = dut
+        self.bench = Bench(dut, sources=("word", *STATUS), sinks=("report", *COMMAND))
+        self.port = self.bench._port
+        dut.abort_pulse.value = 0
+
+    async def reset(self, cycles=3):
+        await self.bench.reset(cycles)
+        self.model = Model()
+        self.held = {}
+        self.running = [deque() for _ in UNITS]  # cycle at which each ends
+        self.given = [deque() for _ in UNITS]
+        self.cycle = 0
+
+    def offers(self, name):
+        """A sink's valid, with the check that what is offered stays; and whether it is new."""
+        payload, valid, ready = self.port[name]
+        before = self.held.get(name)
+        if not valid.value:
+            assert before is None, f"{name} fell before its transfer"
+            return None, False
+        word = int(payload.value)
+        assert before in (None, word), f"{name} changed before its transfer"
+        self.held[name] = None if ready.value else word
+        return word, before is None
+
+    async def run(
+        self, words, rng, p_idle=0.0, p_stall=0.0, report_stall=0.0, longest=0, abort_at=None,
+        junk=0, stop_at=None, limit=None,
+    ):  # fmt: skip
+        """Send ``words``; returns when all are reported: cycles of last words, starts, reports.
+
+        longest: cycles that an engine takes, at most. abort_at: cycle; from then on ``junk`` words
+        are offered without a gap, and nothing more.
+        """
+        model, port, dut = self.model, self.port, self.dut
+        sent, offered = 0, False
+        log = {"last_word": [], "start": [], "report": []}
+        begin, quiet, aborted = self.cycle, 0, None
+        limit = limit or 3000 + 60 * len(words) + 8 * longest * len(words) // COMMAND_WORDS
+        shown = [None] * len(UNITS)  # statuses on offer
+        while stop_at is None or self.cycle - begin < stop_at:
+            now = self.cycle - begin
+            is_abort = now == abort_at
+            dut.abort_pulse.value = is_abort
+            if is_abort:
+                self.note_abort(sent)
+                words = words[: sent + offered] + [rng.getrandbits(32) for _ in range(junk)]
+                aborted, p_idle = now, 0.0
+            payload, valid, _ = port["word"]
+            if not offered and sent < len(words) and (not p_idle or rng.random() >= p_idle):
+                offered = True
+                payload.value = words[sent]
+            elif not offered and p_idle:
+                payload.value = rng.getrandbits(32)
+            valid.value = offered
+            for u in UNITS:
+                payload, valid, _ = port[STATUS[u]]
+                queue = self.running[u]
+                if shown[u] is None and queue and queue[0] <= self.cycle:
+                    shown[u] = rng.choice([0, 0, rng.getrandbits(13)])
+                valid.value = shown[u] is not None
+                payload.value = rng.getrandbits(13) if shown[u] is None else shown[u]
+            for name in self.bench.sinks:
+                stall = report_stall if name == "report" else p_stall
+                port[name][2].value = not stall or rng.random() >= stall
+            await ReadOnly()
+            # idle tells of the cycle before.
+            want = not model.outstanding and not model.aborting
+            assert bool(dut.idle.value) == want, f"cycle {now}: idle is {dut.idle.value}"
+            was_outstanding = model.outstanding
+            report, _ = self.offers("report")
+            for u in UNITS:
+                word, is_new = self.offers(COMMAND[u])
+                if is_new:
+                    # A start decided in the abort's own cycle shows one cycle later.
+                    model.offered(u, word, aborted is None or now <= aborted + 1)
+                    log["start"].append(now)
+                if word is not None and port[COMMAND[u]][2].value:
+                    self.running[u].append(self.cycle + 1 + rng.randint(0, longest))
+                if shown[u] is not None and port[STATUS[u]][2].value:
+                    self.given[u].append(shown[u])
+                    self.running[u].popleft()
+                    shown[u] = None
+            if report is not None and port["report"][2].value:
+                model.reported(report, self.given, aborted is not None)
+                log["report"].append(now)
+            word_taken = offered and port["word"][2].value
+            if word_taken:
+                model.word(words[sent])
+                if not model.partial:
+                    log["last_word"].append(now)
+            # What follows the abort; an offered word prolongs it.
+            if is_abort:
+                model.aborting = True
+            elif model.aborting:
+                model.partial = []
+                if not was_outstanding and not offered:
+                    model.aborting = False
+            if word_taken:
+                offered, sent = False, sent + 1
+            await FallingEdge(dut.clk)
+            self.cycle += 1
+            over = sent == len(words) and not model.outstanding and not model.aborting
+            over &= abort_at is None or aborted is not None
+            quiet = quiet + 1 if over else 0
+            if quiet > 8 and stop_at is None:
+                break
+            assert self.cycle - begin < limit, f"hangs: {[len(q) for q in model.queue]} left"
+        for name in self.bench.sources:
+            port[name][1].value = 0
+        for name in self.bench.sinks:
+            port[name][2].value = 0
+        dut.abort_pulse.value = 0
+        assert stop_at is not None or not any(self.given)
+        return log
+
+    def note_abort(self, sent):
+        """What the abort finds."""
+        model = self.model
+        model.seen["abort: incomplete command"] += bool(model.partial)
+        model.seen["abort: unknown opcode"] += bool(model.unknown)
+        for u in UNITS:
+            waiting = [e for e in model.queue[u] if not e.begun]
+            model.seen["abort: running"] += len(model.queue[u]) > len(waiting)
+            model.seen["abort: queued"] += len(waiting) > 1
+            model.seen["abort: waiting"] += bool(
+                waiting and not waiting[0].fault and model.waits(waiting[0])
+            )
+
+
+async def started(dut):
+    system = System(dut)
+    await system.reset()
+    return system
+
+
+@cocotb.test()
+@cocotb.parametrize(
+    flow=[
+        (0.0, 0.0, 0.0, 0),
+        (0.3, 0.5, 0.3, 30),
+        (0.0, 0.9, 0.0, 5),
+        (0.0, 0.1, 0.97, 10),
+        (0.0, 0.0, 0.1, 250),
+    ]
+)
+async def random_commands(dut, flow):
+    """flow: chances of idle, of engines and report that stall, longest command."""
+    p_idle, p_stall, report_stall, longest = flow
+    system = await started(dut)
+    rng = system.bench.rng(f"commands {flow}")
+    words = commands(rng, params["commands"], [0] * len(UNITS))
+    await system.run(words, rng, p_idle, p_stall, report_stall, longest)
+    seen = system.model.seen
+    assert min(seen[k] for k in ("sound", "MALFORMED", "DEPENDENCY", "unknown")) > 0, seen
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """One command per COMMAND_WORDS + 2 cycles; latency as stated."""
+    system = await started(dut)
+    rng = system.bench.rng("rate")
+    issued = [0] * len(UNITS)
+    words = []
+    for _ in range(12):
+        words += commands(rng, 1, issued, faulty=0.0, far=1.0)
+    log = await system.run(words, rng)
+    assert log["last_word"] == [15 + 18 * n for n in range(12)], log
+    late = [start - last for start, last in zip(log["start"], log["last_word"], strict=True)]
+    assert set(late) == {params["latency"]}, late
+
+
+@cocotb.test()
+async def abort_at_every_phase(dut):
+    system = await started(dut)
+    rng = system.bench.rng("abort")
+    for n in range(params["aborts"]):
+        issued = list(system.model.issued)
+        stall = rng.choice([0.0, 0.0, 0.9])
+        faulty, kinds = (0.7, (3,)) if stall else (0.3, (0, 1, 2, 3, 4))
+        units = rng.sample(UNITS, rng.choice([1, 2, 5]))
+        words = commands(rng, 14, issued, faulty, kinds=kinds, units=units)
+        await system.run(
+            words, rng, rng.choice([0.0, 0.3]), rng.choice([0.0, 0.8]), stall,
+            rng.choice([0, 40, 400]), abort_at=rng.randrange(250), junk=rng.choice([0, 1, 5, 40]),
+        )  # fmt: skip
+        if n % 4 == 0:
+            await system.run(commands(rng, 4, list(system.model.issued)), rng, longest=6)
+    seen = system.model.seen
+    cocotb.log.info("%s", dict(seen))
+    for what in ("incomplete command", "unknown opcode", "running", "queued", "waiting"):
+        assert seen[f"abort: {what}"], f"no abort found {what}: {dict(seen)}"
+    assert seen["ABORTED"]
+    assert seen["dropped"]
+
+
+@cocotb.test()
+async def words_prolong_an_abort(dut):
+    """While words are offered an abort goes on: idle stays low, each is dropped."""
+    system = await started(dut)
+    rng = system.bench.rng("prolong")
+    await system.run([], rng, abort_at=2, junk=90)
+    assert system.model.seen["dropped"] >= 89
+    await system.run(commands(rng, 6, [0] * len(UNITS), faulty=0.0), rng)
+
+
+@cocotb.test()
+async def waits_wrap(dut):
+    """More than 2**16 commands of one unit, all malformed, then commands that wait across 0."""
+    if not params["wrap"]:
+        return
+    system = await started(dut)
+    rng = system.bench.rng("wrap")
+    # Each word is 1: LOAD with operands where none belong. It counts, and reaches no engine.
+    words = [1] * COMMAND_WORDS
+    assert screen(words, [0] * len(UNITS)) == (Unit.LOAD, CommandStatus.MALFORMED)
+    dut.word__payload.value, dut.word__valid.value, dut.report__ready.value = 1, 1, 1
+    count = (1 << 16) - 3
+    await ClockCycles(dut.clk, (COMMAND_WORDS + 2) * count)
+    # The last one's words are in, none of the next.
+    await FallingEdge(dut.clk)
+    dut.word__valid.value = 0
+    await ClockCycles(dut.clk, 20)
+    await FallingEdge(dut.clk)
+    system.model.issued[0] = system.model.completed[0] = count
+    extra = commands(rng, 60, list(system.model.issued), faulty=0.1, far=0.1)
+    # The words of a command that had begun are dropped first.
+    await system.run([], rng, abort_at=1)
+    for first in range(0, len(extra), 10 * COMMAND_WORDS):
+        await system.run(
+            extra[first : first + 10 * COMMAND_WORDS], rng, longest=40, report_stall=0.3
+        )
+    assert system.model.issued[0] > 1 << 16
+    cocotb.log.info("issued %s, %s", system.model.issued, dict(system.model.seen))
+
+
+@cocotb.test()
+async def reset_in_mid_command(dut):
+    system = await started(dut)
+    rng = system.bench.rng("reset")
+    for cut in (3, 15, 16, 17, 18, 19, 20, 21, 22, 40, 77, 130):
+        words = commands(rng, 10, [0] * len(UNITS))
+        await system.run(words, rng, 0.0, 0.3, 0.3, 20, stop_at=cut)
+        await system.reset(1)
+    await system.run(commands(rng, 20, [0] * len(UNITS)), rng, 0.1, 0.3, 0.3, 20)

@@ -1,0 +1,73 @@
+"""KllmDispatcher against a model of queues: random commands, faults, waits and aborts.
+
+Shown to fail: TODO
+"""
+
+import random
+
+import pytest
+
+from golden.kllm.config import MACHINES
+from golden.kllm.engines import screen
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Opcode, Unit, encode
+from golden.kllm.machine import Machine
+from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
+from tb.run import simulate
+
+UNITS = list(Unit)
+CONFIGS = {
+    "table1": KllmDispatcherConfig(),
+    "smallest": KllmDispatcherConfig(queue=3, running=1),
+    "odd": KllmDispatcherConfig(queue=5, running=3),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_dispatcher(name, seed):
+    config = CONFIGS[name]
+    params = {"commands": 150, "aborts": 90, "latency": KllmDispatcher.LATENCY}
+    params["wrap"] = name == "table1"
+    simulate(KllmDispatcher(config), "tb.kllm.tb_dispatcher", params=params, seed=seed)
+
+
+def random_words(rng) -> list[int]:
+    """Words near a command: one that is right, with a bit flipped now and then."""
+    opcode = rng.choice(list(Opcode))
+    operands = {each.name: rng.getrandbits(each.bits) for each in COMMANDS[opcode].operands}
+    after = {unit: rng.choice([0, 1, 5, 6, 32773, 32774, 65535]) for unit in rng.sample(UNITS, 2)}
+    words = encode(opcode, rng.getrandbits(16), after, operands)
+    if rng.random() < 0.4:
+        words[rng.randrange(COMMAND_WORDS)] ^= 1 << rng.randrange(32)
+    return words
+
+
+def test_screen_agrees_with_the_machine():
+    """Same faults as golden.kllm.machine, whose other faults stand behind these."""
+    rng = random.Random(11)
+    seen = set()
+    for _ in range(600):
+        machine = Machine(MACHINES["small"])
+        machine.issued = dict.fromkeys(UNITS, 5)
+        words = random_words(rng)
+        unit, fault = screen(words, [5] * len(UNITS))
+        result = machine.step(words)
+        assert result.unit == (unit or Unit.LOAD)
+        screened = result.status & (CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
+        assert screened == fault, words
+        counted = sum(machine.issued.values()) - 5 * len(UNITS)
+        assert counted == (unit is not None)
+        seen.add((unit is None, fault))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"queue": 2}, "queue must be 3..64, not 2"),
+        ({"running": 9}, "running must be 1..8, not 9"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmDispatcherConfig(**wrong)
+    assert str(error.value) == f"KllmDispatcherConfig.{message}"
