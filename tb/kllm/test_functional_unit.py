@@ -1,10 +1,9 @@
 """KllmFunctionalUnit against golden.kllm.functional.execute: programs on a memory model.
 
 Shown to fail: with the sine's sign on the other half, with elements behind the length kept, with
-the largest element taken from the padding, with exponentials of the padding added, with a masked
-row written, with a scale or a table of the other slot, with outliers of both slots exchanged,
-with a range check that forgets the stride or the last row, with faults kept for the next command,
-and with a status given before the last write.
+the largest element taken from the padding, with exponentials of the padding added, with a row of
+nothing but -infinity taken as any, with table b filled by the scale of slot a, with answers given
+to the other slot, and with a range check that forgets the stride.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """KllmIndexTable against golden.kllm.functional.look_up.
 
 Shown to fail: with a row given before its last outlier, with an outlier taken while o stalls, with
-outliers from the highest position down, with a table written one place on, and with indices of
-the row before.
+outliers from the highest position down, with a table written one place on, and with indices one
+place on.
 """
 
 import numpy as np
@@ -56,9 +56,7 @@ def test_index_table(name, seed):
     )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"), [({"width": 2}, "width"), ({"bits_a": 5}, "bits_a")]
-)
+@pytest.mark.parametrize(("wrong", "message"), [({"width": 2}, "width"), ({"bits_a": 5}, "bits_a")])
 def test_rejects(wrong, message):
     with pytest.raises(ConfigError, match=message):
         KllmIndexTableConfig(**wrong)
