@@ -253,7 +253,7 @@ class KllmDispatcher(Block):
             early = Signal(len(units), name=f"early_{unit:d}")  # waits not yet fulfilled
             for other in units:
                 m.d.comb += early[other].eq(
-                    ~head.met[other] & (completed[other] - head.after[other])[-1]
+                    ~head.met[other] & (completed[other] - head.after[other])[AFTER_BITS - 1]
                 )
             # Latched, so that a command that is offered stays offered.
             started = Signal(name=f"started_{unit:d}")

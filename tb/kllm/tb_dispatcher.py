@@ -381,12 +381,14 @@ async def waits_wrap(dut):
     await ClockCycles(dut.clk, 20)
     await FallingEdge(dut.clk)
     system.model.issued[0] = system.model.completed[0] = count
-    extra = commands(rng, 60, list(system.model.issued), faulty=0.1, far=0.1)
+    extra = commands(
+        rng, 60, list(system.model.issued), faulty=0.1, far=0.1, units=[Unit.LOAD, *UNITS]
+    )
     # The words of a command that had begun are dropped first.
     await system.run([], rng, abort_at=1)
     for first in range(0, len(extra), 10 * COMMAND_WORDS):
         await system.run(
-            extra[first : first + 10 * COMMAND_WORDS], rng, longest=40, report_stall=0.3
+            extra[first : first + 10 * COMMAND_WORDS], rng, longest=90, report_stall=0.3
         )
     assert system.model.issued[0] > 1 << 16
     cocotb.log.info("issued %s, %s", system.model.issued, dict(system.model.seen))
