@@ -1,0 +1,175 @@
+"""``python -m tb.kllm.accelerator_rates``: a 4096 x 4096 product on the whole accelerator.
+
+Cycles of quantization and matmul at Table I's size with memories of a constant latency, for 1, 4
+and 16 tokens, with outliers found online and by offline thresholds (kllm-s), beside their bounds.
+Every status and the first rows of every token's output are compared with golden. Writes the table
+of docs/kllm-cycles.md.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float
+from golden.kllm.assembler import Assembler
+from golden.kllm.clustering import midpoints
+from golden.kllm.config import MachineConfig
+from golden.kllm.image import weight_image
+from golden.kllm.isa import COMMAND_WORDS, Opcode, OutlierMode, decode
+from golden.kllm.machine import Machine
+from golden.kllm.orizuru import outlier_count
+from golden.kllm.vectors import codebook_packet
+from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.blocks import BLOCKS
+from synth.compare import fill
+from tb.run import ROOT, build_model, run_model
+
+__all__ = ["main"]
+
+CONFIGS = BLOCKS["kllm_accelerator"].configs
+PAGE = ROOT / "docs" / "kllm-cycles.md"
+_SEEN_ROWS = 2  # rows of each token's output that are read back
+Cases = list[tuple[int, str]]  # tokens; online or offline
+
+
+def _rows(words: np.ndarray) -> bytes:
+    padded = np.zeros(-(-len(words) // 16) * 16, dtype="<u2")
+    padded[: len(words)] = words
+    return padded.tobytes()
+
+
+def _parts(machine_config: MachineConfig, size: int, cases: Cases):
+    """Data memory, weight memories and one part per case behind a part of constants."""
+    rng = np.random.default_rng(1)
+    bits_a, bits_b = machine_config.bits_a, machine_config.bits_b
+    books = [
+        bits_from_float(torch.from_numpy(np.sort(rng.uniform(-1, 1, 1 << bits)))).numpy()
+        for bits in (bits_a, bits_b)
+    ]
+    packet = codebook_packet(books[0], books[1], machine_config.product)
+    most = max(tokens for tokens, _ in cases)
+    x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
+    index = rng.integers(0, 1 << bits_b, (size, size))
+    scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, size))).numpy()
+    weights = weight_image(
+        index, scale, machine_config.lanes, machine_config.columns, machine_config.elements,
+        bits_b, machine_config.ports, machine_config.port_bits,
+    )  # fmt: skip
+    data = b"".join(
+        (_rows(books[0]), _rows(midpoints(torch.from_numpy(books[0])).numpy()), _rows(packet))
+    )
+    x_row = len(data) // 32
+    data += b"".join(_rows(token) for token in x)
+
+    asm = Assembler(machine_config)
+    packet_rows = x_row - 2
+    book = asm.vector(32)
+    asm.load(address=0, dst=book)
+    asm.activation_codebook(src=book)
+    asm.free(book)
+    place = asm.vector(16 * packet_rows)
+    asm.load(address=2, dst=place)
+    asm.lane_codebook(src=place)
+    asm.free(place)
+    # How long a command takes to come over the register: this one ends at once.
+    asm.part()
+    asm.emit(Opcode.READ, {"src": 0, "rows": 0}, check=False)
+    k = outlier_count(size)
+    upper = int(bits_from_float(torch.tensor(2.576, dtype=torch.float64)))
+    for tokens, mode in cases:
+        asm.part()
+        source = asm.vector(size, tokens)
+        asm.load(address=x_row, dst=source)
+        slots = asm.slots(tokens)
+        asm.part()
+        online = mode == "online"
+        asm.quantize(
+            src=source, slot=slots, k_max=k if online else 0, k_min=k if online else 0,
+            mode=OutlierMode.ONLINE if online else OutlierMode.OFFLINE,
+            thresholds=(0, 0) if online else (upper, upper | FP16.sign_bit),
+        )  # fmt: skip
+        asm.matmul(weights=0, dst=source, length=size, slot=slots)
+        asm.part()
+        for t in range(tokens):
+            asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
+        asm.free(source, slots)
+
+    machine = Machine(machine_config, np.frombuffer(data, dtype=np.uint8), weights)
+    nothing: list = [[] for _ in range(1 + machine_config.ports)]
+    parts = []
+    for words in asm.parts:
+        results = machine.run(words)
+        parts.append(
+            {
+                "words": words,
+                "readback": machine.readback,
+                "results": [(r.tag, int(r.unit), int(r.status)) for r in results],
+                "append": nothing,
+            }
+        )
+    return data, [port.tobytes() for port in weights], parts
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tb.kllm.accelerator_rates", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--config", default="table1", choices=sorted(CONFIGS))
+    parser.add_argument("--size", type=int, default=4096, help="K and N")
+    parser.add_argument("--latency", type=int, default=1, help="cycles of every memory")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--no-page", action="store_true", help="print only")
+    options = parser.parse_args(arguments)
+    config = CONFIGS[options.config]
+    lane, machine_config, size = config.lane, config.machine, options.size
+    cases = [(tokens, mode) for tokens in options.tokens for mode in ("online", "offline")]
+    data, ports, parts = _parts(machine_config, size, cases)
+    model = build_model(KllmAccelerator(config))
+    work = run_model(
+        model,
+        "tb.kllm.tb_layer",
+        config=config,
+        params={"data": data, "ports": ports, "parts": parts, "latency": options.latency},
+    )
+    measured = json.loads(Path(work, "layer.json").read_text())
+
+    def cycle(part: int, opcode: Opcode) -> int:
+        words = parts[part]["words"]
+        commands = [words[at : at + COMMAND_WORDS] for at in range(0, len(words), COMMAND_WORDS)]
+        tag = next(tag for found, tag, _, _ in map(decode, commands) if found == opcode)
+        return next(at for seen, _, at in measured[part]["reports"] if seen == tag)
+
+    delivery = cycle(1, Opcode.READ)
+    lines = [
+        "| tokens | outliers | quantize | to the last output | compute | memory | above | online |",
+        "|" + " ---: |" * 8,
+    ]
+    groups = -(-size // machine_config.group_outputs)
+    memory = machine_config.image_words(size, size)
+    totals = {}
+    for n, (tokens, mode) in enumerate(cases):
+        part = 3 + 3 * n  # constants, delivery; then load, run, read of each case
+        quantize = cycle(part, Opcode.QUANTIZE) - delivery
+        total = cycle(part, Opcode.MATMUL) - delivery
+        totals[tokens, mode] = total
+        compute = lane.bound(size, groups * tokens)
+        bound = max(compute, memory)
+        price = ""
+        if mode == "offline":
+            price = f"{totals[tokens, 'online'] / total - 1:.1%}"
+        row = (tokens, mode, quantize, total, compute, memory, f"{total / bound - 1:.1%}", price)
+        lines.append("| " + " | ".join(map(str, row)) + " |")
+    table = "\n".join(lines) + "\n"
+    if not options.no_page:
+        PAGE.write_text(fill(PAGE.read_text(), {f"cycles_{options.config}": table}))
+    print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""``python -m tb.kllm.layer``: a decoder layer of SmolLM2-135M on the Verilated accelerator.
+
+Packs the layer (golden.pack) unless a folder is given, runs its two programs on the RTL with the
+host's append of K and V between them, compares every status and every word read back, and prints
+the cycles of each command beside its bound.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from golden.kllm.bounds import Rates, bounds, schedule
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Unit, decode
+from golden.kllm.manifest import PackError
+from golden.pack import Pack, load
+from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.blocks import BLOCKS
+from tb.run import ROOT, build_model, run_model
+
+__all__ = ["main", "measured_cycles", "parameters"]
+
+CONFIGS = BLOCKS["kllm_accelerator"].configs
+
+
+def parameters(pack: Pack, latency: int) -> dict:
+    """A pack as tb_layer takes it: no golden types cross into the simulator."""
+    nothing: list = [[] for _ in range(1 + len(pack.ports))]
+    appended = [pack.append_data, *pack.append_ports]
+    parts = [
+        {
+            "words": words,
+            "readback": readback,
+            "results": [(word >> 16, word >> 13 & 7, word & 0x1FFF) for word in status],
+            "append": append,
+        }
+        for words, readback, status, append in zip(
+            pack.programs, pack.readback, pack.status, (nothing, appended), strict=True
+        )
+    ]
+    return {
+        "data": pack.data.tobytes(),
+        "ports": [port.tobytes() for port in pack.ports],
+        "parts": parts,
+        "latency": latency,
+    }
+
+
+def measured_cycles(
+    words: list[int], reports: list[list[int]], first: dict[Unit, int]
+) -> dict[int, int]:
+    """Tag to cycles: from the last status that its start had to wait for to its own.
+
+    reports: (tag, unit, cycle) of one part; first: commands of each unit before it.
+    """
+    done = {tag: cycle for tag, _, cycle in reports}
+    history: dict[Unit, list[int]] = {unit: [] for unit in Unit}
+    cycles = {}
+    for at in range(0, len(words), COMMAND_WORDS):
+        opcode, tag, after, _ = decode(words[at : at + COMMAND_WORDS])
+        mine = history[COMMANDS[opcode].unit]
+        waited = [mine[-1]] if mine else [0]
+        for unit, count in after.items():
+            index = count - first[unit]
+            if 0 < index <= len(history[unit]):
+                waited.append(history[unit][index - 1])
+        cycles[tag] = done[tag] - max(waited)
+        mine.append(done[tag])
+    return cycles
+
+
+def _report(console: Console, config, pack: Pack, measured: list[dict], seconds: float) -> None:
+    machine = config.machine
+    rates = Rates(
+        macs=config.lane.macs,
+        function_width=config.width,
+        integer_lanes=config.quantizer_config.integer_lanes,
+    )
+    issued = dict.fromkeys(Unit, 0)
+    total = 0
+    for number, (words, part) in enumerate(zip(pack.programs, measured, strict=True)):
+        found = bounds(words, machine, rates)
+        took = measured_cycles(words, part["reports"], issued)
+        planned = schedule(words, found, issued)
+        done = {tag: cycle for tag, _, cycle in part["reports"]}
+        last = max(done.values())
+        total += last
+        table = Table(title=f"part {number}", title_justify="left")
+        for name in ("command", "unit", "limit", "bound", "cycles", "done at"):
+            is_text = name in ("command", "unit", "limit")
+            table.add_column(name, justify="left" if is_text else "right")
+        for bound in found:
+            issued[bound.unit] += 1
+            table.add_row(
+                bound.opcode.name, bound.unit.name, bound.limit, str(bound.cycles),
+                str(took[bound.tag]), str(done[bound.tag]),
+            )  # fmt: skip
+        console.print(table)
+        words_per_port = max(part["words"])
+        console.print(
+            f"part {number}: {len(found)} commands, {last} cycles, bound {planned.cycles} "
+            f"({last / planned.cycles:.2f} x); weight words of the busiest port {words_per_port}; "
+            f"{part['readback']} words read back, all equal"
+        )
+    console.print(
+        f"layer: {total} cycles, every status and every word equal to golden; "
+        f"{total / seconds:.0f} cycles/s in Verilator"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.kllm.layer", description=__doc__)
+    parser.add_argument("--config", default="smollm2", choices=sorted(CONFIGS))
+    parser.add_argument("--pack", type=Path, help="folder of golden.pack; made when missing")
+    parser.add_argument("--layer", type=int, default=15)
+    parser.add_argument("--latency", type=int, default=40, help="cycles of every memory")
+    options = parser.parse_args(arguments)
+    console = Console(width=100)
+    config = CONFIGS[options.config]
+    folder = options.pack or ROOT / "build" / f"layer{options.layer}-{options.config}"
+    if not (folder / "manifest.json").exists():
+        command = [sys.executable, "-m", "golden.pack", "--layer", str(options.layer)]
+        command += ["--config", options.config, "-o", str(folder)]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            return 2
+    try:
+        pack = load(folder, config.machine)
+    except (PackError, OSError) as error:
+        print(f"tb.kllm.layer: {error}", file=sys.stderr)
+        return 2
+    console.print(f"building the model of kllm_accelerator, {options.config}")
+    model = build_model(KllmAccelerator(config))
+    start = time.perf_counter()
+    work = run_model(
+        model, "tb.kllm.tb_layer", config=config, params=parameters(pack, options.latency)
+    )
+    seconds = time.perf_counter() - start
+    measured = json.loads((work / "layer.json").read_text())
+    _report(console, config, pack, measured, seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
