@@ -148,7 +148,12 @@ class KllmPeLaneConfig(Config):
     @property
     def _outlier_tag(self) -> data.StructLayout:
         return data.StructLayout(
-            {"present": 1, "x": FP16.bits, "element": range(max(self.elements, 2))}
+            {
+                "present": 1,
+                "x": FP16.bits,
+                "element": range(max(self.elements, 2)),
+                "sparse": 1,  # of a job whose elements are all outliers
+            }
         )
 
     @property
@@ -227,6 +232,8 @@ class KllmPeLane(Block):
 
     Rate: one beat (columns x elements pairs) per cycle, except that a beat with o outliers takes
     max(1, o) cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
+    A job whose elements are all outliers (a direct product: FP16 by centroids) is not reduced: it
+    takes its ``length`` or ``last_column + 1`` cycles, whichever is more.
     ``ready`` of job, a, x and s_b depends combinationally on ``valid`` of every input but w, on
     ``y.ready`` and on ``status.ready``; no ``valid`` of an output depends on an input.
     Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.index_matmul,
@@ -375,7 +382,8 @@ class KllmPeLane(Block):
             {
                 "s_a": FP16.bits,
                 "last_column": range(max(config.columns, 2)),
-                "counted": 1,  # beats went to the counters: sums will come
+                "counted": 1,  # beats were taken: sums will come
+                "sparse": 1,  # all its elements are outliers: no dense sum comes
                 "status": _STATUS_BITS,
             }
         )
@@ -396,6 +404,7 @@ class KllmPeLane(Block):
         s_a = Signal(FP16.bits)
         last_column = Signal(range(max(config.columns, 2)))
         counted = Signal()
+        is_sparse = Signal()  # every element is an outlier: the counters are left out
         a_done, w_done = Signal(), Signal()  # draining: the packet has ended
         m.d.comb += [
             w_buffer.i.valid.eq(self.w.valid),
@@ -453,6 +462,7 @@ class KllmPeLane(Block):
             tag.present.eq(x_needed),
             tag.x.eq(x.p.word),
             tag.element.eq(chosen),
+            tag.sparse.eq(is_sparse),
         ]
 
         # What the header alone says.
@@ -476,6 +486,7 @@ class KllmPeLane(Block):
             info_view.s_a.eq(s_a),
             info_view.last_column.eq(last_column),
             info_view.counted.eq(counted),
+            info_view.sparse.eq(is_sparse),
             info_view.status.eq(final_status),
             info_queue.i.p.last.eq(0),
         ]
@@ -496,6 +507,7 @@ class KllmPeLane(Block):
                         s_a.eq(job.s_a),
                         last_column.eq(job.last_column),
                         counted.eq(header_status == 0),
+                        is_sparse.eq((job.outliers == job.length) & ~job.integer),
                         a_done.eq(job.length == 0),
                         w_done.eq(job.length == 0),
                     ]
@@ -599,12 +611,18 @@ class KllmPeLane(Block):
         units = [*counters, sparse]
         done = Signal(len(units))  # units that have taken the beat
         served = Signal(len(units))  # the same, counting this cycle
+        # The dense sum of a job without inliers is 0: its beats pass the counters by, and no bins
+        # are reduced for it.
+        skipped = Signal(len(units))
+        beat_tag = data.View(config._outlier_tag, concat.o.p.tag)
         m.d.comb += [
-            served.eq(done | Cat(unit.i.ready for unit in units)),
+            skipped.eq(Mux(beat_tag.sparse, (1 << len(counters)) - 1, 0)),
+            served.eq(done | skipped | Cat(unit.i.ready for unit in units)),
             concat.o.ready.eq(served.all()),
         ]
         m.d.comb += [
-            unit.i.valid.eq(concat.o.valid & ~done[n]) for n, unit in enumerate(units)
+            unit.i.valid.eq(concat.o.valid & ~done[n] & ~skipped[n])
+            for n, unit in enumerate(units)
         ]
         with m.If(concat.o.valid):
             m.d.sync += done.eq(Mux(concat.o.ready, 0, served))
@@ -772,12 +790,12 @@ class KllmPeLane(Block):
             ready.eq(
                 info_valid
                 & (s_b.valid | ~wanted)
-                & ((dense.valid & sparse.o.valid) | ~info.counted)
+                & (((dense.valid | info.sparse) & sparse.o.valid) | ~info.counted)
             ),
             send.eq(ready & Mux(dropped, is_end, wanted)),
             go.eq(ready & (~send | scaler.i.ready)),
             s_b.ready.eq(go & wanted),
-            dense.ready.eq(go & info.counted),
+            dense.ready.eq(go & info.counted & ~info.sparse),
             sparse.o.ready.eq(go & info.counted),
             self.info_queue.o.ready.eq(go & is_last),
         ]
@@ -787,7 +805,7 @@ class KllmPeLane(Block):
         tag = data.View(config._output_tag, scaler.i.p.tag)
         m.d.comb += [
             scaler.i.valid.eq(send),
-            scaler.i.p.d.eq(dense.p.y),
+            scaler.i.p.d.eq(Mux(info.sparse, 0, dense.p.y)),
             scaler.i.p.s.eq(sparse.o.p.sum),
             scaler.i.p.s_a.eq(info.s_a),
             scaler.i.p.s_b.eq(s_b.p.word),

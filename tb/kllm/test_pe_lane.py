@@ -53,8 +53,11 @@ def good_jobs(rng, config) -> list:
         # outliers only: a block with as many as fit
         random_job(rng, config, min(most, k), outliers=min(most, k)),
     ]
-    for _ in range(12):
+    for n in range(16):
         length = int(rng.integers(1, k + 1))
+        if n % 4 == 3:  # direct products, which pass the counters by, between the others
+            length = min(length, most)
+            jobs.append(random_job(rng, config, length, outliers=length))
         jobs.append(
             random_job(
                 rng, config, length,
@@ -102,7 +105,14 @@ def faulty_jobs(rng, config) -> list:
         replaced(job(outliers=min(k, 3)), outliers=0, fault=Status.OUTLIER_COUNT),
         replaced(job(outliers=1), outliers=config.outliers_max + 1, fault=Status.OUTLIER_COUNT),
     ]
+    # A header that promises outliers only, and a mask that does not keep it.
+    direct = min(k, config.outliers_max)
+    faults.append(
+        replaced(job(direct, outliers=direct // 2), outliers=direct, fault=Status.OUTLIER_COUNT)
+    )
     misplaced = Status.LAST_MISPLACED
+    early = job(direct, outliers=direct)
+    faults.append(replaced(early, last_a=-(-direct // e), fault=misplaced))
     for last_a, last_w in (
         (0, beats - 1), (beats - 1, 0), (0, 0), (beats + 2, beats - 1), (beats - 1, beats + 3),
         (beats + 1, beats + 1), (0, beats + 2),
@@ -190,6 +200,14 @@ def lane_vectors(config, seed):
         # pipeline, a cycle per job, two per packet of RAM counters, their outputs in turn
         slack = 14 + jobs * (4 if config.counter == "sram" else 1) + serial
         params["rates"][name] = (config.bound(length, jobs), slack)
+    direct, jobs = min(config.k_max, config.outliers_max), 4
+    kmeans(
+        "rate_direct",
+        lambda r, c: [random_job(r, c, direct, outliers=direct) for _ in range(jobs)],
+        in_turn=False,
+    )
+    bound = (jobs - 1) * max(direct, config.columns) + direct + config.columns
+    params["rates"]["rate_direct"] = (bound, 16 + jobs)
     return vectors, params
 
 
