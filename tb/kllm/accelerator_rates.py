@@ -1,7 +1,9 @@
 """``python -m tb.kllm.accelerator_rates``: a 4096 x 4096 product on the whole accelerator.
 
 Cycles of quantization and matmul at Table I's size with memories of a constant latency, for 1, 4
-and 16 tokens, with outliers found online and by offline thresholds (kllm-s), beside their bounds.
+and 16 tokens, with outliers found online and by offline thresholds (kllm-s), beside their bounds;
+all tokens in one QUANTIZE and one MATMUL, or some at a time, so that the quantization of the next
+ones runs beside the lanes.
 Every status and the first rows of every token's output are compared with golden. Writes the table
 of docs/kllm-cycles.md.
 """
@@ -16,7 +18,7 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
-from golden.kllm.assembler import Assembler
+from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.clustering import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
@@ -34,7 +36,7 @@ __all__ = ["main"]
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
 _SEEN_ROWS = 2  # rows of each token's output that are read back
-Cases = list[tuple[int, str]]  # tokens; online or offline
+Cases = list[tuple[int, int, str]]  # tokens; tokens at a time; online or offline
 
 
 def _rows(words: np.ndarray) -> bytes:
@@ -52,7 +54,7 @@ def _parts(machine_config: MachineConfig, size: int, cases: Cases):
         for bits in (bits_a, bits_b)
     ]
     packet = codebook_packet(books[0], books[1], machine_config.product)
-    most = max(tokens for tokens, _ in cases)
+    most = max(tokens for tokens, _, _ in cases)
     x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
     index = rng.integers(0, 1 << bits_b, (size, size))
     scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, size))).numpy()
@@ -81,19 +83,22 @@ def _parts(machine_config: MachineConfig, size: int, cases: Cases):
     asm.emit(Opcode.READ, {"src": 0, "rows": 0}, check=False)
     k = outlier_count(size)
     upper = int(bits_from_float(torch.tensor(2.576, dtype=torch.float64)))
-    for tokens, mode in cases:
+    for tokens, at_a_time, mode in cases:
         asm.part()
         source = asm.vector(size, tokens)
         asm.load(address=x_row, dst=source)
         slots = asm.slots(tokens)
         asm.part()
         online = mode == "online"
-        asm.quantize(
-            src=source, slot=slots, k_max=k if online else 0, k_min=k if online else 0,
-            mode=OutlierMode.ONLINE if online else OutlierMode.OFFLINE,
-            thresholds=(0, 0) if online else (upper, upper | FP16.sign_bit),
-        )  # fmt: skip
-        asm.matmul(weights=0, dst=source, length=size, slot=slots)
+        for first in range(0, tokens, at_a_time):
+            some = Vector(source.row + first * source.stride, size, at_a_time, source.stride)
+            theirs = Slots(slots.first + first, at_a_time)
+            asm.quantize(
+                src=some, slot=theirs, k_max=k if online else 0, k_min=k if online else 0,
+                mode=OutlierMode.ONLINE if online else OutlierMode.OFFLINE,
+                thresholds=(0, 0) if online else (upper, upper | FP16.sign_bit),
+            )  # fmt: skip
+            asm.matmul(weights=0, dst=some, length=size, slot=theirs)
         asm.part()
         for t in range(tokens):
             asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
@@ -122,12 +127,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", default="table1", choices=sorted(CONFIGS))
     parser.add_argument("--size", type=int, default=4096, help="K and N")
     parser.add_argument("--latency", type=int, default=1, help="cycles of every memory")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument(
+        "--tokens", nargs="+", default=["1/1", "4/4", "4/2", "16/2"], metavar="N/M",
+        help="N tokens, M at a time",
+    )  # fmt: skip
     parser.add_argument("--no-page", action="store_true", help="print only")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
     lane, machine_config, size = config.lane, config.machine, options.size
-    cases = [(tokens, mode) for tokens in options.tokens for mode in ("online", "offline")]
+    cases = [
+        (*(int(number) for number in tokens.split("/")), mode)
+        for tokens in options.tokens
+        for mode in ("online", "offline")
+    ]
     data, ports, parts = _parts(machine_config, size, cases)
     model = build_model(KllmAccelerator(config))
     work = run_model(
@@ -138,31 +150,34 @@ def main(arguments: list[str] | None = None) -> int:
     )
     measured = json.loads(Path(work, "layer.json").read_text())
 
-    def cycle(part: int, opcode: Opcode) -> int:
+    def cycle(part: int, opcode: Opcode, which: int) -> int:
+        """Of the first (0) or last (-1) command of that kind in a part."""
         words = parts[part]["words"]
         commands = [words[at : at + COMMAND_WORDS] for at in range(0, len(words), COMMAND_WORDS)]
-        tag = next(tag for found, tag, _, _ in map(decode, commands) if found == opcode)
+        tag = [tag for found, tag, _, _ in map(decode, commands) if found == opcode][which]
         return next(at for seen, _, at in measured[part]["reports"] if seen == tag)
 
-    delivery = cycle(1, Opcode.READ)
+    delivery = cycle(1, Opcode.READ, 0)
     lines = [
-        "| tokens | outliers | quantize | to the last output | compute | memory | above | online |",
-        "|" + " ---: |" * 8,
+        "| tokens | at a time | outliers | first quantized | last output | compute | memory "
+        + "| above | online |",
+        "|" + " ---: |" * 9,
     ]
     groups = -(-size // machine_config.group_outputs)
     memory = machine_config.image_words(size, size)
     totals = {}
-    for n, (tokens, mode) in enumerate(cases):
+    for n, (tokens, at_a_time, mode) in enumerate(cases):
         part = 3 + 3 * n  # constants, delivery; then load, run, read of each case
-        quantize = cycle(part, Opcode.QUANTIZE) - delivery
-        total = cycle(part, Opcode.MATMUL) - delivery
-        totals[tokens, mode] = total
+        quantize = cycle(part, Opcode.QUANTIZE, 0) - delivery
+        total = cycle(part, Opcode.MATMUL, -1) - delivery
+        totals[tokens, at_a_time, mode] = total
         compute = lane.bound(size, groups * tokens)
-        bound = max(compute, memory)
+        fetched = memory * (tokens // at_a_time)
+        above = f"{total / max(compute, fetched) - 1:.1%}"
         price = ""
         if mode == "offline":
-            price = f"{totals[tokens, 'online'] / total - 1:.1%}"
-        row = (tokens, mode, quantize, total, compute, memory, f"{total / bound - 1:.1%}", price)
+            price = f"{totals[tokens, at_a_time, 'online'] / total - 1:.1%}"
+        row = (tokens, at_a_time, mode, quantize, total, compute, fetched, above, price)
         lines.append("| " + " | ".join(map(str, row)) + " |")
     table = "\n".join(lines) + "\n"
     if not options.no_page:
