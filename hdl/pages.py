@@ -60,7 +60,7 @@ def _short(value) -> str:
 
 
 def _ports(block: Registered, name: str) -> str:
-    description = describe(block.component(block.config), name)
+    description = describe(block.component(block.shown), name)
     rows = []
     for port in description["ports"]:
         fields = ", ".join(
@@ -72,7 +72,8 @@ def _ports(block: Registered, name: str) -> str:
             (f"`{port['name']}`", port["direction"], port["width"], port["role"],
              f"{meaning}{': ' if fields and meaning else ''}{fields}")
         )  # fmt: skip
-    return _table(("port", "direction", "bits", "role", "meaning"), rows)
+    table = _table(("port", "direction", "bits", "role", "meaning"), rows)
+    return table + (f"\nOf the configuration `{block.checked}`.\n" if block.checked else "")
 
 
 def _timing(block: Registered) -> str:

@@ -23,6 +23,12 @@ class Registered:
     config: Config
     configs: dict[str, Config] = dataclasses.field(default_factory=dict)
     golden: str = ""  # "package.module:function"
+    checked: str = ""  # named configuration whose ports the page shows, where the default is large
+
+    @property
+    def shown(self) -> Config:
+        """The configuration whose ports the page shows."""
+        return self.configs[self.checked] if self.checked else self.config
 
 
 def all_blocks() -> dict[str, Registered]:

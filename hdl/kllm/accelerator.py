@@ -35,14 +35,19 @@ __all__ = ["KllmAccelerator", "KllmAcceleratorConfig"]
 _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 
 
+def _lane() -> KllmPeLaneConfig:
+    return KllmPeLaneConfig(k_max=4096, outliers_max=128)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmAcceleratorConfig(Config):
-    """Sizes of the accelerator; the defaults are those of Table I where it states them."""
+    """Sizes of the accelerator; the defaults are those of Table I where it states them.
+
+    Of a lane, columns are a multiple of 16, elements a divisor of 16 and integer_bits not 0.
+    """
 
     lanes: int = 16  # PE lanes, 1..64
-    lane: KllmPeLaneConfig = dataclasses.field(
-        default_factory=lambda: KllmPeLaneConfig(k_max=4096, outliers_max=128)
-    )  # each of them; columns a multiple of 16, elements a divisor of 16, integer_bits not 0
+    lane: KllmPeLaneConfig = dataclasses.field(default_factory=_lane)  # 16 n columns, integers
     mem_ports: int = 24  # AXI4 read ports of the weights, 1..64
     port_bits: int = 1024  # bits of a weight port's word, a power of two 32..1024
     address_bits: int = 40  # bits of a byte address on every port, 32..64
@@ -189,8 +194,11 @@ class KllmAccelerator(Block):
     READBACK (golden.axi.format); a host that takes none stops the engines, and loses nothing.
 
     Every command computes what golden.kllm.machine computes, to the bit. A command that fails says
-    why in its status, and those behind it run. Abort: see kllm_dispatcher. Reset in mid-program
-    needs a reset of the bus too. Source: KLLM, section IV, Figures 5 and 6, Table I.
+    why in its status, and those behind it run. Abort: of each unit, the commands up to some point
+    end as golden says and the others change nothing and end with ABORTED; words that are not yet a
+    command are dropped, and so is what the host sends before ``idle``. Reset in mid-program needs
+    a reset of the bus too. Golden: golden.kllm.machine.Machine. Source: KLLM, section IV, Figures
+    5 and 6, Table I.
 
     Members
     -------
@@ -273,7 +281,10 @@ class KllmAccelerator(Block):
         _stream(m, registers.command, dispatcher.word)
         _stream(m, dispatcher.report, registers.status)
         _stream(m, readback.o, registers.readback)
-        m.d.comb += [dispatcher.abort_pulse.eq(registers.abort_pulse), self.idle.eq(dispatcher.idle)]
+        m.d.comb += [
+            dispatcher.abort_pulse.eq(registers.abort_pulse),
+            self.idle.eq(dispatcher.idle),
+        ]
         engines = {
             Unit.LOAD: load,
             Unit.QUANTIZE: quantizer,

@@ -75,6 +75,7 @@ BLOCKS = {
             "small": _SMALL_ACCELERATOR,
         },
         golden="golden.kllm.machine:Machine",
+        checked="small",
     ),
     "kllm_clustering_unit": Registered(
         component=KllmClusteringUnit,

@@ -2,7 +2,7 @@
 
 The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK; each read
 port has a memory of its own that answers bursts in order after a latency, with random stalls and
-error responses at chosen words.
+error responses at chosen words. Payloads have random bits where nothing is valid.
 """
 
 import collections
@@ -11,7 +11,7 @@ import dataclasses
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.axi.format import PAGE_BYTES, REGISTERS, RESP_DECERR, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS
 from tb.bench import Bench
 
@@ -35,23 +35,24 @@ class Report:
 class Memory:
     """The subordinate of one AXI4 read port.
 
-    data: its bytes; a read beyond them, and of the word addresses in ``errors``, gives SLVERR.
-    latency: cycles from a burst's address to its first word.
+    data: its bytes; a read beyond them gives DECERR, one of a word address in ``errors`` the
+    response that stands there. delay: cycles of this memory beside those of a run's latency.
     """
 
-    def __init__(self, dut, name, id_bits, address_bits, data_bits, data=b"", errors=()):
+    def __init__(self, dut, name, id_bits, address_bits, data_bits, data=b"", errors=None):
         self.name, self.address_bits, self.word_bytes = name, address_bits, data_bits // 8
         self.id_bits, self.data_bits = id_bits, data_bits
-        self.data, self.errors = bytearray(data), set(errors)
+        self.data, self.errors = bytearray(data), dict(errors or {})
+        self.delay = 0
         self.ar = tuple(dut[f"{name}__ar__{field}"] for field in ("payload", "valid", "ready"))
         self.r = tuple(dut[f"{name}__r__{field}"] for field in ("payload", "valid", "ready"))
         self.bursts = collections.deque()  # [first cycle, address, words left, id]
-        self.offered = self.ready = False
+        self.offered = self.ready = self.was_valid = False
         self.words = 0
 
     def restart(self) -> None:
         self.bursts.clear()
-        self.offered = self.ready = False
+        self.offered = self.ready = self.was_valid = False
         self.r[1].value = 0
         self.ar[2].value = 0
 
@@ -65,15 +66,19 @@ class Memory:
         if self.bursts and self.bursts[0][0] <= cycle and (not p_stall or rng.random() >= p_stall):
             _, address, left, ident = self.bursts[0]
             word = int.from_bytes(self.data[address : address + self.word_bytes], "little")
-            bad = address // self.word_bytes in self.errors
-            bad |= address + self.word_bytes > len(self.data)
-            resp = RESP_SLVERR if bad else RESP_OKAY
+            resp = self.errors.get(address // self.word_bytes, RESP_OKAY)
+            if address + self.word_bytes > len(self.data):
+                resp = RESP_DECERR
+            if resp != RESP_OKAY:
+                word = rng.getrandbits(self.data_bits)
             at = self.id_bits + self.data_bits
             self.r[0].value = ident | word << self.id_bits | resp << at | int(left == 1) << at + 2
             self.r[1].value = 1
-            self.offered = True
-        else:
+            self.offered = self.was_valid = True
+        elif self.was_valid:
+            self.was_valid = False
             self.r[1].value = 0
+            self.r[0].value = rng.getrandbits(self.id_bits + self.data_bits + 3)
 
     def sample(self, cycle, latency) -> None:
         if self.ready and self.ar[1].value:
@@ -82,10 +87,9 @@ class Memory:
             payload >>= self.id_bits
             address = payload & ((1 << self.address_bits) - 1)
             words = (payload >> self.address_bits & 0xFF) + 1
-            assert address // 4096 == (address + words * self.word_bytes - 1) // 4096, (
-                f"{self.name}: a burst crosses 4 KiB"
-            )
-            self.bursts.append([cycle + latency, address, words, ident])
+            end = address + words * self.word_bytes - 1
+            assert address // PAGE_BYTES == end // PAGE_BYTES, f"{self.name}: crosses 4 KiB"
+            self.bursts.append([cycle + latency + self.delay, address, words, ident])
         if self.offered and self.r[2].value:
             self.offered = False
             self.words += 1
@@ -121,7 +125,6 @@ class Host:
         self._aw = self._w = self._b = False  # offered; an answer is due
         self._ar = self._r = False
         self._polled = 0
-        self._aborting = False
 
     async def reset(self, cycles: int = 3) -> None:
         if not self._bench._running:
@@ -143,69 +146,93 @@ class Host:
     async def run(
         self,
         words,
-        reports,
+        reports=0,
         readback=0,
         *,
         p_stall=0.0,
+        p_away=0.0,
+        deaf=0,
         latency=4,
         limit=200_000,
         abort_at=None,
         stop_at=None,
+        drain=False,
         seed="run",
     ) -> tuple[list[Report], list[int]]:
         """Send ``words``; return when ``reports`` statuses and ``readback`` words have come.
 
         p_stall: chance per cycle that a memory stalls its ar or r, or the host waits.
-        latency: cycles of every memory. abort_at: cycle in which CONTROL is written.
+        p_away: chance per cycle that the host does not look for statuses and words.
+        deaf: the host does not look before no word has been taken from it for so many cycles.
+        latency: cycles of every memory to a burst's first word; (low, high): drawn per burst.
+        abort_at: from that cycle on no word is sent, CONTROL is written, then as ``drain``.
         stop_at: return after that many cycles, whatever has come.
+        drain: return when nothing more comes: idle is 1 and STATUS and READBACK are empty.
         AssertionError after ``limit`` cycles without completion.
         """
-        rng = self._bench.rng(seed)
+        rng = self._bench.rng(f"{seed} {self.cycle}")
+        low, high = latency if isinstance(latency, tuple) else (latency, latency)
         got, taken = [], []
-        sent, start = 0, self.cycle
+        sent, start, last_sent = 0, self.cycle, 0
         memories = (*self.weights, self.data)
         aw, w, b = self._axil["aw"], self._axil["w"], self._axil["b"]
         ar, r = self._axil["ar"], self._axil["r"]
         b[2].value = 1
         r[2].value = 1
-        control = False
+        self.unsent = 0  # words not taken when a deaf host began to look
+        control, aborted = False, abort_at is None
+        empty = [0, 0]  # times that STATUS and READBACK were empty while idle
         while True:
             cycle = self.cycle - start
             for memory in memories:
                 memory.drive(cycle, rng, p_stall)
             if not self._b and not self._aw and not self._w:
-                control = abort_at is not None and cycle >= abort_at
-                if control or (sent < len(words) and (not p_stall or rng.random() >= p_stall)):
-                    if control:
-                        abort_at = None
-                    aw[0].value = _CONTROL if control else _COMMAND
+                control = not aborted and cycle >= abort_at
+                more = sent < len(words) and (abort_at is None or cycle < abort_at)
+                if control or (more and (not p_stall or rng.random() >= p_stall)):
+                    aw[0].value = (_CONTROL if control else _COMMAND) | rng.getrandbits(3) << 12
                     w[0].value = (1 if control else int(words[sent])) | 0xF << 32
                     aw[1].value = w[1].value = 1
                     self._aw = self._w = self._b = True
-            if not self._r and not self._ar and (len(got) < reports or len(taken) < readback):
+            if deaf and cycle - last_sent > deaf:
+                deaf, self.unsent = 0, len(words) - sent
+            if not self._r and not self._ar and not deaf and rng.random() >= p_away:
                 # Statuses and read-back words in turn, so that neither blocks the other.
                 wants = [len(got) < reports, len(taken) < readback]
-                self._polled = 1 - self._polled if all(wants) else wants.index(True)
-                ar[0].value = _POLLED[self._polled]
-                ar[1].value = 1
-                self._ar = self._r = True
+                if not any(wants) and (drain or abort_at is not None):
+                    wants = [True, True]
+                if any(wants):
+                    self._polled = 1 - self._polled if all(wants) else wants.index(True)
+                    ar[0].value = _POLLED[self._polled] | rng.getrandbits(3) << 12
+                    ar[1].value = 1
+                    self._ar = self._r = True
             await ReadOnly()
+            idle = bool(self.dut.idle.value)
             for memory in memories:
-                memory.sample(cycle, latency)
+                memory.sample(cycle, rng.randint(low, high) if high > low else low)
             aw_gone = self._aw and bool(aw[2].value)
             w_gone = self._w and bool(w[2].value)
             ar_gone = self._ar and bool(ar[2].value)
             if self._b and b[1].value:
-                if int(b[0].value) == RESP_OKAY:
-                    sent += not control
+                if control:
+                    assert int(b[0].value) == RESP_OKAY
+                    aborted, control = True, False
+                elif int(b[0].value) == RESP_OKAY:
+                    sent, last_sent = sent + 1, cycle
                 self._b = False
+            if not (idle and aborted):
+                empty = [0, 0]
             if self._r and r[1].value:
                 payload = int(r[0].value)
                 word, resp = payload & 0xFFFFFFFF, payload >> 32 & 3
-                if resp == RESP_OKAY and self._polled == 0:
+                if resp != RESP_OKAY:
+                    empty[self._polled] += idle and aborted
+                elif self._polled == 0:
                     got.append(Report(word >> 16, word >> 13 & 7, word & 0x1FFF, cycle))
-                elif resp == RESP_OKAY:
+                    empty = [0, 0]
+                else:
                     taken.append(word)
+                    empty = [0, 0]
                 self._r = False
             await FallingEdge(self.dut.clk)
             if aw_gone:
@@ -220,7 +247,11 @@ class Host:
             self.cycle += 1
             if stop_at is not None and cycle >= stop_at:
                 break
-            done = len(got) == reports and len(taken) == readback and sent == len(words)
+            if abort_at is not None:
+                done = aborted and min(empty) > 1
+            else:
+                done = len(got) >= reports and len(taken) >= readback and sent == len(words)
+                done &= not drain or min(empty) > 1
             if done and not (self._b or self._r or self._aw or self._w or self._ar):
                 break
             assert cycle < limit, (

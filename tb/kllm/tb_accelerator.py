@@ -1,45 +1,175 @@
-"""Inside the simulator: programs on KllmAccelerator, every status and every word read back."""
+"""Runs inside the simulator, started by test_accelerator.py: programs on KllmAccelerator.
+
+``params``: lists of programs as test_accelerator.as_vectors makes them, by purpose, and "follow", a
+short one without faults: it loads all that it uses.
+"""
 
 import cocotb
 
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus
 from tb.bench import config, params
 from tb.kllm.host import Host
+from tb.kllm.rebase import counted, rebase
+from tb.kllm.reports import compare
 
-PROGRAMS = params["programs"]
+ABORTED = int(CommandStatus.ABORTED)
+EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
 
 
 def prepare(host, program):
-    """Memories of a program, as golden had them."""
+    """Memories of a program, as golden had them; faults as pairs of word address, response."""
     for memory, data, errors in zip(
-        host.weights, program["weights"], program["weight_faults"], strict=True
+        (host.data, *host.weights),
+        (program["data"], *program["weights"]),
+        (program["data_faults"], *program["weight_faults"]),
+        strict=True,
     ):
-        memory.data, memory.errors = bytearray(data), set(errors)
-    host.data.data, host.data.errors = bytearray(program["data"]), set(program["data_faults"])
+        memory.data, memory.errors = bytearray(data), dict(errors)
 
 
-async def execute(host, program, **options):
-    """Runs a program and compares statuses, their order on each unit, and words read back."""
+async def execute(host, program, base=(0,) * 5, **options):
+    """Run a program; all that comes until nothing more does is what golden says."""
     prepare(host, program)
-    words, results = program["words"], program["results"]
-    got, taken = await host.run(words, len(results), len(program["readback"]), **options)
-    for unit in range(5):
-        of_unit = [(report.tag, report.status) for report in got if report.unit == unit]
-        expected = [(tag, status) for tag, where, status in results if where == unit]
-        # Of unknown opcodes and of unit 0 itself: reported as unit 0, each in its own order.
-        if unit == 0:
-            of_unit.sort()
-            expected.sort()
-        assert of_unit == expected, f"unit {unit}: {of_unit} != {expected}"
-    assert taken == program["readback"]
-    return got
+    words, results = rebase(program["words"], base), program["results"]
+    got, taken = await host.run(
+        words, len(results), len(program["readback"]), drain=True, **options
+    )
+    compare(got, taken, results, program["readback"])
+
+
+async def abort(host, program, at, **options) -> list[int]:
+    """Run a program up to an abort in cycle ``at``; commands counted until then.
+
+    The commands that give a status are the first n of the program. Of each unit, those up to some
+    command end as golden says and have given the words that golden says; those behind it are
+    ABORTED, or have a fault that is found before they begin.
+    """
+    prepare(host, program)
+    got, taken = await host.run(program["words"], abort_at=at, **options)
+    n = len(got)
+    results = program["results"][:n]
+    reported = sorted((report.tag, report.unit) for report in got)
+    assert reported == sorted((tag, unit) for tag, unit, _ in results), f"abort at {at}"
+    found = {unit: [] for unit in range(5)}
+    for report in got:
+        found[report.unit].append((report.tag, report.status))
+    words = program["words"][: COMMAND_WORDS * n]
+    due = 0
+    ends = dict.fromkeys(range(5), False)
+    for number, (tag, unit, status) in enumerate(results):
+        if words[COMMAND_WORDS * number] & 0xFF not in COMMANDS:
+            found[unit].remove((tag, status))
+    for number, (tag, unit, status) in enumerate(results):
+        if words[COMMAND_WORDS * number] & 0xFF not in COMMANDS:
+            continue
+        assert found[unit][0][0] == tag, f"abort at {at}: unit {unit}, {found[unit][0]} for {tag}"
+        _, ended = found[unit].pop(0)
+        ends[unit] |= ended == ABORTED
+        assert ended == status or ended == ABORTED, f"abort at {at}: {tag} ended with {ended:#x}"
+        assert not ends[unit] or ended & (ABORTED | EARLY), f"abort at {at}: {tag} began behind it"
+        if ended == ABORTED:
+            assert not status & EARLY
+        else:
+            due += program["reads"][number]
+    assert taken == program["readback"][:due], f"abort at {at}: {len(taken)} words, not {due}"
+    return counted(words)
 
 
 @cocotb.test()
-@cocotb.parametrize(p_stall=[0.0, 0.4])
-async def programs(dut, p_stall):
-    """Programs in turn, without a reset between them; memories with and without stalls."""
+async def programs(dut):
+    """Without a reset between them; what programs leave behind changes none without faults."""
     host = Host(dut, config)
-    for program in PROGRAMS:
+    for p_stall, latency in ((0.0, 20), (0.4, 3)):
+        for faulty, clean in zip(params["faulty"], params["clean"], strict=True):
+            await host.reset()
+            await execute(host, faulty, p_stall=p_stall, latency=latency)
+            base = counted(faulty["words"])
+            await execute(host, clean, base, p_stall=p_stall, latency=latency)
+            assert dut.idle.value == 1
+
+
+@cocotb.test()
+async def ports_of_different_latency(dut):
+    """Each port in turn is far away; every burst takes its time."""
+    host = Host(dut, config)
+    for n, memory in enumerate((host.data, *host.weights)):
         await host.reset()
-        await execute(host, program, p_stall=p_stall, latency=3 if p_stall else 20)
-    assert dut.idle.value == 1
+        memory.delay = 150
+        pool = params["clean"] if n % 2 else params["faulty"]
+        await execute(host, pool[n % len(pool)], p_stall=0.1, latency=(1, 60))
+        memory.delay = 0
+
+
+@cocotb.test()
+async def slow_host(dut):
+    """A host that looks rarely, and one that looks only when the engines stand for it."""
+    host = Host(dut, config)
+    await host.reset()
+    await execute(host, params["clean"][0], p_away=0.98)
+    for program in params["long"]:
+        await host.reset()
+        await execute(host, program, deaf=2000)
+        # More commands than all queues hold: the statuses did stop the engines.
+        assert host.unsent > 0
+
+
+@cocotb.test()
+async def abort_at_random(dut):
+    """Whenever it comes, statuses say what was done, and the next program is right."""
+    host = Host(dut, config)
+    rng = host._bench.rng("abort")
+    for program in (*params["faulty"], *params["clean"]):
+        length = 60 * len(program["results"])
+        for at in (rng.randrange(200), rng.randrange(length), rng.randrange(length)):
+            p_stall, latency = rng.choice([(0.0, 4), (0.3, (1, 80))])
+            await host.reset()
+            base = await abort(
+                host, program, at, p_stall=p_stall, latency=latency, p_away=rng.choice([0.0, 0.9])
+            )
+            again = await abort(host, {**params["follow"], "words": []}, 0)
+            assert not any(again)
+            await execute(host, params["follow"], base, p_stall=p_stall, latency=latency)
+
+
+@cocotb.test()
+async def reset_at_random(dut):
+    """Of what ran before a reset nothing is left."""
+    host = Host(dut, config)
+    rng = host._bench.rng("reset")
+    for program in (*params["faulty"], *params["clean"]):
+        for _ in range(2):
+            at = rng.randrange(60 * len(program["results"]))
+            await host.reset()
+            prepare(host, program)
+            await host.run(
+                program["words"], len(program["results"]), len(program["readback"]),
+                stop_at=at, p_stall=rng.choice([0.0, 0.4]), latency=rng.choice([2, 50]),
+            )  # fmt: skip
+            await host.reset(cycles=rng.randint(1, 4))
+            await execute(host, params["follow"])
+
+
+@cocotb.test()
+async def bus_errors(dut):
+    """SLVERR and DECERR on one port alone, early and late words of an image."""
+    host = Host(dut, config)
+    for program in params["errors"]:
+        await host.reset()
+        await execute(host, program, p_stall=0.1, latency=(1, 30))
+
+
+@cocotb.test()
+async def malformed_streams(dut):
+    """Commands that are none, then a program; a command that ends early, an abort, a program."""
+    host = Host(dut, config)
+    await host.reset()
+    for program in params["garbage"]:
+        await host.reset()
+        await execute(host, program)
+        base = counted(program["words"])
+        for rest in (1, 9, 15):
+            got, taken = await host.run(program["words"][:rest], abort_at=100)
+            assert not got
+            assert not taken
+            await execute(host, params["follow"], base)
+            base = [a + b for a, b in zip(base, counted(params["follow"]["words"]), strict=True)]

@@ -1,36 +1,226 @@
 """KllmAccelerator against golden.kllm.machine: whole programs, every status and word read back."""
 
+import functools
+
+import numpy as np
 import pytest
 
-from golden.kllm.programs import random_program
-from hdl.kllm.accelerator import KllmAccelerator
+from golden.axi.format import RESP_DECERR, RESP_SLVERR
+from golden.kllm.format import groups, weight_port_words
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FAILED, CommandStatus, Opcode, Unit, decode
+from golden.kllm.machine import Machine
+from golden.kllm.programs import Program, random_program
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.blocks import BLOCKS
-from tb.run import simulate
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from tb.kllm.rebase import counted, rebase
+from tb.run import build_model, run_model
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 
 
-def as_vectors(program) -> dict:
-    """A golden program as the bench takes it: no golden types cross into the simulator."""
+@functools.cache
+def model():
+    """Built once for all tests of a process: even from the cache it takes its time."""
+    return build_model(KllmAccelerator(SMALL))
+
+
+def as_vectors(program: Program, words=None, data_faults=None, weight_faults=None, resp=None):
+    """A golden program as the bench takes it: no golden types cross into the simulator.
+
+    words, data_faults, weight_faults: in place of the program's own. resp: response of words with
+    a fault; None: SLVERR and DECERR in turn.
+    """
+    words = [int(word) for word in (program.words if words is None else words)]
+    machine = Machine(SMALL.machine, program.data, program.weights)
+    machine.data.faults = set(program.data_faults if data_faults is None else data_faults)
+    weight_faults = program.weight_faults if weight_faults is None else weight_faults
+    for memory, faults in zip(machine.weights, weight_faults, strict=True):
+        memory.faults = set(faults)
+    results, reads = [], []
+    for first in range(0, len(words), COMMAND_WORDS):
+        before = len(machine.readback)
+        results.append(machine.step(words[first : first + COMMAND_WORDS]))
+        reads.append(len(machine.readback) - before)
+    if words == program.words and machine.data.faults == program.data_faults:
+        if [memory.faults for memory in machine.weights] == program.weight_faults:
+            assert results == program.results
+            assert machine.readback == program.readback
+
+    def errors(memory):
+        responses = (RESP_SLVERR, RESP_DECERR) if resp is None else (resp, resp)
+        return [(address, responses[n % 2]) for n, address in enumerate(sorted(memory.faults))]
+
     return {
-        "words": [int(word) for word in program.words],
+        "words": words,
         "data": program.data.tobytes(),
         "weights": [memory.tobytes() for memory in program.weights],
-        "data_faults": sorted(program.data_faults),
-        "weight_faults": [sorted(faults) for faults in program.weight_faults],
-        "results": [
-            (result.tag, int(result.unit), int(result.status)) for result in program.results
-        ],
-        "readback": [int(word) for word in program.readback],
+        "data_faults": errors(machine.data),
+        "weight_faults": [errors(memory) for memory in machine.weights],
+        "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
+        "readback": [int(word) for word in machine.readback],
+        "reads": reads,
     }
 
 
-@pytest.mark.parametrize("faults", [False, True])
-def test_programs(seed, faults):
-    programs = [
-        as_vectors(random_program(SMALL.machine, seed=10 * seed + n, commands=40, faults=faults))
-        for n in range(4)
+def programs(seed, number, commands, faults):
+    return [
+        random_program(SMALL.machine, seed=1000 * seed + n, commands=commands, faults=faults)
+        for n in range(number)
     ]
-    simulate(
-        KllmAccelerator(SMALL), "tb.kllm.tb_accelerator", params={"programs": programs}, seed=seed
+
+
+def with_bus_error(program: Program, port: int | None, resp: int, rng) -> dict | None:
+    """A word that the program reads gives an error: of a weight port, or of the data memory.
+
+    None: it reads none there.
+    """
+    machine = SMALL.machine
+    places = []
+    for first in range(0, len(program.words), COMMAND_WORDS):
+        opcode, _, _, operands = decode(program.words[first : first + COMMAND_WORDS])
+        if opcode == Opcode.LOAD and port is None and first:
+            places.append(operands["address"] + int(rng.integers(operands["rows"])))
+        elif opcode == Opcode.MATMUL and port is not None:
+            whole = groups(operands["outputs"], machine.group_outputs) * machine.group_outputs
+            words = weight_port_words(
+                machine.array_beats(operands["length"], whole), machine.beat_words,
+                machine.ports, port,
+            )  # fmt: skip
+            word = int(rng.choice([0, words - 1, int(rng.integers(words))]))
+            places.append(operands["weights"] + word)
+    if not places:
+        return None
+    bad = {places[int(rng.integers(len(places)))]}
+    made = as_vectors(
+        program,
+        data_faults=bad if port is None else set(),
+        weight_faults=[bad if n == port else set() for n in range(machine.ports)],
+        resp=resp,
     )
+    assert any(status & CommandStatus.BUS_ERROR for _, _, status in made["results"])
+    return made
+
+
+def with_garbage(program: Program, rng) -> dict:
+    """Commands of random bits before it and among it, opcodes known and unknown."""
+    words, base = [], [0] * len(Unit)
+
+    def garbage():
+        made = [int(word) for word in rng.integers(0, 1 << 32, COMMAND_WORDS)]
+        if rng.random() < 0.6:
+            made[0] = made[0] & ~0xFF | int(rng.choice(list(COMMANDS)))
+        return made
+
+    for first in range(0, len(program.words), COMMAND_WORDS):
+        while rng.random() < (0.9 if first == 0 else 0.3):
+            words += garbage()
+            base = counted(words)
+            ahead = counted(program.words[:first])
+            base = [a - b for a, b in zip(base, ahead, strict=True)]
+        words += rebase(program.words[first : first + COMMAND_WORDS], base)
+    return as_vectors(program, words=words)
+
+
+def run(seed, testcase, **params):
+    params = {name: [as_vectors(p) if isinstance(p, Program) else p for p in pool]
+              for name, pool in params.items()}  # fmt: skip
+    params["follow"] = as_vectors(programs(seed + 500, 1, 14, False)[0])
+    run_model(
+        model(), "tb.kllm.tb_accelerator", config=SMALL, params=params, seed=seed, testcase=testcase
+    )
+
+
+def test_programs(seed):
+    run(
+        seed, "programs",
+        faulty=programs(seed, 2, 40, True), clean=programs(seed + 100, 2, 40, False),
+    )  # fmt: skip
+
+
+def test_ports_of_different_latency(seed):
+    run(
+        seed, "ports_of_different_latency",
+        faulty=programs(seed + 200, 2, 40, True), clean=programs(seed + 300, 2, 40, False),
+    )  # fmt: skip
+
+
+def test_slow_host(seed):
+    run(
+        seed, "slow_host",
+        clean=programs(seed + 1, 1, 20, False), long=programs(seed + 2, 1, 150, True),
+    )  # fmt: skip
+
+
+def test_abort(seed):
+    run(
+        seed, "abort_at_random",
+        faulty=programs(seed + 3, 2, 40, True), clean=programs(seed + 4, 2, 40, False),
+    )  # fmt: skip
+
+
+def test_reset(seed):
+    run(
+        seed, "reset_at_random",
+        faulty=programs(seed + 5, 2, 40, True), clean=programs(seed + 6, 2, 40, False),
+    )  # fmt: skip
+
+
+def test_bus_errors(seed):
+    rng = np.random.default_rng(seed)
+    errors = []
+    for port in (None, *range(SMALL.mem_ports)):
+        for resp in (RESP_SLVERR, RESP_DECERR):
+            pool = (programs(seed + 7 + 8 * n + len(errors), 1, 30, False)[0] for n in range(9))
+            made = (with_bus_error(program, port, resp, rng) for program in pool)
+            errors.append(next(found for found in made if found is not None))
+    run(seed, "bus_errors", errors=errors)
+
+
+def test_malformed(seed):
+    rng = np.random.default_rng(seed)
+    garbage = [with_garbage(program, rng) for program in programs(seed + 20, 2, 20, False)]
+    assert all(
+        sum(bool(status & FAILED) for _, _, status in made["results"]) > 5 for made in garbage
+    )
+    run(seed, "malformed_streams", garbage=garbage)
+
+
+def test_programs_follow_each_other_in_golden(seed):
+    """What the bench relies on: a program without faults does not see what was before it."""
+    first, second = programs(seed, 1, 30, True)[0], programs(seed, 1, 30, False)[0]
+    machine = Machine(SMALL.machine, first.data, first.weights)
+    machine.run(first.words)
+    assert [machine.issued[unit] for unit in Unit] == counted(first.words)
+    machine.data.data, machine.data.faults = second.data, set()
+    for memory, image in zip(machine.weights, second.weights, strict=True):
+        memory.data, memory.faults = image, set()
+    assert machine.run(rebase(second.words, counted(first.words))) == second.results
+    assert machine.readback == second.readback
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 65}, "lanes must be 1..64, not 65"),
+        ({"lane": KllmPeLaneConfig(columns=24)}, "columns are a multiple of 16"),
+        ({"lane": KllmPeLaneConfig(elements=12)}, "elements divide 16"),
+        ({"lane": KllmPeLaneConfig(integer_bits=0)}, "one with integers"),
+        ({"lane": 3}, "lane must be a KllmPeLaneConfig"),
+        ({"mem_ports": 0}, "mem_ports must be 1..64, not 0"),
+        ({"port_bits": 96}, "port_bits must be a power of two in 32..1024, not 96"),
+        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        ({"vector_rows": 15}, "vector_rows must be 16..65536, not 15"),
+        ({"slots": 1}, "slots must be 2..64, not 1"),
+        ({"slot_elements": 4097}, "slot_elements must be 16..4096, not 4097"),
+        ({"softmax_elements": 15}, "softmax_elements must be 16..16383, not 15"),
+        ({"width": 5}, "width must be"),
+        ({"weight_beats": 3}, "weight_beats must be 4..16383, not 3"),
+        ({"queue": 2}, "queue must be 3..64, not 2"),
+        ({"mem_ports": 1, "port_bits": 32}, "mem_ports must be"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmAcceleratorConfig(**wrong)
+    assert message in str(error.value)

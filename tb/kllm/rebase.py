@@ -1,0 +1,33 @@
+"""Programs that follow others without a reset between them. Pure Python.
+
+Counters of completed commands go on through programs and aborts, so the waits of a program that was
+assembled for the state after reset must be counted from where the counters are.
+"""
+
+from collections.abc import Sequence
+
+from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Opcode, Unit
+
+__all__ = ["counted", "rebase"]
+
+
+def counted(words: Sequence[int]) -> list[int]:
+    """Commands of each unit, as the counters see them: unknown opcodes count nowhere."""
+    counts = [0] * len(Unit)
+    for first in range(0, len(words), COMMAND_WORDS):
+        opcode = words[first] & 0xFF
+        if opcode in COMMANDS:
+            counts[COMMANDS[Opcode(opcode)].unit] += 1
+    return counts
+
+
+def rebase(words: Sequence[int], base: Sequence[int]) -> list[int]:
+    """``words`` with ``base[u]`` added to every wait for unit u."""
+    moved = list(words)
+    mask = (1 << AFTER_BITS) - 1
+    for first in range(0, len(words), COMMAND_WORDS):
+        for unit in Unit:
+            place, shift = first + 1 + unit // 2, AFTER_BITS * (unit % 2)
+            wait = (moved[place] >> shift) + base[unit] & mask
+            moved[place] = moved[place] & ~(mask << shift) | wait << shift
+    return moved
