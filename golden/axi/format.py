@@ -46,7 +46,8 @@ _MAP = (
         name="CONTROL",
         offset=0x08,
         access="RW",
-        meaning="writing 1 to bit 0 gives one cycle of `abort_pulse`; reads 0",
+        meaning="writing 1 to bit 0 gives one cycle of `abort_pulse`; bit 1 reads `idle`, "
+        "the rest 0",
     ),
     Register(
         name="LEVELS",

@@ -60,6 +60,7 @@ class RegisterModel:
         self.status: deque[int] = deque()
         self.readback: deque[int] = deque()
         self.aborts = 0
+        self.idle = 0
 
     def write(self, address: int, word: int, strobes: int = 0xF) -> int:
         """The response; ``address`` within the register file, its low two bits ignored."""
@@ -82,7 +83,7 @@ class RegisterModel:
         plain = {
             REGISTERS["ID"].offset: ID_WORD,
             REGISTERS["VERSION"].offset: self.version,
-            REGISTERS["CONTROL"].offset: 0,
+            REGISTERS["CONTROL"].offset: self.idle << 1,
             REGISTERS["LEVELS"].offset: levels_word(
                 self.command_depth - len(self.command), len(self.status), len(self.readback)
             ),

@@ -98,7 +98,7 @@ class CommandStatus(IntFlag):
     SCALE_NONFINITE = 1 << 12  # a weight scale is NaN or infinite; output is written
 
 
-# Any of these bits: the command's output is not written (BUS_ERROR: it is NaN).
+# Any of these bits: the command's output is not written (but see golden.kllm.machine: some is NaN).
 FAILED = (
     CommandStatus.MALFORMED
     | CommandStatus.DEPENDENCY

@@ -689,6 +689,16 @@ def compile_layer(
         found = getattr(config, field)
         if found < needed or (field.startswith("bits") and found != needed):
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+    # Longest tokens that share weights: heads of one KV head, or the new tokens.
+    shared = [context + tokens] if shape.group > 1 else []
+    if tokens > 1:
+        shared += [sizes["slot_elements"]]
+    needed = max((-(-length // config.elements) for length in shared), default=0)
+    if config.replay_beats < needed:
+        raise ConfigError(
+            f"MachineConfig.replay_beats must be at least {needed} for this layer, "
+            f"not {config.replay_beats}"
+        )
     return _Compiler(quantized, config, tokens, context).compile()
 
 

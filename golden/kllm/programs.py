@@ -177,7 +177,7 @@ class _Maker:
         image = self.images[int(rng.integers(len(self.images)))]
         length = int(rng.choice([image.length, image.length, 1, 15, 16, 33, 64]))
         length = min(length, config.slot_elements, config.softmax_elements)
-        tokens = int(rng.integers(1, min(3, config.slots) + 1))
+        tokens = int(rng.integers(1, min(8, config.slots) + 1))
         slot = int(rng.integers(0, config.slots - tokens + 1))
         row, stride = self._vector(length, tokens)
         dst, dst_stride = self._vector(length, tokens)

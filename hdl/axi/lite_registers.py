@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -72,6 +72,7 @@ class AxiLiteRegisters(Block):
     status : In(stream)     data: 32 bits
     readback : In(stream)   data: 32 bits
     abort_pulse : Out       high for one cycle after a write of 1 to bit 0 of CONTROL
+    idle : In               what bit 1 of CONTROL reads
     """
 
     registers: ClassVar[dict[str, Register]] = REGISTERS
@@ -81,6 +82,7 @@ class AxiLiteRegisters(Block):
         "status": "Words for STATUS.",
         "readback": "Words for READBACK.",
         "abort_pulse": "For one cycle: 1 was written to bit 0 of CONTROL.",
+        "idle": "Nothing is under way: bit 1 of CONTROL.",
     }
 
     def __init__(self, config: AxiLiteRegistersConfig):
@@ -93,6 +95,7 @@ class AxiLiteRegisters(Block):
                 "status": In(word),
                 "readback": In(word),
                 "abort_pulse": Out(1),
+                "idle": In(1),
             },
         )
 
@@ -205,7 +208,12 @@ class AxiLiteRegisters(Block):
             shown.status.eq(waiting),
             shown.readback.eq(readback.level != 0),
         ]
-        words = {"ID": ID_WORD, "VERSION": config.version, "CONTROL": 0, "LEVELS": shown.as_value()}
+        words = {
+            "ID": ID_WORD,
+            "VERSION": config.version,
+            "CONTROL": Cat(Const(0, 1), self.idle),
+            "LEVELS": shown.as_value(),
+        }
         with m.Switch(index):
             for name, word in words.items():
                 with m.Case(REGISTERS[name].offset // 4):

@@ -79,10 +79,14 @@ class KllmAcceleratorConfig(Config):
         self._check_range("queue", 3, 64)
         if not self.lane.integer_bits:
             self._refuse("lane", "one with integers")
-        # The weight supply counts the words of one read in 24 bits.
-        machine = self.machine
-        if machine.image_words(self.slot_elements, 16 * min(self.vector_rows, 4095)) >= 2**24 - 1:
+        # The weight supply refuses reads of 2**24 - 2 words and more.
+        most = min(ROW_ELEMENTS * self.vector_rows, (1 << 16) - 1)
+        if self.machine.image_words(self.slot_elements, most) >= 2**24 - 2:
             self._refuse("mem_ports", "more at these lanes and slot_elements")
+        # What the parts refuse is refused here, before elaboration.
+        _ = self.matmul_config, self.quantizer_config, self.functional_config, self.slot_config
+        _ = self.vector_config, self.port_config, self.data_port_config
+        KllmLaneArrayConfig(lanes=self.lanes, lane=self.lane)
 
     @property
     def machine(self) -> MachineConfig:
@@ -283,6 +287,7 @@ class KllmAccelerator(Block):
         _stream(m, readback.o, registers.readback)
         m.d.comb += [
             dispatcher.abort_pulse.eq(registers.abort_pulse),
+            registers.idle.eq(dispatcher.idle),
             self.idle.eq(dispatcher.idle),
         ]
         engines = {

@@ -99,8 +99,8 @@ class KllmMatmul(Block):
     y_l, lane_status_l : In      of each lane
     supply : Out                 address, beats, groups, tokens, fold: a job of kllm_weight_supply
     supply_rms : Out             rms_reciprocal of each token, when fold is set
-    supply_done : In             error: the supply has handed over all that was asked for; a job
-                                 that it refuses does not pass the checks before it
+    supply_done : In             error: the supply has handed over all that was asked for; the
+                                 configuration admits no job that it refuses
     """
 
     meaning: ClassVar[dict[str, str]] = {}
@@ -275,6 +275,20 @@ class KllmMatmul(Block):
 
         job_done, a_done, x_done = Signal(), Signal(), Signal()
         start = Signal()
+        # Room for every token: the supply may take the last factors only when the lanes have taken
+        # weights, and the lanes get their jobs after the last factor.
+        factors = add(
+            m,
+            "factors",
+            StreamFifo(
+                StreamFifoConfig(width=FP32.bits, depth=max(3, config.slots), storage="memory")
+            ),
+        )
+        m.d.comb += [
+            self.supply_rms.valid.eq(factors.o.valid),
+            self.supply_rms.p.word.eq(factors.o.p.data),
+            factors.o.ready.eq(self.supply_rms.ready),
+        ]
         with m.FSM(name="issue"):
             with m.State("IDLE"):
                 m.d.sync += [
@@ -417,13 +431,14 @@ class KllmMatmul(Block):
                 m.d.comb += [
                     self.slot_slot.valid.eq(token < tokens),
                     self.slot_slot.p.slot.eq(slot + token),
-                    self.slot_descriptor.ready.eq(self.supply_rms.ready),
-                    self.supply_rms.valid.eq(self.slot_descriptor.valid),
-                    self.supply_rms.p.word.eq(self.slot_descriptor.p.rms_reciprocal),
+                    self.slot_descriptor.ready.eq(factors.i.ready),
+                    factors.i.valid.eq(self.slot_descriptor.valid),
+                    factors.i.p.data.eq(self.slot_descriptor.p.rms_reciprocal),
+                    factors.i.p.last.eq(1),
                 ]
                 with m.If(self.slot_slot.valid & self.slot_slot.ready):
                     m.d.sync += token.eq(token + 1)
-                with m.If(self.supply_rms.valid & self.supply_rms.ready):
+                with m.If(factors.i.valid & factors.i.ready):
                     m.d.sync += answered.eq(answered + 1)
                 with m.If(answered == tokens):
                     m.d.comb += start.eq(1)
@@ -548,7 +563,6 @@ class KllmMatmul(Block):
         x_position = Signal(SLOT_LENGTH_BITS)
         x_slot, x_count = Signal(8), Signal(SLOT_LENGTH_BITS)
         m.d.comb += Cat(x_count, x_slot).eq(x_counts.o.p.data)
-        x_jobs = Signal(24)  # jobs whose outliers have been asked for
         x_wanted, x_given = Signal(24), Signal(24)  # outlier words asked for and given
         row_group, row_token, row = Signal(16), Signal(8), Signal(11)
         row_base = Signal(_ROW_BITS)
@@ -557,7 +571,7 @@ class KllmMatmul(Block):
         words_done = Signal()
         with m.If(start):
             m.d.sync += [
-                x_position.eq(0), x_jobs.eq(0), x_wanted.eq(0), x_given.eq(0),
+                x_position.eq(0), x_wanted.eq(0), x_given.eq(0),
                 row_group.eq(0), row_token.eq(0), row.eq(0), row_base.eq(src), rows_done.eq(0),
                 word_group.eq(0), word_token.eq(0), x_word.eq(0), words_done.eq(0), place.eq(0),
             ]  # fmt: skip

@@ -44,6 +44,8 @@ class KllmSlotMemoryConfig(Config):
         self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
         self._check_range("outliers_max", 1, 16383)
         self._check_range("readers", 1, 8)
+        # A RAM has at most 2**20 words.
+        self._check_range("slots", 2, min(256, (1 << 20) // max(self.slot_rows, self.outliers_max)))
 
     @property
     def slot_rows(self) -> int:

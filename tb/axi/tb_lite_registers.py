@@ -86,7 +86,11 @@ async def every_access(dut, p_pause):
         address = rng.choice([*offsets, COMMAND, COMMAND, LEVELS, STATUS, READBACK])
         if rng.random() < 0.1:
             address = rng.randrange(0, 1 << config.address_bits, 4)
-        match rng.randrange(24):
+        match rng.randrange(25):
+            case 24:
+                model.idle = rng.getrandbits(1)
+                dut.idle.value = model.idle
+                await ClockCycles(dut.aclk, 2)
             case 0:
                 assert await registers.drain() == list(model.command)
                 model.command.clear()

@@ -22,7 +22,7 @@ from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.clustering import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
-from golden.kllm.isa import COMMAND_WORDS, Opcode, OutlierMode, decode
+from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, decode
 from golden.kllm.machine import Machine
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.vectors import codebook_packet
@@ -31,7 +31,7 @@ from hdl.kllm.blocks import BLOCKS
 from synth.compare import fill
 from tb.run import ROOT, build_model, run_model
 
-__all__ = ["main"]
+__all__ = ["main", "product_parts"]
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
@@ -45,8 +45,12 @@ def _rows(words: np.ndarray) -> bytes:
     return padded.tobytes()
 
 
-def _parts(machine_config: MachineConfig, size: int, cases: Cases):
-    """Data memory, weight memories and one part per case behind a part of constants."""
+def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: bool = False):
+    """Data memory, weight memories, and programs for tb_layer: ``size`` x ``size`` products.
+
+    Parts: constants; a command that ends at once; then for each case a load, the quantization and
+    product, and a read of the first rows of every token. norm: with RMS folded into the scales.
+    """
     rng = np.random.default_rng(1)
     bits_a, bits_b = machine_config.bits_a, machine_config.bits_b
     books = [
@@ -97,8 +101,9 @@ def _parts(machine_config: MachineConfig, size: int, cases: Cases):
                 src=some, slot=theirs, k_max=k if online else 0, k_min=k if online else 0,
                 mode=OutlierMode.ONLINE if online else OutlierMode.OFFLINE,
                 thresholds=(0, 0) if online else (upper, upper | FP16.sign_bit),
+                norm=Norm.RMS if norm else Norm.NONE,
             )  # fmt: skip
-            asm.matmul(weights=0, dst=some, length=size, slot=theirs)
+            asm.matmul(weights=0, dst=some, length=size, slot=theirs, fold_norm=norm)
         asm.part()
         for t in range(tokens):
             asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
@@ -140,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         for tokens in options.tokens
         for mode in ("online", "offline")
     ]
-    data, ports, parts = _parts(machine_config, size, cases)
+    data, ports, parts = product_parts(machine_config, size, cases)
     model = build_model(KllmAccelerator(config))
     work = run_model(
         model,
@@ -159,8 +164,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     delivery = cycle(1, Opcode.READ, 0)
     lines = [
-        "| tokens | at a time | outliers | first quantized | last output | compute | memory "
-        + "| above | online |",
+        (
+            "| tokens | at a time | outliers | first quantized | last output | compute | memory "
+            "| above | online |"
+        ),
         "|" + " ---: |" * 9,
     ]
     groups = -(-size // machine_config.group_outputs)

@@ -1,0 +1,28 @@
+"""Products of several tokens on the same weights, on the whole accelerator, norms folded.
+
+As many tokens as there are slots, and groups of as many beats as the weight buffers hold: the
+supply can tell the last replays only while the lanes take weights.
+Shown to fail: without the queue of factors in kllm_matmul, lanes and supply wait for each other for
+ever.
+"""
+
+import pytest
+
+from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.blocks import BLOCKS
+from tb.kllm.accelerator_rates import product_parts
+from tb.run import simulate
+
+SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_shared_weights(norm, seed):
+    cases = [(4, 4, "online"), (4, 2, "online"), (3, 3, "offline"), (1, 1, "online")]
+    data, ports, parts = product_parts(SMALL.machine, SMALL.slot_elements, cases, norm)
+    simulate(
+        KllmAccelerator(SMALL),
+        "tb.kllm.tb_layer",
+        params={"data": data, "ports": ports, "parts": parts, "latency": 3},
+        seed=seed,
+    )
