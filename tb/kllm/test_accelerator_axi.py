@@ -1,0 +1,21 @@
+"""KllmAccelerator under AXI's port names, with cocotbext-axi's models as its host and memories."""
+
+from hdl.kllm.accelerator import KllmAccelerator
+from tb.kllm.test_accelerator import SMALL, as_vectors, programs
+from tb.run import simulate
+
+
+def test_programs_under_axi_names(seed):
+    """One with faults and bus errors, then one without."""
+    made = [
+        as_vectors(program)
+        for faults in (True, False)
+        for program in programs(seed + 40, 1, 25, faults)
+    ]
+    simulate(
+        KllmAccelerator(SMALL),
+        "tb.kllm.tb_accelerator_axi",
+        params={"programs": made},
+        seed=seed,
+        wrap="axi",
+    )
