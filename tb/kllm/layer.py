@@ -21,11 +21,13 @@ from golden.kllm.manifest import PackError
 from golden.pack import Pack, load
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.blocks import BLOCKS
+from synth.compare import fill
 from tb.run import ROOT, build_model, run_model
 
 __all__ = ["main", "measured_cycles", "parameters"]
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
+PAGE = ROOT / "docs" / "kllm-cycles.md"
 
 
 def parameters(pack: Pack, latency: int) -> dict:
@@ -74,7 +76,10 @@ def measured_cycles(
     return cycles
 
 
-def _report(console: Console, config, pack: Pack, measured: list[dict], seconds: float) -> None:
+def _report(
+    console: Console, name_of_config: str, pack: Pack, measured: list[dict], seconds: float
+) -> None:
+    config = CONFIGS[name_of_config]
     machine = config.machine
     rates = Rates(
         macs=config.lane.macs,
@@ -82,7 +87,8 @@ def _report(console: Console, config, pack: Pack, measured: list[dict], seconds:
         integer_lanes=config.quantizer_config.integer_lanes,
     )
     issued = dict.fromkeys(Unit, 0)
-    total = 0
+    total = least = 0
+    kinds: dict[tuple[str, str], list[int]] = {}  # unit, command: number, bound, cycles
     for number, (words, part) in enumerate(zip(pack.programs, measured, strict=True)):
         found = bounds(words, machine, rates)
         took = measured_cycles(words, part["reports"], issued)
@@ -90,12 +96,16 @@ def _report(console: Console, config, pack: Pack, measured: list[dict], seconds:
         done = {tag: cycle for tag, _, cycle in part["reports"]}
         last = max(done.values())
         total += last
+        least += planned.cycles
         table = Table(title=f"part {number}", title_justify="left")
         for name in ("command", "unit", "limit", "bound", "cycles", "done at"):
             is_text = name in ("command", "unit", "limit")
             table.add_column(name, justify="left" if is_text else "right")
         for bound in found:
             issued[bound.unit] += 1
+            sums = kinds.setdefault((bound.unit.name, bound.opcode.name), [0, 0, 0])
+            for n, amount in enumerate((1, bound.cycles, took[bound.tag])):
+                sums[n] += amount
             table.add_row(
                 bound.opcode.name, bound.unit.name, bound.limit, str(bound.cycles),
                 str(took[bound.tag]), str(done[bound.tag]),
@@ -107,6 +117,12 @@ def _report(console: Console, config, pack: Pack, measured: list[dict], seconds:
             f"({last / planned.cycles:.2f} x); weight words of the busiest port {words_per_port}; "
             f"{part['readback']} words read back, all equal"
         )
+    rows = [f"| {unit} | {name} | {n} | {a} | {b} |" for (unit, name), (n, a, b) in kinds.items()]
+    rows.append(f"| all | the program, overlapped | | {least} | {total} |")
+    head = "| unit | command | commands | bound | cycles |\n| --- | --- | ---: | ---: | ---: |\n"
+    section = f"layer_{name_of_config}"
+    if section in PAGE.read_text():
+        PAGE.write_text(fill(PAGE.read_text(), {section: head + "\n".join(rows) + "\n"}))
     console.print(
         f"layer: {total} cycles, every status and every word equal to golden; "
         f"{total / seconds:.0f} cycles/s in Verilator"
@@ -141,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     seconds = time.perf_counter() - start
     measured = json.loads((work / "layer.json").read_text())
-    _report(console, config, pack, measured, seconds)
+    _report(console, options.config, pack, measured, seconds)
     return 0
 
 
