@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from golden.kllm.isa import AFTER_BITS, COMMANDS, CommandStatus, Opcode, Unit, decode
 
-__all__ = ["screen", "slot_head"]
+__all__ = ["screen"]
 
 
 def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, CommandStatus]:
@@ -29,10 +29,3 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
     if any((issued[other] - count) >> AFTER_BITS - 1 & 1 for other, count in after.items()):
         return unit, CommandStatus.DEPENDENCY
     return unit, CommandStatus(0)
-
-
-def slot_head(
-    length: int, outliers: int, scale: int, integer: bool, rms_reciprocal: int, mean: int
-) -> list[int]:
-    """The first four words of READ_SLOT."""
-    return [length | outliers << 16, scale | int(integer) << 16, rms_reciprocal, mean]

@@ -10,6 +10,8 @@ from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
 from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.matmul import KllmMatmul
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
@@ -65,6 +67,8 @@ _SMALL_ACCELERATOR = KllmAcceleratorConfig(
     weight_beats=16,
 )
 
+_ACCELERATORS = {"table1": KllmAcceleratorConfig(), "small": _SMALL_ACCELERATOR}
+
 BLOCKS = {
     "kllm_accelerator": Registered(
         component=KllmAccelerator,
@@ -95,6 +99,18 @@ BLOCKS = {
             "small": KllmIndexTableConfig(bits_a=2, width=4),
         },
         golden="golden.kllm.functional:look_up",
+    ),
+    "kllm_load": Registered(
+        component=KllmLoad,
+        config=KllmLoadConfig(),
+        configs={"table1": KllmLoadConfig(), "small": KllmLoadConfig(vector_rows=256)},
+        golden="golden.kllm.machine:Machine",
+    ),
+    "kllm_matmul": Registered(
+        component=KllmMatmul,
+        config=KllmAcceleratorConfig().matmul_config,
+        configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
+        golden="golden.kllm.machine:Machine",
     ),
     "kllm_norm_stats": Registered(
         component=KllmNormStats,

@@ -57,6 +57,8 @@ class KllmLoad(Block):
     write : Out       rows of the destination
     """
 
+    LATENCY = 2  # cycles from a command to its read
+
     meaning: ClassVar[dict[str, str]] = {
         "command": "LOAD commands.",
         "status": "One word of CommandStatus bits per command.",
@@ -79,7 +81,7 @@ class KllmLoad(Block):
 
     @property
     def latency(self) -> str:
-        return "3 cycles from a command to its read"
+        return f"{self.LATENCY} cycles from a command to its read"
 
     @property
     def throughput(self) -> str:

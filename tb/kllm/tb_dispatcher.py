@@ -381,9 +381,11 @@ async def waits_wrap(dut):
     await ClockCycles(dut.clk, 20)
     await FallingEdge(dut.clk)
     system.model.issued[0] = system.model.completed[0] = count
-    extra = commands(
-        rng, 60, list(system.model.issued), faulty=0.1, far=0.1, units=[Unit.LOAD, *UNITS]
-    )
+    issued = list(system.model.issued)
+    # Others wait for the LOADs to both sides of 0.
+    extra = commands(rng, 5, issued, faulty=0.0, far=0.0, units=[Unit.LOAD])
+    extra += commands(rng, 5, issued, faulty=0.0, far=0.0, units=UNITS[1:])
+    extra += commands(rng, 50, issued, faulty=0.1, far=0.1)
     # The words of a command that had begun are dropped first.
     await system.run([], rng, abort_at=1)
     for first in range(0, len(extra), 10 * COMMAND_WORDS):

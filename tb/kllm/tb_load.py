@@ -1,0 +1,93 @@
+"""Runs inside the simulator, started by test_load.py: commands between a read port and rows."""
+
+import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from tb.bench import Bench, config, params
+
+SOURCES, SINKS = ("command", "data"), ("status", "read", "write")
+PROGRAM, MEMORY = params["program"], params["memory"]  # MEMORY: row: (word, error)
+
+
+class Port:
+    """Answers each read, in order, some cycles later."""
+
+    def __init__(self, bench, delay):
+        self.words, self.running, self.transfers = [], True, []
+        cocotb.start_soon(self._serve(bench, delay))
+
+    async def _serve(self, bench, delay):
+        rng, cycle, due = bench.rng("port"), 0, []
+        while self.running:
+            await ReadOnly()
+            for name in SINKS:
+                payload, valid, ready = bench._port[name]
+                if not (valid.value and ready.value):
+                    continue
+                self.transfers.append(name)
+                if name == "read":
+                    word = int(payload.value)
+                    row = (word & ((1 << config.address_bits) - 1)) // 32
+                    count = word >> config.address_bits
+                    answer = []
+                    for n in range(count):
+                        held, error = MEMORY[row + n]
+                        answer.append(held | error << 256 | (n == count - 1) << 257)
+                    due.append((cycle + rng.randint(0, delay), answer))
+            while due and due[0][0] <= cycle:
+                self.words += due.pop(0)[1]
+            await FallingEdge(bench.dut.clk)
+            cycle += 1
+
+
+async def play(bench, first=0, delay=3, **flow):
+    steps = PROGRAM[first:]
+    port = Port(bench, delay)
+    expected = {name: [word for step in steps for word in step[name]] for name in SINKS}
+    offers = {"command": [step["command"] for step in steps], "data": port.words}
+    takes = {name: len(words) for name, words in expected.items()}
+    result = await bench.run(offers, takes, limit=200_000, **flow)
+    port.running = False
+    if flow.get("stop_at") is None:
+        for name in SINKS:
+            for n, (got, want) in enumerate(zip(result.words[name], expected[name], strict=True)):
+                assert got == want, f"{name} word {n}: got {got:#x}, not {want:#x}"
+        # In order: read, rows, status.
+        order = [name for step in steps for name in ("read", "write", "status") for _ in step[name]]
+        assert port.transfers == order
+        assert result.sent["data"] == len(port.words)
+    return result
+
+
+async def started(dut):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    return bench
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+async def random_flow(dut, p_idle, p_stall):
+    await play(await started(dut), delay=9, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """Latency from command to read; a row per cycle in the cycle of its data."""
+    bench = await started(dut)
+    step = params["long"]
+    flow = await play(bench, step, delay=0)
+    assert flow.cycles["read"][0] == params["latency"]
+    rows = len(PROGRAM[step]["write"])
+    assert flow.cycles["write"][:rows] == flow.cycles["data"][:rows]
+    assert flow.cycles["write"][rows - 1] - flow.cycles["write"][0] == rows - 1
+    assert flow.cycles["status"][0] == flow.cycles["write"][rows - 1] + 1
+
+
+@cocotb.test()
+async def reset_in_mid_command(dut):
+    bench = await started(dut)
+    for cut in range(1, 60, 4):
+        await play(bench, cut % 5, delay=2, p_stall=0.3, stop_at=cut)
+        await bench.reset(1)
+    await play(bench, p_stall=0.2)

@@ -1,0 +1,113 @@
+"""KllmLoad against golden.kllm.machine: rows of a memory whose reads may fail.
+
+Shown to fail: see the end of docs/blocks/kllm_load.md.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.config import MachineConfig
+from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
+from golden.kllm.machine import Machine
+from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.load import KllmLoad, KllmLoadConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "small": BLOCKS["kllm_load"].configs["small"],
+    "odd": KllmLoadConfig(vector_rows=77, address_bits=33),
+    "all_rows": KllmLoadConfig(vector_rows=65536, address_bits=32),
+}
+NAN_ROW = int.from_bytes(np.full(16, 0x7E00, "<u2").tobytes(), "little")
+MEMORY_ROWS = 400
+
+
+def payload(words) -> int:
+    return words[0] & 0xFF | sum(
+        word << 8 + 32 * n for n, word in enumerate(words[FIRST_OPERAND_WORD:])
+    )
+
+
+def made(config, seed):
+    """Commands with what each must give, and the memory; the rows as golden leaves them."""
+    rng = np.random.default_rng([seed, 71])
+    # The top of the address space: the byte address wraps there.
+    base = (1 << config.address_bits - 5) - MEMORY_ROWS if config.address_bits < 37 else 0
+    base = max(base, 0)
+    machine = Machine(MachineConfig(vector_rows=config.vector_rows), np.zeros(0, np.uint8))
+    memory = rng.integers(0, 256, 32 * MEMORY_ROWS, dtype=np.uint8)
+    errors = set((base + rng.permutation(200)[:12]).tolist())  # the upper half has none
+    machine.data.data, machine.data.faults = memory, {row - base for row in errors}
+    words = {
+        base + n: (int.from_bytes(row.tobytes(), "little"), base + n in errors)
+        for n, row in enumerate(memory.reshape(-1, 32))
+    }
+    last = config.vector_rows
+    cases = [(base + 210, 60, last - 60), (base, 1, 0), (base + 3, 0, 0), (base, 2, last - 1)]
+    cases += [(base + 210, 2, last - 2), (base, min(last + 1, 65535), 2)]
+    cases += [(base + MEMORY_ROWS - 1, 1, last - 1), (base, 65535, last - 1)]
+    cases += [(base + row, 1, 5) for row in sorted(row - base for row in errors)[:2]]
+    for _ in range(30):
+        rows = int(rng.integers(1, 40))
+        dst = int(rng.integers(0, last - rows + 2))
+        cases.append((base + int(rng.integers(0, MEMORY_ROWS - 40)), rows, min(dst, 65535)))
+    wrap = 1 << config.address_bits - 5
+    if config.address_bits == 32:
+        cases.append((base + wrap + 210, 3, 7))
+    program = []
+    seen = set()
+    for address, rows, dst in cases:
+        operands = {"address": address, "rows": rows, "dst": dst}
+        step = {"command": payload(encode(Opcode.LOAD, 0, {}, operands)), "read": [], "write": []}
+        local = encode(Opcode.LOAD, 0, {}, operands | {"address": (address - base) % wrap})
+        status = machine.step(local).status
+        seen.add(status)
+        if status != CommandStatus.RANGE:
+            step["read"] = [
+                (32 * address) % (1 << config.address_bits) | rows << config.address_bits
+            ]
+            step["write"] = [dst + n | words[(address + n) % wrap][0] << 16 for n in range(rows)]
+            if status:
+                step["write"] += [dst + n | NAN_ROW << 16 for n in range(rows)]
+            golden = machine.vector[dst : dst + rows].numpy().astype("<u2")
+            final = [int.from_bytes(row.tobytes(), "little") for row in golden]
+            assert [word >> 16 for word in step["write"][-rows:]] == final
+        step["status"] = [int(status)]
+        program.append(step)
+    assert seen == {CommandStatus(0), CommandStatus.RANGE, CommandStatus.BUS_ERROR}
+    program.append(
+        {"command": int(Opcode.READ), "read": [], "write": [],
+         "status": [int(CommandStatus.MALFORMED)]}
+    )  # fmt: skip
+    return program, words
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_load(name, seed):
+    config = CONFIGS[name]
+    program, memory = made(config, seed)
+    params = {"program": program, "memory": memory, "long": 0, "latency": KllmLoad.LATENCY}
+    simulate(KllmLoad(config), "tb.kllm.tb_load", params=params, seed=seed)
+
+
+def test_rows_are_little_endian():
+    """Element 0 of a row stands in the two lowest bytes of the memory's row."""
+    data = np.arange(32, dtype=np.uint8)
+    machine = Machine(MachineConfig(), data)
+    machine.step(encode(Opcode.LOAD, 0, {}, {"address": 0, "rows": 1, "dst": 9}))
+    assert torch.equal(machine.vector[9], torch.arange(16) * 0x202 + 0x100)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"vector_rows": 65537}, "vector_rows must be 1..65536, not 65537"),
+        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match="must be") as error:
+        KllmLoadConfig(**wrong)
+    assert str(error.value) == f"KllmLoadConfig.{message}"

@@ -1,0 +1,502 @@
+"""KllmMatmul between models of its neighbours: every word of every stream.
+
+Whether a command is refused, and why, is golden.kllm.machine's word: a machine without weights
+says BUS_ERROR of every matmul that would run. What the lanes answer is random.
+
+Shown to fail: see the end of docs/blocks/kllm_matmul.md.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.config import MachineConfig
+from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length
+from golden.kllm.functional import Slot
+from golden.kllm.isa import (
+    FIRST_OPERAND_WORD,
+    Codebook,
+    CommandStatus,
+    MatmulMode,
+    Opcode,
+    encode,
+)
+from golden.kllm.machine import Machine
+from hdl.kllm.engine import descriptor_layout, entry_row_layout
+from hdl.kllm.matmul import KllmMatmul, KllmMatmulConfig, supply_job_layout
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from tb.run import simulate
+
+NAN_ROW = int.from_bytes(np.full(16, 0x7E00, "<u2").tobytes(), "little")
+LANE = {"k_max": 256, "outliers_max": 40}
+CONFIGS = {
+    "two_rows": KllmMatmulConfig(
+        lanes=2, lane=KllmPeLaneConfig(columns=32, **LANE), vector_rows=300, slots=6,
+        slot_elements=200, replay_beats=6,
+    ),
+    "narrow_beats": KllmMatmulConfig(
+        lanes=3, lane=KllmPeLaneConfig(columns=16, elements=4, bits_a=3, bits_b=3, integer_bits=4,
+        macs=16, **LANE), vector_rows=257, slots=5, slot_elements=70, replay_beats=12,
+    ),
+    "three_rows": KllmMatmulConfig(
+        lanes=1, lane=KllmPeLaneConfig(columns=48, elements=8, bits_a=2, bits_b=4, integer_bits=0,
+        macs=16, **LANE), vector_rows=300, slots=6, slot_elements=100, replay_beats=11,
+    ),
+    "one_element": KllmMatmulConfig(
+        lanes=4, lane=KllmPeLaneConfig(columns=16, elements=1, macs=16, **LANE), vector_rows=256,
+        slots=5, slot_elements=48, replay_beats=40,
+    ),
+}  # fmt: skip
+SOURCES_END = 64  # rows below hold codebooks and tokens of DIRECT, destinations stand above
+QUIET = Status.OVERFLOW | Status.SCALE_NONFINITE
+SINKS = (
+    "status", "write", "slot_slot", "slot_entry_request", "slot_outlier_request", "row_request",
+    "job", "a", "x", "codebook", "supply", "supply_rms",
+)  # fmt: skip
+LISTS = ("command", "answers", "supplied", "writes_before", "reads_behind")
+
+
+def as_row(words) -> int:
+    return int.from_bytes(np.asarray(words, "<u2").tobytes(), "little")
+
+
+def row_words(row: int) -> np.ndarray:
+    return np.frombuffer(row.to_bytes(32, "little"), "<u2").astype(np.int64)
+
+
+class Author:
+    """Writes a program: commands, and every word that they must give."""
+
+    def __init__(self, config, rng):
+        self.config, self.rng, self.lane = config, rng, config.lane
+        self.vector = [as_row(rng.integers(0, 0x3C01, 16)) for _ in range(config.vector_rows)]
+        self.first = list(self.vector)
+        self.words = {name: [] for name in (*SINKS, *LISTS)}
+        self.tables = {"slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {}}
+        lane = self.lane
+        self.machine = Machine(
+            MachineConfig(
+                lanes=config.lanes, columns=lane.columns, elements=lane.elements,
+                bits_a=lane.bits_a, bits_b=lane.bits_b, integer_bits=lane.integer_bits or 8,
+                product=lane.product, vector_rows=config.vector_rows, slots=config.slots,
+                slot_elements=config.slot_elements, outliers_max=lane.outliers_max, ports=1,
+                port_bits=32, replay_beats=config.replay_beats,
+            )
+        )  # fmt: skip
+        self.layout = entry_row_layout(lane.bits_a, lane.integer_bits)
+        self.held = {}
+
+    def slot(self, number, length, integer=False, valid=True, outliers=None):
+        """Fill a slot; what stands behind its length is whatever was there."""
+        rng, lane = self.rng, self.lane
+        bits = lane.integer_bits if integer else lane.bits_a
+        most = min(length, lane.outliers_max) if outliers is None else outliers
+        count = 0 if integer else int(rng.integers(0, most + 1)) if outliers is None else outliers
+        value = rng.integers(0, 1 << bits, length)
+        where = np.sort(rng.permutation(length)[:count])
+        mask = np.zeros(length, dtype=bool)
+        mask[where] = True
+        words = rng.integers(0, 0x7C00, count)
+        rms = int(rng.integers(0x3D000000, 0x41000000))
+        scale = int(rng.integers(1, 0x7C00))
+        self.tables["slot_descriptor"][number,] = descriptor_layout.const(
+            {"valid": valid, "integer": integer, "length": length, "outliers": count,
+             "scale": scale, "rms_reciprocal": rms, "mean": 5}
+        ).as_bits()  # fmt: skip
+        padded = np.zeros(-(-length // 16) * 16, dtype=np.int64)
+        padded[:length] = value
+        marks = rng.integers(0, 2, len(padded))
+        marks[:length] = mask
+        for row in range(len(padded) // 16):
+            self.tables["slot_entries"][number, row] = self.layout.const(
+                {"value": padded[16 * row : 16 * row + 16].tolist(),
+                 "outlier": int(marks[16 * row : 16 * row + 16] @ (1 << np.arange(16)))}
+            ).as_bits()  # fmt: skip
+        for n, word in enumerate(words.tolist()):
+            self.tables["slot_outlier"][number, n] = word
+        self.held[number] = padded, mask, words.tolist(), scale, rms
+        x = torch.zeros(length, dtype=torch.int64)
+        x[torch.from_numpy(mask)] = torch.from_numpy(words)
+        self.machine.slots[number] = (
+            Slot(
+                index=torch.from_numpy(value), outlier=torch.from_numpy(mask), x=x, scale=scale,
+                integer=integer, rms_reciprocal=rms, mean=5,
+            )
+            if valid
+            else None
+        )  # fmt: skip
+
+    def poke(self, row, words):
+        """Before the program begins."""
+        assert not self.words["command"]
+        self.vector[row] = self.first[row] = as_row(words)
+
+    def _command(self, opcode, operands) -> CommandStatus:
+        """Append a command; the status that golden gives it where no weights are."""
+        words = encode(opcode, 0, {}, operands)
+        payload = words[0] & 0xFF
+        for n, word in enumerate(words[FIRST_OPERAND_WORD:]):
+            payload |= word << 8 + 32 * n
+        self.words["command"].append(payload)
+        self.before = len(self.words["write"])  # writes of the commands before
+        vector = np.stack([row_words(row) for row in self.vector])
+        self.machine.state.vector[:] = torch.from_numpy(vector)
+        integer = operands.get("kind") == Codebook.INTEGER or (
+            operands.get("mode") == MatmulMode.INTEGER
+        )
+        if integer and not self.lane.integer_bits:
+            return CommandStatus.RANGE
+        return self.machine.step(words).status
+
+    def _end(self, status):
+        self.words["status"].append(int(status))
+        self.words["writes_before"].append(len(self.words["write"]))
+
+    def unknown(self, opcode):
+        """A command of another unit."""
+        self.words["command"].append(int(opcode))
+        self._end(CommandStatus.MALFORMED)
+        return CommandStatus.MALFORMED
+
+    def codebook(self, src, kind):
+        status = self._command(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)})
+        lane = self.lane
+        count = (
+            kmeans_packet_length(lane.bits_a, lane.bits_b, lane.product)
+            if kind == Codebook.KMEANS
+            else integer_packet_length(lane.bits_b)
+        )
+        rows = -(-count // 16)
+        integer = kind == Codebook.INTEGER and not lane.integer_bits
+        if src + rows <= self.config.vector_rows and not integer:
+            self._read(range(src, src + rows))
+            words = np.concatenate([row_words(self.vector[r]) for r in range(src, src + rows)])
+            self.words["codebook"] += [
+                int(word) | (n == count - 1) << 16 for n, word in enumerate(words[:count])
+            ]
+        self._end(status)
+        return status
+
+    def _read(self, rows):
+        self.words["row_request"] += rows
+        self.words["reads_behind"] += [self.before] * len(rows)
+
+    def matmul(self, silent=0, error=False, odd=0.3, **operands):
+        """silent: lane status of every job from a random one on, 0 where all answer."""
+        o = {
+            "mode": 0, "slot": 0, "tokens": 1, "length": 16, "outputs": 16, "weights": 77,
+            "dst": SOURCES_END, "stride": 0, "fold_norm": 0, "src": 0, "src_stride": 0,
+        } | {name: int(value) for name, value in operands.items()}  # fmt: skip
+        status = self._command(Opcode.MATMUL, o)
+        if status != CommandStatus.BUS_ERROR:
+            if status == CommandStatus.SLOT_MISMATCH:
+                self.words["slot_slot"] += range(o["slot"], o["slot"] + o["tokens"])
+            self._end(status)
+            return status
+        config, lane, rng = self.config, self.lane, self.rng
+        direct, integer = o["mode"] == MatmulMode.DIRECT, o["mode"] == MatmulMode.INTEGER
+        tokens, length = o["tokens"], o["length"]
+        numbers = list(range(o["slot"], o["slot"] + tokens))
+        rows, beats = -(-length // 16), -(-length // lane.elements)
+        width = config.lanes * lane.columns
+        groups = -(-o["outputs"] // width)
+        if not direct:
+            self.words["slot_slot"] += numbers
+        self.words["supply"].append(
+            supply_job_layout.const(
+                {"address": o["weights"], "beats": beats, "groups": groups, "tokens": tokens,
+                 "fold": o["fold_norm"]}
+            ).as_bits()
+        )  # fmt: skip
+        if o["fold_norm"]:
+            self.words["slot_slot"] += numbers
+            self.words["supply_rms"] += [self.held[number][4] for number in numbers]
+        out_rows = -(-o["outputs"] // 16)
+        y = np.zeros((tokens, groups * width), dtype=np.int64)
+        first_silent = rng.integers(0, groups * tokens) if silent else groups * tokens
+        bits = CommandStatus(0)
+        for job in range(groups * tokens):
+            group, token = divmod(job, tokens)
+            self._offer_job(o, token, direct, integer, rows, beats)
+            answer = rng.integers(0, 1 << 16, (config.lanes, lane.columns))
+            y[token, group * width : (group + 1) * width] = answer.reshape(-1)
+            status_words = [
+                int(QUIET) & int(rng.integers(0, 1 << 9)) if rng.random() < odd else 0
+                for _ in range(config.lanes)
+            ]
+            words = [
+                [int(word) | (c == lane.columns - 1) << 16 for c, word in enumerate(line)]
+                for line in answer
+            ]
+            if job >= first_silent:
+                status_words, words = [int(silent)] * config.lanes, [[]] * config.lanes
+            for word in status_words:
+                bits |= _command_bits(word)
+            self.words["answers"].append(
+                {"job": len(self.words["job"]), "a": len(self.words["a"]),
+                 "x": len(self.words["x"]), "y": words, "status": status_words}
+            )  # fmt: skip
+            if job < first_silent:
+                self._write_rows(o, token, group, y, out_rows)
+        self.words["supplied"].append((len(self.words["answers"]), int(error)))
+        if silent or error:
+            for token in range(tokens):
+                for row in range(out_rows):
+                    self._write(o["dst"] + token * o["stride"] + row, NAN_ROW)
+        if silent:
+            bits &= ~(CommandStatus.OVERFLOW | CommandStatus.SCALE_NONFINITE)
+        status = CommandStatus.BUS_ERROR if error else bits
+        self._end(status)
+        return status
+
+    def _offer_job(self, o, token, direct, integer, rows, beats):
+        lane, length = self.lane, o["length"]
+        if direct:
+            base = o["src"] + token * o["src_stride"]
+            self._read(range(base, base + rows))
+            x = np.concatenate([row_words(self.vector[base + r]) for r in range(rows)])[:length]
+            value, mask = np.zeros(rows * 16, dtype=np.int64), np.ones(length, dtype=bool)
+            scale = 0x3C00
+        else:
+            number = o["slot"] + token
+            value, mask, x, scale, _ = self.held[number]
+            self.words["slot_slot"].append(number)
+            self.words["slot_entry_request"] += [number | r << 8 for r in range(rows)]
+            self.words["slot_outlier_request"] += [number | n << 8 for n in range(len(x))]
+        self.words["job"].append(
+            lane.job_layout.const(
+                {"length": length, "outliers": len(x), "s_a": scale,
+                 "last_column": lane.columns - 1, "integer": integer}
+            ).as_bits()
+        )  # fmt: skip
+        marks = np.zeros(beats * lane.elements, dtype=np.int64)
+        marks[:length] = mask
+        for beat in range(beats):
+            here = slice(beat * lane.elements, (beat + 1) * lane.elements)
+            self.words["a"].append(
+                lane.a_layout.const(
+                    {"value": value[here].tolist(),
+                     "outlier": int(marks[here] @ (1 << np.arange(lane.elements))),
+                     "last": beat == beats - 1}
+                ).as_bits()
+            )  # fmt: skip
+        self.words["x"] += [int(word) for word in x]
+
+    def _write_rows(self, o, token, group, y, out_rows):
+        """Rows of one job, lane by lane, then the lanes' next rows."""
+        config, per_lane = self.config, self.lane.columns // 16
+        shown = y[token].copy()
+        shown[o["outputs"] :] = 0
+        for part in range(per_lane):
+            for n in range(config.lanes):
+                row = group * config.group_rows + n * per_lane + part
+                if row < out_rows:
+                    place = o["dst"] + token * o["stride"] + row
+                    self._write(place, as_row(shown[16 * row : 16 * row + 16]))
+
+    def _write(self, row, word):
+        self.words["write"].append(row | word << 16)
+        self.vector[row] = word
+
+    def program(self):
+        return {**self.words, **self.tables, "vector": self.first, "after": self.vector}
+
+
+def _command_bits(word: int) -> CommandStatus:
+    """What a lane's status is to the command."""
+    named = {
+        Status.NONFINITE: CommandStatus.NONFINITE,
+        Status.CODEBOOK_MISSING: CommandStatus.CODEBOOK_MISSING,
+        Status.OVERFLOW: CommandStatus.OVERFLOW,
+        Status.SCALE_NONFINITE: CommandStatus.SCALE_NONFINITE,
+    }
+    bits = CommandStatus(0)
+    for status in Status:
+        if word & status:
+            bits |= named.get(status, CommandStatus.LANE_FAULT)
+    return bits
+
+
+def begin(config, rng):
+    author = Author(config, rng)
+    for row in range(40, 48):  # tokens of DIRECT: any finite word, signs too
+        author.poke(row, rng.integers(0, 0x7C00, 16) | rng.integers(0, 2, 16) << 15)
+    return author
+
+
+def span(author, tokens, outputs, gap):
+    """dst, stride and outputs of a destination at a random place."""
+    rows = -(-outputs // 16)
+    stride = rows + gap
+    room = author.config.vector_rows - SOURCES_END - stride * (tokens - 1) - rows
+    dst = SOURCES_END + int(author.rng.integers(0, room + 1))
+    return {"dst": dst, "stride": stride, "outputs": outputs, "tokens": tokens}
+
+
+def mixed(config, rng, kind, count=6, plain=False):
+    """A codebook, then ``count`` matmuls on slots of one length; faults among them."""
+    author = begin(config, rng)
+    lane, width = author.lane, config.lanes * author.lane.columns
+    integer = kind == Codebook.INTEGER
+    assert author.codebook(int(rng.integers(0, 4)), kind) == 0
+    replayed = min(config.slot_elements, config.replay_beats * lane.elements)
+    length = int(rng.choice([1, replayed, config.slot_elements, rng.integers(1, replayed + 1)]))
+    for number in range(config.slots):
+        author.slot(number, length, integer, outliers=0 if number == 1 else None)
+    for n in range(count):
+        mode = MatmulMode.INTEGER if integer else MatmulMode.KMEANS
+        if n % 3 == 1 and not integer:
+            mode = MatmulMode.DIRECT
+        o = {"mode": mode, "weights": rng.integers(0, 1 << 32)}
+        if mode == MatmulMode.DIRECT:
+            here = int(rng.integers(1, min(config.slot_elements, lane.outliers_max) + 1))
+            o |= {"length": here, "src": 40 + n % 3, "src_stride": n % 2}
+        else:
+            here = length
+            o |= {"length": here, "fold_norm": rng.integers(0, 2)}
+        most = min(3, config.slots) if here <= replayed else 1
+        tokens = int(rng.integers(1, most + 1))
+        if mode != MatmulMode.DIRECT:
+            o["slot"] = rng.integers(0, config.slots - tokens + 1)
+        outputs = int(rng.choice([1, width, width + 1, 2 * width, rng.integers(1, 2 * width)]))
+        o |= span(author, tokens, outputs, int(rng.integers(0, 3)))
+        silent, error = 0, rng.random() < 0.15 and not plain
+        if rng.random() < 0.2 and not plain:
+            silent = rng.choice([Status.NONFINITE, Status.LAST_MISPLACED, Status.CODEBOOK_MISSING])
+        author.matmul(silent=silent, error=error, **o)
+        if n % 3 == 2 and not integer:
+            # Reads what was just written.
+            author.matmul(
+                mode=MatmulMode.DIRECT, src=o["dst"], length=min(16, lane.outliers_max), outputs=3
+            )
+    if rng.random() < 0.5:
+        author.codebook(int(rng.integers(0, 4)), kind)
+    return author.program()
+
+
+def refused(config, rng):
+    """Each cause alone, one step beside what is allowed; commands that run among them."""
+    author = begin(config, rng)
+    lane, R = author.lane, CommandStatus.RANGE
+    rows, slots = config.vector_rows, config.slots
+    longest, direct = config.slot_elements, MatmulMode.DIRECT
+    few = min(longest, config.replay_beats * lane.elements, 20)
+    beyond = config.replay_beats * lane.elements + 1
+    author.slot(0, few)
+    author.slot(1, few)
+    author.slot(2, few, valid=False)
+    author.slot(3, few + 1)
+    author.slot(4, longest)
+    author.poke(60, np.full(16, 0x3C01))
+    fits = {"length": few}
+    assert author.matmul(**fits) == CommandStatus.CODEBOOK_MISSING
+    assert author.matmul(mode=direct, length=1) == CommandStatus.CODEBOOK_MISSING
+    assert author.codebook(rows - 1, Codebook.KMEANS) == R or lane.codebook_words <= 16
+    assert author.matmul(**fits) == CommandStatus.CODEBOOK_MISSING
+    packet_rows = -(-lane.codebook_words // 16)
+    assert author.codebook(rows - packet_rows + 1, Codebook.KMEANS) == R
+    assert author.codebook(0, Codebook.KMEANS) == 0
+    assert author.codebook(rows - packet_rows + 1, Codebook.KMEANS) == R  # the old one stays
+    runs = [
+        {},
+        {"dst": rows - 1},
+        {"dst": rows - 1 - 5, "stride": 5, "tokens": 2},
+        {"slot": 4, "length": longest},
+        {"mode": direct, "length": min(longest, lane.outliers_max)},
+        {"mode": direct, "length": 1, "src": rows - 1},
+        {"mode": direct, "length": 1, "src": 1, "src_stride": 3, "tokens": 2, "stride": 1},
+        {"mode": direct, "length": 1, "slot": 255},
+    ]
+    ranges = [
+        {"mode": 3}, {"tokens": 0}, {"length": 0}, {"length": longest + 1}, {"outputs": 0},
+        {"dst": rows - 1, "outputs": 17}, {"dst": rows}, {"dst": 65535},
+        {"dst": rows - 2 * 5, "stride": 5, "tokens": 3},
+        {"dst": 0, "stride": 65535, "tokens": 2}, {"dst": 0, "outputs": 65535},
+        {"slot": slots}, {"slot": slots - 1, "tokens": 2}, {"slot": 255}, {"tokens": 255},
+        {"mode": direct, "length": min(longest, lane.outliers_max) + 1},
+        {"mode": direct, "length": 17, "src": rows - 1},
+        {"mode": direct, "length": 1, "src": rows},
+        {"mode": direct, "length": 1, "src": rows - 5, "src_stride": 5, "tokens": 2},
+        {"mode": direct, "length": 1, "fold_norm": 1},
+    ]  # fmt: skip
+    assert beyond <= longest
+    ranges.append({"length": beyond, "tokens": 2})
+    for n in range(max(len(runs), len(ranges))):
+        assert author.matmul(**fits | {"slot": 0, "length": 0}) == R
+        if n < len(ranges):
+            assert author.matmul(**fits | ranges[n]) == R, ranges[n]
+        if n < len(runs):
+            status = author.matmul(**fits | runs[n])
+            assert not status & ~(CommandStatus.OVERFLOW | CommandStatus.SCALE_NONFINITE), runs[n]
+    mismatch = CommandStatus.SLOT_MISMATCH
+    assert author.matmul(slot=2, length=few) == mismatch  # empty
+    assert author.matmul(slot=3, length=few) == mismatch  # another length
+    assert author.matmul(slot=1, tokens=2, length=few) == mismatch  # the second is empty
+    assert author.unknown(Opcode.BINARY)
+    if lane.integer_bits:
+        integer = MatmulMode.INTEGER
+        assert author.matmul(mode=integer, **fits) == CommandStatus.CODEBOOK_MISSING
+        assert author.codebook(1, Codebook.INTEGER) == 0
+        assert author.matmul(**fits) == CommandStatus.CODEBOOK_MISSING
+        assert author.matmul(mode=integer, length=longest, slot=4) == mismatch  # no integers
+    else:
+        assert author.matmul(mode=MatmulMode.INTEGER, **fits) == R
+        assert author.codebook(1, Codebook.INTEGER) == R
+    assert author.codebook(60, Codebook.KMEANS) == R  # a word beyond 1
+    assert author.matmul(**fits) == CommandStatus.CODEBOOK_MISSING
+    return author.program()
+
+
+def steady(config, rng, commands, tokens, groups, fold=0):
+    """Matmuls that run, one like the other."""
+    author = begin(config, rng)
+    assert author.codebook(0, Codebook.KMEANS) == 0
+    length = min(config.slot_elements, config.replay_beats * author.lane.elements)
+    for number in range(config.slots):
+        author.slot(number, length, outliers=min(2, length))
+    outputs = groups * config.lanes * author.lane.columns
+    for n in range(commands):
+        author.matmul(
+            slot=n % 2, tokens=tokens, length=length, odd=0, fold_norm=fold,
+            **{k: v for k, v in span(author, tokens, outputs, 0).items() if k != "tokens"},
+        )  # fmt: skip
+    return author.program()
+
+
+def programs(config, seed):
+    kinds = [Codebook.KMEANS, Codebook.INTEGER] if config.lane.integer_bits else [Codebook.KMEANS]
+    rng = np.random.default_rng([seed, 61])
+    return {
+        "mixed": [mixed(config, rng, kinds[n % len(kinds)]) for n in range(8)],
+        "short": [mixed(config, rng, Codebook.KMEANS, 4)],
+        "refused": [refused(config, rng)],
+        "overlap": [steady(config, rng, 4, 1, 1)],
+        "folded": [steady(config, rng, 2, min(4, config.slots - 1), 2, fold=1)],
+        "rate": [steady(config, rng, 1, 2, 2)],
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_matmul(name, seed):
+    config = CONFIGS[name]
+    params = {"programs": programs(config, seed)}
+    simulate(KllmMatmul(config), "tb.kllm.tb_matmul", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 65}, "lanes must be 1..64, not 65"),
+        (
+            {"lane": KllmPeLaneConfig(columns=8)},
+            "lane must be one whose columns are a multiple of 16",
+        ),
+        ({"lane": KllmPeLaneConfig(elements=3)}, "lane must be one whose elements divide 16"),
+        ({"slot_elements": 11009}, "slot_elements must be 1..11008, not 11009"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match="must be") as error:
+        KllmMatmulConfig(**wrong)
+    assert message in str(error.value)
