@@ -5,19 +5,16 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 SEED ?= 1
 
-.PHONY: demo layer test tests tb formal mutate lint bench area docs clean help
+.PHONY: demo test tests tb formal mutate lint bench area build-report docs clean help
 
 help:
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 $(READY): pyproject.toml constraints.txt .ci/setup
 	@.ci/setup $(VENV)
 
 demo: $(READY)  ## run q_proj and down_proj of SmolLM2-135M on the Verilated lane
 	@$(PYTHON) -m tb.kllm.demo
-
-layer: $(READY)  ## run a decoder layer of SmolLM2-135M on the Verilated accelerator
-	@$(PYTHON) -m tb.kllm.layer
 
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)
@@ -36,10 +33,13 @@ mutate: $(READY)  ## inject faults into every block and count those that its tes
 
 bench: $(READY)  ## cycles of the lane beside its bound, simulation and emission speed
 	@$(PYTHON) -m tb.kllm.rates
-	@$(PYTHON) -m tb.kllm.accelerator_rates
 
 area: $(READY)  ## areas beside the papers' tables
 	@$(PYTHON) -m synth.compare kllm
+	@$(PYTHON) -m synth.compare chip
+
+build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
+	@$(PYTHON) -m tb.build_report
 
 docs: $(READY)  ## fill the generated tables of docs/blocks
 	@$(PYTHON) -m hdl.pages

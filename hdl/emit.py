@@ -6,14 +6,16 @@ its key, (class, configuration), is met, so time and memory grow with the number
 modules and not with the number of copies.
 """
 
+import contextlib
 import contextvars
 import dataclasses
+import gc
 import hashlib
 import json
 import os
 import re
 
-from amaranth import ClockSignal, Module, ResetSignal, Signal
+from amaranth import ClockSignal, Format, Module, ResetSignal, Signal
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment, Instance, Value
 from amaranth.hdl._ir import PortDirection
@@ -26,6 +28,7 @@ __all__ = ["EmittedModule", "Port", "add", "emit", "flat_ports", "module_name", 
 _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
 )
+_GARBAGE_LIMIT = 2_000_000  # objects that may wait for a collection, about 300 MB
 _CLOCK_AND_RESET = {"clk": ClockSignal, "rst": ResetSignal}
 
 
@@ -85,6 +88,20 @@ def module_name(block: Block) -> str:
     return f"{stem}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
+def _without_elements(fields):
+    """``fields`` of a signal, arrays being one field each.
+
+    Amaranth gives every field a wire of its own that nothing reads. Those of the elements of
+    arrays are most of the Verilog of a module that passes wide rows on.
+    """
+    if isinstance(fields, Format.Array):
+        return Format("{}", fields._value)
+    if isinstance(fields, Format.Struct):
+        parts = {name: _without_elements(part) for name, part in fields._fields.items()}
+        return Format.Struct(fields._value, parts)
+    return fields
+
+
 class _Library:
     def __init__(self):
         self.modules: dict[tuple, EmittedModule | None] = {}
@@ -107,8 +124,10 @@ class _Library:
                 )
                 for port in flat_ports(block)
             }
-            fragment = Fragment.get(block, None)
-            text, _ = rtlil.convert_fragment(fragment, declared, name, emit_src=False)
+            design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
+            for signal in design.signal_lca:
+                signal._format = _without_elements(signal._format)
+            text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
         finally:
             _library.reset(token)
         if top_name is None:
@@ -119,6 +138,8 @@ class _Library:
         unexpected = [port for port in implicit if port not in _CLOCK_AND_RESET]
         if unexpected:
             raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
+        if gc.get_count()[0] > _GARBAGE_LIMIT:
+            gc.collect()
         del self.modules[key]  # re-inserted last: children stand before their parents
         self.modules[key] = EmittedModule(name, block, text, implicit)
         return self.modules[key]
@@ -158,9 +179,22 @@ def add(m: Module, name: str, block: Block):
     return shared
 
 
+@contextlib.contextmanager
+def _rare_collections():
+    """Python's collector of cycles takes two fifths of the time of a large design."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def emit(block: Block, name: str) -> list[EmittedModule]:
     """Convert ``block`` to RTLIL: one module per distinct child, children first, ``name`` last."""
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     library = _Library()
-    library.get(block, top_name=name)
+    with _rare_collections():
+        library.get(block, top_name=name)
     return [module for module in library.modules.values() if module is not None]

@@ -30,8 +30,12 @@ __all__ = [
     "MacroArea",
     "ModuleArea",
     "SynthesisError",
+    "abc_script",
+    "is_macro",
     "load_libraries",
+    "refuse_large_memories",
     "synthesize",
+    "types_of",
 ]
 
 CACHE = Path("build") / "synth"
@@ -165,11 +169,12 @@ def load_libraries(paths: Sequence[Path] = ()) -> Libraries:
     return Libraries(library, texts)
 
 
-def _is_macro(block: Block) -> bool:
+def is_macro(block: Block) -> bool:
+    """Whether ``block`` stays a black box."""
     return bool(getattr(type(block), "is_memory_macro", False))
 
 
-def _refuse_large_memories(design: Design, macros: set[str]) -> None:
+def refuse_large_memories(design: Design, macros: set[str]) -> None:
     """SynthesisError when a module that is to be mapped holds more than MEMORY_LIMIT bits."""
     for body in re.findall(r"^module .*?^endmodule", design.verilog, re.M | re.S):
         name = body[len("module ") : body.index("(")].strip().lstrip("\\")
@@ -186,16 +191,20 @@ def _refuse_large_memories(design: Design, macros: set[str]) -> None:
             )
 
 
-def _script(design: Design, macros: list[str], liberties: list[str], flatten: bool) -> str:
+def abc_script(liberties: Sequence[str], more: str = "") -> str:
+    """Yosys commands from gates to the cells of ``liberties``; ``more`` ends ABC's script."""
     options = " ".join(f"-liberty {path}" for path in liberties)
     unused = " ".join(f'-dont_use "{pattern}"' for pattern in _DONT_USE)
+    return f"dfflibmap {options} {unused}\nabc {options} {unused} -script {_ABC_SCRIPT}{more}"
+
+
+def _script(design: Design, macros: list[str], liberties: list[str], flatten: bool) -> str:
     return "\n".join(
         [
             "read_verilog design.v",
             *(f"blackbox {name}" for name in macros),
             f"synth -noabc -top {design.name}" + (" -flatten" if flatten else ""),
-            f"dfflibmap {options} {unused}",
-            f"abc {options} {unused} -script {_ABC_SCRIPT}",
+            abc_script(liberties),
             "opt_clean -purge",
             "tee -q -o stat.json stat -json",
             "write_verilog -noattr netlist.v",
@@ -210,7 +219,7 @@ def _instances(modules: dict[str, Any], top: str) -> dict[str, int]:
 
     def visit(name: str, count: int) -> None:
         counts[name] += count
-        for kind, number in _types(modules[name]).items():
+        for kind, number in types_of(modules[name]).items():
             if kind in modules:
                 visit(kind, count * number)
 
@@ -218,7 +227,7 @@ def _instances(modules: dict[str, Any], top: str) -> dict[str, int]:
     return counts
 
 
-def _types(module: dict[str, Any]) -> dict[str, int]:
+def types_of(module: dict[str, Any]) -> dict[str, int]:
     """Cell type -> count, names as in the Verilog; instances of modules included."""
     types: dict[str, int] = {}
     for key in ("num_cells_by_type", "num_submodules_by_type"):
@@ -238,7 +247,7 @@ def _count(design: Design, stat: dict[str, Any], library: Library, macros: set[s
     for name in order:
         if name in macros or not counts[name]:
             continue
-        own = {k: n for k, n in _types(modules[name]).items() if k not in modules}
+        own = {k: n for k, n in types_of(modules[name]).items() if k not in modules}
         unknown = sorted(set(own) - set(library.cells))
         if unknown:
             raise SynthesisError(
@@ -289,8 +298,8 @@ def synthesize(
     start = time.perf_counter()
     tool = tool or default_tool()
     design = convert(block, name)
-    macros = [module.name for module in design.modules[:-1] if _is_macro(module.block)]
-    _refuse_large_memories(design, set(macros))
+    macros = [module.name for module in design.modules[:-1] if is_macro(module.block)]
+    refuse_large_memories(design, set(macros))
 
     liberty_names = [
         f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.lib" for text in libraries.texts

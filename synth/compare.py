@@ -1,5 +1,6 @@
-"""``python -m synth.compare kllm | fp16 | libraries``: the generated tables of docs/area.md.
+"""``python -m synth.compare kllm | chip | fp16 | libraries``: the tables of docs/area.md.
 
+``chip`` maps every distinct module of kllm_accelerator once and adds up its instances.
 ``libraries`` maps a few blocks to other libraries, given as ``--set NAME=FILE[,FILE...]``.
 """
 
@@ -15,15 +16,28 @@ from hdl.block import Block
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.idx_counter import KllmIdxCounter
+from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from hdl.kllm.reducer import KllmReducer
 from hdl.registry import find
+from hdl.verilog import convert
 from synth.area import AreaReport, Libraries, SynthesisError, load_libraries, synthesize
 from synth.liberty import LibraryError
+from synth.modules import Cost, Mapped, MappedDesign, map_modules
 from synth.yosys import YosysError
 
-__all__ = ["SRAM_UM2_PER_BIT", "fill", "fp16_tables", "kllm_tables", "library_tables", "main"]
+__all__ = [
+    "SRAM_UM2_PER_BIT",
+    "chip_tables",
+    "fill",
+    "fp16_tables",
+    "kllm_tables",
+    "library_tables",
+    "main",
+    "table",
+]
 
 PAGE = Path("docs") / "area.md"
 
@@ -39,12 +53,55 @@ SRAM_UM2_PER_BIT = {
     "middle": 4.61 * 1e6 / (136 * 8192),
     "high": 2.16 * 1e6 / (32 * 8192),
 }
+# KLLM, Table I, mm2 of the chip: row -> (what Table I says, area)
+TABLE1 = {
+    "Concat": ("16 x 4096", 16 * 8.68e-2),
+    "IdxCounter": ("16 x 32", 16 * 2.71e-1),
+    "MAC": ("16 x 32", 16 * 9.05e-2),
+    "Wgt Buffer": ("16 x 2 KB", 16 * 6.75e-2),
+    "Out Buffer": ("136 KB", 4.61),
+    "Act Idx Buffer": ("32 KB", 2.16),
+    "Act Codebook Buffer": ("2 KB", 8.44e-3),
+    "Clustering Unit": ("1", 2.11e-1),
+    "Orizuru": ("273 units", 7.39e-1),
+    "Functional Unit": ("1", 8.89e-1),
+}
+TABLE1_TOTAL = 16.87
+
+# Rows of the chip's table: Table I's names where it has them, then what it does not list.
+_ROWS = {
+    "KllmConcat": "Concat",
+    "KllmIdxCounter": "IdxCounter",
+    "KllmReducer": "MAC",
+    "KllmWeightBuffer": "Wgt Buffer",
+    "KllmSlotMemory": "Act Idx Buffer",
+    "KllmClusteringUnit": "Clustering Unit",
+    "KllmOrizuru": "Orizuru",
+    "KllmFunctionalUnit": "Functional Unit",
+    "KllmNormStats": "norm statistics",
+    "KllmOutlier": "outlier path of the lanes",
+    "KllmScaler": "scaler of the lanes",
+    "KllmPeLane": "control and FIFOs of the lanes",
+    "KllmLaneArray": "broadcast to the lanes",
+    "KllmWeightStripe": "weight stripe",
+    "KllmWeightSupply": "weight supply",
+    "KllmQuantizer": "quantizer engine",
+    "KllmIntegerQuantizer": "integer quantizer",
+    "KllmMatmul": "matmul engine",
+    "KllmDispatcher": "dispatcher",
+    "KllmLoad": "load and read engines",
+    "KllmReadback": "load and read engines",
+    "AxiReadPort": "AXI",
+    "AxiLiteRegisters": "AXI",
+}
+_TOP_ROW = "skid buffers and wiring"
 LENGTHS = (576, 4096, 11008)
 
 Map = Callable[[Block, str], AreaReport]
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table of a page: the first column to the left, the others to the right."""
     head = list(head)
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" + " ---: |" * (len(head) - 1)]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
@@ -144,7 +201,137 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
         *(f"cycles, K={length}" for length in LENGTHS),
         *(f"mm2 x cycles, K={length}" for length in LENGTHS),
     )  # fmt: skip
-    return {"kllm_units": _table(unit_head, units), "kllm_lanes": _table(lane_head, rows)}
+    return {"kllm_units": table(unit_head, units), "kllm_lanes": table(lane_head, rows)}
+
+
+def _row_of(kind: str, parent: str, row: str) -> str:
+    if kind == "MemoryShared" and parent == "KllmAccelerator":
+        return "Out Buffer"
+    return _ROWS.get(kind, row or _TOP_ROW)
+
+
+def chip_tables(
+    design: MappedDesign, parallel: MappedDesign, config: KllmAcceleratorConfig
+) -> dict[str, str]:
+    """Sections ``kllm_chip`` and ``kllm_modules``.
+
+    parallel: KllmOrizuru of 273 units, for the row that Table I has and ``design`` has not.
+    """
+    costs = design.by_row(_row_of)
+    counts = dict.fromkeys(costs, 0)
+    for kind, row in _ROWS.items():
+        counts[row] = counts.get(row, 0) + design.count(kind)
+    lane = config.lane
+    macs = lane.reducer_config.macs * (lane.columns if lane.counter == "sram" else 1)
+    what = {
+        "Concat": f"{config.lanes} x {lane.columns * lane.elements}",
+        "IdxCounter": f"{config.lanes} x {lane.columns}",
+        "MAC": f"{config.lanes} x {macs}",
+        "Out Buffer": "vector memory",
+        "Act Idx Buffer": "slots",
+        "Orizuru": "shared comparators",
+        _TOP_ROW: "",
+    }
+
+    def line(name: str, ours: str, cost: Cost, scale: float) -> tuple[str, ...]:
+        stated, paper = TABLE1.get(name, ("", 0.0))
+        logic, ram = _mm2(cost, scale)
+        total = logic + ram["middle"]
+        return (
+            name,
+            ours,
+            f"{cost.um2 / design.nand2_um2 / 1000:,.1f}",
+            f"{cost.flip_flops:,}",
+            f"{logic:.3f}",
+            f"{cost.ram_bits / 8192:,.1f}" if cost.ram_bits else "",
+            f"{total:.3f}",
+            stated,
+            f"{paper:.3f}" if paper else "",
+            f"{total / paper:.1f}" if paper else "",
+        )
+
+    scale = design.scale_28nm
+    order = [row for row in TABLE1 if row in costs]
+    order += sorted((r for r in costs if r not in TABLE1), key=lambda r: -costs[r].um2)
+    rows = [line(row, what.get(row, str(counts[row])), costs[row], scale) for row in order]
+    stated, area = TABLE1["Act Codebook Buffer"]
+    rows.append(("Act Codebook Buffer", "in the MACs", *("",) * 5, stated, f"{area:.3f}", ""))
+    total = design.total()
+    logic, ram = _mm2(total, scale)
+    paper = TABLE1_TOTAL
+    rows.append(
+        (
+            "**total**",
+            "",
+            f"{total.um2 / design.nand2_um2 / 1000:,.1f}",
+            f"{total.flip_flops:,}",
+            f"{logic:.3f}",
+            f"{total.ram_bits / 8192:,.1f}",
+            f"{logic + ram['middle']:.3f} ({logic + ram['low']:.2f} to {logic + ram['high']:.2f})",
+            "",
+            f"{paper}",
+            f"{(logic + ram['middle']) / paper:.1f}",
+        )
+    )
+    units = parallel.count("KllmOrizuruUnit")
+    alternative = line("Orizuru", "", parallel.total(), parallel.scale_28nm)[2:]
+    rows.append(("Orizuru, not in the total", f"{units} units", *alternative))
+    head = (
+        "row", "ours", "kGE", "flip-flops", "logic, mm2", "RAM, KB", "with RAM, mm2",
+        "Table I", "Table I, mm2", "ratio",
+    )  # fmt: skip
+    return {"kllm_chip": table(head, rows), "kllm_modules": _module_table(design)}
+
+
+def _mm2(cost: Cost, scale: float) -> tuple[float, dict[str, float]]:
+    """(logic, RAM at each assumption), mm2 in 28 nm equivalents."""
+    ram = {which: cost.ram_bits * per_bit / 1e6 for which, per_bit in SRAM_UM2_PER_BIT.items()}
+    return cost.um2 * scale / 1e6, ram
+
+
+def _module_table(design: MappedDesign, most: int = 30) -> str:
+    """The modules whose instances cost most."""
+    instances = design.instances()
+    order = sorted(design.modules, key=lambda name: -design.modules[name].um2 * instances[name])[
+        :most
+    ]
+    whole = design.total().um2
+    rows = []
+    for name in order:
+        module = design.modules[name]
+        share = module.um2 * instances[name] / whole
+        rows.append(
+            (
+                f"`{name}`",
+                f"{instances[name]:,}",
+                f"{module.cells:,}",
+                f"{module.flip_flops:,}",
+                f"{module.um2 / design.nand2_um2 / 1000:,.2f}",
+                f"{share:.1%}",
+                f"{module.levels}",
+            )
+        )
+    head = ("module (own cells)", "instances", "cells", "flip-flops", "kGE", "share", "levels")
+    return table(head, rows)
+
+
+def _map_chip() -> tuple[dict[str, str], float]:
+    """Tables of the chip, seconds of mapping its modules."""
+    libraries = load_libraries()
+
+    def progress(name: str, module: Mapped, done: int, total: int) -> None:
+        cost = f"{module.um2:,.0f} um2 ({module.seconds:.0f} s)"
+        print(f"  [{done}/{total}] {name}: {cost}", flush=True)
+
+    config = find("kllm_accelerator").configs["table1"]
+    assert isinstance(config, KllmAcceleratorConfig)
+    print("kllm_accelerator, table1: Verilog", flush=True)
+    chip = convert(KllmAccelerator(config), "kllm_accelerator")
+    design = map_modules(chip, libraries, on_module=progress)
+    print("kllm_orizuru of 273 units: Verilog", flush=True)
+    units = convert(KllmOrizuru(KllmOrizuruConfig(architecture="parallel")), "kllm_orizuru")
+    parallel = map_modules(units, libraries, on_module=progress)
+    return chip_tables(design, parallel, config), design.seconds + parallel.seconds
 
 
 def _fp16_blocks() -> dict[str, tuple[Block, str]]:
@@ -172,7 +359,7 @@ def fp16_tables(map_block: Map) -> dict[str, str]:
             )
         )
     head = ("block", "cells", "flip-flops", "um2, table", "kGE", "um2, 28 nm eq.")
-    return {"fp16": _table(head, rows)}
+    return {"fp16": table(head, rows)}
 
 
 def library_tables(sets: dict[str, Map]) -> dict[str, str]:
@@ -201,7 +388,7 @@ def library_tables(sets: dict[str, Map]) -> dict[str, str]:
                 )
             )
     head = ("block", "library", "cells", "flip-flops", "um2", "kGE", "um2, 28 nm eq.")
-    return {"libraries": _table(head, rows)}
+    return {"libraries": table(head, rows)}
 
 
 def fill(text: str, sections: dict[str, str]) -> str:
@@ -228,7 +415,7 @@ def _mapper(libraries: Libraries) -> Map:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m synth.compare", description=__doc__)
-    parser.add_argument("what", choices=("kllm", "fp16", "libraries"))
+    parser.add_argument("what", choices=("kllm", "chip", "fp16", "libraries"))
     parser.add_argument(
         "--set", action="append", default=[], dest="sets", metavar="NAME=FILE[,FILE...]"
     )
@@ -238,6 +425,9 @@ def main(arguments: list[str] | None = None) -> int:
         own = _mapper(load_libraries())
         if options.what == "kllm":
             sections = kllm_tables(own)
+        elif options.what == "chip":
+            sections, seconds = _map_chip()
+            print(f"  {seconds:.0f} s of mapping in all, at any time")
         elif options.what == "fp16":
             sections = fp16_tables(own)
         else:

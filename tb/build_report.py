@@ -1,0 +1,152 @@
+"""``python -m tb.build_report [blocks] [chip]``: the generated tables of docs/build.md.
+
+``blocks``: time, memory and Verilog of every registered block at its default configuration, and
+Verilator's lint of it. ``chip``: the same module by module for kllm_accelerator at ``table1``.
+Times are of the processor, so that a busy machine changes them little.
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hdl.registry import all_blocks, configuration, find
+from hdl.verilog import Design, convert
+from synth.area import is_macro
+from synth.compare import fill, table
+from synth.modules import instantiated, module_texts, stub
+from tb.run import LINT_WAIVERS, tool_environment
+
+__all__ = ["block_tables", "chip_tables", "lint_seconds", "main"]
+
+PAGE = Path("docs") / "build.md"
+
+
+def _seconds(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def lint_seconds(top: str, verilog: str) -> float:
+    """Processor seconds of ``verilator --lint-only -Wall``; AssertionError if not clean."""
+    before = _seconds(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory(prefix="lint-") as folder:
+        source = Path(folder) / f"{top}.v"
+        source.write_text(verilog)
+        command = ["verilator", "--lint-only", "-Wall", "--top-module", top]
+        command += [f"-Wno-{rule}" for rule in LINT_WAIVERS]
+        result = subprocess.run(
+            [*command, str(source)], env=tool_environment(), capture_output=True, text=True
+        )
+        if result.returncode:
+            raise AssertionError(f"{top}: {result.stderr[:2000]}")
+    return _seconds(resource.RUSAGE_CHILDREN) - before
+
+
+def _convert(name: str, config) -> tuple[Design, float, float]:
+    """(design, processor seconds, MiB at most)."""
+    start = _seconds(resource.RUSAGE_SELF) + _seconds(resource.RUSAGE_CHILDREN)
+    design = convert(find(name).component(config), name)
+    spent = _seconds(resource.RUSAGE_SELF) + _seconds(resource.RUSAGE_CHILDREN) - start
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)  # the child is Yosys alone
+    return design, spent, max(resource.getrusage(each).ru_maxrss for each in who) / 1024
+
+
+def _block_row(name: str) -> tuple[str, ...]:
+    design, seconds, peak = _convert(name, configuration(name, None, []))
+    lint = lint_seconds(design.name, design.verilog)
+    return (
+        f"`{name}`",
+        f"{len(design.modules)}",
+        f"{len(design.verilog.encode()) / 1000:,.1f}",
+        f"{seconds:.1f}",
+        f"{peak:,.0f}",
+        f"{lint:.1f}",
+    )
+
+
+def _alone(function: Callable, *arguments):
+    """``function`` in a process of its own: its memory at most is then its own."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def block_tables() -> dict[str, str]:
+    """Section ``build_blocks``."""
+    rows = []
+    names = list(all_blocks())
+    for place, name in enumerate(names, start=1):
+        rows.append(_alone(_block_row, name))
+        print(f"  [{place}/{len(names)}] {' '.join(rows[-1])}", flush=True)
+    head = (
+        "block", "distinct modules", "Verilog, KB", "emission, s", "memory, MiB", "lint, s",
+    )  # fmt: skip
+    return {"build_blocks": table(head, rows)}
+
+
+def chip_tables() -> dict[str, str]:
+    """Sections ``build_chip`` and ``build_modules``."""
+    return _alone(_chip_tables)
+
+
+def _chip_tables() -> dict[str, str]:
+    name = "kllm_accelerator"
+    design, seconds, peak = _convert(name, configuration(name, "table1", []))
+    print(f"  {name}: {seconds:.1f} s, {peak:,.0f} MiB", flush=True)
+    size = len(design.verilog.encode()) / 1e6
+    head = ("table1", "")
+    rows = [
+        ("distinct modules", f"{len(design.modules)}"),
+        ("of them RAM macros", f"{sum(is_macro(module.block) for module in design.modules)}"),
+        ("Verilog, MB", f"{size:.2f}"),
+        ("Verilog, lines", f"{design.verilog.count(chr(10)):,}"),
+        ("emission, s of the processor", f"{seconds:.1f}"),
+        ("emission, MiB at most", f"{peak:,.0f}"),
+    ]
+    texts = module_texts(design.verilog)
+    stubs = {module: stub(text) for module, text in texts.items()}
+    parts = []
+    for place, (module, text) in enumerate(texts.items(), start=1):
+        children = "".join(stubs[child] for child in instantiated(text, set(texts)))
+        around = f"/* verilator lint_off UNDRIVEN */\n{children}/* verilator lint_on UNDRIVEN */\n"
+        parts.append((module, len(text), text.count("\n"), lint_seconds(module, around + text)))
+        print(f"  [{place}/{len(texts)}] {module}: lint {parts[-1][3]:.2f} s", flush=True)
+    parts.sort(key=lambda part: -part[1])
+    lines = [
+        (f"`{module}`", f"{size / 1000:,.1f}", f"{lines:,}", f"{lint:.2f}")
+        for module, size, lines, lint in parts
+    ]
+    whole = lint_seconds(name, design.verilog)
+    print(f"  lint of the whole: {whole:.1f} s", flush=True)
+    rows.append(("lint of the whole, s of the processor", f"{whole:.1f}"))
+    rows.append(("lint module by module, all, s", f"{sum(part[3] for part in parts):.1f}"))
+    return {
+        "build_chip": table(head, rows),
+        "build_modules": table(("module", "Verilog, KB", "lines", "lint, s"), lines),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.build_report", description=__doc__)
+    parser.add_argument("what", nargs="*", choices=("blocks", "chip"), default=["blocks", "chip"])
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args(arguments)
+    os.environ["AMARANTH_USE_YOSYS"] = "builtin"
+    try:
+        for what in options.what:
+            sections = block_tables() if what == "blocks" else chip_tables()
+            options.page.write_text(fill(options.page.read_text(), sections))
+            print(f"{options.page}: {', '.join(sections)}")
+    except (AssertionError, OSError, ValueError) as error:
+        print(f"tb.build_report: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
