@@ -32,13 +32,13 @@ async def execute(host, program, base=(0,) * 5, **options):
     prepare(host, program)
     words, results = rebase(program["words"], base), program["results"]
     got, taken = await host.run(
-        words, len(results), len(program["readback"]), drain=True, **options
+        words, len(results), len(program["readback"]), drain=True, limit=60_000, **options
     )
     compare(got, taken, results, program["readback"])
 
 
-async def abort(host, program, at, **options) -> list[int]:
-    """Run a program up to an abort in cycle ``at``; commands counted until then.
+async def abort(host, program, at, **options) -> tuple[list[int], int]:
+    """Run a program up to an abort in cycle ``at``; commands counted until then, and the ABORTED.
 
     The commands that give a status are the first n of the program. Of each unit, those up to some
     command end as golden says and have given the words that golden says; those behind it are
@@ -72,7 +72,7 @@ async def abort(host, program, at, **options) -> list[int]:
         else:
             due += program["reads"][number]
     assert taken == program["readback"][:due], f"abort at {at}: {len(taken)} words, not {due}"
-    return counted(words)
+    return counted(words), sum(report.status == ABORTED for report in got)
 
 
 @cocotb.test()
@@ -118,17 +118,20 @@ async def abort_at_random(dut):
     """Whenever it comes, statuses say what was done, and the next program is right."""
     host = Host(dut, config)
     rng = host._bench.rng("abort")
+    ended = 0
     for program in (*params["faulty"], *params["clean"]):
         length = 60 * len(program["results"])
         for at in (rng.randrange(200), rng.randrange(length), rng.randrange(length)):
             p_stall, latency = rng.choice([(0.0, 4), (0.3, (1, 80))])
             await host.reset()
-            base = await abort(
+            base, aborted = await abort(
                 host, program, at, p_stall=p_stall, latency=latency, p_away=rng.choice([0.0, 0.9])
             )
-            again = await abort(host, {**params["follow"], "words": []}, 0)
+            ended += aborted
+            again, _ = await abort(host, {**params["follow"], "words": []}, 0)
             assert not any(again)
             await execute(host, params["follow"], base, p_stall=p_stall, latency=latency)
+    assert ended, "no command was ended by an abort"
 
 
 @cocotb.test()

@@ -118,5 +118,6 @@ async def programs(dut, chance):
         base = [a + b for a, b in zip(base, counted(program["words"]), strict=True)]
     await ClockCycles(dut.aclk, 50)
     assert dut.idle.value == 1
+    assert await chip.read("CONTROL") == (2, RESP_OKAY)  # bit 1: idle
     assert await chip.read("STATUS") == (0, RESP_SLVERR)
     assert await chip.read("READBACK") == (0, RESP_SLVERR)
