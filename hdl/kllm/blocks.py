@@ -18,8 +18,10 @@ from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
+from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
+from hdl.kllm.slot_memory import KllmSlotMemory
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
@@ -166,6 +168,15 @@ BLOCKS = {
         configs={name: lane.counter_config for name, lane in _LANES.items()},
         golden="golden.kllm.blocks:index_histogram",
     ),
+    "kllm_readback": Registered(
+        component=KllmReadback,
+        config=KllmReadbackConfig(),
+        configs={
+            "table1": KllmReadbackConfig(),
+            "small": KllmReadbackConfig(vector_rows=256, slots=4),
+        },
+        golden="golden.kllm.machine:slot_words",
+    ),
     "kllm_reducer": Registered(
         component=KllmReducer,
         config=KllmReducerConfig(),
@@ -207,6 +218,12 @@ BLOCKS = {
             "small": _SMALL_SUPPLY.stripe_config,
         },
         golden="golden.kllm.image:stripe",
+    ),
+    "kllm_slot_memory": Registered(
+        component=KllmSlotMemory,
+        config=KllmAcceleratorConfig().slot_config,
+        configs={name: config.slot_config for name, config in _ACCELERATORS.items()},
+        golden="golden.memory.reference:memory_shared",
     ),
     "kllm_weight_buffer": Registered(
         component=KllmWeightBuffer,

@@ -60,6 +60,8 @@ class KllmReadback(Block):
     o : Out(stream)        data: 32 bits
     """
 
+    ROW_CYCLES = 9  # from a row's first word to the next one's where memory answers in 1 cycle
+
     meaning: ClassVar[dict[str, str]] = {
         "command": "READ and READ_SLOT commands.",
         "status": "One word of CommandStatus bits per command.",
@@ -88,11 +90,11 @@ class KllmReadback(Block):
 
     @property
     def latency(self) -> str:
-        return "about 6 cycles from a command to its first word"
+        return "2 cycles from a command to its first request, 0 from an answer to its word"
 
     @property
     def throughput(self) -> str:
-        return "8 words per 11 cycles or so"
+        return f"8 words per {self.ROW_CYCLES} cycles, one more per further cycle of the memory"
 
     def elaborate(self, platform) -> Module:
         m = Module()

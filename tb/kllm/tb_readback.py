@@ -1,0 +1,103 @@
+"""Runs inside the simulator, started by test_readback.py: rows and slots to words."""
+
+import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from tb.bench import Bench, params
+
+PROGRAM, TABLES = params["program"], params["tables"]
+REQUESTS = {
+    "row_request": ("row_row", (16,)),
+    "slot_slot": ("slot_descriptor", (8,)),
+    "slot_entry_request": ("slot_entries", (8, 10)),
+    "slot_outlier_request": ("slot_outlier", (8, 14)),
+}
+ANSWERS = tuple(answer for answer, _ in REQUESTS.values())
+SINKS = (*REQUESTS, "o", "status")
+
+
+class Memories:
+    """Answers each request some cycles later; notes the order of words and statuses."""
+
+    def __init__(self, bench, delay):
+        self.offers = {name: [] for name in ANSWERS}
+        self.running, self.order = True, []
+        cocotb.start_soon(self._serve(bench, delay))
+
+    async def _serve(self, bench, delay):
+        rng, cycle, due = bench.rng("memories"), 0, []
+        while self.running:
+            await ReadOnly()
+            for name in SINKS:
+                payload, valid, ready = bench._port[name]
+                if not (valid.value and ready.value):
+                    continue
+                if name in ("o", "status"):
+                    self.order.append(name)
+                    continue
+                answer, fields = REQUESTS[name]
+                word, place = int(payload.value), []
+                for bits in fields:
+                    place.append(word & ((1 << bits) - 1))
+                    word >>= bits
+                due.append((cycle + rng.randint(0, delay), answer, TABLES[answer][tuple(place)]))
+            while due and due[0][0] <= cycle:
+                _, answer, word = due.pop(0)
+                self.offers[answer].append(word)
+            await FallingEdge(bench.dut.clk)
+            cycle += 1
+
+
+async def play(bench, program=PROGRAM, delay=3, **flow):
+    memories = Memories(bench, delay)
+    expected = {name: [word for step in program for word in step[name]] for name in SINKS}
+    offers = {"command": [step["command"] for step in program], **memories.offers}
+    takes = {name: len(words) for name, words in expected.items()}
+    result = await bench.run(offers, takes, limit=200_000, **flow)
+    memories.running = False
+    if flow.get("stop_at") is None:
+        for name in SINKS:
+            for n, (got, want) in enumerate(zip(result.words[name], expected[name], strict=True)):
+                assert got == want, f"{name} word {n}: got {got:#x}, not {want:#x}"
+        assert memories.order == [
+            name for step in program for name in ("o", "status") for _ in step[name]
+        ]
+        assert all(len(memories.offers[name]) == result.sent[name] for name in ANSWERS)
+    return result
+
+
+async def started(dut):
+    bench = Bench(dut, sources=("command", *ANSWERS), sinks=SINKS)
+    await bench.reset()
+    return bench
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+async def random_flow(dut, p_idle, p_stall):
+    await play(await started(dut), delay=7, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """A row's 8 words in consecutive cycles; a row per 8 cycles and the time of its answer."""
+    bench = await started(dut)
+    flow = await play(bench, params["rows"], delay=0)
+    assert flow.cycles["row_request"][0] == 2
+    assert flow.cycles["row_row"] == flow.cycles["o"][7::8]
+    cycles = flow.cycles["o"]
+    for n in range(0, len(cycles), 8):
+        assert [c - cycles[n] for c in cycles[n : n + 8]] == list(range(8))
+    gaps = {b - a for a, b in zip(cycles[::8], cycles[8::8], strict=False)}
+    cocotb.log.info("first word at cycle %d, rows every %s cycles", cycles[0], gaps)
+    # The model's memory answers in the next cycle; the vector memory takes one more.
+    assert gaps == {params["row_cycles"]}
+
+
+@cocotb.test()
+async def reset_in_mid_command(dut):
+    bench = await started(dut)
+    for n, cut in enumerate(range(2, 90, 7)):
+        await play(bench, PROGRAM[n:], delay=2, p_stall=0.3, stop_at=cut)
+        await bench.reset(1)
+    await play(bench, p_stall=0.2)

@@ -1,0 +1,161 @@
+"""KllmReadback against golden.kllm.machine: READ and READ_SLOT, word for word.
+
+Shown to fail: PENDING
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.config import MachineConfig
+from golden.kllm.functional import Slot
+from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
+from golden.kllm.machine import Machine
+from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.engine import descriptor_layout, entry_row_layout
+from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "table1": BLOCKS["kllm_readback"].configs["table1"],
+    "two_bits": KllmReadbackConfig(bits_a=2, integer_bits=4, vector_rows=77, slots=5),
+    "no_integers": KllmReadbackConfig(bits_a=3, integer_bits=0, vector_rows=65536, slots=256),
+}
+# (length, outliers, integer) of slots 0, 1, ...; None: not valid
+SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (500, 40, False), (48, 0, True)]
+
+
+def payload(words) -> int:
+    return words[0] & 0xFF | sum(
+        word << 8 + 32 * n for n, word in enumerate(words[FIRST_OPERAND_WORD:])
+    )
+
+
+class Memory:
+    """A golden machine, and its rows and slots as the memories hold them."""
+
+    def __init__(self, config, rng):
+        self.config = config
+        machine = MachineConfig(
+            bits_a=config.bits_a, integer_bits=config.integer_bits or 8, slots=config.slots,
+            vector_rows=config.vector_rows,
+        )  # fmt: skip
+        self.machine = Machine(machine)
+        used = [*range(40), *range(config.vector_rows - 20, config.vector_rows)]
+        self.machine.vector[used] = torch.from_numpy(rng.integers(0, 1 << 16, (len(used), 16)))
+        self.tables = {
+            "row_row": {
+                (row,): int.from_bytes(self.words(row).tobytes(), "little")
+                for row in used
+            },
+            "slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {},
+        }  # fmt: skip
+        held = [*SLOTS[: config.slots - 1], (33, 2, False)]
+        numbers = [*range(len(held) - 1), config.slots - 1]
+        for number in range(config.slots):
+            empty = descriptor_layout.const({"length": 9, "outliers": 1, "scale": 7}).as_bits()
+            self.tables["slot_descriptor"][number,] = empty
+        for number, kind in zip(numbers, held, strict=True):
+            if kind is not None and not (kind[2] and not config.integer_bits):
+                self.fill(number, *kind, rng)
+
+    def words(self, row):
+        return self.machine.vector[row].numpy().astype("<u2")
+
+    def fill(self, number, length, outliers, integer, rng):
+        config, tables = self.config, self.tables
+        bits = config.integer_bits if integer else config.bits_a
+        index = torch.from_numpy(rng.integers(0, 1 << bits, length))
+        mask = np.zeros(length, dtype=bool)
+        mask[rng.permutation(length)[:outliers]] = True
+        x = torch.zeros(length, dtype=torch.int64)
+        x[torch.from_numpy(mask)] = torch.from_numpy(rng.integers(0, 1 << 16, outliers))
+        scale, rms, mean = (int(rng.integers(0, 1 << bits)) for bits in (16, 32, 32))
+        self.machine.slots[number] = Slot(
+            index=index, outlier=torch.from_numpy(mask), x=x, scale=scale, integer=integer,
+            rms_reciprocal=rms, mean=mean,
+        )  # fmt: skip
+        tables["slot_descriptor"][number,] = descriptor_layout.const(
+            {"valid": 1, "integer": integer, "length": length, "outliers": outliers,
+             "scale": scale, "rms_reciprocal": rms, "mean": mean}
+        ).as_bits()  # fmt: skip
+        rows = -(-length // 16)
+        entries, marks = np.zeros((2, 16 * rows), dtype=np.int64)
+        entries[:length], marks[:length] = index, mask
+        layout = entry_row_layout(config.bits_a, config.integer_bits)
+        for row in range(rows):
+            here = slice(16 * row, 16 * row + 16)
+            tables["slot_entries"][number, row] = layout.const(
+                {
+                    "value": entries[here].tolist(),
+                    "outlier": int(marks[here] @ (1 << np.arange(16))),
+                }
+            ).as_bits()
+        for n, word in enumerate(x[torch.from_numpy(mask)].tolist()):
+            tables["slot_outlier"][number, n] = word
+
+    def step(self, opcode, **operands):
+        """A command and what it gives."""
+        words = encode(opcode, 0, {}, operands)
+        self.machine.readback = []
+        status = self.machine.step(words).status
+        step = {"command": payload(words), "status": [int(status)], "o": self.machine.readback}
+        step |= {"row_request": [], "slot_slot": [], "slot_entry_request": []}
+        step["slot_outlier_request"] = []
+        if opcode == Opcode.READ and not status:
+            step["row_request"] = list(range(operands["src"], operands["src"] + operands["rows"]))
+        if opcode == Opcode.READ_SLOT and status != CommandStatus.RANGE:
+            number = operands["slot"]
+            step["slot_slot"] = [number]
+            held = self.machine.slots[number]
+            if held is not None:
+                rows = range(-(-held.length // 16))
+                # Entries, then the masks of the same rows.
+                step["slot_entry_request"] = [number | row << 8 for row in (*rows, *rows)]
+                count = int(held.outlier.sum())
+                step["slot_outlier_request"] = [number | n << 8 for n in range(count)]
+        return step
+
+
+def made(config, seed):
+    rng = np.random.default_rng([seed, 81])
+    memory, last = Memory(config, rng), config.vector_rows
+    reads = [(0, 3), (5, 0), (last - 1, 1), (last - 1, 2), (last - 3, 3), (17, 1), (1, 65535)]
+    reads = [read for read in reads if read != (1, 65535) or sum(read) > last]
+    program = [memory.step(Opcode.READ, src=src, rows=rows) for src, rows in reads]
+    numbers = {*range(min(6, config.slots)), config.slots - 1, min(config.slots, 255), 255}
+    slots = [memory.step(Opcode.READ_SLOT, slot=number) for number in sorted(numbers)]
+    steps = [step for pair in zip(program, slots, strict=False) for step in pair]
+    steps += [*program[len(slots) :], *slots[len(program) :]]
+    nothing = {key: [] for key in steps[0]}
+    steps.insert(3, nothing | {"command": 1, "status": [int(CommandStatus.MALFORMED)]})
+    seen = {word for step in steps for word in step["status"]}
+    assert {0, int(CommandStatus.RANGE), int(CommandStatus.SLOT_MISMATCH)} <= seen or (
+        config.slots == 256
+    )
+    return steps, memory, [memory.step(Opcode.READ, src=3, rows=12)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_readback(name, seed):
+    config = CONFIGS[name]
+    program, memory, rows = made(config, seed)
+    params = {"program": program, "tables": memory.tables, "rows": rows}
+    params["row_cycles"] = KllmReadback.ROW_CYCLES
+    simulate(KllmReadback(config), "tb.kllm.tb_readback", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
+        ({"integer_bits": 3}, "integer_bits must be 0 or 4 or 8, not 3"),
+        ({"vector_rows": 65537}, "vector_rows must be 1..65536, not 65537"),
+        ({"slots": 257}, "slots must be 1..256, not 257"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match="must be") as error:
+        KllmReadbackConfig(**wrong)
+    assert str(error.value) == f"KllmReadbackConfig.{message}"
