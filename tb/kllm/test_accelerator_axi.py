@@ -10,7 +10,7 @@ def test_programs_under_axi_names(seed):
     made = [
         as_vectors(program)
         for faults in (True, False)
-        for program in programs(seed + 40, 1, 25, faults)
+        for program in programs(seed + 40, 1, 30, faults, least=1)
     ]
     simulate(
         KllmAccelerator(SMALL),
