@@ -260,7 +260,7 @@ class KllmAccelerator(Block):
         )
         quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
         matmul = add(m, "matmul", KllmMatmul(config.matmul_config))
-        function = add(m, "function", KllmFunctionalUnit(config.functional_config))
+        function = add(m, "functional_unit", KllmFunctionalUnit(config.functional_config))
         readback = add(
             m,
             "readback",
