@@ -3,7 +3,12 @@
 Whether a command is refused, and why, is golden.kllm.machine's word: a machine without weights
 says BUS_ERROR of every matmul that would run. What the lanes answer is random.
 
-Shown to fail: see the end of docs/blocks/kllm_matmul.md.
+Shown to fail: with a range check that forgets the stride, with the replay limit forgotten, with a
+refused packet that unloads the one before it, with a bad packet that counts as loaded, with the
+packet's kind ignored, with only the last token's descriptor looked at, with masks not cut at the
+length, with words behind the outputs kept, with a DIRECT that does not wait for the writes before
+it, with commands that do not overlap, with a silent job not filled, with OVERFLOW kept of one,
+with statuses of lane 0 only, and with source rows of DIRECT without their stride.
 """
 
 import numpy as np
@@ -433,6 +438,7 @@ def refused(config, rng):
     assert author.matmul(slot=2, length=few) == mismatch  # empty
     assert author.matmul(slot=3, length=few) == mismatch  # another length
     assert author.matmul(slot=1, tokens=2, length=few) == mismatch  # the second is empty
+    assert author.matmul(slot=2, tokens=2, length=few + 1) == mismatch  # the first is
     assert author.unknown(Opcode.BINARY)
     if lane.integer_bits:
         integer = MatmulMode.INTEGER

@@ -1,6 +1,7 @@
 """KllmReadback against golden.kllm.machine: READ and READ_SLOT, word for word.
 
-Shown to fail: PENDING
+Shown to fail: with the halves of a word exchanged, with a range check one row too lax, and with an
+empty slot that is read.
 """
 
 import numpy as np

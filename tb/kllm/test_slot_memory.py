@@ -1,6 +1,7 @@
 """KllmSlotMemory against golden.memory.reference.memory_shared, place by place of each kind.
 
-Shown to fail: PENDING
+Shown to fail: with rows or outliers of neighbouring slots that overlap, with the last descriptor
+not cleared, and with descriptors cleared to something else.
 """
 
 import pytest
