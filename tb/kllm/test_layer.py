@@ -2,7 +2,8 @@
 
 Odd sizes, heads in groups, two new tokens behind a cached context, the host's append between the
 two programs, through golden.pack's files. SmolLM2's own layer: ``python -m tb.kllm.layer``.
-Shown to fail: without the host's append, and with one bit of one weight port changed.
+Shown to fail: without the host's append, and with one weight port's words changed. One index of q
+alone may change nothing: scores become integers of 8 bits.
 """
 
 import pytest

@@ -2,8 +2,8 @@
 
 As many tokens as there are slots, and groups of as many beats as the weight buffers hold: the
 supply can tell the last replays only while the lanes take weights.
-Shown to fail: without the queue of factors in kllm_matmul, lanes and supply wait for each other for
-ever.
+Without the queue of factors in kllm_matmul, lanes and supply wait for each other for ever (first
+seen in a simulation of the supply with lanes that take 8 beats).
 """
 
 import pytest
