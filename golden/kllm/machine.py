@@ -28,11 +28,11 @@ from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import mul
 from golden.kllm import functional, quantizer
 from golden.kllm.config import MachineConfig
+from golden.kllm.engines import screen
 from golden.kllm.format import NO_OUTPUT, Status, beats, groups, weight_port_words
 from golden.kllm.functional import FunctionalState, Slot
 from golden.kllm.image import weights_of_image
 from golden.kllm.isa import (
-    AFTER_BITS,
     COMMAND_WORDS,
     COMMANDS,
     ROW_ELEMENTS,
@@ -167,30 +167,13 @@ class Machine:
     def step(self, words: Sequence[int]) -> Result:
         """Execute one command."""
         words = [int(word) for word in words]
-        tag, known = words[0] >> 16, words[0] & 0xFF in COMMANDS
-        unit = COMMANDS[Opcode(words[0] & 0xFF)].unit if known else Unit.LOAD
-        try:
-            opcode, _, after, operands = decode(words)
-            malformed = self._spare(words)
-        except ValueError:
-            malformed = True
-        if malformed:
-            status = CommandStatus.MALFORMED
-        elif any(
-            (self.issued[other] - count) >> AFTER_BITS - 1 & 1 for other, count in after.items()
-        ):
-            status = CommandStatus.DEPENDENCY
-        else:
+        unit, status = screen(words, list(self.issued.values()))
+        if not status:
+            opcode, _, _, operands = decode(words)
             status = self._execute(opcode, operands)
-        if known:
+        if unit is not None:
             self.issued[unit] += 1
-        return Result(tag, unit, status)
-
-    @staticmethod
-    def _spare(words: list[int]) -> bool:
-        """Bits set where no unit's wait stands."""
-        waits = words[1] | words[2] << 32 | words[3] << 64
-        return bool(waits >> AFTER_BITS * len(Unit))
+        return Result(words[0] >> 16, Unit.LOAD if unit is None else unit, status)
 
     def _execute(self, opcode: Opcode, operands: dict[str, int]) -> CommandStatus:
         unit = COMMANDS[opcode].unit
