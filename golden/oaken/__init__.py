@@ -1,0 +1,1 @@
+"""Oaken: online-offline KV-cache quantization and the paged cache it is stored in."""

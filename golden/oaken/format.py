@@ -1,0 +1,121 @@
+"""Oaken's bytes and words: records in memory, requests, statuses. Pure Python.
+
+The one place where these layouts are written; generators, golden models and testbenches import it.
+
+A vector of D elements (all KV heads of one token's K or V) is stored as one scale record of 12
+bytes and, per head, a dense and a sparse record:
+
+scale   six FP16 words, little endian, in the order of ``ScaleWord``
+dense   head_dim / 2 bytes; element 2i in the low four bits of byte i, element 2i + 1 in the high
+sparse  per block of ``block`` elements: one count byte, then ``count`` entries, ascending by
+        index; entry = index | group << 6 | fifth << 7
+
+A stream (sequence, layer, K or V, slot) is the records of its tokens, one behind the other.
+"""
+
+import enum
+
+__all__ = [
+    "BLOCK_MAX",
+    "DENSE_BITS",
+    "INDEX_BITS",
+    "MAX_FINITE",
+    "SCALE_BYTES",
+    "Group",
+    "Op",
+    "ScaleWord",
+    "Status",
+    "Threshold",
+    "dense_slot",
+    "entry",
+    "entry_fields",
+    "scale_slot",
+    "sparse_slot",
+]
+
+BLOCK_MAX = 64
+INDEX_BITS = 6  # of an entry
+DENSE_BITS = 4  # of an element's dense code
+SCALE_BYTES = 12
+MAX_FINITE = 0x7BFF  # 65504, to which decoded values saturate
+
+
+class Group(enum.IntEnum):
+    """Where an element belongs by Eq. 1."""
+
+    MIDDLE = 0
+    INNER = 1
+    OUTER = 2
+
+
+class ScaleWord(enum.IntEnum):
+    """Position of each FP16 word in the scale record."""
+
+    MIDDLE_MIN = 0
+    MIDDLE_STEP = 1
+    OUTER_LOW_STEP = 2
+    OUTER_HIGH_STEP = 3
+    INNER_MIN = 4
+    INNER_STEP = 5
+
+
+class Threshold(enum.IntEnum):
+    """Position of each FP16 threshold where the four stand together; not below one another."""
+
+    OUTER_LOW = 0
+    INNER_LOW = 1
+    INNER_HIGH = 2
+    OUTER_HIGH = 3
+
+
+class Op(enum.IntEnum):
+    """What a request asks for."""
+
+    OPEN = 0  # a new sequence; the status carries its number
+    APPEND = 1  # one token's K or V vector, at position ``token``
+    READ = 2  # tokens start..token - 1 of ``heads`` heads from ``head`` on
+    TRIM = 3  # forget the tokens before ``token``, all layers
+    FREE = 4  # the sequence and all its pages
+    THRESHOLDS = 5  # of (layer, K or V)
+
+
+class Status(enum.IntEnum):
+    """How a request ended; the first that applies, in this order."""
+
+    OK = 0
+    BAD_REQUEST = 1  # unknown op; layer, head or heads beyond the configuration; no heads
+    TABLE_FULL = 2  # OPEN: all sequences are open
+    SEQUENCE_UNKNOWN = 3  # never opened, or already free
+    THRESHOLDS = 4  # not finite, not in order, missing, or changed while a sequence is open
+    TOKEN_ORDER = 5  # APPEND: ``token`` is not the next position
+    LENGTH_LIMIT = 6  # APPEND: beyond the configuration's max_tokens
+    BEYOND_LENGTH = 7  # READ, TRIM: beyond what is written
+    EMPTY = 8  # READ: no token left between the trimmed start and ``token``
+    VECTOR_LENGTH = 9  # APPEND: the vector has another length than the request says
+    NONFINITE = 10  # APPEND: NaN or infinity in the vector
+    OUT_OF_PAGES = 11  # APPEND: rolled back
+    SLAVE_ERROR = 12  # some beat was answered SLVERR
+    DECODE_ERROR = 13  # some beat was answered DECERR
+    MALFORMED = 14  # READ: what memory gave is no sparse record
+
+
+def entry(index: int, group: int, fifth: int) -> int:
+    """Byte of one outlier: group 1 is outer, 0 inner; fifth: outer lower side, inner code bit 4."""
+    return index | group << 6 | fifth << 7
+
+
+def entry_fields(byte: int) -> tuple[int, int, int]:
+    """(index, group, fifth) of a byte of ``entry``."""
+    return byte & 63, byte >> 6 & 1, byte >> 7
+
+
+def dense_slot(head: int) -> int:
+    return 2 * head
+
+
+def sparse_slot(head: int) -> int:
+    return 2 * head + 1
+
+
+def scale_slot(heads: int) -> int:
+    return 2 * heads

@@ -1,0 +1,1 @@
+"""Oaken's KV-cache engines: quantizer, dequantizer, paged memory management."""

@@ -1,0 +1,60 @@
+"""Payloads that several of Oaken's blocks share. Fixed widths: out-of-range values must arrive."""
+
+from amaranth.lib import data
+
+__all__ = [
+    "FP16_BITS",
+    "OUTLIER_LAYOUT",
+    "REQUEST_LAYOUT",
+    "SCALE_LAYOUT",
+    "STATUS_LAYOUT",
+    "THRESHOLD_LAYOUT",
+    "TOKEN_BITS",
+    "word_layout",
+]
+
+FP16_BITS = 16
+TOKEN_BITS = 21  # positions 0..2**20
+
+# Four FP16 words in the order of golden.oaken.format.Threshold.
+THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)
+# Six FP16 words in the order of golden.oaken.format.ScaleWord.
+SCALE_LAYOUT = data.ArrayLayout(FP16_BITS, 6)
+
+# One request to the cache; fields that an op does not use are ignored.
+REQUEST_LAYOUT = data.StructLayout(
+    {
+        "op": 4,  # golden.oaken.format.Op
+        "tag": 8,  # comes back with the status
+        "sequence": 8,
+        "layer": 8,
+        "kv": 1,  # 0: K, 1: V
+        "head": 8,  # READ: first head
+        "heads": 8,  # READ: number of heads
+        "token": TOKEN_BITS,  # position; READ: one past the last
+    }
+)
+STATUS_LAYOUT = data.StructLayout(
+    {
+        "tag": 8,
+        "op": 4,
+        "status": 4,  # golden.oaken.format.Status
+        "sequence": 8,  # OPEN: the new sequence; else the request's
+    }
+)
+# What the zero-insert shifter finds for one element of a block.
+OUTLIER_LAYOUT = data.StructLayout({"present": 1, "group": 1, "fifth": 1})
+
+
+def word_layout(data_bits: int) -> data.StructLayout:
+    """One word of a transfer from memory: bytes ``first``..``end - 1`` of ``data`` count."""
+    size = data_bits // 8
+    return data.StructLayout(
+        {
+            "data": data_bits,
+            "first": range(size),  # 0 but in the first word
+            "end": range(size + 1),  # one past the last byte, ``size`` but in the last word
+            "error": 2,  # the worst RRESP so far in this transfer: 0, 2 (SLVERR) or 3 (DECERR)
+            "last": 1,  # of the transfer
+        }
+    )
