@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from golden.axi.format import ID_WORD, PAGE_BYTES, REGISTERS, levels_word
 from golden.axi.reference import bursts, read_words
 from golden.config import Config
-from hdl.axi.signature import axi4_read, axi_lite
+from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
 from hdl.build import main
@@ -138,6 +138,28 @@ def test_names_of_axi_members():
     assert found["s_axil_bresp"] == ("output", 2)
     assert found["s_axil_wready"] == ("output", 1)
     assert found["m_axil_other_wstrb"] == ("output", 4)
+
+
+def test_names_of_both_halves():
+    found = names(
+        {
+            "axi": Out(axi4(40, 64, 3)),
+            "axi_cache": Out(axi4_write(32, 128)),
+            "memory": In(axi4(32, 8)),
+        }
+    )
+    assert found["m_axi_araddr"] == found["m_axi_awaddr"] == ("output", 40)
+    assert found["m_axi_wdata"] == ("output", 64)
+    assert found["m_axi_wstrb"] == ("output", 8)
+    assert found["m_axi_wlast"] == ("output", 1)
+    assert found["m_axi_bid"] == ("input", 3)
+    assert found["m_axi_bready"] == found["m_axi_rready"] == ("output", 1)
+    assert found["m_axi_rdata"] == ("input", 64)
+    assert found["m_axi_cache_wstrb"] == ("output", 16)
+    assert found["m_axi_cache_bresp"] == ("input", 2)
+    assert "m_axi_cache_araddr" not in found
+    assert found["s_axi_memory_awvalid"] == ("input", 1)
+    assert found["s_axi_memory_bvalid"] == ("output", 1)
 
 
 def test_names_must_differ():

@@ -8,13 +8,16 @@ import itertools
 
 from amaranth.lib import data, stream
 
-from hdl.axi.signature import Axi4Read, AxiLite
+from hdl.axi.signature import Axi4, Axi4Read, Axi4Write, AxiLite
 from hdl.block import Block
 from hdl.emit import Port, flat_ports, signatures
 
 __all__ = ["wrapper"]
 
-_AXI = {Axi4Read: ("AXI4", "axi"), AxiLite: ("AXI4-Lite", "axil")}
+_AXI = {
+    **dict.fromkeys((Axi4, Axi4Read, Axi4Write), ("AXI4", "axi")),
+    AxiLite: ("AXI4-Lite", "axil"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +60,9 @@ def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[s
     Each stream S becomes ``s_axis_S_*`` (into the block) or ``m_axis_S_*``: ``tvalid``,
     ``tready``, ``tdata``, the payload without its field ``last`` and with zeros up to a multiple
     of 8 bits (none if nothing is left), and ``tlast`` where the payload has ``last``. A member
-    ``axi`` or ``axi_X`` of ``axi4_read`` becomes ``m_axi_*`` or ``m_axi_X_*``, one of ``axi_lite``
-    in the same way ``s_axil_*``. Other ports keep their names. ``clk`` and ``rst`` are ``aclk``
-    and ``aresetn``.
+    ``axi`` or ``axi_X`` of ``axi4``, ``axi4_read`` or ``axi4_write`` becomes ``m_axi_*`` or
+    ``m_axi_X_*``, one of ``axi_lite`` in the same way ``s_axil_*``. Other ports keep their names.
+    ``clk`` and ``rst`` are ``aclk`` and ``aresetn``.
     """
     outers = [
         _Outer("aclk", "input", 1, "clock", "rising edge"),
@@ -103,7 +106,7 @@ def _interface(block: Block, group: list[Port]) -> _Interface:
     """What bus the ports of one channel belong to."""
     path, signature, axi, at = group[0].path, None, None, 0
     for at, signature in signatures(block, path):
-        if isinstance(signature, (Axi4Read, AxiLite)):
+        if isinstance(signature, tuple(_AXI)):
             kind = next(kind for kind in _AXI if isinstance(signature, kind))
             axi = _AXI[kind], path[:at]
     if not isinstance(signature, stream.Signature):
