@@ -1,0 +1,506 @@
+"""Oaken's quantization of a KV vector, bit-true: groups, group shift, scales, codes, records.
+
+Words are FP16 bit patterns in int64 tensors, in Threshold and ScaleWord order; any device. Every
+finite FP16 value, shifted value, range and step is a multiple of 2**-24 below 2**18, so all of it
+is integer arithmetic on that grid. Rounding points, all to nearest with ties to even: the shifted
+value y, the range of a group (11 significant bits, upper exponent unbounded), the step, the code,
+the FP32 base of the middle group's sides, and the decoded word. docs/oaken.md has the formulas.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import from_fixed
+from golden.oaken.format import (
+    MAX_FINITE,
+    SCALE_BYTES,
+    Group,
+    ScaleWord,
+    Threshold,
+    entry_fields,
+)
+
+__all__ = [
+    "Encoded",
+    "RecordError",
+    "ThresholdsError",
+    "bits_read",
+    "check_thresholds",
+    "codes",
+    "decode",
+    "decompose",
+    "dense_bytes",
+    "effective_bits",
+    "encode",
+    "middle_bases",
+    "pack_token",
+    "scales",
+    "sparse_records",
+    "split_sparse",
+    "thresholds_valid",
+    "unpack_dense",
+    "unpack_scale",
+    "unpack_sparse",
+    "unpack_token",
+    "zero_point",
+]
+
+MIDDLE_TOP = 15  # largest code
+INNER_TOP = 31
+OUTER_TOP = 15  # largest magnitude code
+_SIGN = FP16.sign_bit
+_MAGNITUDE = FP16.sign_bit - 1
+
+
+class ThresholdsError(ConfigError):
+    """Four words that are not finite or not in order."""
+
+
+class RecordError(ValueError):
+    """Bytes that no encoder wrote; the message says what is wrong with them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """T vectors of D elements: int64 tensors.
+
+    scale: (T, 6) FP16 words in ScaleWord order; code: (T, D) four dense bits; group: (T, D)
+    Group; fifth: (T, D) 0 or 1; nonfinite: (T,) bool, vectors that are refused: all 0 there.
+    """
+
+    scale: Tensor
+    code: Tensor
+    group: Tensor
+    fifth: Tensor
+    nonfinite: Tensor | None = None
+
+    @property
+    def outlier(self) -> Tensor:
+        """(T, D) bool: elements with an entry in the sparse record."""
+        return self.group != Group.MIDDLE
+
+    @property
+    def sparse_fraction(self) -> float:
+        """f: outliers per element."""
+        return float(self.outlier.double().mean())
+
+
+# ---- integers on the grid 2**-24
+
+
+def _words(words: Any, like: Tensor | None = None) -> Tensor:
+    device = None if like is None else like.device
+    return torch.as_tensor(words, device=device).to(torch.int64) & 0xFFFF
+
+
+def _fixed(words: Tensor) -> Tensor:
+    """Value on the grid; below 2**40 for finite words. NaN and infinity give some integer."""
+    biased = (words >> FP16.frac_bits) & FP16.exp_max
+    fraction = words & ((1 << FP16.frac_bits) - 1)
+    normal = (fraction | (1 << FP16.frac_bits)) << (biased - 1).clamp(min=0)
+    magnitude = torch.where(biased == 0, fraction, normal)
+    return torch.where(words >= _SIGN, -magnitude, magnitude)
+
+
+def _drop(magnitude: Tensor, precision: int) -> Tensor:
+    """Bits beyond ``precision`` significant ones; magnitude below 2**53."""
+    return (torch.frexp(magnitude.double()).exponent.long() - precision).clamp(min=0)
+
+
+def _kept(magnitude: Tensor, drop: Tensor) -> Tensor:
+    """rne(magnitude / 2**drop)."""
+    kept = magnitude >> drop
+    rest = 2 * (magnitude - (kept << drop))
+    one = torch.ones_like(drop) << drop
+    return kept + ((rest > one) | ((rest == one) & (kept & 1 == 1))).long()
+
+
+def _round(value: Tensor, precision: int) -> Tensor:
+    """To ``precision`` significant bits, never finer than the grid, upper exponent unbounded."""
+    magnitude = value.abs()
+    drop = _drop(magnitude, precision)
+    rounded = _kept(magnitude, drop) << drop
+    return torch.where(value < 0, -rounded, rounded)
+
+
+def _rne16(value: Tensor) -> Tensor:
+    """FP16 words of grid values; zero gives +0, overflow infinity."""
+    magnitude = value.abs()
+    drop = _drop(magnitude, FP16.precision)
+    # Each binade has 2**10 words; a carry out of the 11 bits goes to the next by itself.
+    word = ((drop << FP16.frac_bits) + _kept(magnitude, drop)).clamp(max=FP16.infinity)
+    return torch.where(value < 0, word | _SIGN, word)
+
+
+def _ratio(d: Tensor, step: Tensor) -> Tensor:
+    """rne(d / step) of d >= 0, ties to even; 0 where step <= 0."""
+    safe = step.clamp(min=1)
+    floor = torch.div(d, safe, rounding_mode="floor")
+    rest = 2 * (d - floor * safe)
+    up = (rest > safe) | ((rest == safe) & (floor & 1 == 1))
+    return torch.where(step > 0, floor + up.long(), 0)
+
+
+def _step(value_range: Tensor, n: int) -> Tensor:
+    """Word of max(rne16(range / n), 2**-24), 0 for a range of 0."""
+    wide = value_range << 20
+    quotient = torch.div(wide, n, rounding_mode="floor")
+    jammed = quotient | (wide != quotient * n).long()
+    word = from_fixed(jammed, FP16.grid_exponent - 20, FP16)
+    return torch.where(value_range > 0, word.clamp(min=1), 0)
+
+
+# ---- thresholds
+
+
+def thresholds_valid(thresholds: Any) -> Tensor:
+    """bool (...) of words (..., 4): finite, OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH < OUTER_HIGH.
+
+    -0 equals +0. Two groups: OUTER -65504 and 65504 (no outer), INNER 0 and 0 (zeros only).
+    """
+    words = _words(thresholds)
+    t = _fixed(words)
+    finite = ((words & _MAGNITUDE) < FP16.infinity).all(-1)
+    outer_low, inner_low, inner_high, outer_high = (t[..., each] for each in Threshold)
+    ordered = (outer_low < inner_low) & (inner_high < outer_high)
+    return finite & ordered & (inner_low <= 0) & (inner_high >= 0)
+
+
+def check_thresholds(thresholds: Any) -> Tensor:
+    """The words as an int64 tensor (..., 4); ThresholdsError if not all are valid."""
+    words = _words(thresholds)
+    if words.ndim == 0 or words.shape[-1] != len(Threshold):
+        raise ThresholdsError(f"{len(Threshold)} threshold words needed, not {words.shape}")
+    valid = thresholds_valid(words)
+    if not bool(valid.all()):
+        bad = words.reshape(-1, len(Threshold))[~valid.reshape(-1)][0].tolist()
+        shown = " ".join(f"{word:04x}" for word in bad)
+        raise ThresholdsError(
+            f"thresholds must be finite and OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH < OUTER_HIGH, "
+            f"not {shown}"
+        )
+    return words
+
+
+# ---- encoding
+
+
+def decompose(x: Any, thresholds: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, group, nonfinite): group shift of (..., D) words by thresholds (4,) or (..., 4).
+
+    Group by Eq. 1, -0 as +0. y = rne16(x - T), T the outer resp. inner threshold of x's side, for
+    the outer and the middle group: never 0, and of the sign of x. y = x for the inner group, -0
+    kept. nonfinite: bool (...), some element is NaN or infinite; y is 0 and the group MIDDLE at
+    that element, which means nothing. ThresholdsError.
+    """
+    x = _words(x)
+    t = _fixed(check_thresholds(thresholds).to(x.device)).unsqueeze(-2)
+    outer_low, inner_low, inner_high, outer_high = (t[..., each] for each in Threshold)
+    special = (x & _MAGNITUDE) >= FP16.infinity
+    x = torch.where(special, 0, x)
+    value = _fixed(x)
+    outer = (value < outer_low) | (value > outer_high)
+    inner = (value >= inner_low) & (value <= inner_high)
+    shift = torch.where(
+        value > 0,
+        torch.where(outer, outer_high, inner_high),
+        torch.where(outer, outer_low, inner_low),
+    )
+    y = torch.where(inner, x, _rne16(value - shift))
+    group = torch.where(outer, int(Group.OUTER), torch.where(inner, int(Group.INNER), 0))
+    y, group = (torch.where(special, 0, each) for each in (y, group))
+    return y, group, special.any(-1)
+
+
+def _extremes(y: Tensor, group: Tensor, which: Group) -> tuple[Tensor, Tensor]:
+    """(hi, lo) of a group on the grid, over the last axis: both >= 0, 0 where there is none."""
+    of_group = torch.where(group == which, _fixed(y), 0)
+    return of_group.amax(-1).clamp(min=0), (-of_group).amax(-1).clamp(min=0)
+
+
+def scales(y: Any, group: Any) -> Tensor:
+    """(..., 6) FP16 scale words of (..., D) shifted words and groups.
+
+    hi = largest y > 0 and lo = largest -y > 0 of a group, else 0. Middle and inner: MIN = -lo,
+    STEP = max(rne16(rne11(hi + lo) / n), 2**-24), n = 15 and 31. Outer: rne16(hi / 15) and
+    rne16(lo / 15), at least 2**-24. Range 0: step 0.
+    """
+    y, group = _words(y), torch.as_tensor(group)
+    words: dict[ScaleWord, Tensor] = {}
+    for which, minimum, step, top in (
+        (Group.MIDDLE, ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP, MIDDLE_TOP),
+        (Group.INNER, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP, INNER_TOP),
+    ):
+        hi, lo = _extremes(y, group, which)
+        words[minimum] = _rne16(-lo)  # exact
+        words[step] = _step(_round(hi + lo, FP16.precision), top)
+    hi, lo = _extremes(y, group, Group.OUTER)
+    words[ScaleWord.OUTER_HIGH_STEP] = _step(hi, OUTER_TOP)
+    words[ScaleWord.OUTER_LOW_STEP] = _step(lo, OUTER_TOP)
+    return torch.stack([words[each] for each in ScaleWord], dim=-1)
+
+
+def zero_point(scale: Any) -> Tensor:
+    """zc: int64 (...) of scale words (..., 6): first code of the middle group's upper side, 1..15.
+
+    min(max(rne(lo / MIDDLE_STEP), 1), 15) with lo = -MIDDLE_MIN: from stored words alone.
+    """
+    s = _fixed(_words(scale))
+    lo = (-s[..., ScaleWord.MIDDLE_MIN]).clamp(min=0)
+    return _ratio(lo, s[..., ScaleWord.MIDDLE_STEP]).clamp(1, MIDDLE_TOP)
+
+
+def codes(y: Any, group: Any, scale: Any) -> tuple[Tensor, Tensor]:
+    """(code, fifth), int64 (..., D): four dense bits and the bit of the sparse entry.
+
+    Middle: q = rne(rne11(y + lo) / step), at most 15; upper side max(q, zc), lower min(q, zc - 1).
+    Inner: q = rne(rne11(y + lo) / step), at most 31: code q & 15, fifth q >> 4. Outer: code =
+    rne(|y| / step of the side), at most 15; fifth = 1 on the lower side. Step 0: q = 0.
+    """
+    y, group = _words(y), torch.as_tensor(group)
+    s = _fixed(_words(scale, like=y)).unsqueeze(-2)
+    zc = zero_point(_words(scale, like=y)).unsqueeze(-1)
+    value = _fixed(y)
+    middle, inner, outer = (group == each for each in Group)
+    upper = value > 0
+
+    def word(which: ScaleWord) -> Tensor:
+        return s[..., which]
+
+    minimum = torch.where(middle, word(ScaleWord.MIDDLE_MIN), word(ScaleWord.INNER_MIN))
+    distance = torch.where(outer, value.abs(), _round(value - minimum, FP16.precision))
+    outer_step = torch.where(upper, word(ScaleWord.OUTER_HIGH_STEP), word(ScaleWord.OUTER_LOW_STEP))
+    inlier_step = torch.where(middle, word(ScaleWord.MIDDLE_STEP), word(ScaleWord.INNER_STEP))
+    q = _ratio(distance.clamp(min=0), torch.where(outer, outer_step, inlier_step))
+    q = torch.minimum(q, torch.where(inner, INNER_TOP, MIDDLE_TOP))
+    sided = torch.where(upper, torch.maximum(q, zc), torch.minimum(q, zc - 1))
+    q = torch.where(middle, sided, q)
+    fifth = torch.where(outer, (~upper).long(), torch.where(inner, q >> 4, 0))
+    return q & 15, fifth
+
+
+def encode(x: Any, thresholds: Any, block: int = 64) -> Encoded:
+    """(T, D) FP16 words to scales, codes, groups and fifth bits; thresholds (4,) or (T, 4).
+
+    ThresholdsError; ConfigError: D is not a multiple of ``block``.
+    """
+    x = _words(x)
+    if x.ndim != 2 or x.shape[1] == 0 or x.shape[1] % block:
+        raise ConfigError(f"x must be (T, D) with D a multiple of {block}, not {tuple(x.shape)}")
+    y, group, nonfinite = decompose(x, thresholds)
+    keep = ~nonfinite[:, None]
+    scale = scales(y, group)
+    code, fifth = codes(y, group, scale)
+    scale, code, group, fifth = (torch.where(keep, each, 0) for each in (scale, code, group, fifth))
+    return Encoded(scale=scale, code=code, group=group, fifth=fifth, nonfinite=nonfinite)
+
+
+# ---- decoding
+
+
+def _middle_bases(scale: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """(lower, upper) base of the middle group on the grid, rounded as FP32 is."""
+    t, minimum = _fixed(thresholds), _fixed(scale)[..., ScaleWord.MIDDLE_MIN]
+    lower, upper = (
+        _round(t[..., each] + minimum, FP32.precision)
+        for each in (Threshold.INNER_LOW, Threshold.INNER_HIGH)
+    )
+    return lower, upper
+
+
+def middle_bases(scale: Any, thresholds: Any) -> tuple[Tensor, Tensor]:
+    """FP32 words (lower, upper): rne32(INNER_LOW + MIDDLE_MIN), rne32(INNER_HIGH + MIDDLE_MIN)."""
+    scale = _words(scale)
+    lower, upper = _middle_bases(scale, _words(thresholds, like=scale))
+    return tuple(  # type: ignore[return-value]
+        from_fixed(each, FP16.grid_exponent, FP32) for each in (lower, upper)
+    )
+
+
+def decode(encoded: Encoded, thresholds: Any) -> Tensor:
+    """x': (T, D) FP16 words = sat(rne16(base + q * step)), one rounding of the exact sum.
+
+    base: ``middle_bases`` by q >= zc, INNER_MIN, or the outer threshold of the side (the lower one
+    less m * step). Overflow saturates to 65504 with its sign; -0 never appears. Unspecified, but
+    some word, for scale words that no encoder writes. ThresholdsError.
+    """
+    code, group, fifth = encoded.code, encoded.group, encoded.fifth
+    scale = _words(encoded.scale, like=code)
+    thresholds = check_thresholds(thresholds).to(code.device)
+    t = _fixed(thresholds).unsqueeze(-2)
+    s = _fixed(scale).unsqueeze(-2)
+    low, high = (each.unsqueeze(-1) for each in _middle_bases(scale, thresholds))
+    inner, outer, lower = group == Group.INNER, group == Group.OUTER, fifth == 1
+    base = torch.where(code >= zero_point(scale).unsqueeze(-1), high, low)
+    step = s[..., ScaleWord.MIDDLE_STEP]
+    q = torch.where(inner, code | fifth << 4, code)
+    base = torch.where(inner, s[..., ScaleWord.INNER_MIN], base)
+    step = torch.where(inner, s[..., ScaleWord.INNER_STEP], step)
+    side = torch.where(lower, t[..., Threshold.OUTER_LOW], t[..., Threshold.OUTER_HIGH])
+    side_step = torch.where(
+        lower, -s[..., ScaleWord.OUTER_LOW_STEP], s[..., ScaleWord.OUTER_HIGH_STEP]
+    )
+    total = torch.where(outer, side, base) + q * torch.where(outer, side_step, step)
+    word = _rne16(total)
+    return torch.where((word & _MAGNITUDE) > MAX_FINITE, (word & _SIGN) | MAX_FINITE, word)
+
+
+# ---- records
+
+
+def dense_bytes(code: Any) -> Tensor:
+    """(..., D / 2) bytes of (..., D) codes: element 2i in the low four bits of byte i."""
+    code = torch.as_tensor(code)
+    return code[..., 0::2] | code[..., 1::2] << 4
+
+
+def _blocks(head_dim: int, block: int) -> int:
+    if head_dim < 1 or block < 1 or head_dim % block:
+        raise ConfigError(f"head_dim must be a multiple of block = {block}, not {head_dim}")
+    return head_dim // block
+
+
+def sparse_records(encoded: Encoded, head_dim: int, block: int = 64) -> list[list[bytes]]:
+    """[token][head] sparse records: per block a count byte, then its entries by ascending index."""
+    _blocks(head_dim, block)
+    tokens, elements = encoded.code.shape
+    if elements % head_dim:
+        raise ConfigError(f"D must be a multiple of head_dim = {head_dim}, not {elements}")
+    index = torch.arange(elements, device=encoded.code.device) % block
+    group = (encoded.group == Group.OUTER).long()
+    byte = (index | group << 6 | encoded.fifth << 7).cpu().to(torch.uint8).numpy()
+    outlier = encoded.outlier.cpu().numpy()
+    records = []
+    for row, kept in zip(byte, outlier, strict=True):
+        heads = []
+        for head in range(0, elements, head_dim):
+            record = bytearray()
+            for start in range(head, head + head_dim, block):
+                entries = row[start : start + block][kept[start : start + block]].tobytes()
+                record += bytes([len(entries)]) + entries
+            heads.append(bytes(record))
+        records.append(heads)
+    assert len(records) == tokens
+    return records
+
+
+def pack_token(encoded: Encoded, token: int, head_dim: int, block: int = 64) -> list[bytes]:
+    """The records of one token in slot order: dense and sparse of each head, then the scales."""
+    one = Encoded(
+        scale=encoded.scale[token : token + 1],
+        code=encoded.code[token : token + 1],
+        group=encoded.group[token : token + 1],
+        fifth=encoded.fifth[token : token + 1],
+    )
+    dense = bytes(dense_bytes(one.code[0]).tolist())
+    half = head_dim // 2
+    records = []
+    for head, sparse in enumerate(sparse_records(one, head_dim, block)[0]):
+        records += [dense[head * half : (head + 1) * half], sparse]
+    records.append(b"".join(word.to_bytes(2, "little") for word in one.scale[0].tolist()))
+    return records
+
+
+def unpack_scale(record: bytes) -> list[int]:
+    """Six FP16 words; RecordError: wrong length."""
+    if len(record) != SCALE_BYTES:
+        raise RecordError(f"a scale record has {SCALE_BYTES} bytes, not {len(record)}")
+    return [int.from_bytes(record[i : i + 2], "little") for i in range(0, SCALE_BYTES, 2)]
+
+
+def unpack_dense(record: bytes, head_dim: int) -> list[int]:
+    """Four-bit codes of one head; RecordError: wrong length."""
+    if len(record) != head_dim // 2:
+        raise RecordError(f"a dense record has {head_dim // 2} bytes, not {len(record)}")
+    return [code for byte in record for code in (byte & 15, byte >> 4)]
+
+
+def _sparse_block(data: bytes, start: int, block: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Entry fields of the block at ``start`` and where the next begins; RecordError."""
+    if start >= len(data):
+        raise RecordError(f"sparse data end at byte {start}, where a count byte is due")
+    count = data[start]
+    if count > block:
+        raise RecordError(f"count {count} at byte {start} is above {block}")
+    end = start + 1 + count
+    if end > len(data):
+        raise RecordError(f"sparse data end at byte {len(data)}, {end} are needed")
+    fields = [entry_fields(byte) for byte in data[start + 1 : end]]
+    previous = -1
+    for offset, (index, _, _) in enumerate(fields):
+        if index >= block:
+            raise RecordError(f"index {index} at byte {start + 1 + offset} is not below {block}")
+        if index <= previous:
+            raise RecordError(f"index {index} at byte {start + 1 + offset} does not ascend")
+        previous = index
+    return fields, end
+
+
+def unpack_sparse(record: bytes, head_dim: int, block: int = 64) -> tuple[list[int], list[int]]:
+    """(group, fifth) of every element of one head; RecordError: not exactly one sound record."""
+    group, fifth = [int(Group.MIDDLE)] * head_dim, [0] * head_dim
+    position = 0
+    for each in range(_blocks(head_dim, block)):
+        fields, position = _sparse_block(record, position, block)
+        for index, outer, bit in fields:
+            group[each * block + index] = int(Group.OUTER if outer else Group.INNER)
+            fifth[each * block + index] = bit
+    if position != len(record):
+        raise RecordError(f"{len(record) - position} bytes behind a sparse record")
+    return group, fifth
+
+
+def split_sparse(data: bytes, head_dim: int, block: int = 64) -> list[bytes]:
+    """A stream of sparse records cut into its records; RecordError."""
+    records, start = [], 0
+    while start < len(data):
+        end = start
+        for _ in range(_blocks(head_dim, block)):
+            _, end = _sparse_block(data, end, block)
+        records.append(data[start:end])
+        start = end
+    return records
+
+
+def unpack_token(records: Sequence[bytes], head_dim: int, block: int = 64) -> Encoded:
+    """Inverse of ``pack_token``, T = 1; RecordError."""
+    if len(records) < 3 or len(records) % 2 == 0:
+        raise RecordError(f"2 * heads + 1 records needed, not {len(records)}")
+    code: list[int] = []
+    group: list[int] = []
+    fifth: list[int] = []
+    for dense, sparse in zip(records[:-1:2], records[1::2], strict=True):
+        code += unpack_dense(dense, head_dim)
+        for whole, part in zip((group, fifth), unpack_sparse(sparse, head_dim, block), strict=True):
+            whole += part
+    return Encoded(
+        *(torch.tensor([each]) for each in (unpack_scale(records[-1]), code, group, fifth))
+    )
+
+
+# ---- bits
+
+
+def effective_bits(f: float | Fraction, elements: int, block: int = 64) -> float:
+    """Bits stored per element: 4 dense, 8 per outlier, 8 per block of counts, 96 per vector."""
+    return float(4 + 8 * f + Fraction(8, block) + Fraction(8 * SCALE_BYTES, elements))
+
+
+def bits_read(
+    f: float | Fraction, heads: int, head_dim: int, block: int = 64, heads_read: int | None = None
+) -> float:
+    """Bits read per element when ``heads_read`` heads (all if None) are asked for at a time.
+
+    The scales of a vector belong to all its heads, so every request reads them all.
+    """
+    heads_read = heads if heads_read is None else heads_read
+    if not 1 <= heads_read <= heads:
+        raise ConfigError(f"heads_read must be 1..{heads}, not {heads_read}")
+    return effective_bits(f, heads_read * head_dim, block)
