@@ -23,6 +23,7 @@ __all__ = [
     "SCALE_BYTES",
     "Group",
     "Op",
+    "PageOp",
     "ScaleWord",
     "Status",
     "Threshold",
@@ -77,6 +78,24 @@ class Op(enum.IntEnum):
     TRIM = 3  # forget the tokens before ``token``, all layers
     FREE = 4  # the sequence and all its pages
     THRESHOLDS = 5  # of (layer, K or V)
+
+
+class PageOp(enum.IntEnum):
+    """Commands of the page table; golden.oaken.pages says what each does."""
+
+    OPEN = 0
+    CLOSE = 1
+    FREE_STREAM = 2
+    VACATE = 3
+    TRIM_CHECK = 4
+    SET_START = 5
+    TRIM_STREAM = 6
+    BEGIN = 7
+    EXTEND = 8
+    COMMIT = 9
+    ABORT = 10
+    READ = 11
+    NEXT = 12
 
 
 class Status(enum.IntEnum):
