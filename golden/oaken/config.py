@@ -7,6 +7,8 @@ from golden.oaken.format import BLOCK_MAX, SCALE_BYTES
 
 __all__ = ["CacheConfig", "KvShape"]
 
+STREAMS_MAX = 1 << 20  # words of one RAM
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KvShape(Config):
@@ -76,6 +78,9 @@ class CacheConfig(Config):
         if 2 * self.kv.record_bytes_max > self.page_bytes:
             # So that a record takes at most one new page, and that a page starts a record.
             self._refuse("page_bytes", f"at least two records, {2 * self.kv.record_bytes_max}")
+        if self.streams > STREAMS_MAX:
+            per_sequence = self.streams // self.sequences
+            self._refuse("sequences", f"at most {STREAMS_MAX // per_sequence} of as many streams")
 
     @property
     def streams(self) -> int:
