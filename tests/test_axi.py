@@ -10,7 +10,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.axi.format import ID_WORD, PAGE_BYTES, REGISTERS, levels_word
-from golden.axi.reference import bursts, read_words
+from golden.axi.reference import bursts, command_words, read_words, write_packet
 from golden.config import Config
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
 from hdl.axi.wrap import wrapper
@@ -45,6 +45,49 @@ def test_words_wrap_and_carry_errors():
     found = read_words(fetch, top + 63, 4, data_bits=512, address_bits=32)
     assert found == [(0xC0, 0, 0), (0, 0, 0), (64, 1, 0), (128, 1, 1)]
     assert read_words(fetch, 0, 0, data_bits=512, address_bits=32) == []
+
+
+def words_of(content: bytes, word_bytes: int) -> list[int]:
+    return [
+        int.from_bytes(content[at : at + word_bytes], "little")
+        for at in range(0, len(content), word_bytes)
+    ]
+
+
+@pytest.mark.parametrize("word_bytes", [1, 4, 16])
+def test_packets_go_where_their_commands_say(word_bytes):
+    content = bytes(range(1, 60))
+    for address, count in itertools.product((0, 5, 4094, (1 << 32) - 3), (1, 3, 16, 59)):
+        words = words_of(content[:count], word_bytes)
+        (written,), misfit = write_packet([(address, count)], words, 8 * word_bytes, 32)
+        assert written == [((address + k) % (1 << 32), k + 1) for k in range(count)]
+        assert not misfit
+        # In two parts, of which the first ends at a multiple of the word.
+        first = word_bytes - address % word_bytes
+        if first < count:
+            commands = [(address, first), (0x8000 + word_bytes - 1, count - first)]
+            both, misfit = write_packet(commands, words, 8 * word_bytes, 32)
+            assert both[0] == written[:first]
+            assert both[1] == [(0x8000 + k, first + k + 1) for k in range(count - first)]
+            assert not misfit
+
+
+def test_packets_that_do_not_fit_their_commands():
+    words = words_of(bytes(range(12)), 4)
+    assert write_packet([(0, 12)], words, 32, 32)[1] == 0
+    assert write_packet([(0, 13)], words, 32, 32) == ([[(k, k) for k in range(12)]], 1)
+    assert write_packet([(0, 8)], words, 32, 32) == ([[(k, k) for k in range(8)]], 1)
+    # The first command ends at 6: bytes 6 and 7 are skipped.
+    found, misfit = write_packet([(1, 5), (32, 4)], words, 32, 32)
+    assert found == [[(1 + k, k) for k in range(5)], [(32 + k, 7 + k) for k in range(4)]]
+    assert misfit == 0
+    assert write_packet([(7, 0), (9, 1)], [5], 32, 32) == ([[], [(9, 5)]], 0)
+
+
+def test_words_of_a_command():
+    assert [command_words(*each, 8) for each in ((0, 0), (7, 1), (7, 2), (8, 8), (1, 16))] == [
+        0, 1, 2, 1, 3,
+    ]  # fmt: skip
 
 
 def test_register_map():

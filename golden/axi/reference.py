@@ -1,7 +1,7 @@
 """AXI blocks as functions of words: time does not exist here. Pure Python integers."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from golden.axi.format import (
     ID_WORD,
@@ -12,11 +12,11 @@ from golden.axi.format import (
     levels_word,
 )
 
-__all__ = ["RegisterModel", "bursts", "read_words"]
+__all__ = ["RegisterModel", "bursts", "command_words", "read_words", "write_packet"]
 
 
 def bursts(address: int, words: int, word_bytes: int, burst_beats: int) -> list[tuple[int, int]]:
-    """(byte address, beats) of the bursts that read ``words`` words from ``address`` on.
+    """(byte address, beats) of the bursts that move ``words`` words from ``address`` on.
 
     Each is as long as ``burst_beats``, the words left and the next multiple of 4 KiB allow.
     """
@@ -49,6 +49,50 @@ def read_words(
         word, response = fetch((address + n * word_bytes) % (1 << address_bits))
         found.append((word, response >> 1 & 1, int(n == words - 1)))
     return found
+
+
+def command_words(address: int, count: int, word_bytes: int) -> int:
+    """Words of memory that ``count`` bytes from ``address`` on touch."""
+    return -(-(address % word_bytes + count) // word_bytes) if count else 0
+
+
+def write_packet(
+    commands: Sequence[tuple[int, int]],
+    words: Sequence[int],
+    data_bits: int,
+    address_bits: int,
+) -> tuple[list[list[tuple[int, int]]], int]:
+    """What the write port does with one packet: (address, byte) in order, per command; misfit.
+
+    commands: (byte address, bytes) of the packet's commands, all but the last with ``more``.
+    words: those of ``i`` up to ``last``, first byte in the low bits. A command after one with
+    ``more`` writes from a multiple of the word on, the bytes of the packet that follow the
+    multiple at which the one before ended. Bytes beyond the packet's words are not written; the
+    second result tells whether there were fewer or more words than the commands ask for.
+    Commands of 0 bytes do nothing.
+    """
+    word_bytes = data_bits // 8
+    stream = b"".join(word.to_bytes(word_bytes, "little") for word in words)
+    written: list[list[tuple[int, int]]] = []
+    at, asked = 0, 0  # the packet's byte that comes next; words needed up to here
+    shift = 0  # from a byte's number to its place, counted from a multiple of the word
+    is_begun = False
+    for n, (address, count) in enumerate(commands):
+        written.append([])
+        if not count:
+            continue
+        if is_begun:
+            address -= address % word_bytes
+        else:
+            shift, is_begun = address % word_bytes, True
+        for k in range(count):
+            if at + k < len(stream):
+                written[-1].append(((address + k) % (1 << address_bits), stream[at + k]))
+        at += count
+        if n != len(commands) - 1:
+            at += -(at + shift) % word_bytes
+        asked = -(-at // word_bytes)
+    return written, int(asked != len(words))
 
 
 class RegisterModel:

@@ -1,14 +1,26 @@
-"""Inside the simulator: what a read port finds at each address, and a memory that answers it."""
+"""Inside the simulator: what a port finds at each address, and memories that answer it.
+
+``Memory`` answers reads by a function of the address. ``Ram`` answers reads and writes, starts
+full of junk, and can be looked into.
+"""
 
 import hashlib
 import random
 from collections import deque
+from collections.abc import Callable
 
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.axi.format import PAGE_BYTES, RESP_DECERR, RESP_OKAY, RESP_SLVERR
+from golden.axi.format import (
+    BURST_INCR,
+    CACHE_NORMAL,
+    PAGE_BYTES,
+    RESP_DECERR,
+    RESP_OKAY,
+    RESP_SLVERR,
+)
 
-__all__ = ["Memory", "Words", "random_commands"]
+__all__ = ["Memory", "Ram", "Words", "random_commands", "random_packets"]
 
 
 class Words:
@@ -77,6 +89,203 @@ class Memory:
                 self.beats += waiting.popleft()[1]
             await FallingEdge(dut.clk)
             cycle += 1
+
+
+class Ram:
+    """A memory behind an AXI4 member: junk at first, bytes written by their strobes.
+
+    Runs beside tb.bench.Bench and samples as it does: ``beats`` is what the bench offers on R,
+    ``answers`` what it offers on B (both only grow; clear them between runs). A burst is answered
+    at least ``latency`` cycles after its AR transfer or after the last of its AW and W transfers.
+    It fails on a burst that crosses 4 KiB, on WLAST at a wrong beat and on request fields other
+    than full-width INCR with ID 0.
+
+    bus: prefix of the ports, such as ``axi``. signature: axi4, axi4_read or axi4_write. errors:
+    byte address of a word -> response; a word with an error reads as junk, is not written, and a
+    write burst has the worst response of its words. writes: (address, data, strobes) of every W
+    beat in order; requests: (channel, address, beats) of every AR and AW in order.
+    most: the most bursts that were on their way at once, by channel.
+    """
+
+    def __init__(
+        self,
+        dut,
+        bus: str,
+        signature,
+        latency: int = 1,
+        errors: Callable[[int], int] = lambda address: RESP_OKAY,
+        salt: str = "",
+    ):
+        self.dut, self.bus, self.latency, self.errors, self.salt = dut, bus, latency, errors, salt
+        self.word_bytes = signature.data_bits // 8
+        self.address_bits = signature.address_bits
+        self.shapes = {
+            name: member.signature.members["payload"].shape
+            for name, member in signature.members.items()
+        }
+        self._pages: dict[int, bytearray] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget transfers and bursts on their way, as after a reset; bytes stay."""
+        self.beats: list[int] = []
+        self.answers: list[int] = []
+        self.writes: list[tuple[int, int, int]] = []
+        self.requests: list[tuple[str, int, int]] = []
+        self.most = {"ar": 0, "aw": 0}
+        self._on_their_way = {"ar": 0, "aw": 0}
+        self._aw: deque[tuple[int, int]] = deque()  # address, beats
+        self._w: deque[dict[str, int]] = deque()  # beats without an AW
+        self._waiting: dict[str, deque[tuple[int, list[int]]]] = {"r": deque(), "b": deque()}
+        self._done = 0  # beats of the oldest AW that have come
+        self._resp = RESP_OKAY
+
+    def _page(self, address: int) -> bytearray:
+        number = address // PAGE_BYTES
+        if number not in self._pages:
+            junk = hashlib.shake_128(f"{self.salt}{number}".encode()).digest(PAGE_BYTES)
+            self._pages[number] = bytearray(junk)
+        return self._pages[number]
+
+    def __getitem__(self, address: int) -> int:
+        return self._page(address)[address % PAGE_BYTES]
+
+    def peek(self, address: int, count: int) -> bytes:
+        return bytes(self[(address + k) % (1 << self.address_bits)] for k in range(count))
+
+    def poke(self, address: int, content: bytes) -> None:
+        for k, byte in enumerate(content):
+            where = (address + k) % (1 << self.address_bits)
+            self._page(where)[where % PAGE_BYTES] = byte
+
+    def _fields(self, channel: str, word: int) -> dict[str, int]:
+        shape = self.shapes[channel]
+        return {name: word >> field.offset & (1 << field.width) - 1 for name, field in shape}
+
+    def _word(self, channel: str, **fields) -> int:
+        shape = self.shapes[channel]
+        return sum(value << shape[name].offset for name, value in fields.items())
+
+    def _transfer(self, channel: str):
+        port = f"{self.bus}__{channel}"
+        if channel not in self.shapes:
+            return None
+        if self.dut[f"{port}__valid"].value and self.dut[f"{port}__ready"].value:
+            return self._fields(channel, int(self.dut[f"{port}__payload"].value))
+        return None
+
+    def _request(self, channel: str):
+        request = self._transfer(channel)
+        if request is None:
+            return None
+        address, beats = request.pop("addr"), request.pop("len") + 1
+        size = (self.word_bytes - 1).bit_length()
+        assert request == {
+            "id": 0, "size": size, "burst": BURST_INCR, "lock": 0, "cache": CACHE_NORMAL,
+            "prot": 0, "qos": 0,
+        }  # fmt: skip
+        assert address % self.word_bytes == 0
+        assert address % PAGE_BYTES + beats * self.word_bytes <= PAGE_BYTES, "4 KiB crossed"
+        self.requests.append((channel, address, beats))
+        self._on_their_way[channel] += 1
+        self.most[channel] = max(self.most[channel], self._on_their_way[channel])
+        return address, beats
+
+    def _read_burst(self, address: int, beats: int) -> list[int]:
+        words = []
+        for n in range(beats):
+            where = address + n * self.word_bytes
+            data = int.from_bytes(self.peek(where, self.word_bytes), "little")
+            resp, is_last = self.errors(where), n == beats - 1
+            words.append(self._word("r", id=0, data=data, resp=resp, last=is_last))
+        return words
+
+    def _write_beats(self, cycle: int) -> None:
+        while self._aw and self._w:
+            (address, beats), beat = self._aw[0], self._w.popleft()
+            where = address + self._done * self.word_bytes
+            self._done += 1
+            assert beat["last"] == (self._done == beats), f"WLAST at {where:#x}"
+            self.writes.append((where, beat["data"], beat["strb"]))
+            resp = self.errors(where)
+            self._resp = max(self._resp, resp)
+            for k in range(self.word_bytes if resp == RESP_OKAY else 0):
+                if beat["strb"] >> k & 1:
+                    self._page(where)[(where + k) % PAGE_BYTES] = beat["data"] >> 8 * k & 0xFF
+            if self._done == beats:
+                answer = self._word("b", id=0, resp=self._resp)
+                self._waiting["b"].append((cycle + self.latency - 1, [answer]))
+                self._aw.popleft()
+                self._done, self._resp = 0, RESP_OKAY
+
+    async def run(self) -> None:
+        cycle = 0
+        while True:
+            await ReadOnly()
+            request = self._request("ar")
+            if request:
+                burst = self._read_burst(*request)
+                self._waiting["r"].append((cycle + self.latency - 1, burst))
+            request = self._request("aw")
+            if request:
+                self._aw.append(request)
+            beat = self._transfer("w")
+            if beat:
+                self._w.append(beat)
+            self._write_beats(cycle)
+            beat = self._transfer("r")
+            if beat:
+                self._on_their_way["ar"] -= beat["last"]
+            if self._transfer("b"):
+                self._on_their_way["aw"] -= 1
+            for channel, offered in (("r", self.beats), ("b", self.answers)):
+                waiting = self._waiting[channel]
+                while waiting and waiting[0][0] <= cycle:
+                    offered += waiting.popleft()[1]
+            await FallingEdge(self.dut.clk)
+            cycle += 1
+
+
+def random_packets(rng: random.Random, config, count: int) -> list[list[tuple[int, int]]]:
+    """Packets of write commands (address, bytes), of which all but the last have ``more``.
+
+    One byte, one word, aligned and not, at pages' ends, at the top of the address space, in one
+    to three commands of which the earlier ones end at a multiple of the word, some of 0 bytes.
+    """
+    word, top = config.word_bytes, 1 << config.address_bits
+    most = (1 << config.length_bits) - 1
+    burst = min(config.burst_beats, 40)  # long bursts need not be many
+    packets = []
+    for _ in range(count):
+        address = (
+            rng.choice(
+                [
+                    rng.getrandbits(config.address_bits),
+                    rng.getrandbits(20) * PAGE_BYTES - rng.randrange(20 * word),
+                    -rng.randrange(1, 30 * word),
+                    rng.getrandbits(20) * PAGE_BYTES,
+                ]
+            )
+            % top
+        )
+        packet = []
+        for _ in range(rng.choice([0, 0, 1, 1, 2])):
+            words = rng.choice([1, 1, 2, rng.randrange(1, 2 * burst + 2)])
+            size = words * word - address % word
+            if size > most:
+                size = most - (most + address) % word
+            if size > 0:
+                packet.append((address, size))
+                address = rng.getrandbits(config.address_bits - 8) * word % top
+        size = rng.choice(
+            [1, 1, word - 1, word, word + 1, rng.randrange(1, 3 * word),
+             rng.randrange(1, 3 * burst * word), burst * word]
+        )  # fmt: skip
+        packet.append((address, max(1, min(size, most))))
+        if rng.random() < 0.1:
+            packet.insert(rng.randrange(len(packet) + 1), (rng.getrandbits(30), 0))
+        packets.append(packet)
+    return packets
 
 
 def random_commands(rng: random.Random, config, count: int) -> list[tuple[int, int]]:

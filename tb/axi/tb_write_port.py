@@ -1,0 +1,304 @@
+"""Runs inside the simulator, started by test_write_port.py: packets through AxiWritePort."""
+
+import random
+
+import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
+from golden.axi.reference import bursts, command_words, write_packet
+from tb.axi.memory import Ram, random_packets
+from tb.bench import Bench, config
+
+SOURCES, SINKS = ("command", "i", "axi__b"), ("axi__aw", "axi__w", "done")
+WORD = config.word_bytes
+
+
+def command(address: int, count: int, more: int) -> int:
+    return address | count << config.address_bits | more << config.address_bits + config.length_bits
+
+
+def commands_of(packets) -> list[tuple[int, int, int]]:
+    return [
+        (address, count, int(n != len(packet) - 1))
+        for packet in packets
+        for n, (address, count) in enumerate(packet)
+    ]
+
+
+def begins(packet) -> list[tuple[int, int]]:
+    """Commands with the addresses that count: a continuation's low bits do not."""
+    found, is_begun = [], False
+    for address, count in packet:
+        found.append((address - address % WORD if is_begun and count else address, count))
+        is_begun |= count > 0
+    return found
+
+
+def requests(packets) -> list[tuple[str, int, int]]:
+    """Golden's bursts as Ram notes them."""
+    return [
+        ("aw", where % (1 << config.address_bits), beats)
+        for packet in packets
+        for address, count in begins(packet)
+        for where, beats in bursts(
+            address, command_words(address, count, WORD), WORD, config.burst_beats
+        )
+    ]
+
+
+def errors_of_256(chance: int, salt: str = ""):
+    def errors(address: int) -> int:
+        rng = random.Random(f"{salt}{address}")
+        return rng.choice([RESP_SLVERR, RESP_DECERR]) if rng.randrange(256) < chance else RESP_OKAY
+
+    return errors
+
+
+no_errors = errors_of_256(0)
+
+
+def answers(packets, errors) -> list[int]:
+    return [
+        max(
+            [errors((address // WORD + n) * WORD % (1 << config.address_bits))
+             for n in range(command_words(address, count, WORD))],
+            default=RESP_OKAY,
+        )
+        for packet in packets
+        for address, count in begins(packet)
+    ]  # fmt: skip
+
+
+def random_words(rng, packet) -> list[int]:
+    """As many words as the packet's commands ask for."""
+    total = sum(count for _, count in packet)
+    return [rng.getrandbits(config.data_bits) for _ in range(-(-total // WORD))]
+
+
+def i_words(contents) -> list[int]:
+    return [
+        word | (n == len(words) - 1) << config.data_bits
+        for words in contents
+        for n, word in enumerate(words)
+    ]
+
+
+class Pulses:
+    """Cycles in which misfit and stray were high."""
+
+    def __init__(self, dut):
+        self.dut, self.misfit, self.stray = dut, 0, 0
+
+    async def run(self):
+        while True:
+            await ReadOnly()
+            self.misfit += int(self.dut.misfit.value)
+            self.stray += int(self.dut.stray.value)
+            await FallingEdge(self.dut.clk)
+
+
+async def start(dut, latency=1, errors=no_errors, salt=""):
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    ram = Ram(dut, "axi", config.write_signature, latency, errors, salt)
+    cocotb.start_soon(ram.run())
+    pulses = Pulses(dut)
+    cocotb.start_soon(pulses.run())
+    return bench, ram, pulses
+
+
+async def write(bench, ram, packets, contents, **flow):
+    """Packets through the port; every byte, strobe, burst and answer is golden's."""
+    ram.clear()
+    goldens = [
+        write_packet(packet, words, config.data_bits, config.address_bits)
+        for packet, words in zip(packets, contents, strict=True)
+    ]
+    golden = [pair for written, _ in goldens for command in written for pair in command]
+    asked, wanted = requests(packets), commands_of(packets)
+    beats = sum(count for _, _, count in asked)
+    image = {}  # what the memory must hold afterwards wherever a beat came
+    for _, where, count in asked:
+        for k in range(count * WORD):
+            image.setdefault(where + k, ram[where + k])
+    for address, byte in golden:
+        if ram.errors(address - address % WORD) == RESP_OKAY:
+            image[address] = byte
+    limit = 3000 + 20 * (beats + len(wanted)) + 8 * len(asked) * (ram.latency + 3)
+    result = await bench.run(
+        {"command": [command(*each) for each in wanted], "i": i_words(contents),
+         "axi__b": ram.answers},
+        {"done": len(wanted), "axi__aw": len(asked), "axi__w": beats},
+        limit=limit, **flow,
+    )  # fmt: skip
+    assert ram.requests == asked
+    written = [
+        (where + k, data >> 8 * k & 0xFF)
+        for where, data, strobes in ram.writes
+        for k in range(WORD)
+        if strobes >> k & 1
+    ]
+    for n, (got, expected) in enumerate(zip(written, golden, strict=True)):
+        assert got == expected, f"byte {n}: got {got}, golden {expected}"
+    assert {address: ram[address] for address in image} == image
+    assert result.words["done"] == answers(packets, ram.errors)
+    assert ram.most["aw"] <= config.outstanding
+    return result, sum(misfit for _, misfit in goldens)
+
+
+@cocotb.test()
+@cocotb.parametrize(
+    p_idle=[
+        0.0,
+        {"command": 0.6, "i": 0.0, "axi__b": 0.4},
+        {"command": 0.0, "i": 0.5, "axi__b": 0.0},
+    ],
+    p_stall=[
+        0.0,
+        {"axi__aw": 0.7, "axi__w": 0.1, "done": 0.3},
+        {"axi__aw": 0.0, "axi__w": 0.6, "done": 0.8},
+    ],
+    latency=[1, 9],
+)
+async def random_flow(dut, p_idle, p_stall, latency):
+    """Packets of one byte and more, in one command and more; errors on some words."""
+    bench, ram, pulses = await start(dut, latency, errors_of_256(4))
+    rng = bench.rng("packets")
+    packets = random_packets(rng, config, 30)
+    contents = [random_words(rng, packet) for packet in packets]
+    _, misfit = await write(bench, ram, packets, contents, p_idle=p_idle, p_stall=p_stall)
+    assert pulses.misfit == misfit
+    assert pulses.stray == 0
+
+
+@cocotb.test()
+async def late_ready(dut):
+    """Consumers that wait for valid, those of AW and W among them."""
+    bench, ram, _ = await start(dut)
+    rng = bench.rng("packets")
+    packets = random_packets(rng, config, 12)
+    contents = [random_words(rng, packet) for packet in packets]
+    await write(bench, ram, packets, contents, late_ready=True)
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """A beat per cycle over bursts, pages and commands, up to the latency that bursts cover."""
+    burst = min(config.burst_beats, config.page_words)
+    # A burst's place is free the cycle after its B.
+    latency = burst * (config.outstanding - 1) - 2
+    if latency < 1:
+        return
+    bench, ram, _ = await start(dut, latency)
+    rng = bench.rng("packets")
+    page = config.page_words * WORD
+    most = ((1 << config.length_bits) - 1) // (burst * WORD)
+    packets = [
+        [(7 * n * page, min(bursts, most) * burst * WORD)] for n, bursts in enumerate((3, 1, 4))
+    ]
+    contents = [random_words(rng, packet) for packet in packets]
+    flow, _ = await write(bench, ram, packets, contents)
+    cycles = flow.cycles["axi__w"]
+    assert cycles[0] == flow.cycles["axi__aw"][0] == 3  # from the command
+    assert cycles == list(range(cycles[0], cycles[0] + len(cycles)))
+
+
+@cocotb.test()
+@cocotb.parametrize(turn=[0, 1, WORD // 2, WORD - 1])
+async def full_rate_unaligned(dut, turn):
+    """A beat per cycle over packets, whatever their alignment, long, short and in two commands."""
+    if config.outstanding < 3 or turn >= WORD:
+        return
+    bench, ram, _ = await start(dut)
+    rng = bench.rng("packets")
+    page = config.page_words * WORD
+    most = (1 << config.length_bits) - 1
+    packets = []
+    for n, words in enumerate([40, 3, 2, 60, 1, 1, 2, 1, 30]):
+        at, size = 7 * n * page + turn, min(words * WORD - n, most)
+        packets.append([(at, size)])
+        if n % 2 and size > WORD:
+            packets[-1] = [(at, WORD - turn), (9 * n * page, size - (WORD - turn))]
+    contents = [random_words(rng, packet) for packet in packets]
+    flow, _ = await write(bench, ram, packets, contents)
+    cycles = flow.cycles["axi__w"]
+    assert cycles == list(range(3, 3 + len(cycles)))
+
+
+@cocotb.test()
+async def requests_wait_for_data(dut):
+    """No AW without a word for it; a beat one cycle after its word."""
+    bench, ram, _ = await start(dut)
+    await bench.run({"command": [command(5 * WORD, 1, 0)]}, {"axi__aw": 0}, settle=30)
+    ram.clear()
+    flow = await bench.run(
+        {"i": [1 << config.data_bits | 0xA5], "axi__b": ram.answers},
+        {"axi__aw": 1, "axi__w": 1, "done": 1},
+    )
+    assert flow.cycles["axi__aw"] == flow.cycles["axi__w"] == [flow.cycles["i"][0] + 1]
+    assert flow.cycles["done"] == [flow.cycles["axi__b"][0] + 1]
+    assert ram.writes[0][2] == 1
+    assert ram[5 * WORD] == 0xA5
+
+
+@cocotb.test()
+@cocotb.parametrize(p_stall=[0.0, 0.5])
+async def misfits(dut, p_stall):
+    """Packets with too many or too few words: the next ones are right, and each is counted."""
+    bench, ram, pulses = await start(dut)
+    rng = bench.rng("packets")
+    packets = [
+        packet for packet in random_packets(rng, config, 40) if any(count for _, count in packet)
+    ]
+    contents = []
+    for packet in packets:
+        words = random_words(rng, packet)
+        change = rng.choice([0, 0, 1, 3, -1, -2, -len(words)])
+        words = words[: len(words) + change] if change < 0 else words
+        words += [rng.getrandbits(config.data_bits) for _ in range(change)]
+        contents.append(words or [rng.getrandbits(config.data_bits)])
+    _, golden = await write(bench, ram, packets, contents, p_idle=p_stall, p_stall=p_stall)
+    assert golden > 5
+    assert pulses.misfit == golden
+
+
+@cocotb.test()
+async def strays_are_dropped(dut):
+    """Answers that nobody asked for: taken, counted, and the next command is right."""
+    bench, ram, pulses = await start(dut)
+    rng = bench.rng("stray")
+    words = [rng.getrandbits(ram.shapes["b"].size) for _ in range(5)]
+    idle = {"command": 0.0, "i": 0.0, "axi__b": 0.5}
+    await bench.run({"axi__b": words}, {}, p_idle=idle)
+    assert pulses.stray == len(words)
+    packets = random_packets(rng, config, 8)
+    await write(bench, ram, packets, [random_words(rng, packet) for packet in packets])
+    assert pulses.stray == len(words)
+
+
+@cocotb.test()
+async def reset_in_mid_burst(dut):
+    """With its bus, the port forgets commands, packets, bursts and answers."""
+    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+    await bench.reset()
+    rng = bench.rng("cut")
+    for attempt in range(8):
+        ram = Ram(dut, "axi", config.write_signature, 3, salt=str(attempt))
+        running = cocotb.start_soon(ram.run())
+        packets = random_packets(rng, config, 12)
+        contents = [random_words(rng, packet) for packet in packets]
+        wanted, asked = commands_of(packets), requests(packets)
+        await bench.run(
+            {"command": [command(*each) for each in wanted], "i": i_words(contents),
+             "axi__b": ram.answers},
+            {"done": len(wanted), "axi__aw": len(asked),
+             "axi__w": sum(count for _, _, count in asked)},
+            p_stall=0.4, stop_at=rng.randrange(3, 60),
+        )  # fmt: skip
+        running.cancel()
+        await bench.reset(1)
+    ram = Ram(dut, "axi", config.write_signature, 3, salt="after")
+    cocotb.start_soon(ram.run())
+    packets = random_packets(rng, config, 8)
+    await write(bench, ram, packets, [random_words(rng, packet) for packet in packets])

@@ -1,0 +1,48 @@
+"""AxiWritePort against golden.axi.reference: bytes, strobes, bursts, answers, rate.
+
+Shown to fail:
+"""
+
+import pytest
+
+from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "small": AxiWritePortConfig(
+        data_bits=64, id_bits=3, burst_beats=5, outstanding=3, length_bits=10
+    ),
+    "deep": AxiWritePortConfig(address_bits=32, data_bits=256, burst_beats=256, outstanding=4),
+    "one_at_a_time": AxiWritePortConfig(
+        address_bits=64, data_bits=8, id_bits=8, burst_beats=1, outstanding=1, length_bits=5
+    ),
+    "widest": AxiWritePortConfig(data_bits=1024, burst_beats=16, outstanding=16, length_bits=32),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_write_port(name, seed):
+    simulate(AxiWritePort(CONFIGS[name]), "tb.axi.tb_write_port", seed=seed)
+
+
+@pytest.mark.parametrize("name", ["small", "deep"])
+def test_write_port_on_a_foreign_ram(name, seed):
+    """Under AXI's port names, against cocotbext-axi's model of a RAM."""
+    simulate(AxiWritePort(CONFIGS[name]), "tb.axi.tb_write_port_axi", seed=seed, wrap="axi")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        ({"data_bits": 96}, "data_bits must be a power of two in 8..1024, not 96"),
+        ({"id_bits": 9}, "id_bits must be 0..8, not 9"),
+        ({"burst_beats": 257}, "burst_beats must be 1..256, not 257"),
+        ({"outstanding": 0}, "outstanding must be 1..16, not 0"),
+        ({"length_bits": 33}, "length_bits must be 1..32, not 33"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        AxiWritePortConfig(**wrong)
+    assert str(error.value) == f"AxiWritePortConfig.{message}"
