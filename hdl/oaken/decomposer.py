@@ -1,0 +1,211 @@
+"""Groups and group shift of a KV vector (docs/blocks/oaken_decomposer.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.oaken.format import Group, Threshold
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.pipeline import Operator, OperatorConfig
+from hdl.fp16.shift import let
+from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
+from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
+
+__all__ = ["GROUP_BITS", "OakenDecomposer", "OakenDecomposerConfig", "shifted_layout"]
+
+GROUP_BITS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OakenDecomposerConfig(Config):
+    """Width of the decomposer."""
+
+    lanes: int = 16  # elements per beat, a power of two in 8..64
+
+    def __post_init__(self) -> None:
+        self._check_power_of_two("lanes", 8, 64)
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        return data.StructLayout({"x": data.ArrayLayout(FP16_BITS, self.lanes), "last": 1})
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        shifted = shifted_layout(self.lanes).members
+        return data.StructLayout(
+            {"y": shifted["y"], "group": shifted["group"], "nonfinite": 1, "last": 1}
+        )
+
+
+def shifted_layout(lanes: int) -> data.StructLayout:
+    """A beat of shifted words: y, group (golden.oaken.format.Group), last."""
+    return data.StructLayout(
+        {
+            "y": data.ArrayLayout(FP16_BITS, lanes),
+            "group": data.ArrayLayout(GROUP_BITS, lanes),
+            "last": 1,
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LanesConfig(OperatorConfig):
+    lanes: int = 16
+
+    @property
+    def operands(self) -> dict:
+        return {"x": self.lanes * FP16_BITS, "thresholds": THRESHOLD_LAYOUT.size}
+
+    @property
+    def results(self) -> dict:
+        return {
+            "y": self.lanes * FP16_BITS,
+            "group": self.lanes * GROUP_BITS,
+            "nonfinite": 1,
+        }
+
+
+class _Lanes(Operator):
+    """The decomposer's pipeline: classify; subtract; round.
+
+    A shift never changes the side, so it is a subtraction of magnitudes, the larger one known.
+    """
+
+    def phases(self) -> list:
+        lanes = range(self.config.lanes)
+
+        def classify(m: Module, f: dict) -> dict:
+            out, special = {}, []
+
+            def threshold(which: Threshold):
+                return f["thresholds"][which * FP16_BITS :][:MAGNITUDE_BITS]
+
+            for lane in lanes:
+                word = f["x"][lane * FP16_BITS : (lane + 1) * FP16_BITS]
+                magnitude, sign = word[:MAGNITUDE_BITS], word[-1]
+                finite = let(m, f"finite_{lane}", ~word[FP16.frac_bits : -1].all())
+                special.append(~finite)
+                far = let(
+                    m,
+                    f"far_{lane}",
+                    Mux(sign, threshold(Threshold.OUTER_LOW), threshold(Threshold.OUTER_HIGH)),
+                )
+                near = let(
+                    m,
+                    f"near_{lane}",
+                    Mux(sign, threshold(Threshold.INNER_LOW), threshold(Threshold.INNER_HIGH)),
+                )
+                outer = let(m, f"outer_{lane}", magnitude > far)
+                inner = let(m, f"inner_{lane}", magnitude <= near)
+                group = Signal(GROUP_BITS, name=f"group_{lane}")
+                with m.If(~finite):
+                    m.d.comb += group.eq(Group.MIDDLE)
+                with m.Elif(outer):
+                    m.d.comb += group.eq(Group.OUTER)
+                with m.Elif(inner):
+                    m.d.comb += group.eq(Group.INNER)
+                with m.Else():
+                    m.d.comb += group.eq(Group.MIDDLE)
+                out[f"x_{lane}"] = let(m, f"word_{lane}", Mux(finite, word, 0))
+                shift = Mux(outer, far, near)
+                out[f"t_{lane}"] = let(m, f"shift_{lane}", Mux(inner | ~finite, 0, shift))
+                out[f"group_{lane}"] = group
+            return out | {"nonfinite": let(m, "special", Cat(*special).any())}
+
+        def subtract(m: Module, f: dict) -> dict:
+            out = {"nonfinite": f["nonfinite"]}
+            for lane in lanes:
+                word = f[f"x_{lane}"]
+                out[f"total_{lane}"], out[f"exponent_{lane}"] = total(
+                    m, word[:MAGNITUDE_BITS], f[f"t_{lane}"], Const(1, 1), f"lane_{lane}"
+                )
+                out[f"sign_{lane}"] = word[-1]
+                out[f"group_{lane}"] = f[f"group_{lane}"]
+            return out
+
+        def round_lanes(m: Module, f: dict) -> dict:
+            y = []
+            for lane in lanes:
+                magnitude = rounded(m, f[f"total_{lane}"], f[f"exponent_{lane}"], f"lane_{lane}")
+                y += [magnitude, f[f"sign_{lane}"]]
+            return {
+                "y": Cat(*y),
+                "group": Cat(*(f[f"group_{lane}"] for lane in lanes)),
+                "nonfinite": f["nonfinite"],
+            }
+
+        return [classify, subtract, round_lanes]
+
+
+class OakenDecomposer(Block):
+    """Group of each element by four thresholds, and its value less the threshold of its side.
+
+    outer: x < OUTER_LOW or x > OUTER_HIGH; inner: INNER_LOW <= x <= INNER_HIGH; else middle.
+    y = rne16(x - T), the one rounding: T is the outer resp. inner threshold of x's side; y = x in
+    the inner group. ``nonfinite``: some lane of the beat is NaN or infinite; there y is +0 and the
+    group MIDDLE. Thresholds must be finite and OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH <
+    OUTER_HIGH (not checked here: y and group are unspecified, the block goes on).
+    One word of ``thresholds`` per vector, taken with the vector's last beat. Throughput 1 beat per
+    cycle, latency 3 cycles; ``i.ready`` depends combinationally on ``o.ready``.
+    Source: Oaken, Eq. 1 and section 5.2. Golden: golden.oaken.quantize.decompose.
+
+    Members
+    -------
+    thresholds : In(stream)  four FP16 words in the order of golden.oaken.format.Threshold
+    i : In(stream)           x: ``lanes`` FP16 words; last of the vector
+    o : Out(stream)          y: ``lanes`` FP16 words; group: two bits each; nonfinite; last
+    """
+
+    LATENCY = 3
+    meaning: ClassVar[dict[str, str]] = {
+        "thresholds": "outer low, inner low, inner high, outer high of one vector",
+        "i": "elements of a vector in order",
+        "o": "the same elements, shifted, with their groups",
+    }
+
+    def __init__(self, config: OakenDecomposerConfig):
+        super().__init__(
+            config,
+            {
+                "thresholds": In(stream.Signature(THRESHOLD_LAYOUT)),
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return f"{self.LATENCY} cycles"
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        lanes = add(
+            m,
+            "shift",
+            _Lanes(_LanesConfig(lanes=self.config.lanes, stages=self.LATENCY, tag_bits=1)),
+        )
+        m.d.comb += [
+            lanes.i.valid.eq(self.i.valid & self.thresholds.valid),
+            lanes.i.p.x.eq(self.i.p.x),
+            lanes.i.p.thresholds.eq(self.thresholds.payload),
+            lanes.i.p.tag.eq(self.i.p.last),
+            self.i.ready.eq(lanes.i.ready & self.thresholds.valid),
+            self.thresholds.ready.eq(lanes.i.ready & self.i.valid & self.i.p.last),
+            self.o.valid.eq(lanes.o.valid),
+            lanes.o.ready.eq(self.o.ready),
+            self.o.p.y.as_value().eq(lanes.o.p.y),
+            self.o.p.group.as_value().eq(lanes.o.p.group),
+            self.o.p.nonfinite.eq(lanes.o.p.nonfinite),
+            self.o.p.last.eq(lanes.o.p.tag),
+        ]
+        return m

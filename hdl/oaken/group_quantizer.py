@@ -1,0 +1,303 @@
+"""What the inlier and the outlier quantizer share: statistics, scales, then codes.
+
+A vector comes twice. On ``scan`` its largest shifted magnitudes are found per group and side; at
+its end they become scale words, and the parameters of the lanes wait for the vector on ``i``.
+Every part is a pipeline of 1 beat or 1 vector per cycle, so that vectors of one beat keep the rate.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.pipeline import Operator, OperatorConfig
+from hdl.fp16.shift import let
+from hdl.oaken.arithmetic import MAGNITUDE_BITS, maximum
+from hdl.oaken.decomposer import GROUP_BITS, shifted_layout
+from hdl.oaken.layouts import FP16_BITS
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+
+__all__ = [
+    "GroupQuantizer",
+    "GroupQuantizerConfig",
+    "LanesConfig",
+    "ScalesConfig",
+    "lane_fields",
+    "minimum_word",
+]
+
+_FLIPFLOP_VECTORS = 8  # beyond, the waiting parameters are in a RAM
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupQuantizerConfig(Config):
+    """Width of a quantizer and how far ``scan`` may be ahead of ``i``."""
+
+    lanes: int = 16  # elements per beat, a power of two in 8..64
+    vectors: int = 4  # vectors scanned whose codes are still to come, 3..16384; beyond, scan waits
+
+    def __post_init__(self) -> None:
+        self._check_power_of_two("lanes", 8, 64)
+        self._check_range("vectors", 3, 16_384)
+
+    @property
+    def scan_layout(self) -> data.StructLayout:
+        shifted = shifted_layout(self.lanes).members
+        return data.StructLayout({**shifted, "drop": 1})
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        return shifted_layout(self.lanes)
+
+
+def lane_fields(config, f: dict, lane: int) -> tuple[Value, Value, Value]:
+    """(magnitude, sign, group) of a lane of operands y and group."""
+    word = f["y"][lane * FP16_BITS : (lane + 1) * FP16_BITS]
+    group = f["group"][lane * GROUP_BITS : (lane + 1) * GROUP_BITS]
+    return word[:MAGNITUDE_BITS], word[-1], group
+
+
+def minimum_word(m: Module, lo, name: str) -> Signal:
+    """FP16 word of -lo: +0 where there is none."""
+    return let(m, name, Cat(lo, lo.any()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _MaximaConfig(OperatorConfig):
+    lanes: int = 16
+    groups: tuple[int, ...] = (0,)
+
+    @property
+    def operands(self) -> dict:
+        return {"y": self.lanes * FP16_BITS, "group": self.lanes * GROUP_BITS}
+
+    @property
+    def results(self) -> dict:
+        return {"maxima": 2 * len(self.groups) * MAGNITUDE_BITS}
+
+
+class _Maxima(Operator):
+    """Per group of ``groups``: the largest magnitude of the upper side, then of the lower."""
+
+    def phases(self) -> list:
+        config = self.config
+        levels = (config.lanes - 1).bit_length()
+        sides = [(group, sign) for group in config.groups for sign in (0, 1)]
+
+        def select(m: Module, f: dict) -> list:
+            chosen = []
+            for group, lower in sides:
+                lanes = []
+                for lane in range(config.lanes):
+                    magnitude, sign, its_group = lane_fields(config, f, lane)
+                    wanted = (its_group == group) & (sign == lower)
+                    lanes.append(let(m, f"of_{group}_{lower}_{lane}", Mux(wanted, magnitude, 0)))
+                chosen.append(lanes)
+            return chosen
+
+        def reduce(first: int, last: int):
+            def phase(m: Module, f: dict) -> dict:
+                if first == 0:
+                    chosen = select(m, f)
+                else:
+                    width = config.lanes >> first
+                    chosen = [[f[f"m_{s}_{k}"] for k in range(width)] for s in range(len(sides))]
+                for level in range(first, last):
+                    chosen = [
+                        [
+                            maximum(m, a, b, f"max_{s}_{level}_{k}")
+                            for k, (a, b) in enumerate(zip(row[::2], row[1::2], strict=True))
+                        ]
+                        for s, row in enumerate(chosen)
+                    ]
+                if last == levels:
+                    return {"maxima": Cat(*(row[0] for row in chosen))}
+                return {
+                    f"m_{s}_{k}": value
+                    for s, row in enumerate(chosen)
+                    for k, value in enumerate(row)
+                }
+
+            return phase
+
+        return [reduce(k, min(k + 2, levels)) for k in range(0, levels, 2)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScalesConfig(OperatorConfig):
+    """Operands and results of the pipeline from maxima to scales."""
+
+    maxima: int = 2  # magnitudes, upper then lower side of each group
+    scale_bits: int = 32
+    parameter_bits: int = 34
+
+    @property
+    def operands(self) -> dict:
+        return {"maxima": self.maxima * MAGNITUDE_BITS}
+
+    @property
+    def results(self) -> dict:
+        return {"scale": self.scale_bits, "parameters": self.parameter_bits}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanesConfig(OperatorConfig):
+    """Operands of the lanes; a subclass gives the results."""
+
+    lanes: int = 16
+    parameter_bits: int = 34
+
+    @property
+    def operands(self) -> dict:
+        return {
+            "y": self.lanes * FP16_BITS,
+            "group": self.lanes * GROUP_BITS,
+            "parameters": self.parameter_bits,
+        }
+
+
+class GroupQuantizer(Block):
+    """Streams, statistics and queues; a subclass gives the two pipelines that compute."""
+
+    GROUPS: ClassVar[tuple[int, ...]] = ()
+    SCALE_STAGES: ClassVar[int] = 0  # of scales_pipeline
+    LATENCY = 5  # cycles from i to o
+    meaning: ClassVar[dict[str, str]] = {
+        "scan": "shifted elements of a vector, for its statistics",
+        "i": "the same vector again",
+        "scale": "scale words of the groups handled here",
+        "o": "codes of the elements of these groups, 0 elsewhere",
+    }
+
+    def __init__(self, config: GroupQuantizerConfig, scale_layout, o_layout):
+        self._scale_layout = scale_layout
+        super().__init__(
+            config,
+            {
+                "scan": In(stream.Signature(config.scan_layout)),
+                "i": In(stream.Signature(config.i_layout)),
+                "scale": Out(stream.Signature(scale_layout)),
+                "o": Out(stream.Signature(o_layout)),
+            },
+        )
+
+    def scales_pipeline(self) -> Operator:
+        raise NotImplementedError
+
+    def lanes_pipeline(self) -> Operator:
+        raise NotImplementedError
+
+    @property
+    def scale_latency(self) -> int:
+        """Cycles from a vector's last beat on scan to when i may take its first."""
+        maxima = -(-(self.config.lanes - 1).bit_length() // 2)
+        fifo = 1 if self.config.vectors <= _FLIPFLOP_VECTORS else 2
+        return maxima + 1 + self.SCALE_STAGES + fifo
+
+    @property
+    def latency(self) -> str:
+        return f"{self.LATENCY} cycles from i to o, {self.scale_latency} from scan's last to i"
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        ends = data.StructLayout({"last": 1, "drop": 1})
+        count = 2 * len(self.GROUPS)
+        stages = -(-(config.lanes - 1).bit_length() // 2)
+        maxima = add(
+            m,
+            "maxima",
+            _Maxima(
+                _MaximaConfig(
+                    lanes=config.lanes, groups=self.GROUPS, stages=stages, tag_bits=ends.size
+                )
+            ),
+        )
+        # Its ready comes from a register: the pipelines before and behind it stall apart.
+        ranges = add(
+            m, "ranges", StreamFifo(StreamFifoConfig(width=count * MAGNITUDE_BITS, depth=2))
+        )
+        scales = add(m, "scales", self.scales_pipeline())
+        lanes = add(m, "codes", self.lanes_pipeline())
+        words = add(
+            m, "words", StreamFifo(StreamFifoConfig(width=self._scale_layout.size, depth=2))
+        )
+        waiting = add(
+            m,
+            "waiting",
+            StreamFifo(
+                StreamFifoConfig(
+                    width=len(scales.o.p.parameters),
+                    depth=config.vectors,
+                    storage="flipflop" if config.vectors <= _FLIPFLOP_VECTORS else "memory",
+                )
+            ),
+        )
+
+        end_i, end_o = data.View(ends, maxima.i.p.tag), data.View(ends, maxima.o.p.tag)
+        so_far = Signal(count * MAGNITUDE_BITS)
+        here = Cat(
+            *(
+                maximum(
+                    m,
+                    so_far.word_select(k, MAGNITUDE_BITS),
+                    maxima.o.p.maxima.word_select(k, MAGNITUDE_BITS),
+                    f"here_{k}",
+                )
+                for k in range(count)
+            )
+        )
+        wanted = end_o.last & ~end_o.drop
+        m.d.comb += [
+            maxima.i.valid.eq(self.scan.valid),
+            self.scan.ready.eq(maxima.i.ready),
+            maxima.i.p.y.eq(self.scan.p.y),
+            maxima.i.p.group.eq(self.scan.p.group),
+            end_i.last.eq(self.scan.p.last),
+            end_i.drop.eq(self.scan.p.drop),
+            ranges.i.valid.eq(maxima.o.valid & wanted),
+            ranges.i.p.data.eq(here),
+            maxima.o.ready.eq(~wanted | ranges.i.ready),
+        ]
+        with m.If(maxima.o.valid & maxima.o.ready):
+            m.d.sync += so_far.eq(Mux(end_o.last, 0, here))
+
+        # A vector's scale words and its lanes' parameters leave together.
+        m.d.comb += [
+            scales.i.valid.eq(ranges.o.valid),
+            ranges.o.ready.eq(scales.i.ready),
+            scales.i.p.maxima.eq(ranges.o.p.data),
+            scales.o.ready.eq(words.i.ready & waiting.i.ready),
+            words.i.valid.eq(scales.o.valid & waiting.i.ready),
+            words.i.p.data.eq(scales.o.p.scale),
+            waiting.i.valid.eq(scales.o.valid & words.i.ready),
+            waiting.i.p.data.eq(scales.o.p.parameters),
+            self.scale.valid.eq(words.o.valid),
+            words.o.ready.eq(self.scale.ready),
+            self.scale.payload.eq(words.o.p.data),
+        ]
+        results = [name for name in self.o.payload.shape().members if name != "last"]
+        m.d.comb += [
+            lanes.i.valid.eq(self.i.valid & waiting.o.valid),
+            self.i.ready.eq(lanes.i.ready & waiting.o.valid),
+            waiting.o.ready.eq(lanes.i.ready & self.i.valid & self.i.p.last),
+            lanes.i.p.y.eq(self.i.p.y),
+            lanes.i.p.group.eq(self.i.p.group),
+            lanes.i.p.parameters.eq(waiting.o.p.data),
+            lanes.i.p.tag.eq(self.i.p.last),
+            self.o.valid.eq(lanes.o.valid),
+            lanes.o.ready.eq(self.o.ready),
+            self.o.p.last.eq(lanes.o.p.tag),
+        ]
+        m.d.comb += [Value.cast(self.o.p[name]).eq(lanes.o.p[name]) for name in results]
+        return m

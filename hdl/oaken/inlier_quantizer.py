@@ -1,0 +1,219 @@
+"""Scales and codes of the middle group (docs/blocks/oaken_inlier_quantizer.md)."""
+
+import dataclasses
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data
+
+from golden.oaken.format import DENSE_BITS, Group
+from hdl.fp16.pipeline import Operator
+from hdl.fp16.shift import let
+from hdl.oaken.arithmetic import (
+    MAGNITUDE_BITS,
+    STATE,
+    align,
+    finish,
+    larger_smaller,
+    quantized_steps,
+    rounded,
+    rounded_steps,
+    step_digits,
+    total,
+    unpacked,
+)
+from hdl.oaken.group_quantizer import (
+    GroupQuantizer,
+    GroupQuantizerConfig,
+    LanesConfig,
+    ScalesConfig,
+    lane_fields,
+    minimum_word,
+)
+from hdl.oaken.layouts import FP16_BITS
+
+__all__ = ["OakenInlierQuantizer", "OakenInlierQuantizerConfig"]
+
+_TOP = (1 << DENSE_BITS) - 1
+_PARAMETERS = data.StructLayout(
+    {"lo": MAGNITUDE_BITS, "step": MAGNITUDE_BITS, "zero_point": DENSE_BITS}
+)
+_SCALE = data.StructLayout({"middle_min": FP16_BITS, "middle_step": FP16_BITS})
+
+
+class OakenInlierQuantizerConfig(GroupQuantizerConfig):
+    """Shape of OakenInlierQuantizer."""
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        return _SCALE
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout({"code": data.ArrayLayout(DENSE_BITS, self.lanes), "last": 1})
+
+
+class _Scales(Operator):
+    """Range; its rounding; range / 15; step; lo / step in three phases."""
+
+    def phases(self) -> list:
+        def add_sides(m: Module, f: dict) -> dict:
+            hi, lo = f["maxima"][:MAGNITUDE_BITS], f["maxima"][MAGNITUDE_BITS:]
+            larger, smaller = larger_smaller(m, hi, lo, "sides")
+            value, exponent = total(m, larger, smaller, 0, "range")
+            return {"lo": lo, "total": value, "exponent": exponent}
+
+        def round_range(m: Module, f: dict) -> dict:
+            return {"lo": f["lo"], "range": rounded(m, f["total"], f["exponent"], "range")}
+
+        def divide_range(m: Module, f: dict) -> dict:
+            return {"lo": f["lo"], **quantized_steps(m, {"step": (f["range"], _TOP)}, "middle")}
+
+        def round_step(m: Module, f: dict) -> dict:
+            return {"lo": f["lo"], **rounded_steps(m, f, ("step",), "middle")}
+
+        def align_lo(m: Module, f: dict) -> dict:
+            divisor, exponent = unpacked(m, f["step"], "step")
+            state = align(m, f["lo"], divisor, exponent, DENSE_BITS, "zero")
+            return f | state | {"divisor": divisor}
+
+        def digits(m: Module, f: dict) -> dict:
+            state = {key: f[key] for key in STATE}
+            return f | step_digits(m, state, f["divisor"], 3, "zero")
+
+        def last_digits(m: Module, f: dict) -> dict:
+            state = {key: f[key] for key in STATE}
+            state = step_digits(m, state, f["divisor"], 2, "last")
+            quotient = finish(m, state, DENSE_BITS, "zero")
+            # Where the step is 0 there is no element of the group, and nobody looks at it.
+            zero_point = let(m, "zero_point", Mux(quotient == 0, 1, quotient))
+            return {
+                "scale": Cat(minimum_word(m, f["lo"], "minimum"), f["step"], Const(0, 1)),
+                "parameters": Cat(f["lo"], f["step"], zero_point),
+            }
+
+        return [
+            add_sides, round_range, divide_range, round_step, align_lo, digits, last_digits,
+        ]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LanesConfig(LanesConfig):
+    @property
+    def results(self) -> dict:
+        return {"code": self.lanes * DENSE_BITS}
+
+
+class _Lanes(Operator):
+    """y + lo; its rounding; the quotient in three phases, the last of which takes the side."""
+
+    def phases(self) -> list:
+        config = self.config
+        lanes = range(config.lanes)
+
+        def shift(m: Module, f: dict) -> dict:
+            parameters = data.View(_PARAMETERS, f["parameters"])
+            out = {"step": parameters.step, "zero_point": parameters.zero_point}
+            for n in lanes:
+                magnitude, sign, group = lane_fields(config, f, n)
+                larger, smaller = larger_smaller(m, magnitude, parameters.lo, f"lane_{n}")
+                out[f"total_{n}"], out[f"exponent_{n}"] = total(
+                    m, larger, smaller, sign, f"lane_{n}"
+                )
+                out[f"lower_{n}"] = sign
+                out[f"middle_{n}"] = let(m, f"middle_{n}", group == Group.MIDDLE)
+            return out
+
+        def keep(f: dict, *names: str) -> dict:
+            return {name: f[name] for name in names} | {
+                f"{name}_{n}": f[f"{name}_{n}"] for name in ("lower", "middle") for n in lanes
+            }
+
+        def round_distance(m: Module, f: dict) -> dict:
+            return keep(f, "step", "zero_point") | {
+                f"d_{n}": rounded(m, f[f"total_{n}"], f[f"exponent_{n}"], f"lane_{n}")
+                for n in lanes
+            }
+
+        def align_lanes(m: Module, f: dict) -> dict:
+            divisor, exponent = unpacked(m, f["step"], "step")
+            out = keep(f, "zero_point") | {"divisor": divisor}
+            for n in lanes:
+                state = align(m, f[f"d_{n}"], divisor, exponent, DENSE_BITS, f"lane_{n}")
+                out |= {f"{key}_{n}": value for key, value in state.items()}
+            return out
+
+        def state(f: dict, n: int) -> dict:
+            return {key: f[f"{key}_{n}"] for key in STATE}
+
+        def digits(m: Module, f: dict) -> dict:
+            out = keep(f, "zero_point", "divisor")
+            for n in lanes:
+                after = step_digits(m, state(f, n), f["divisor"], 3, f"lane_{n}")
+                out |= {f"{key}_{n}": value for key, value in after.items()}
+            return out
+
+        def last_digits(m: Module, f: dict) -> dict:
+            codes = []
+            zero_point = f["zero_point"]
+            for n in lanes:
+                after = step_digits(m, state(f, n), f["divisor"], 2, f"lane_{n}")
+                q = finish(m, after, DENSE_BITS, f"lane_{n}")
+                code = Signal(DENSE_BITS, name=f"sided_{n}")
+                with m.If(~f[f"middle_{n}"]):
+                    m.d.comb += code.eq(0)
+                with m.Elif(f[f"lower_{n}"]):
+                    m.d.comb += code.eq(Mux(q < zero_point, q, zero_point - 1))
+                with m.Else():
+                    m.d.comb += code.eq(Mux(q < zero_point, zero_point, q))
+                codes.append(code)
+            return {"code": Cat(*codes)}
+
+        return [shift, round_distance, align_lanes, digits, last_digits]
+
+
+class OakenInlierQuantizer(GroupQuantizer):
+    """Middle group: ``q = min(rne(rne11(y + lo) / step), 15)``, kept on its side of the zero point.
+
+    hi, lo: largest y > 0 and -y > 0 of the group on ``scan``, else 0; step = max(rne16(rne11(hi +
+    lo) / 15), 2**-24), 0 if hi = lo = 0; zc = min(max(rne(lo / step), 1), 15). Code: max(q, zc)
+    on the upper side (y > 0), min(q, zc - 1) on the lower. The quotients are exact: restoring
+    division, whose remainder rounds. ``scale`` gives the words -lo (+0 if lo = 0) and step once
+    per vector that is not dropped; ``drop`` counts with ``last`` of ``scan``, and a vector dropped
+    must not come on ``i``. ``i`` waits for the vector's scales, and they wait until ``scale``
+    has room: take ``scale`` without waiting for ``o``.
+    Throughput 1 beat per cycle on scan and i each, for vectors of any length.
+    Source: Oaken, sections 4.3 and 5.2. Golden: golden.oaken.quantize.codes and scales.
+
+    Members
+    -------
+    scan : In(stream)    y: ``lanes`` FP16 words; group: two bits each; last of the vector; drop
+    i : In(stream)       y, group, last of the same vector
+    scale : Out(stream)  middle_min, middle_step: FP16 words
+    o : Out(stream)      code: four bits per lane, 0 where the group is another; last
+    """
+
+    GROUPS = (int(Group.MIDDLE),)
+    SCALE_STAGES = 7
+
+    def __init__(self, config: OakenInlierQuantizerConfig):
+        super().__init__(config, config.scale_layout, config.o_layout)
+
+    def scales_pipeline(self) -> Operator:
+        return _Scales(
+            ScalesConfig(
+                maxima=2,
+                scale_bits=_SCALE.size,
+                parameter_bits=_PARAMETERS.size,
+                stages=self.SCALE_STAGES,
+            )
+        )
+
+    def lanes_pipeline(self) -> Operator:
+        return _Lanes(
+            _LanesConfig(
+                lanes=self.config.lanes,
+                parameter_bits=_PARAMETERS.size,
+                stages=self.LATENCY,
+                tag_bits=1,
+            )
+        )

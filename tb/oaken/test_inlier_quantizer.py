@@ -1,0 +1,42 @@
+"""OakenInlierQuantizer against golden.oaken.quantize: scales and codes of the middle group."""
+
+import numpy as np
+import pytest
+
+from golden.oaken.format import Group, ScaleWord
+from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
+from tb.oaken.group_vectors import group_vectors
+from tb.run import simulate
+
+CONFIGS = {
+    "usual": OakenInlierQuantizerConfig(lanes=16, vectors=200),
+    "narrow": OakenInlierQuantizerConfig(lanes=8, vectors=8),
+    "wide": OakenInlierQuantizerConfig(lanes=32, vectors=3),
+}
+SCALE = (ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP)
+
+
+def codes_of(code, fifth, group):
+    return [(np.where(group == Group.MIDDLE, code, 0), 4)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_inlier_quantizer(name, seed):
+    config = CONFIGS[name]
+    block = OakenInlierQuantizer(config)
+    vectors = group_vectors(config, seed, SCALE, codes_of)
+    params = {"scale_latency": block.scale_latency, "latency": block.LATENCY, "longest": 8}
+    simulate(block, "tb.oaken.tb_group_quantizer", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 24}, "lanes must be a power of two in 8..64, not 24"),
+        ({"vectors": 2}, "vectors must be 3..16384, not 2"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenInlierQuantizerConfig(**wrong)
+    assert str(error.value) == f"OakenInlierQuantizerConfig.{message}"

@@ -1,0 +1,50 @@
+"""OakenOutlierQuantizer against golden.oaken.quantize: scales and codes of both outlier groups."""
+
+import numpy as np
+import pytest
+
+from golden.oaken.format import Group, ScaleWord
+from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
+from tb.oaken.group_vectors import group_vectors
+from tb.run import simulate
+
+CONFIGS = {
+    "usual": OakenOutlierQuantizerConfig(lanes=16, vectors=200),
+    "narrow": OakenOutlierQuantizerConfig(lanes=8, vectors=8),
+    "wide": OakenOutlierQuantizerConfig(lanes=32, vectors=3),
+}
+SCALE = (
+    ScaleWord.OUTER_LOW_STEP, ScaleWord.OUTER_HIGH_STEP, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP,
+)  # fmt: skip
+
+
+def codes_of(code, fifth, group):
+    kept = group != Group.MIDDLE
+    return [
+        (np.where(kept, code, 0), 4),
+        (np.where(kept, fifth, 0), 1),
+        (group == Group.OUTER, 1),
+        (kept, 1),
+    ]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_outlier_quantizer(name, seed):
+    config = CONFIGS[name]
+    block = OakenOutlierQuantizer(config)
+    vectors = group_vectors(config, seed, SCALE, codes_of)
+    params = {"scale_latency": block.scale_latency, "latency": block.LATENCY, "longest": 8}
+    simulate(block, "tb.oaken.tb_group_quantizer", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 24}, "lanes must be a power of two in 8..64, not 24"),
+        ({"vectors": 2}, "vectors must be 3..16384, not 2"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenOutlierQuantizerConfig(**wrong)
+    assert str(error.value) == f"OakenOutlierQuantizerConfig.{message}"
