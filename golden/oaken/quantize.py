@@ -52,9 +52,7 @@ __all__ = [
     "zero_point",
 ]
 
-MIDDLE_TOP = 15  # largest code
-INNER_TOP = 31
-OUTER_TOP = 15  # largest magnitude code
+MIDDLE_TOP = 15  # largest code of the middle group
 _SIGN = FP16.sign_bit
 _MAGNITUDE = FP16.sign_bit - 1
 
@@ -225,25 +223,34 @@ def _extremes(y: Tensor, group: Tensor, which: Group) -> tuple[Tensor, Tensor]:
     return of_group.amax(-1).clamp(min=0), (-of_group).amax(-1).clamp(min=0)
 
 
-def scales(y: Any, group: Any) -> Tensor:
+def _outlier_tops(outlier_bits: int) -> tuple[int, int]:
+    """Largest (inner code, outer magnitude)."""
+    if outlier_bits not in (4, 5):
+        raise ConfigError(f"outlier_bits must be 4 or 5, not {outlier_bits!r}")
+    return (1 << outlier_bits) - 1, (1 << (outlier_bits - 1)) - 1
+
+
+def scales(y: Any, group: Any, outlier_bits: int = 5) -> Tensor:
     """(..., 6) FP16 scale words of (..., D) shifted words and groups.
 
     hi = largest y > 0 and lo = largest -y > 0 of a group, else 0. Middle and inner: MIN = -lo,
     STEP = max(rne16(rne11(hi + lo) / n), 2**-24), n = 15 and 31. Outer: rne16(hi / 15) and
-    rne16(lo / 15), at least 2**-24. Range 0: step 0.
+    rne16(lo / 15), at least 2**-24. Range 0: step 0. With 4-bit outliers (for comparison only: no
+    record holds them) 15 and 7 take the places of 31 and 15.
     """
     y, group = _words(y), torch.as_tensor(group)
+    inner_top, outer_top = _outlier_tops(outlier_bits)
     words: dict[ScaleWord, Tensor] = {}
     for which, minimum, step, top in (
         (Group.MIDDLE, ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP, MIDDLE_TOP),
-        (Group.INNER, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP, INNER_TOP),
+        (Group.INNER, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP, inner_top),
     ):
         hi, lo = _extremes(y, group, which)
         words[minimum] = _rne16(-lo)  # exact
         words[step] = _step(_round(hi + lo, FP16.precision), top)
     hi, lo = _extremes(y, group, Group.OUTER)
-    words[ScaleWord.OUTER_HIGH_STEP] = _step(hi, OUTER_TOP)
-    words[ScaleWord.OUTER_LOW_STEP] = _step(lo, OUTER_TOP)
+    words[ScaleWord.OUTER_HIGH_STEP] = _step(hi, outer_top)
+    words[ScaleWord.OUTER_LOW_STEP] = _step(lo, outer_top)
     return torch.stack([words[each] for each in ScaleWord], dim=-1)
 
 
@@ -257,13 +264,15 @@ def zero_point(scale: Any) -> Tensor:
     return _ratio(lo, s[..., ScaleWord.MIDDLE_STEP]).clamp(1, MIDDLE_TOP)
 
 
-def codes(y: Any, group: Any, scale: Any) -> tuple[Tensor, Tensor]:
+def codes(y: Any, group: Any, scale: Any, outlier_bits: int = 5) -> tuple[Tensor, Tensor]:
     """(code, fifth), int64 (..., D): four dense bits and the bit of the sparse entry.
 
     Middle: q = rne(rne11(y + lo) / step), at most 15; upper side max(q, zc), lower min(q, zc - 1).
     Inner: q = rne(rne11(y + lo) / step), at most 31: code q & 15, fifth q >> 4. Outer: code =
     rne(|y| / step of the side), at most 15; fifth = 1 on the lower side. Step 0: q = 0.
+    ``outlier_bits`` as in ``scales``.
     """
+    inner_top, outer_top = _outlier_tops(outlier_bits)
     y, group = _words(y), torch.as_tensor(group)
     s = _fixed(_words(scale, like=y)).unsqueeze(-2)
     zc = zero_point(_words(scale, like=y)).unsqueeze(-1)
@@ -279,7 +288,8 @@ def codes(y: Any, group: Any, scale: Any) -> tuple[Tensor, Tensor]:
     outer_step = torch.where(upper, word(ScaleWord.OUTER_HIGH_STEP), word(ScaleWord.OUTER_LOW_STEP))
     inlier_step = torch.where(middle, word(ScaleWord.MIDDLE_STEP), word(ScaleWord.INNER_STEP))
     q = _ratio(distance.clamp(min=0), torch.where(outer, outer_step, inlier_step))
-    q = torch.minimum(q, torch.where(inner, INNER_TOP, MIDDLE_TOP))
+    top = torch.where(inner, inner_top, torch.where(outer, outer_top, MIDDLE_TOP))
+    q = torch.minimum(q, top)
     sided = torch.where(upper, torch.maximum(q, zc), torch.minimum(q, zc - 1))
     q = torch.where(middle, sided, q)
     fifth = torch.where(outer, (~upper).long(), torch.where(inner, q >> 4, 0))
