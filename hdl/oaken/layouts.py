@@ -3,7 +3,9 @@
 from amaranth.lib import data
 
 __all__ = [
+    "BYTES_BITS",
     "FP16_BITS",
+    "INFO_LAYOUT",
     "OUTLIER_LAYOUT",
     "REQUEST_LAYOUT",
     "SCALE_LAYOUT",
@@ -15,6 +17,7 @@ __all__ = [
 
 FP16_BITS = 16
 TOKEN_BITS = 21  # positions 0..2**20
+BYTES_BITS = 12  # of the number of bytes of a record
 
 # Four FP16 words in the order of golden.oaken.format.Threshold.
 THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)
@@ -40,6 +43,17 @@ STATUS_LAYOUT = data.StructLayout(
         "op": 4,
         "status": 4,  # golden.oaken.format.Status
         "sequence": 8,  # OPEN: the new sequence; else the request's
+    }
+)
+# What the dense and the sparse transfer of one head of a READ are.
+INFO_LAYOUT = data.StructLayout(
+    {
+        "tag": 8,  # of the READ
+        "head": 8,
+        "tokens": TOKEN_BITS,  # records of the dense transfer
+        "skip": TOKEN_BITS,  # records of the sparse transfer that stand before the first token
+        "first": 1,  # head of the READ
+        "last": 1,
     }
 )
 # What the zero-insert shifter finds for one element of a block.
