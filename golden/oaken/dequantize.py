@@ -1,0 +1,131 @@
+"""What the blocks of the dequantization side give, beat by beat. Numbers: golden.oaken.quantize."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.oaken.format import Group, Status, entry_fields
+from golden.oaken.quantize import Encoded, decode
+
+__all__ = ["Beat", "insert_zeros", "inliers", "outliers", "repeat_scales", "request_status"]
+
+
+def inliers(encoded: Encoded, thresholds: Any) -> Tensor:
+    """(T, D) FP16 words of the middle group, +0 elsewhere."""
+    return torch.where(encoded.group == Group.MIDDLE, decode(encoded, thresholds), 0)
+
+
+def outliers(encoded: Encoded, thresholds: Any) -> Tensor:
+    """(T, D) FP16 words of the inner and outer groups, +0 elsewhere."""
+    return torch.where(encoded.group == Group.MIDDLE, 0, decode(encoded, thresholds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Beat:
+    """``lanes`` consecutive positions of a record."""
+
+    outlier: tuple[tuple[int, int, int], ...]  # (present, group, fifth) per position
+    bad: bool  # no sparse records, here or before, within the request
+    error: bool  # bad, or some byte read so far, skipped ones too, came with an error
+    last: bool  # of the token
+
+
+class _Fault(Exception):
+    """The bytes are no sparse record."""
+
+
+def _count(data: Sequence[int], position: int, block: int) -> int:
+    if position >= len(data) or data[position] > block:
+        raise _Fault
+    return data[position]
+
+
+def insert_zeros(
+    data: Sequence[int],
+    errors: Sequence[bool],
+    *,
+    tokens: int,
+    skip: int,
+    blocks: int,
+    block: int,
+    lanes: int,
+) -> list[Beat]:
+    """Beats of the records ``skip .. skip + tokens - 1`` of ``blocks`` blocks each in ``data``.
+
+    errors: for each byte, whether it came with an error. A fault stands on the first beat for
+    which it is decided: a count above ``block`` and a missing count byte on the block's first; two
+    entries of one beat out of order, and an entry of the beat missing or of an earlier one, on
+    that beat; entries left over on the block's last. From there on no beat has outliers, and no
+    byte is read. Of skipped records only the counts are looked at. Bytes behind are ignored.
+    """
+    position, bad, error, beats = 0, False, False, []
+    try:
+        for _ in range(skip * blocks):
+            count = _count(data, position, block)
+            error = error or any(errors[position : position + 1 + count])
+            if position + 1 + count > len(data):
+                raise _Fault
+            position += 1 + count
+    except _Fault:
+        bad = True
+    for token_block in range(tokens * blocks):
+        left = 0
+        for start in range(0, block, lanes):
+            row = [(0, 0, 0)] * lanes
+            first = position
+            if not bad:
+                try:
+                    if start == 0:
+                        left = _count(data, position, block)
+                        position += 1
+                    previous = -1
+                    for _ in range(min(left, lanes)):
+                        if position >= len(data):
+                            raise _Fault
+                        index, group, fifth = entry_fields(data[position])
+                        if index // lanes < start // lanes:
+                            raise _Fault
+                        if index // lanes > start // lanes:
+                            break
+                        if index <= previous:
+                            raise _Fault
+                        previous = index
+                        row[index - start] = (1, group, fifth)
+                        position, left = position + 1, left - 1
+                    if start + lanes == block and left:
+                        raise _Fault
+                    error = error or any(errors[first:position])
+                except _Fault:
+                    bad, row = True, [(0, 0, 0)] * lanes
+            last = (token_block + 1) % blocks == 0 and start + lanes == block
+            beats.append(Beat(tuple(row), bad, error or bad, last))
+    return beats
+
+
+def repeat_scales(
+    words: Sequence[tuple], requests: Sequence[tuple[int, int]], depth: int
+) -> list[tuple]:
+    """Words out of the scale buffer: (scale, error) as in ``words``.
+
+    requests: (tokens, heads). The words of a request that are to be repeated and do not fit into
+    ``depth`` come once as they are, and otherwise as (None, error = True), any scale.
+    """
+    out: list[tuple] = []
+    position = 0
+    for tokens, heads in requests:
+        own = words[position : position + tokens] if heads else []
+        position += len(own)
+        if heads > 1 and tokens > depth:
+            out += [(scale, True) for scale, _ in own]
+            out += [(None, True)] * (tokens * (heads - 1))
+        else:
+            out += list(own) * heads
+    return out
+
+
+def request_status(beats: Sequence[Beat]) -> Status:
+    """Of a request to the dequantization engine."""
+    return Status.MALFORMED if any(beat.bad for beat in beats) else Status.OK

@@ -1,0 +1,124 @@
+"""Inner and outer group to FP16 (docs/blocks/oaken_outlier_dequantizer.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.oaken.format import DENSE_BITS
+from hdl.block import Block
+from hdl.oaken.dequant_lane import fixed16, signed_value
+from hdl.oaken.inlier_dequantizer import add_lanes
+from hdl.oaken.layouts import OUTLIER_LAYOUT
+
+__all__ = ["OakenOutlierDequantizer", "OakenOutlierDequantizerConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OakenOutlierDequantizerConfig(Config):
+    """Lanes, depth and sideband."""
+
+    lanes: int = 16  # elements of a beat, a power of two in 8..64
+    stages: int = 3  # cycles from i to o, 1..16
+    tag_bits: int = 1  # sideband, 1..128
+
+    def __post_init__(self) -> None:
+        self._check_power_of_two("lanes", 8, 64)
+        self._check_range("stages", 1, 16)
+        self._check_range("tag_bits", 1, 128)
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        words = ("outer_low", "outer_high", "outer_low_step", "outer_high_step")
+        words += ("inner_min", "inner_step")
+        return data.StructLayout(
+            {
+                "code": data.ArrayLayout(DENSE_BITS, self.lanes),
+                "outlier": data.ArrayLayout(OUTLIER_LAYOUT, self.lanes),
+                **dict.fromkeys(words, FP16.bits),
+                "tag": self.tag_bits,
+            }
+        )
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {"x": data.ArrayLayout(FP16.bits, self.lanes), "tag": self.tag_bits}
+        )
+
+
+class OakenOutlierDequantizer(Block):
+    """Outer and inner elements: FP16 where ``outlier.present``, else +0.
+
+    ::
+
+        outer, fifth = 0:  x = sat(rne16(outer_high + code * outer_high_step))
+        outer, fifth = 1:  x = sat(rne16(outer_low - code * outer_low_step))
+        inner:             x = sat(rne16(inner_min + (16 * fifth + code) * inner_step))
+
+    outer_low, outer_high: the thresholds; all FP16 words. One rounding, of the exact sum; too
+    large gives +-65504, zero is +0. Words that no encoder writes give some number.
+
+    Throughput 1 beat per cycle, latency ``stages`` cycles; ``i.ready`` depends combinationally on
+    ``o.ready``. Source: Oaken, section 5. Golden: golden.oaken.dequantize.outliers.
+
+    Members
+    -------
+    i : In(stream)   code: 4 bits per lane; outlier: {present, group, fifth} per lane; six FP16
+        words; tag
+    o : Out(stream)  x: FP16 per lane; tag
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "Dense codes, the outliers among them, and the decoding parameters of their groups.",
+        "o": "The outliers' values, +0 for the other elements.",
+    }
+
+    def __init__(self, config: OakenOutlierDequantizerConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return f"{self.config.stages} cycles"
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        i = self.i.p
+        low, high, inner = (
+            signed_value(m, *fixed16(m, word, name), f"{name}_base")
+            for word, name in (
+                (i.outer_low, "low"), (i.outer_high, "high"), (i.inner_min, "inner")
+            )
+        )  # fmt: skip
+        lanes = add_lanes(m, self.config, self.i, self.o, code_bits=5, subtracts=True)
+        for k, lane in enumerate(lanes):
+            outlier, code = i.outlier[k], i.code[k]
+            with m.If(~outlier.present):
+                m.d.comb += [lane.i.p.base.eq(0), lane.i.p.q.eq(0)]
+            with m.Elif(outlier.group):
+                m.d.comb += [
+                    lane.i.p.base.eq(Mux(outlier.fifth, low, high)),
+                    lane.i.p.q.eq(Cat(code, Const(0, 1))),
+                ]
+            with m.Else():
+                m.d.comb += [lane.i.p.base.eq(inner), lane.i.p.q.eq(Cat(code, outlier.fifth))]
+            side_step = Mux(outlier.fifth, i.outer_low_step, i.outer_high_step)
+            m.d.comb += [
+                lane.i.p.step.eq(Mux(outlier.group, side_step, i.inner_step)),
+                lane.i.p.subtract.eq(outlier.present & outlier.group & outlier.fifth),
+            ]
+        return m

@@ -1,0 +1,48 @@
+"""Inside the simulator: beats through OakenInlierDequantizer or OakenOutlierDequantizer."""
+
+import cocotb
+
+from tb.bench import Bench, config, vectors
+from tb.words import unpack_ints
+
+WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
+
+
+async def replay(bench, words=None, **flow):
+    """Send the first ``words`` beats, all by default; compare every word and tag."""
+    offered = WORDS_I[:words]
+    result = await bench.run({"i": offered}, {"o": len(offered)}, limit=30_000, **flow)
+    for n, (got, golden) in enumerate(zip(result.words["o"], WORDS_O, strict=False)):
+        for k in range(config.lanes):
+            lane, wanted = got >> 16 * k & 0xFFFF, golden >> 16 * k & 0xFFFF
+            assert lane == wanted, f"beat {n} lane {k}: got {lane:#06x}, golden {wanted:#06x}"
+        assert got == golden, f"beat {n}: the tag"
+    return result
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+async def random_flow(dut, p_idle, p_stall):
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    await replay(bench, 120, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def full_rate(dut):
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    flow = await replay(bench)
+    assert flow.cycles["i"] == list(range(len(WORDS_I)))
+    assert flow.cycles["o"] == [config.stages + n for n in range(len(WORDS_I))]
+
+
+@cocotb.test()
+async def reset_forgets_beats_on_their_way(dut):
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    for cut in range(1, 12):
+        await bench.run({"i": WORDS_I}, {"o": len(WORDS_I)}, p_stall=0.6, stop_at=cut)
+        await bench.reset(1)
+        await bench.run({}, {})
+    await replay(bench, 20)

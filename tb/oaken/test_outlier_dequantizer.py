@@ -1,0 +1,72 @@
+"""OakenOutlierDequantizer against golden.oaken.dequantize.outliers.
+
+Shown to fail: see the list at the end of tb/oaken/test_dequant_engine.py's docstring.
+"""
+
+import numpy as np
+import pytest
+
+from golden.oaken.dequantize import outliers
+from golden.oaken.format import Group, ScaleWord, Threshold
+from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
+from tb.oaken.dequant_vectors import some_tokens
+from tb.run import simulate
+from tb.words import pack
+
+CONFIGS = {
+    "default": OakenOutlierDequantizerConfig(),
+    "one_stage": OakenOutlierDequantizerConfig(lanes=8, stages=1, tag_bits=7),
+    "widest": OakenOutlierDequantizerConfig(lanes=64, stages=7, tag_bits=128),
+}
+WORDS = ("OUTER_LOW_STEP", "OUTER_HIGH_STEP", "INNER_MIN", "INNER_STEP")
+
+
+def beats(config, seed, count=1500):
+    rng = np.random.default_rng([seed, 42])
+    encoded, thresholds = some_tokens(rng, count, config.lanes, config.lanes)
+    golden = outliers(encoded, thresholds)
+    magnitude = golden & 0x7FFF
+    assert (magnitude == 0x7BFF).any()
+    assert ((magnitude > 0) & (magnitude < 0x400)).any()
+    tag = rng.integers(0, 2, (count, config.tag_bits))
+    present = encoded.group != Group.MIDDLE
+    outer = (encoded.group == Group.OUTER).long()
+    # Fields of elements that are none are junk.
+    junk = np.where(present, 0, rng.integers(0, 4, present.shape)) << 1
+    fields = (present.long() | outer << 1 | encoded.fifth << 2).numpy() | junk
+    words = [
+        *(thresholds[:, t] for t in (Threshold.OUTER_LOW, Threshold.OUTER_HIGH)),
+        *(encoded.scale[:, ScaleWord[name]] for name in WORDS),
+    ]
+    return {
+        "i": pack(
+            (encoded.code.numpy(), 4), (fields, 3),
+            *((word.numpy(), 16) for word in words), (tag, 1),
+        ),
+        "o": pack((golden.numpy(), 16), (tag, 1)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_outlier_dequantizer(name, seed):
+    config = CONFIGS[name]
+    simulate(
+        OakenOutlierDequantizer(config),
+        "tb.oaken.tb_dequantizer",
+        vectors=beats(config, seed),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 4}, "lanes must be a power of two in 8..64, not 4"),
+        ({"stages": 0}, "stages must be 1..16, not 0"),
+        ({"tag_bits": 0}, "tag_bits must be 1..128, not 0"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenOutlierDequantizerConfig(**wrong)
+    assert str(error.value) == f"OakenOutlierDequantizerConfig.{message}"
