@@ -1,5 +1,6 @@
 """Stream blocks against their references over many small configurations (pysim)."""
 
+import itertools
 import random
 
 import pytest
@@ -269,6 +270,37 @@ def test_narrow_spreads_words(width, ratio):
 def test_narrow_undoes_widen():
     words = random_words(random.Random(5), 6, 200, p_last=0.2)
     assert reference.narrow(reference.widen(words, 6, 5), 6, 5) == words
+
+
+@pytest.mark.parametrize(("size", "out"), [(1, 1), (4, 3), (3, 8), (16, 12)])
+def test_repack_keeps_bytes(size, out):
+    rng = random.Random(size)
+    packets = []
+    for _ in range(60):
+        words = []
+        for _ in range(rng.randint(1, 6)):
+            first, end = rng.randint(0, size - 1), rng.randint(0, size)
+            words.append((rng.getrandbits(8 * size), first, end, rng.getrandbits(1), 0))
+        packets.append([*words[:-1], (*words[-1][:4], 1)])
+    found = reference.repack([word for packet in packets for word in packet], size, out)
+    for packet in packets:
+        wanted = [
+            (value >> 8 * k & 255, error)
+            for value, first, end, error, _ in packet
+            for k in range(first, end)
+        ]
+        for at in itertools.count(0, out):
+            value, count, error, last = found.pop(0)
+            part = wanted[at : at + out]
+            assert count == len(part)
+            assert value.to_bytes(out, "little")[:count] == bytes(byte for byte, _ in part)
+            assert value >> 8 * count == 0
+            assert error == any(error for _, error in part)
+            if last:
+                assert at + count == len(wanted)
+                break
+            assert count == out
+    assert not found
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "priority"])

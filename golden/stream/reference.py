@@ -5,7 +5,17 @@ A word is ``(data, last)``; time does not exist here. Pure Python integers.
 
 from collections.abc import Sequence
 
-__all__ = ["Beat", "Word", "check_arbitration", "fork", "identity", "join", "narrow", "widen"]
+__all__ = [
+    "Beat",
+    "Word",
+    "check_arbitration",
+    "fork",
+    "identity",
+    "join",
+    "narrow",
+    "repack",
+    "widen",
+]
 
 Word = tuple[int, int]  # data, last
 Beat = tuple[int, int, int]  # data, count, last
@@ -76,3 +86,30 @@ def check_arbitration(
         sorted_back[source].append((word, last))
     for k, words in enumerate(inputs):
         assert sorted_back[k] == list(words), f"words of input {k} lost, repeated or out of order"
+
+
+def repack(
+    words: Sequence[tuple[int, int, int, int, int]], in_bytes: int, out_bytes: int
+) -> list[tuple[int, int, int, int]]:
+    """(data, bytes, error, last) from words (data, first, end, error, last) of ``in_bytes``.
+
+    Bytes first..end - 1 of each word, joined per packet and cut into words of ``out_bytes``; a
+    word is given as soon as it is full, so a packet that then has no more bytes ends in a word
+    without any. Bytes of a packet that has no ``last`` yet wait.
+    """
+    found = []
+    waiting: list[tuple[int, int]] = []  # byte, error
+
+    def give(last: int) -> None:
+        part, waiting[:] = waiting[:out_bytes], waiting[out_bytes:]
+        value = sum(byte << 8 * k for k, (byte, _) in enumerate(part))
+        found.append((value, len(part), int(any(error for _, error in part)), last))
+
+    for value, first, end, error, last in words:
+        content = value.to_bytes(in_bytes, "little")
+        waiting += [(byte, error) for byte in content[first:end]]
+        while len(waiting) > out_bytes or (len(waiting) == out_bytes and not last):
+            give(0)
+        if last:
+            give(1)
+    return found

@@ -7,6 +7,7 @@ from hdl.stream.fork import StreamFork, StreamForkConfig
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
+from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 
@@ -73,6 +74,16 @@ BLOCKS = {
             "odd": StreamNarrowConfig(width=5, ratio=3),
         },
         golden=f"{_REFERENCE}:narrow",
+    ),
+    "stream_repack": Registered(
+        component=StreamRepack,
+        config=StreamRepackConfig(),
+        configs={
+            "smallest": StreamRepackConfig(in_bytes=1, out_bytes=1),
+            "odd": StreamRepackConfig(in_bytes=5, out_bytes=3),
+            "gather": StreamRepackConfig(in_bytes=16, out_bytes=64),
+        },
+        golden=f"{_REFERENCE}:repack",
     ),
     "stream_arbiter": Registered(
         component=StreamArbiter,

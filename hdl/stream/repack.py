@@ -1,0 +1,171 @@
+"""Bytes of words of one size as words of another (docs/blocks/stream_repack.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from hdl.stream.payload import unpack
+from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+
+__all__ = ["StreamRepack", "StreamRepackConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamRepackConfig(Config):
+    """Sizes of the words; any ratio."""
+
+    in_bytes: int = 64  # bytes of a word of i, 1..256
+    out_bytes: int = 12  # bytes of a word of o, 1..256
+
+    def __post_init__(self) -> None:
+        self._check_range("in_bytes", 1, 256)
+        self._check_range("out_bytes", 1, 256)
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "data": 8 * self.in_bytes,
+                "first": range(max(2, self.in_bytes)),
+                "end": range(self.in_bytes + 1),
+                "error": 1,
+                "last": 1,
+            }
+        )
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {"data": 8 * self.out_bytes, "bytes": range(self.out_bytes + 1), "error": 1, "last": 1}
+        )
+
+
+class StreamRepack(Block):
+    """Bytes ``first``..``end - 1`` of every word of ``i``, joined, in words of ``out_bytes``.
+
+    A packet's words of ``o`` are full but for the last one: ``bytes`` of it count, the others are
+    0. ``error``: some byte of the word came in a word of ``i`` with ``error``. A word without
+    bytes (``end`` <= ``first``) gives nothing; a packet without bytes, or whose last words have
+    none when all bytes before are gone, ends in a word of ``o`` with ``bytes`` 0. ``end`` above
+    ``in_bytes`` counts as ``in_bytes``.
+
+    Holds ``in_bytes + out_bytes - 1`` bytes and two words of ``o``. One word of ``i`` and one of
+    ``o`` per cycle as long as neither has to wait for bytes or room; a packet's first word is
+    taken in the cycle in which the last word of the packet before leaves the byte buffer. First
+    ``o`` 2 cycles after the word of ``i`` that completes it. No combinational path leads from an
+    input to an output. Golden: ``golden.stream.reference.repack``.
+
+    Members
+    -------
+    i : In(stream)    data: in_bytes bytes; first, end: its bytes that count; error; last
+    o : Out(stream)   data: out_bytes bytes; bytes: 1..out_bytes that count; error; last
+    """
+
+    LATENCY = 2  # cycles from the transfer of a word's final byte to o.valid
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "Bytes first..end - 1 of each word; error goes with them.",
+        "o": "The bytes joined: words full but for a packet's last.",
+    }
+
+    def __init__(self, config: StreamRepackConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+        # State that the proofs in tb/formal speak of: bytes with their error bit, low ones first.
+        held = config.in_bytes + config.out_bytes - 1
+        self.count = Signal(range(held + 1))  # bytes held
+        self.held = [Signal(9, name=f"byte_{k}") for k in range(held)]  # 0 from count on
+        self.has_ended = Signal()  # the packet's last word is taken
+
+    @property
+    def latency(self) -> str:
+        return "2 cycles from the word of i that completes a word of o"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word of i and 1 of o per cycle, as sizes allow"
+
+    def add_buffer(self, m: Module):
+        """Words of ``o``; the proofs look at what goes in."""
+        width = self.config.o_layout.size - 1
+        return add(m, "words", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        size, out = config.in_bytes, config.out_bytes
+        count, has_ended, capacity = self.count, self.has_ended, len(self.held)
+        words = self.add_buffer(m)
+        held = Cat(self.held)
+
+        # Bytes of the word on i that count, each with its error bit, from place 0 on.
+        i = self.i.p
+        end, fresh = Signal(range(size + 1)), Signal(range(size + 1))
+        is_beyond = i.end > size if size + 1 < 1 << len(end) else Const(0)
+        m.d.comb += [
+            end.eq(Mux(is_beyond, size, i.end)),
+            fresh.eq(Mux(end > i.first, end - i.first, 0)),
+        ]
+        counts = Signal(size)
+        m.d.comb += counts.eq((Const(1) << end) - 1)
+        bytes_in = Signal(9 * size)
+        m.d.comb += bytes_in.eq(
+            Cat(
+                Cat(i.data.word_select(k, 8), i.error) & counts[k].replicate(9) for k in range(size)
+            )
+        )
+        placed = bytes_in
+        for bit in range(len(i.first)):
+            stage = Signal(9 * size, name=f"aligned_{bit}")
+            m.d.comb += stage.eq(Mux(i.first[bit], placed >> (9 << bit), placed))
+            placed = stage
+
+        is_final, emits, takes, is_more = Signal(), Signal(), Signal(), Signal()
+        rest = Signal(range(capacity + 1))  # bytes that stay; below out_bytes when i is taken
+        m.d.comb += [
+            is_more.eq(count > out if capacity > out else 0),  # than one word of o
+            is_final.eq(has_ended & ~is_more),
+            words.i.valid.eq(has_ended | (count >= out)),
+            emits.eq(words.i.valid & words.i.ready),
+            rest.eq(Mux(emits, Mux(is_more, count - out, 0), count)),
+            self.i.ready.eq(Mux(has_ended, emits & is_final, rest < out)),
+            takes.eq(self.i.valid & self.i.ready),
+        ]
+        for bit in range((out - 1).bit_length()):
+            stage = Signal(9 * capacity, name=f"placed_{bit}")
+            m.d.comb += stage.eq(Mux(rest[bit], placed << (9 << bit), placed))
+            placed = stage
+        m.d.sync += [
+            held.eq(Mux(emits, held >> 9 * out, held) | (placed & takes.replicate(9 * capacity))),
+            count.eq(rest + Mux(takes, fresh, 0)),
+        ]
+        with m.If(takes):
+            m.d.sync += has_ended.eq(i.last)
+        with m.Elif(emits & is_final):
+            m.d.sync += has_ended.eq(0)
+
+        low = self.held[:out]
+        bytes_out = Signal(range(out + 1))
+        m.d.comb += [
+            bytes_out.eq(Mux(is_more, out, count)),
+            words.i.p.data.eq(
+                Cat(
+                    *(byte[:8] for byte in low),
+                    bytes_out,
+                    Cat(byte[8] for byte in low).any(),
+                )
+            ),
+            words.i.p.last.eq(is_final),
+        ]
+        unpack(m, words.o, self.o)
+        return m

@@ -1,0 +1,113 @@
+"""StreamRepack in Verilator against golden.stream.reference.repack.
+
+Shown to fail:
+"""
+
+import pytest
+
+from golden.stream.reference import repack
+from hdl.stream.repack import StreamRepack, StreamRepackConfig
+from tb.stream.bank import Case, check
+from tb.stream.words import pack, rng
+
+COUNT = 120
+SIZES = ((1, 1), (1, 3), (3, 1), (4, 4), (5, 3), (3, 5), (16, 12), (8, 33), (33, 32), (7, 6))
+
+
+def random_words(generator, size, count):
+    """Full words most of the time; unaligned ends, words without bytes, ends out of range."""
+    most_end = (1 << size.bit_length()) - 1
+    most_first = max(1, size - 1)
+    words = []
+    for n in range(count):
+        first, end = 0, size
+        match generator.randrange(8):
+            case 0:
+                first, end = generator.randint(0, most_first), generator.randint(0, most_end)
+            case 1:
+                first = generator.randrange(size)
+            case 2:
+                end = generator.randint(1, size)
+        last = int(n == count - 1 or generator.random() < 0.2)
+        words.append(
+            (generator.getrandbits(8 * size), first, end, int(generator.random() < 0.2), last)
+        )
+    return words
+
+
+def model_cycles(words, size, out):
+    """Cycles of the transfers on i and o at full offer and demand, as the docstring has them."""
+    i_cycles, o_cycles = [], []
+    cycle = count = n = 0
+    ended = False
+    while n < len(words) or ended or count >= out:
+        offers = ended or count >= out
+        final = ended and count <= out
+        rest = max(count - out, 0) if offers else count
+        if offers:
+            o_cycles.append(cycle + 1)  # one more through the skid buffer
+        takes = n < len(words) and (final if ended else rest < out)
+        if final:
+            ended = False
+        count = rest
+        if takes:
+            _, first, end, _, last = words[n]
+            count += max(min(end, size) - first, 0)
+            ended = bool(last)
+            i_cycles.append(cycle)
+            n += 1
+        cycle += 1
+    return i_cycles, o_cycles
+
+
+def taken_before_stall(words, size, out):
+    """Words of i taken while o stalls: two words of o go to the skid buffer."""
+    i_cycles, o_cycles = model_cycles(words, size, out)
+    # A word is taken as long as at most two words have been given before or in its cycle.
+    if len(o_cycles) < 3:
+        return len(words)
+    third = o_cycles[2] - 1  # the cycle in which it would leave the byte buffer
+    return sum(cycle < third for cycle in i_cycles)
+
+
+def test_repack(seed):
+    cases = []
+    for size, out in SIZES:
+        config = StreamRepackConfig(in_bytes=size, out_bytes=out)
+        words = random_words(rng(seed, "repack", size, out), size, COUNT)
+        golden = repack(words, size, out)
+        i_cycles, o_cycles = model_cycles(words, size, out)
+        assert len(o_cycles) == len(golden)
+        cases.append(
+            Case(
+                block=StreamRepack,
+                config=config,
+                sources={"i": pack(config.i_layout, words)},
+                sinks={"o": pack(config.o_layout, golden)},
+                cycles={"i": i_cycles, "o": o_cycles},
+                capacity=taken_before_stall(words[:40], size, out),
+            )
+        )
+    check(cases, seed)
+
+
+@pytest.mark.parametrize(("size", "out"), [(64, 12), (64, 16), (16, 64), (65, 64), (4, 4)])
+def test_rate(size, out):
+    """Long packets of full words: the longer side moves a word in every cycle."""
+    words = [(n, 0, size, 0, int(n == 199)) for n in range(200)]
+    i_cycles, o_cycles = model_cycles(words, size, out)
+    cycles = i_cycles if size <= out else o_cycles
+    assert cycles[-1] - cycles[0] == len(cycles) - 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"in_bytes": 0}, "in_bytes must be 1..256, not 0"),
+        ({"out_bytes": 257}, "out_bytes must be 1..256, not 257"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        StreamRepackConfig(**wrong)
+    assert str(error.value) == f"StreamRepackConfig.{message}"
