@@ -1,0 +1,251 @@
+"""Runs inside the simulator, started by test_mmu.py: OakenMmu under a host and a memory."""
+
+import random
+
+import cocotb
+
+from golden.oaken.format import Op, Status
+from golden.oaken.mmu import Mmu, Request, Word
+from tb.bench import config, params
+from tb.oaken.mmu_host import CHANNELS, Host, Shadow, random_records
+
+CACHE, KV = config.cache, config.cache.kv
+BASE = 3 * CACHE.pages * CACHE.page_bytes
+CALM = {"idle": 0.0, "stall": 0.0, "latency": (1, 1)}
+ROUGH = {"idle": 0.4, "stall": 0.4, "latency": (1, 60)}
+STORM = {
+    "idle": {"request": 0.1, "record": 0.9, "w": 0.6, "axi__r": 0.5, "axi__b": 0.9},
+    "stall": {"status": 0.9, "info": 0.7, "dense": 0.2, "sparse": 0.85, "axi__ar": 0.5},
+    "latency": (20, 40),
+}
+
+
+def faults(chance: float, salt: int = 0):
+    """Responses of words: SLVERR or DECERR for ``chance`` of them, others for reads and writes."""
+
+    def respond(address: int, is_write: bool) -> int:
+        rng = random.Random(f"{salt} {address} {is_write}")
+        return rng.choice([2, 3]) if rng.random() < chance else 0
+
+    return respond
+
+
+async def start(dut, name: str, *, start_clock: bool = True, **flow) -> Host:
+    host = Host(dut, config, name=name, base=BASE, **flow)
+    await host.reset(start_clock=start_clock)
+    return host
+
+
+def spoiled(rng: random.Random, records: list[bytes]) -> list[bytes]:
+    """Records of which some have no size that such a record has."""
+    records = list(records)
+    slot = rng.randrange(len(records))
+    records[slot] = rng.choice([b"", records[slot] + b"x" * KV.record_bytes_max])
+    if rng.random() < 0.3:
+        records = [b""] * len(records)
+    return records
+
+
+class Requests:
+    """Random requests that leave to chance what may be: nobody reads what may not be there."""
+
+    def __init__(self, rng: random.Random, shadow: Shadow, *, wrong: float = 0.1):
+        self.rng, self.shadow, self.wrong = rng, shadow, wrong
+        self.sent = 0
+
+    def step(self) -> None:
+        shadow, rng = self.shadow, self.rng
+        if shadow.queued:
+            return
+        op = rng.choices(
+            [Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE, -1], [3, 40, 25, 4, 2.5, 1]
+        )[0]
+        tag = rng.getrandbits(8)
+        if op == -1:
+            self._send(Request(rng.randrange(Op.THRESHOLDS, 16), tag, rng.getrandbits(8)))
+            return
+        if op == Op.OPEN:
+            self._send(Request(op, tag))
+            return
+        opening = bool(shadow.under_way(Op.OPEN))
+        if rng.random() < self.wrong / 3 and not opening:
+            unknown = [n for n in range(256) if n not in shadow.open]
+            near = [n for n in unknown if n < CACHE.sequences + 2]
+            sequence = rng.choice(near or unknown)
+            self._vector(op, tag, sequence, None)
+            return
+        if shadow.open:
+            sequence = rng.choice(list(shadow.open))
+            self._vector(op, tag, sequence, shadow.open[sequence])
+
+    def _send(self, request: Request, records=()) -> None:
+        self.sent += 1
+        self.shadow.send(request, records)
+
+    def _vector(self, op, tag, number, sequence) -> None:
+        shadow, rng = self.shadow, self.rng
+        is_wrong = rng.random() < self.wrong
+        layer, kv = rng.randrange(CACHE.layers), rng.randrange(2)
+        tokens = len(sequence.vectors[layer, kv]) if sequence else rng.randrange(4)
+        coming = shadow.under_way(Op.APPEND, sequence, (layer, kv)) if sequence else []
+        if is_wrong and rng.random() < 0.3:
+            layer = rng.randrange(CACHE.layers, 256)
+        request = Request(op, tag, number, layer, kv)
+        if op == Op.FREE:
+            self._send(request)
+        elif op == Op.TRIM:
+            shortest = min(
+                len(sequence.vectors[layer, kv]) if sequence else 4
+                for layer in range(CACHE.layers)
+                for kv in range(2)
+            )
+            token = rng.randint(0, shortest) if not is_wrong else rng.getrandbits(21)
+            self._send(request._replace(token=token))
+        elif op == Op.APPEND:
+            records = random_records(rng, KV, rng.choice([0.1, 0.5]))
+            token = tokens + len(coming)
+            if is_wrong and not coming:
+                if rng.random() < 0.5:
+                    records = spoiled(rng, records)
+                else:
+                    token = rng.choice([token + 1, max(token - 1, 0), rng.getrandbits(21)])
+            self._send(request._replace(token=token), records)
+        else:
+            head = rng.randrange(KV.heads)
+            heads = rng.randint(1, KV.heads - head)
+            if is_wrong and rng.random() < 0.4:
+                head, heads = rng.choice(
+                    [(head, 0), (KV.heads, 1), (head, 255), (rng.getrandbits(8), rng.getrandbits(8))]
+                )
+            token = rng.choice([tokens, tokens, rng.randint(0, tokens)])
+            if is_wrong:
+                token = rng.choice([tokens + len(coming) + 1, rng.getrandbits(21)])
+            self._send(request._replace(head=head, heads=heads, token=token))
+
+
+async def free_all(host: Host, shadow: Shadow) -> None:
+    """Free everything: all pages come back, and nothing is left anywhere."""
+    await host.until(lambda: shadow.is_done)
+    for number in list(shadow.open):
+        shadow.send(Request(Op.FREE, tag=number, sequence=number))
+    await host.until(lambda: shadow.is_done)
+    for _ in range(3):
+        await host.step()
+    assert int(host.dut.free_pages.value) == CACHE.pages
+    assert host.dut.idle.value
+
+
+@cocotb.test()
+@cocotb.parametrize(flow=["calm", "rough", "storm"], chance=[0.0, 0.01])
+async def traffic(dut, flow, chance):
+    """Requests of all kinds at once, frees and trims in between, out of pages again and again."""
+    flow = {"calm": CALM, "rough": ROUGH, "storm": STORM}[flow]
+    host = await start(dut, "traffic", respond=faults(chance), **flow)
+    shadow = Shadow(host)
+    requests = Requests(host.rng, shadow)
+    while requests.sent < params["requests"]:
+        requests.step()
+        await host.step()
+        if host.cycle % 64 == 0:
+            shadow.compare()
+            assert host.cycle < 60_000
+    await free_all(host, shadow)
+    host.dut._log.info(f"{host.cycle} cycles: {dict(shadow.counts)}")
+    for op in (Op.OPEN, Op.APPEND, Op.READ, Op.FREE):
+        assert shadow.counts[op, Status.OK]
+
+
+class Sequential:
+    """One request at a time: everything equals golden, words and free pages too."""
+
+    def __init__(self, host: Host, golden: Mmu):
+        self.host, self.golden = host, golden
+        self.statuses, self.got = [], {name: [] for name in ("info", *CHANNELS)}
+        host.events["status"] = self.statuses.append
+        for name, found in self.got.items():
+            host.events[name] = found.append
+
+    async def run(self, request: Request, records=()) -> Status:
+        host = self.host
+        answer = self.golden.request(request, records)
+        host.send(request, records)
+        await host.until(lambda: self.statuses and host.dut.idle.value)
+        status = self.statuses.pop()
+        assert not self.statuses
+        assert status == {
+            "tag": request.tag,
+            "op": request.op,
+            "status": answer.status,
+            "sequence": answer.sequence,
+        }, f"{request}: {Status(status['status'])!r}, golden {answer.status!r}"
+        heads = answer.heads
+        assert self.got["info"] == [
+            {
+                "tag": request.tag,
+                "head": head.head,
+                "tokens": head.tokens,
+                "skip": head.skip,
+                "first": int(head is heads[0]),
+                "last": int(head is heads[-1]),
+            }
+            for head in heads
+        ], f"{request}"
+        wanted = {
+            "dense": [word for head in heads for word in head.dense],
+            "sparse": [word for head in heads for word in head.sparse],
+            "scale": list(answer.scale),
+        }
+        for name, words in wanted.items():
+            assert [Word(**word) for word in self.got[name]] == words, f"{request}: {name}"
+        for found in self.got.values():
+            found.clear()
+        assert int(host.dut.free_pages.value) == self.golden.free_pages
+        return answer.status
+
+
+@cocotb.test()
+@cocotb.parametrize(flow=["calm", "rough"], chance=[0.0, 0.02])
+async def one_at_a_time(dut, flow, chance):
+    """Random requests in turn, all statuses; statuses, words and pages are golden's."""
+    respond = faults(chance, 1)
+    flow = {"calm": CALM, "rough": ROUGH}[flow]
+    host = await start(dut, "sequential", respond=respond, **flow)
+    bench = Sequential(host, Mmu(CACHE, config.data_bits, respond))
+    rng, counts = host.rng, {}
+    sequences: dict[int, dict] = {}
+    for _ in range(params["requests"] // 3):
+        op = rng.choices([0, 1, 2, 3, 4, 5, 9], [3, 60, 25, 3, 1, 0.5, 0.5])[0]
+        number = rng.choice(list(sequences)) if sequences else 0
+        if rng.random() < 0.02:
+            number = rng.choice([CACHE.sequences, CACHE.sequences - 1, 255])
+        layer, kv = rng.randrange(CACHE.layers), rng.randrange(2)
+        vectors = sequences.get(number, {})
+        token = vectors.get((layer, kv), 0)
+        if rng.random() < 0.05:
+            token = rng.choice([token + 1, 0, rng.getrandbits(21)])
+        if rng.random() < 0.02:
+            layer = rng.choice([CACHE.layers, 255])
+        if op == Op.TRIM and rng.random() < 0.8:
+            token = rng.randint(0, min(
+                vectors.get((layer, kv), 0) for layer in range(CACHE.layers) for kv in range(2)
+            ))  # fmt: skip
+        head = rng.randrange(KV.heads)
+        heads = rng.randint(1, KV.heads - head) if rng.random() < 0.95 else rng.choice([0, 99])
+        request = Request(op, rng.getrandbits(8), number, layer, kv, head, heads, token)
+        records = random_records(rng, KV, rng.choice([0.1, 0.9])) if op == Op.APPEND else []
+        if records and rng.random() < 0.05:
+            records = spoiled(rng, records)
+        before = set(sequences)
+        status = await bench.run(request, records)
+        counts[op, status] = counts.get((op, status), 0) + 1
+        if op == Op.OPEN and status == Status.OK:
+            new = next(n for n in range(CACHE.sequences) if n not in before)
+            sequences[new] = {}
+        elif op == Op.FREE and status == Status.OK:
+            del sequences[number]
+        elif op == Op.APPEND and status == Status.OK:
+            vectors[layer, kv] = token + 1
+    dut._log.info(f"{host.cycle} cycles: {counts}")
+    for number in list(sequences):
+        await bench.run(Request(Op.FREE, sequence=number))
+    assert int(dut.free_pages.value) == CACHE.pages
