@@ -10,6 +10,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
+from golden.oaken.format import Threshold
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import leading_zeros, let, shift_left, shift_right_sticky
 
@@ -25,6 +26,7 @@ __all__ = [
     "rounded",
     "rounded_steps",
     "step_digits",
+    "thresholds_valid",
     "total",
     "unpacked",
 ]
@@ -201,3 +203,23 @@ def finish(m: Module, f: dict, bits: int, name: str) -> Signal:
     with m.Else():
         m.d.comb += code.eq(floor + up)
     return code
+
+
+def thresholds_valid(m: Module, words, name: str = "thresholds") -> Signal:
+    """Four FP16 words (golden.oaken.format.Threshold): finite, OUTER_LOW < INNER_LOW <= 0 <=
+    INNER_HIGH < OUTER_HIGH; -0 equals +0. Golden: golden.oaken.quantize.thresholds_valid."""
+    sound = []
+    for inner, outer, sign in (
+        (Threshold.INNER_LOW, Threshold.OUTER_LOW, 1),
+        (Threshold.INNER_HIGH, Threshold.OUTER_HIGH, 0),
+    ):
+        near, far = Value.cast(words[inner]), Value.cast(words[outer])
+        near_magnitude, far_magnitude = near[:MAGNITUDE_BITS], far[:MAGNITUDE_BITS]
+        sound += [
+            (near[-1] == sign) | (near_magnitude == 0),
+            far[-1] == sign,
+            far_magnitude > near_magnitude,
+            # The outer one is the larger: where it is finite, both are.
+            ~far[FP16.frac_bits : -1].all(),
+        ]
+    return let(m, f"{name}_valid", Cat(*sound).all())

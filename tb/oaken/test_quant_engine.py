@@ -1,0 +1,48 @@
+"""OakenQuantEngine against golden.oaken.quantize: headers, dense codes, sparse bytes, faults."""
+
+import numpy as np
+import pytest
+
+from golden.oaken.format import Status
+from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
+from tb.oaken.engine_vectors import FAULTS, engine_vectors, random_jobs
+from tb.run import simulate
+
+CONFIGS = {
+    "small": OakenQuantEngineConfig(lanes=8, block=16, elements_max=80),
+    "usual": OakenQuantEngineConfig(),
+    "block_of_a_beat": OakenQuantEngineConfig(lanes=64, elements_max=576),
+    "lanes_32": OakenQuantEngineConfig(lanes=32, block=32, elements_max=1024),
+}
+JOBS = {"small": 240, "usual": 60, "block_of_a_beat": 120, "lanes_32": 96}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_quant_engine(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 68])
+    jobs = random_jobs(rng, config, JOBS[name])
+    assert {job.status for job in jobs} == {
+        Status.OK, Status.THRESHOLDS, Status.VECTOR_LENGTH, Status.NONFINITE,
+    }  # fmt: skip
+    assert len(jobs) >= 2 * len(FAULTS)
+    block = OakenQuantEngine(config)
+    params = {"header_latency": block.header_latency, "dense_latency": block.dense_latency}
+    vectors = engine_vectors(config, jobs)
+    simulate(block, "tb.oaken.tb_quant_engine", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 4}, "lanes must be a power of two in 8..64, not 4"),
+        ({"lanes": 64, "block": 32}, "lanes must be at most block = 32, not 64"),
+        ({"block": 48}, "block must be 16 or 32 or 64, not 48"),
+        ({"elements_max": 96}, "elements_max must be a multiple of block = 64, not 96"),
+        ({"elements_max": 131136}, "elements_max must be 64..131072, not 131136"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenQuantEngineConfig(**wrong)
+    assert str(error.value) == f"OakenQuantEngineConfig.{message}"
