@@ -1,0 +1,340 @@
+"""What Oaken's quantization costs on a real model: ``python -m golden.oaken.report``.
+
+Thresholds come from calibration text or from a file of golden.oaken.profile; everything else is
+measured on other text: the shares of the groups, the error of K and V, the bits stored and read,
+and on request the perplexity with the restored values in the place of K and V in every attention.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden import text as own_text
+from golden.checkpoint import CheckpointError, load
+from golden.config import ConfigError
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.oaken.baselines import fp16, kivi, uniform
+from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
+from golden.oaken.model import attention_layers, capture_kv, perplexity, read_text, windows
+from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
+from golden.oaken.quantize import bits_read, effective_bits
+
+__all__ = ["Measured", "arithmetic_bits", "main", "measure", "methods", "nmse"]
+
+TABLE3 = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
+# (layer, kv, words) to what the attention reads in their place and the bits stored per element.
+Method = Callable[[int, int, Tensor], tuple[Tensor, float]]
+
+
+def nmse(x: Tensor, restored: Tensor) -> float:
+    """Sum of squared errors over the sum of squares, of words."""
+    value = float_from_bits(x)
+    return float(((float_from_bits(restored) - value) ** 2).sum() / (value**2).sum())
+
+
+def _of_profile(profile: Profile, outlier_bits: int = 5, block: int = 64) -> Method:
+    """Decodable codes; five bits and up to three groups: what the hardware stores."""
+
+    def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
+        intervals, middle = profile.intervals[layer, kv], profile.ratios.middle_index
+        back = restore(x, intervals, middle, outlier_bits)
+        f = float((group_index(x, intervals) != middle).double().mean())
+        return back, profile.ratios.stored_bits(f, x.shape[-1], block, outlier_bits)
+
+    return method
+
+
+def _artifact(profile: Profile, whole: bool) -> Method:
+    def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
+        intervals, middle = profile.intervals[layer, kv], profile.ratios.middle_index
+        back = restore_artifact(x, intervals, middle, whole=whole)
+        f = float((group_index(x, intervals) != middle).double().mean())
+        return back, profile.ratios.stored_bits(f, x.shape[-1])
+
+    return method
+
+
+def methods(profiles: dict[str, Profile]) -> dict[str, Method]:
+    """By name: Oaken with every profile (by its ratios), its literal forms, and the baselines."""
+    named: dict[str, Method] = {}
+    for ratios, profile in profiles.items():
+        if profile.ratios.groups <= 3:
+            named[f"Oaken {ratios}"] = _of_profile(profile)
+        else:
+            named[f"Oaken {ratios}, 5-bit outliers"] = _of_profile(profile)
+            named[f"Oaken {ratios}, 4-bit outliers"] = _of_profile(profile, 4)
+    first, profile = next(iter(profiles.items()))
+    named[f"literal {first}, scale per token"] = _artifact(profile, whole=False)
+    named[f"literal {first}, scale per window"] = _artifact(profile, whole=True)
+
+    def baseline(code: Callable[[Tensor, int], Any]) -> Method:
+        def method(_layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
+            found = code(x, kv)
+            return found.x, found.bits
+
+        return method
+
+    named["uniform per token, 4 bits"] = baseline(lambda x, _: uniform(x, 4))
+    named["uniform per token, 5 bits"] = baseline(lambda x, _: uniform(x, 5))
+    named["like KIVI, 4 bits"] = baseline(lambda x, kv: kivi(x, kv, 4))
+    named["FP16"] = baseline(lambda x, _: fp16(x))
+    return named
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One method: mean over layers of the NMSE of K and of V, and of the bits stored."""
+
+    name: str
+    nmse_k: float
+    nmse_v: float
+    bits_stored: float
+    perplexity: float | None = None
+
+
+def measure(
+    named: dict[str, Method], captured: list[tuple[Tensor, Tensor]], layers: list[int]
+) -> list[Measured]:
+    """captured: (K, V) words of every layer, (T, D) each."""
+    found = []
+    for name, method in named.items():
+        error: list[list[float]] = [[], []]
+        bits = []
+        for layer in layers:
+            for kv in (0, 1):
+                x = captured[layer][kv]
+                back, stored = method(layer, kv, x)
+                error[kv].append(nmse(x, back))
+                bits.append(stored)
+        mean_k, mean_v = (sum(each) / len(each) for each in error)
+        found.append(Measured(name, mean_k, mean_v, sum(bits) / len(bits)))
+    return found
+
+
+def _tap(method: Method) -> Callable[[int, int, Tensor], Tensor]:
+    def tap(layer: int, kv: int, x: Tensor) -> Tensor:
+        return float_from_bits(method(layer, kv, bits_from_float(x))[0])
+
+    return tap
+
+
+def fractions(
+    profile: Profile, captured: list[tuple[Tensor, Tensor]], layers: list[int]
+) -> list[list[list[float]]]:
+    """[layer][kv][group] shares, the outermost group first."""
+    count = profile.ratios.intervals + 1
+    return [
+        [
+            (
+                torch.bincount(
+                    group_index(captured[layer][kv], profile.intervals[layer, kv]).flatten(),
+                    minlength=count,
+                ).double()
+                / captured[layer][kv].numel()
+            ).tolist()
+            for kv in (0, 1)
+        ]
+        for layer in layers
+    ]
+
+
+def arithmetic_bits(f: Fraction | float = Fraction(1, 10), block: int = 64) -> list[dict[str, Any]]:
+    """Bits per element at f outliers, for vectors of other models."""
+    rows = []
+    for heads, head_dim in ((3, 64), (8, 128), (32, 128)):
+        elements = heads * head_dim
+        rows.append(
+            {
+                "D": elements,
+                "heads": heads,
+                "stored": effective_bits(f, elements, block),
+                "read, one head at a time": bits_read(f, heads, head_dim, block, heads_read=1),
+                "read, all heads": bits_read(f, heads, head_dim, block),
+            }
+        )
+    return rows
+
+
+def _table(header: list[str], rows: list[list[Any]]) -> str:
+    def cell(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    lines = [" | ".join(header), " | ".join("---" for _ in header)]
+    lines += [" | ".join(cell(value) for value in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _print(report: dict[str, Any]) -> None:
+    made = report["profile"]
+    print(f"thresholds: {report['ratios']}, {made}")
+    print(f"measured on: {report['measured on']}\n")
+    groups = [f"group {i}" for i in range(len(report["fractions"]["K"]["mean"]))]
+    rows = [
+        [name, kind, *values]
+        for name, found in report["fractions"].items()
+        for kind, values in found.items()
+    ]
+    print(_table(["vector", "over layers", *groups, "f"], rows) + "\n")
+    head = ["method", "NMSE of K", "NMSE of V", "bits stored"]
+    has_loss = report["methods"][0]["perplexity"] is not None
+    rows = [
+        [each["name"], each["nmse_k"], each["nmse_v"], f"{each['bits_stored']:.3f}"]
+        + ([f"{each['perplexity']:.3f}"] if has_loss else [])
+        for each in report["methods"]
+    ]
+    print(_table(head + (["perplexity"] if has_loss else []), rows) + "\n")
+    rows = [
+        [f"{v:.3f}" if isinstance(v, float) else v for v in row.values()] for row in report["bits"]
+    ]
+    print(f"bits per element at the measured f = {report['f']:.4f} (this model)")
+    print(_table(list(report["bits"][0]), rows[:1]) + "\n")
+    rows = [
+        [f"{v:.3f}" if isinstance(v, float) else v for v in row.values()]
+        for row in report["bits at 4/90/6"]
+    ]
+    print("bits per element at f = 0.1, by arithmetic")
+    print(_table(list(report["bits"][0]), rows))
+
+
+def _profile_all(
+    options: argparse.Namespace, checkpoint: Any, calibration: str | None
+) -> dict[str, Profile]:
+    """The file's profile, or one of every ratio asked for from the calibration text."""
+    if options.thresholds is not None:
+        profile = Profile.load(options.thresholds)
+        if profile.pre_rope != options.pre_rope:
+            raise ProfileError(f"{options.thresholds}: K after and before RoPE do not mix")
+        return {str(profile.ratios): profile}
+    parts = windows(checkpoint, calibration, options.windows, options.tokens)
+    captured = [capture_kv(checkpoint.model, ids, options.pre_rope) for ids in parts]
+    made = {
+        "text": options.calibration.name if options.calibration else "golden.text.CALIBRATION",
+        "tokens per window": options.tokens,
+    }
+    found = {}
+    for text in options.ratios:
+        ratios = Ratios.parse(text)
+        found[str(ratios)] = profile_kv(captured, ratios, options.pre_rope, made)
+    return found
+
+
+def report(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything as plain values; CheckpointError, ConfigError or ProfileError in one line."""
+    for text in options.ratios:
+        Ratios.parse(text)
+    calibration, evaluation = read_text(options.calibration), read_text(options.text)
+    checkpoint = load(options.model)
+    profiles = _profile_all(options, checkpoint, calibration)
+    profile = next(iter(profiles.values()))
+    count = len(attention_layers(checkpoint.model))
+    if profile.layers != count:
+        raise ProfileError(f"thresholds of {profile.layers} layers, the model has {count}")
+    layers = list(range(count)) if options.layers is None else options.layers
+    if not all(0 <= layer < count for layer in layers):
+        raise ConfigError(f"layers must be 0..{count - 1}, not {layers}")
+    evaluation = own_text.EVALUATION if evaluation is None else evaluation
+    # Where one text serves for both, what was calibrated on is skipped.
+    same = options.text is not None and options.text == options.calibration
+    skip = options.windows * options.tokens if same else 0
+    ids = windows(checkpoint, evaluation, 1, options.evaluation, skip)[0]
+    captured = [
+        tuple(bits_from_float(x) for x in pair)
+        for pair in capture_kv(checkpoint.model, ids, options.pre_rope)
+    ]
+    named = methods(profiles)
+    measured = measure(named, captured, layers)  # type: ignore[arg-type]
+    if options.perplexity:
+        parts = windows(checkpoint, evaluation, options.perplexity, options.evaluation, skip)
+        measured = [
+            dataclasses.replace(
+                each,
+                perplexity=perplexity(
+                    checkpoint.model, parts, _tap(named[each.name]), options.pre_rope
+                ),
+            )
+            for each in measured
+        ]
+    shares = torch.tensor(fractions(profile, captured, layers))  # type: ignore[arg-type]
+    middle = profile.ratios.middle_index
+    by_vector = {}
+    for kv, name in enumerate(KV_NAMES):
+        own = shares[:, kv]
+        own = torch.cat([own, 1 - own[:, middle : middle + 1]], dim=1)
+        by_vector[name.upper()] = {
+            "mean": own.mean(0).tolist(),
+            "smallest": own.amin(0).tolist(),
+            "largest": own.amax(0).tolist(),
+        }
+    f = float(1 - shares[:, :, middle].mean())
+    attention = attention_layers(checkpoint.model)[0]
+    head_dim = int(attention.head_dim)  # type: ignore[arg-type]
+    elements = captured[0][0].shape[-1]
+    heads = elements // head_dim
+    block = next(each for each in (64, 32, 16) if head_dim % each == 0)
+    return {
+        "ratios": str(profile.ratios),
+        "profile": profile.made,
+        "measured on": {
+            "text": options.text.name if options.text else "golden.text.EVALUATION",
+            "tokens": options.evaluation,
+            "K": "before RoPE" if options.pre_rope else "after RoPE",
+            "layers": layers,
+            "perplexity windows": options.perplexity,
+        },
+        "fractions": by_vector,
+        "methods": [dataclasses.asdict(each) for each in measured],
+        "f": f,
+        "bits": [
+            {
+                "D": elements,
+                "heads": heads,
+                "stored": effective_bits(f, elements, block),
+                "read, one head at a time": bits_read(f, heads, head_dim, block, heads_read=1),
+                "read, all heads": bits_read(f, heads, head_dim, block),
+            }
+        ],
+        "bits at 4/90/6": arithmetic_bits(),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")
+    parser.add_argument("--text", type=Path, help="text to measure on; ours if none")
+    parser.add_argument("--calibration", type=Path, help="text for the thresholds; ours if none")
+    parser.add_argument("--thresholds", type=Path, help="file of golden.oaken.profile instead")
+    parser.add_argument("--ratios", nargs="+", default=list(TABLE3), help="the first is Oaken's")
+    parser.add_argument("--windows", type=int, default=3, help="of calibration")
+    parser.add_argument("--tokens", type=int, default=128, help="of a calibration window")
+    parser.add_argument("--evaluation", type=int, default=160, help="tokens to measure on")
+    parser.add_argument("--layers", type=int, nargs="+", help="all if none")
+    parser.add_argument("--pre-rope", action="store_true", help="K before RoPE")
+    parser.add_argument(
+        "--perplexity", type=int, default=0, metavar="N", help="on N windows of --evaluation tokens"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    options = parser.parse_args(arguments)
+    try:
+        found = report(options)
+    except (CheckpointError, ConfigError, ProfileError) as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        json.dump(found, sys.stdout, indent=1)
+        print()
+    else:
+        _print(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
