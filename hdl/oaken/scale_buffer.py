@@ -1,0 +1,167 @@
+"""Scales of the tokens being read, again for every head (docs/blocks/oaken_scale_buffer.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.shift import let
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.oaken.layouts import SCALE_LAYOUT, TOKEN_BITS
+
+__all__ = ["OakenScaleBuffer", "OakenScaleBufferConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OakenScaleBufferConfig(Config):
+    """Capacity."""
+
+    depth: int = 1024  # tokens held, 4..65536
+
+    def __post_init__(self) -> None:
+        self._check_range("depth", 4, 65_536)
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        return data.StructLayout({"scale": SCALE_LAYOUT, "error": 1})
+
+    @property
+    def request_layout(self) -> data.StructLayout:
+        return data.StructLayout({"tokens": TOKEN_BITS, "heads": 8})
+
+    @property
+    def memory(self) -> MemoryConfig:
+        return MemoryConfig(depth=self.depth, width=self.scale_layout.size)
+
+
+class OakenScaleBuffer(Block):
+    """``o`` = the next ``tokens`` words of ``i``, in order, ``heads`` times over, per request.
+
+    A ring of ``depth`` words. Words are taken in as long as there is room, those of later requests
+    too; a word leaves while the last head reads it. With ``heads`` = 1 the words stream through, any
+    number of them. ``tokens`` above ``depth`` with more heads cannot be held: the words go through
+    once and the other heads get words of any scale, all of them with ``error``. A request of no
+    tokens or no heads takes and gives nothing.
+
+    1 word per cycle, also across heads and requests; 2 cycles from ``i`` to ``o``. ``i.ready`` comes
+    from a register; ``request.ready`` depends combinationally on ``o.ready``. The memory's row
+    being written is never read in the same cycle.
+    Golden: golden.oaken.dequantize.repeat_scales.
+
+    Members
+    -------
+    i : In(stream)        scale: six FP16 words; error
+    request : In(stream)  tokens, heads
+    o : Out(stream)       scale, error
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "Scale words, one per token.",
+        "request": "How many words to give, and how often.",
+        "o": "The words of each request, once per head.",
+    }
+
+    def __init__(self, config: OakenScaleBufferConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.scale_layout)),
+                "request": In(stream.Signature(config.request_layout)),
+                "o": Out(stream.Signature(config.scale_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "2 cycles from i to o"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        depth = config.depth
+        m = Module()
+        ram = add(m, "ram", Memory1R1W(config.memory))
+
+        def after(row):
+            return Mux(row == depth - 1, 0, row + 1)
+
+        level = Signal(range(depth + 1))  # words held
+        ahead = Signal(range(depth + 1))  # of these, read by this head and kept for the next
+        write_row, base_row, read_row = (
+            Signal(range(depth), name=name) for name in ("write_row", "base_row", "read_row")
+        )
+        active, beyond = Signal(), Signal(reset_less=True)
+        tokens = Signal(TOKEN_BITS, reset_less=True)
+        tokens_left = Signal(TOKEN_BITS, reset_less=True)
+        heads_left = Signal(8, reset_less=True)
+        absent = Signal(reset_less=True)  # the words of this head are not held
+
+        shown, forced = Signal(), Signal(reset_less=True)
+        free = let(m, "free", ~shown | self.o.ready)
+        give = let(m, "give", active & free & (absent | (level > ahead)))
+        fetch = let(m, "fetch", give & ~absent)
+        is_last_head = let(m, "is_last_head", heads_left == 1)
+        leaves = let(m, "leaves", fetch & (is_last_head | beyond))
+        ends_head = let(m, "ends_head", give & (tokens_left == 1))
+        ends = let(m, "ends", ends_head & is_last_head)
+        enters = let(m, "enters", self.i.valid & self.i.ready)
+
+        m.d.comb += [
+            self.i.ready.eq(level != depth),
+            ram.write_en.eq(enters),
+            ram.write_addr.eq(write_row),
+            ram.write_data.eq(self.i.payload),
+            ram.read_en.eq(fetch),
+            ram.read_addr.eq(read_row),
+            self.o.valid.eq(shown),
+            self.o.p.scale.eq(ram.read_data[: SCALE_LAYOUT.size]),
+            self.o.p.error.eq(ram.read_data[-1] | forced),
+        ]
+        m.d.sync += level.eq(level + enters - leaves)
+        with m.If(enters):
+            m.d.sync += write_row.eq(after(write_row))
+        with m.If(leaves):
+            m.d.sync += base_row.eq(after(base_row))
+        with m.If(free):
+            m.d.sync += [shown.eq(give), forced.eq(beyond)]
+        with m.If(fetch):
+            m.d.sync += read_row.eq(after(read_row))
+            with m.If(~leaves):
+                m.d.sync += ahead.eq(ahead + 1)
+        with m.If(give):
+            m.d.sync += tokens_left.eq(tokens_left - 1)
+        with m.If(ends_head):
+            m.d.sync += [
+                tokens_left.eq(tokens),
+                heads_left.eq(heads_left - 1),
+                ahead.eq(0),
+                absent.eq(beyond),
+            ]
+            with m.If(~leaves & ~absent):
+                m.d.sync += read_row.eq(base_row)
+
+        ready = let(m, "ready", ~active | ends)
+        m.d.comb += self.request.ready.eq(ready)
+        with m.If(ready):
+            request = self.request.p
+            m.d.sync += active.eq(
+                self.request.valid & request.tokens.any() & request.heads.any()
+            )
+            with m.If(self.request.valid):
+                m.d.sync += [
+                    tokens.eq(request.tokens),
+                    tokens_left.eq(request.tokens),
+                    heads_left.eq(request.heads),
+                    beyond.eq((request.heads > 1) & (request.tokens > depth)),
+                    absent.eq(0),
+                ]
+        return m

@@ -1,0 +1,113 @@
+"""Requests to the dequantization engine with every word that they need and give."""
+
+import torch
+
+from golden.oaken.dequantize import insert_zeros, request_status
+from golden.oaken.format import Group, ScaleWord
+from golden.oaken.quantize import Encoded, decode, sparse_records
+from hdl.oaken.layouts import TOKEN_BITS
+from tb.oaken.dequant_vectors import as_bytes, damaged, join, transfer
+
+__all__ = ["Job"]
+
+STEPS = (
+    ScaleWord.MIDDLE_STEP, ScaleWord.OUTER_LOW_STEP, ScaleWord.OUTER_HIGH_STEP, ScaleWord.INNER_STEP
+)  # fmt: skip
+
+
+def _is_odd(scale: torch.Tensor) -> torch.Tensor:
+    """(T,) bool: words that no encoder writes, for which values are unspecified."""
+    special = ((scale & 0x7C00) == 0x7C00).any(-1)
+    negative = (scale[:, list(STEPS)] & 0x8000 != 0).any(-1)
+    minima = scale[:, [ScaleWord.MIDDLE_MIN, ScaleWord.INNER_MIN]]
+    positive = ((minima & 0x8000 == 0) & (minima != 0)).any(-1)
+    return special | negative | positive
+
+
+class Job:
+    """Words in and golden words out of some requests, one behind the other.
+
+    config: of the engine; ``add`` appends one request.
+    """
+
+    def __init__(self, config, rng):
+        self.config, self.rng = config, rng
+        self.words = {
+            name: [] for name in ("request", "scale", "dense", "sparse", "o", "status", "mask")
+        }
+        self.bad = 0
+
+    def add(
+        self, encoded: Encoded, thresholds: torch.Tensor, *, skip=0, behind=0, damage=False,
+        errors=False, first=None,
+    ) -> None:
+        """Tokens ``skip .. -behind`` of ``encoded``, one head; thresholds: four words."""
+        config, rng, words = self.config, self.rng, self.words
+        elements = encoded.code.shape[1]
+        blocks, lanes = elements // config.block, config.lanes
+        end = len(encoded.code) - behind
+        tokens = end - skip
+        records = sparse_records(encoded, elements, config.block)
+        sparse = b"".join(record for (record,) in records)
+        if damage:
+            sparse = damaged(rng, sparse, config.block)
+        at = int(rng.integers(0, len(sparse))) if errors and sparse and rng.random() < 0.5 else None
+        sparse_words, byte_errors = transfer(
+            rng, sparse, config.data_bits // 8, first=first, error_at=at
+        )
+        beats = insert_zeros(
+            sparse, byte_errors, tokens=tokens, skip=skip, blocks=blocks, block=config.block,
+            lanes=lanes,
+        )  # fmt: skip
+        # What the beats say, not what was encoded: the records may be damaged.
+        found = torch.tensor([beat.outlier for beat in beats]).reshape(tokens, elements, 3)
+        outlier_group = torch.where(found[..., 1] == 1, int(Group.OUTER), int(Group.INNER))
+        read = Encoded(
+            scale=encoded.scale[skip:end],
+            code=encoded.code[skip:end],
+            group=torch.where(found[..., 0] == 1, outlier_group, int(Group.MIDDLE)),
+            fifth=found[..., 2] * found[..., 0],
+        )
+        x = decode(read, thresholds).reshape(-1, lanes).tolist()
+        odd = _is_odd(read.scale).tolist()
+        codes = read.code.reshape(-1, lanes).tolist()
+        record = config.zero_insert.request_layout
+        words["request"].append(
+            join(
+                (tokens, TOKEN_BITS), (skip, TOKEN_BITS), (blocks, record["blocks"].width),
+                *((word, 16) for word in thresholds.tolist()),
+            )
+        )  # fmt: skip
+        chance = 0.02 if errors else 0.0
+        scale_errors = [int(rng.random() < chance) for _ in range(tokens)]
+        for row, error in zip(read.scale.tolist(), scale_errors, strict=True):
+            words["scale"].append(join(*((word, 16) for word in row), (error, 1)))
+        words["sparse"] += sparse_words
+        error, per_token = 0, elements // lanes
+        for n, (row, beat) in enumerate(zip(codes, beats, strict=True)):
+            dense_error = int(rng.random() < chance / 4)
+            words["dense"].append(join(*((code, 4) for code in row), (dense_error, 1)))
+            error |= dense_error | scale_errors[n // per_token] | beat.error
+            words["o"].append(
+                join(*((word, 16) for word in x[n]), (error, 1), (n == len(beats) - 1, 1))
+            )
+            checked = 0 if odd[n // per_token] else (1 << 16 * lanes) - 1
+            words["mask"].append(join((checked, 16 * lanes), (3, 2)))
+        status = request_status(beats)
+        words["status"].append(int(status))
+        self.bad += int(status) != 0
+
+    def vectors(self, phase: str) -> dict:
+        config = self.config
+        sizes = {
+            "request": config.request_layout.size,
+            "scale": config.scale_layout.size,
+            "dense": config.dense_layout.size,
+            "sparse": config.zero_insert.sparse_layout.size,
+            "o": config.o_layout.size,
+            "status": config.status_layout.size,
+            "mask": config.o_layout.size,
+        }
+        return {
+            f"{phase}.{name}": as_bytes(self.words[name], size) for name, size in sizes.items()
+        }

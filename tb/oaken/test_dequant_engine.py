@@ -1,0 +1,94 @@
+"""OakenDequantEngine against golden.oaken.quantize.decode: encoded, synthetic, damaged tokens.
+
+Shown to fail: TODO
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.oaken.quantize import Encoded
+from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
+from tb.oaken.dequant_job import Job
+from tb.oaken.dequant_vectors import some_tokens
+from tb.run import simulate
+
+CONFIGS = {
+    "default": OakenDequantEngineConfig(),
+    "eight": OakenDequantEngineConfig(
+        lanes=8, block=16, data_bits=64, blocks_max=5, stages=1, scale_stages=1
+    ),
+    "wide": OakenDequantEngineConfig(lanes=64, block=64, data_bits=1024, blocks_max=2, stages=5),
+    "half": OakenDequantEngineConfig(lanes=32, block=32, data_bits=512, scale_stages=7),
+    "one_beat": OakenDequantEngineConfig(lanes=16, block=16, data_bits=256, blocks_max=1),
+}
+
+
+def with_odd_scales(rng, encoded: Encoded) -> Encoded:
+    """Some tokens with any words for scales, NaN and infinities among them."""
+    odd = torch.from_numpy(rng.integers(0, 1 << 16, encoded.scale.shape))
+    odd = torch.where(torch.from_numpy(rng.random(odd.shape) < 0.3), odd | 0x7C00, odd)
+    take = torch.from_numpy(rng.random((len(odd), 1)) < 0.3)
+    scale = torch.where(take, odd, encoded.scale)
+    return Encoded(scale, encoded.code, encoded.group, encoded.fifth)
+
+
+def mixed(config, rng, count=60) -> Job:
+    job = Job(config, rng)
+    for n in range(count):
+        blocks = int(rng.integers(1, min(config.blocks_max, 3) + 1))
+        skip, behind = int(rng.choice([0, 0, 1, 3])), int(rng.choice([0, 0, 0, 2]))
+        tokens = skip + behind + int(rng.integers(1, 7))
+        encoded, thresholds = some_tokens(rng, tokens, blocks * config.block, config.block)
+        if n % 3 == 0:
+            encoded = with_odd_scales(rng, encoded)
+        job.add(
+            encoded, thresholds[0], skip=skip, behind=behind, damage=n % 4 == 1, errors=n % 5 == 2
+        )
+    assert job.bad >= 3
+    return job
+
+
+def full(config, rng) -> Job:
+    job = Job(config, rng)
+    blocks = min(config.blocks_max, 2)
+    for tokens in (1, 1, 1, 1, 1, 1, 1, 1, 9, 1, 20, 2, 2, 2):
+        encoded, thresholds = some_tokens(rng, tokens, blocks * config.block, config.block)
+        job.add(encoded, thresholds[0], first=0)
+    return job
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_dequant_engine(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 45])
+    vectors = mixed(config, rng).vectors("mixed")
+    phases = ["mixed"]
+    if config.zero_insert.chunk_bytes > config.lanes:  # a word or a part of it feeds every beat
+        vectors |= full(config, rng).vectors("full")
+        phases.append("full")
+    simulate(
+        OakenDequantEngine(config),
+        "tb.oaken.tb_dequant_engine",
+        vectors=vectors,
+        params={"phases": phases},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 4}, "lanes must be a power of two in 8..64, not 4"),
+        ({"lanes": 64, "block": 32}, "lanes must be a power of two in 8..32, not 64"),
+        ({"block": 48}, "block must be 16 or 32 or 64, not 48"),
+        ({"data_bits": 2048}, "data_bits must be a power of two in 64..1024, not 2048"),
+        ({"blocks_max": 65}, "blocks_max must be 1..64, not 65"),
+        ({"stages": 0}, "stages must be 1..16, not 0"),
+        ({"scale_stages": 17}, "scale_stages must be 1..16, not 17"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenDequantEngineConfig(**wrong)
+    assert str(error.value) == f"OakenDequantEngineConfig.{message}"

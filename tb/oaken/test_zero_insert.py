@@ -1,0 +1,143 @@
+"""OakenZeroInsert against golden.oaken.dequantize.insert_zeros: sound and damaged records.
+
+Shown to fail: see the list at the end of tb/oaken/test_dequant_engine.py's docstring.
+"""
+
+import numpy as np
+import pytest
+
+from golden.oaken.dequantize import insert_zeros
+from golden.oaken.format import entry
+from hdl.oaken.layouts import TOKEN_BITS
+from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
+from tb.oaken.dequant_vectors import as_bytes, damaged, join, transfer
+from tb.run import simulate
+
+CONFIGS = {
+    "default": OakenZeroInsertConfig(),
+    "eight": OakenZeroInsertConfig(lanes=8, block=16, data_bits=64, blocks_max=5),
+    "whole_block": OakenZeroInsertConfig(lanes=64, block=64, data_bits=1024, blocks_max=2),
+    "narrow_words": OakenZeroInsertConfig(lanes=64, block=64, data_bits=64, blocks_max=1),
+    "half": OakenZeroInsertConfig(lanes=16, block=32, data_bits=256, blocks_max=64),
+    "same": OakenZeroInsertConfig(lanes=16, block=16, data_bits=128, blocks_max=3),
+}
+
+
+def records(rng, blocks: int, block: int, density: float) -> bytes:
+    """``blocks`` blocks of random outliers."""
+    data = bytearray()
+    for _ in range(blocks):
+        index = np.flatnonzero(rng.random(block) < density)
+        data.append(len(index))
+        data += bytes(entry(int(i), *(int(b) for b in rng.integers(0, 2, 2))) for i in index)
+    return bytes(data)
+
+
+class Job:
+    """Requests, words and golden beats of some transfers one behind the other."""
+
+    def __init__(self, config, rng):
+        self.config, self.rng = config, rng
+        self.requests, self.words, self.beats = [], [], []
+        self.bad = self.errors = 0
+
+    def add(self, data: bytes, tokens: int, skip: int, blocks: int, **how) -> None:
+        config = self.config
+        words, errors = transfer(self.rng, data, config.data_bits // 8, **how)
+        beats = insert_zeros(
+            data, errors, tokens=tokens, skip=skip, blocks=blocks, block=config.block,
+            lanes=config.lanes,
+        ) if blocks else []  # fmt: skip
+        layout = config.request_layout
+        self.requests.append(
+            join((tokens, TOKEN_BITS), (skip, TOKEN_BITS), (blocks, layout["blocks"].width))
+        )
+        self.words += words
+        for beat in beats:
+            fields = [(value, 1) for outlier in beat.outlier for value in outlier]
+            self.beats.append(join(*fields, (beat.bad, 1), (beat.error, 1), (beat.last, 1)))
+        self.bad += any(beat.bad for beat in beats)
+        self.errors += any(beat.error and not beat.bad for beat in beats)
+
+    def vectors(self, phase: str) -> dict:
+        config = self.config
+        return {
+            f"{phase}.request": as_bytes(self.requests, config.request_layout.size),
+            f"{phase}.sparse": as_bytes(self.words, config.sparse_layout.size),
+            f"{phase}.o": as_bytes(self.beats, config.o_layout.size),
+        }
+
+
+def mixed(config, rng, count=250) -> Job:
+    job = Job(config, rng)
+    for n in range(count):
+        tokens, blocks = int(rng.integers(1, 5)), int(rng.integers(1, min(config.blocks_max, 4) + 1))
+        skip = int(rng.choice([0, 0, 1, 3]))
+        density = rng.choice([0.0, 0.05, 0.1, 0.5, 1.0])
+        behind = int(rng.choice([0, 0, 0, 1, 7]))
+        data = records(rng, (tokens + skip + behind) * blocks, config.block, density)
+        if n % 2:
+            data = damaged(rng, data, config.block)
+        if n % 17 == 5:
+            tokens, blocks = (0, blocks) if n % 2 else (tokens, 0)
+        error_at = int(rng.integers(0, len(data) + 1)) if n % 5 == 0 and data else None
+        job.add(data, tokens, skip, blocks, error_at=error_at)
+    assert job.bad >= count // 8
+    assert job.errors >= 2
+    return job
+
+
+def skipped(config, rng) -> tuple[Job, int]:
+    """One long skip with a tenth outliers, and the cycles that it may take."""
+    job = Job(config, rng)
+    blocks, skip = min(config.blocks_max, 2), 40
+    data = records(rng, (skip + 1) * blocks, config.block, 0.1)
+    job.add(data, 1, skip, blocks)
+    # Up to two cycles a block, plus the words' own time where they are narrow.
+    size = min(config.data_bits // 8, config.chunk_bytes)
+    return job, 2 * skip * blocks + 2 * len(data) // size + 40
+
+
+def full(config, rng) -> Job:
+    job = Job(config, rng)
+    for density in (1.0, 0.1, 0.0, 1.0, 0.5):
+        tokens, blocks = int(rng.integers(1, 4)), min(config.blocks_max, 2)
+        job.add(records(rng, tokens * blocks, config.block, density), tokens, 0, blocks, first=0)
+        job.add(records(rng, blocks, config.block, density), 1, 0, blocks, first=0)
+    return job
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_zero_insert(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 43])
+    vectors = mixed(config, rng).vectors("mixed")
+    job, limit = skipped(config, rng)
+    vectors |= job.vectors("skip")
+    phases = ["mixed", "skip"]
+    if config.chunk_bytes > config.lanes:  # a word or a part of it feeds every beat
+        vectors |= full(config, rng).vectors("full")
+        phases.append("full")
+    simulate(
+        OakenZeroInsert(config),
+        "tb.oaken.tb_zero_insert",
+        vectors=vectors,
+        params={"phases": phases, "skip_limit": limit},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 4}, "lanes must be a power of two in 8..64, not 4"),
+        ({"lanes": 64, "block": 32}, "lanes must be a power of two in 8..32, not 64"),
+        ({"block": 48}, "block must be 16 or 32 or 64, not 48"),
+        ({"data_bits": 32}, "data_bits must be a power of two in 64..1024, not 32"),
+        ({"blocks_max": 0}, "blocks_max must be 1..64, not 0"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenZeroInsertConfig(**wrong)
+    assert str(error.value) == f"OakenZeroInsertConfig.{message}"
