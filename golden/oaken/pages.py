@@ -108,8 +108,8 @@ class PageTable:
     COMMIT       the records of all slots belong to the vector. BAD_REQUEST: slots are missing.
     ABORT        the pages taken go back; nothing else has changed.
     READ         -> page, offset, bytes, skip: the records of tokens start..``token`` - 1 lie in
-                 ``bytes`` bytes from ``offset`` of ``page`` on, along the chain. Sparse: all bytes
-                 of the chain, of which the first ``skip`` records are before start.
+                 ``bytes`` bytes from ``offset`` of ``page`` on, along the chain; ``skip`` of them.
+                 Sparse: all bytes of the chain, whose first ``skip`` records are before start.
                  BEYOND_LENGTH, EMPTY. BAD_REQUEST: TRIM_STREAM has not followed SET_START.
     NEXT         -> page: the one behind ``page`` in its chain.
 
@@ -254,7 +254,7 @@ class PageTable:
             stream.first = new
             stream.pages -= 1
             stream.bytes -= self.config.page_bytes - self._pages[old].offset
-            stream.bytes += self._pages[new].offset
+            stream.bytes -= self._pages[new].offset
             sequence.pages -= 1
             self._release(old)
         return Status.OK
@@ -346,11 +346,12 @@ class PageTable:
         offset = page.offset + skip * record
         if offset > self.config.page_bytes:
             return Status.BAD_REQUEST
-        size = (command.token - start) * record
+        count = command.token - start
+        size = count * record
         if offset == self.config.page_bytes:
             # The page was full when all its tokens were trimmed: the records start in the next.
-            return PageResponse(page=page.next, bytes=size)
-        return PageResponse(page=stream.first, offset=offset, bytes=size)
+            return PageResponse(page=page.next, bytes=size, skip=count)
+        return PageResponse(page=stream.first, offset=offset, bytes=size, skip=count)
 
     def _next(self, command):
         if command.page >= self.config.pages:

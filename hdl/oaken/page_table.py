@@ -39,7 +39,7 @@ PAGE_RESPONSE_LAYOUT = data.StructLayout(
         "page2": PAGE_BITS,  # EXTEND: where the record goes on
         "offset": 17,  # bytes
         "bytes": 32,  # EXTEND: in ``page``; READ: in all
-        "skip": TOKEN_BITS,  # READ of a sparse slot: records before the first that counts
+        "skip": TOKEN_BITS,  # READ: tokens; of a sparse slot: records before the first of them
         "sequence": 8,  # OPEN
     }
 )
@@ -511,9 +511,9 @@ class OakenPageTable(Block):
                 with m.Elif(offset > page_bytes):
                     finish(Status.BAD_REQUEST)
                 with m.Elif(offset == page_bytes):
-                    finish(page=chain.read_data, bytes=size)
+                    finish(page=chain.read_data, bytes=size, skip=count)
                 with m.Else():
-                    finish(page=entry.first, offset=offset, bytes=size)
+                    finish(page=entry.first, offset=offset, bytes=size, skip=count)
 
             left = Signal(words.entry, reset_less=True)  # the entry while pages go back
             with m.State("TRIM_STREAM"):
@@ -540,7 +540,7 @@ class OakenPageTable(Block):
                         after.first.eq(second),
                         after.last.eq(left.last),
                         after.pages.eq(left.pages - 1),
-                        after.bytes.eq(left.bytes - page_bytes + old_offset + info.offset),
+                        after.bytes.eq(left.bytes - page_bytes + old_offset - info.offset),
                         after.end.eq(left.end),
                     ]
                     m.d.sync += [left.eq(after), owned[sequence].eq(owned[sequence] - 1)]
