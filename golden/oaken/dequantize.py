@@ -10,7 +10,7 @@ from torch import Tensor
 from golden.oaken.format import Group, Status, entry_fields
 from golden.oaken.quantize import Encoded, decode
 
-__all__ = ["Beat", "insert_zeros", "inliers", "outliers", "repeat_scales", "request_status"]
+__all__ = ["Beat", "inliers", "insert_zeros", "outliers", "repeat_scales", "request_status"]
 
 
 def inliers(encoded: Encoded, thresholds: Any) -> Tensor:

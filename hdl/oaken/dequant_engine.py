@@ -142,7 +142,8 @@ class OakenDequantEngine(Block):
 
     @property
     def latency(self) -> str:
-        return f"{self.config.stages + 4} cycles from a sparse word to o"
+        ahead = max(3, self.config.scale_stages + 1)
+        return f"{ahead + self.config.stages + 1} cycles from a request to o"
 
     @property
     def throughput(self) -> str:

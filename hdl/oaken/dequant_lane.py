@@ -12,8 +12,16 @@ from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let, shift_left
 from hdl.fp16.unpack import unpack
 
-__all__ = ["BASE_BITS", "OakenDequantLane", "OakenDequantLaneConfig", "fixed16", "fixed32", "scaled",
-           "signed_value"]
+__all__ = [
+    "BASE_BITS",
+    "GRID",
+    "OakenDequantLane",
+    "OakenDequantLaneConfig",
+    "fixed16",
+    "fixed32",
+    "scaled",
+    "signed_value",
+]
 
 GRID = FP16.grid_exponent  # -24: every finite word and every base is a multiple of 2**GRID
 BASE_BITS = 43  # of a base on the grid, two's complement: magnitudes up to 2**18

@@ -4,7 +4,7 @@ import dataclasses
 
 from amaranth import Module, Mux, Signal, signed
 
-from golden.fp16.format import FP16, FP32
+from golden.fp16.format import FP32
 from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
 from hdl.fp16.from_fixed import from_fixed_phases
 from hdl.fp16.pipeline import Operator, OperatorConfig

@@ -44,13 +44,13 @@ class OakenScaleBuffer(Block):
     """``o`` = the next ``tokens`` words of ``i``, in order, ``heads`` times over, per request.
 
     A ring of ``depth`` words. Words are taken in as long as there is room, those of later requests
-    too; a word leaves while the last head reads it. With ``heads`` = 1 the words stream through, any
-    number of them. ``tokens`` above ``depth`` with more heads cannot be held: the words go through
-    once and the other heads get words of any scale, all of them with ``error``. A request of no
-    tokens or no heads takes and gives nothing.
+    too; a word leaves while the last head reads it. With ``heads`` = 1 the words stream through,
+    any number of them. ``tokens`` above ``depth`` with more heads cannot be held: the words go
+    through once and the other heads get words of any scale, all of them with ``error``. A request
+    of no tokens or no heads takes and gives nothing.
 
-    1 word per cycle, also across heads and requests; 2 cycles from ``i`` to ``o``. ``i.ready`` comes
-    from a register; ``request.ready`` depends combinationally on ``o.ready``. The memory's row
+    1 word per cycle, also across heads and requests; 2 cycles from ``i`` to ``o``. ``i.ready`` is
+    ``level != depth``; ``request.ready`` depends combinationally on ``o.ready``. The memory's row
     being written is never read in the same cycle.
     Golden: golden.oaken.dequantize.repeat_scales.
 

@@ -82,10 +82,12 @@ class OakenZeroInsert(Block):
     function. From there on there are no outliers, but all beats come. Of skipped records only the
     counts are looked at. ``error``: ``bad``, or a word read so far had its ``error`` set.
 
-    1 beat per cycle, also across records and requests, while a word per cycle brings the bytes:
-    at most ``lanes + 1`` a beat. Skipped: per block ceil((count + 1) / (lanes + 1)) cycles or one
-    more. Latency 3 cycles from a word to its first beat. ``sparse.ready`` and ``request.ready``
-    depend combinationally on ``o.ready`` and on no valid, ``sparse.ready`` also on ``sparse``'s payload.
+    1 beat per cycle, also across records and requests, while the words bring the bytes: at most
+    ``lanes + 1`` a beat. A word enters in pieces of ``2 * lanes`` bytes, one per cycle. A block
+    skipped takes ceil(count / lanes) cycles, at least 1; one more per request whose transfer has
+    bytes left over. Latency 3 cycles from a word to its first beat. ``sparse.ready`` and
+    ``request.ready`` depend combinationally on ``o.ready`` and on no valid, ``sparse.ready`` also
+    on the payload of ``sparse``.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.insert_zeros.
 
     Members

@@ -66,7 +66,7 @@ async def full_rate(dut):
 
 @cocotb.test()
 async def skipping(dut):
-    """Skipped blocks take as long as their bytes take to come, and no longer than 2 cycles."""
+    """A block of up to ``lanes`` outliers takes one cycle, unless its bytes are not there."""
     bench = await new_bench(dut)
     flow = await replay(bench, "skip")
     assert flow.cycles["o"][-1] <= params["skip_limit"], flow.cycles["o"][-1]

@@ -71,7 +71,8 @@ class Job:
 def mixed(config, rng, count=250) -> Job:
     job = Job(config, rng)
     for n in range(count):
-        tokens, blocks = int(rng.integers(1, 5)), int(rng.integers(1, min(config.blocks_max, 4) + 1))
+        tokens = int(rng.integers(1, 5))
+        blocks = int(rng.integers(1, min(config.blocks_max, 4) + 1))
         skip = int(rng.choice([0, 0, 1, 3]))
         density = rng.choice([0.0, 0.05, 0.1, 0.5, 1.0])
         behind = int(rng.choice([0, 0, 0, 1, 7]))
@@ -93,9 +94,13 @@ def skipped(config, rng) -> tuple[Job, int]:
     blocks, skip = min(config.blocks_max, 2), 40
     data = records(rng, (skip + 1) * blocks, config.block, 0.1)
     job.add(data, 1, skip, blocks)
-    # Up to two cycles a block, plus the words' own time where they are narrow.
-    size = min(config.data_bits // 8, config.chunk_bytes)
-    return job, 2 * skip * blocks + 2 * len(data) // size + 40
+    counts, at = [], 0
+    while at < len(data):
+        counts.append(data[at])
+        at += 1 + data[at]
+    cycles = sum(max(-(-count // config.lanes), 1) for count in counts[: skip * blocks])
+    # Or the words' own time where they are narrow.
+    return job, max(cycles, len(data) // config.chunk_bytes) + blocks * config.block_beats + 12
 
 
 def full(config, rng) -> Job:

@@ -1,0 +1,91 @@
+"""``python -m tb.oaken.dequant_rates``: the dequantization engine's cycles beside D / L.
+
+Writes the table of docs/blocks/oaken_dequant_engine.md. Every beat is compared with golden on the
+way. A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
+"""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+import torch
+
+from golden.oaken.format import Group
+from golden.oaken.quantize import Encoded
+from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
+from hdl.pages import pages_directory
+from synth.compare import fill
+from tb.oaken.dequant_job import Job
+from tb.oaken.dequant_vectors import synthetic_tokens
+from tb.run import simulate
+
+__all__ = ["main"]
+
+_HEAD_DIM = 128
+_CONFIGS = (  # lanes, data_bits
+    (8, 512),
+    (16, 64),
+    (16, 512),
+    (32, 512),
+    (64, 1024),
+)
+_READS = (  # tokens, tokens skipped, outliers in a hundred
+    (1, 0, 10),
+    (64, 0, 10),
+    (256, 0, 10),
+    (256, 0, 100),
+    (256, 0, 0),
+    (256, 63, 10),
+)
+
+
+def _tokens(rng, count: int, percent: int) -> tuple[Encoded, torch.Tensor]:
+    encoded, thresholds = synthetic_tokens(rng, count, _HEAD_DIM)
+    is_outlier = torch.from_numpy(rng.random(encoded.code.shape)) < percent / 100
+    kinds = torch.from_numpy(rng.choice([Group.INNER, Group.OUTER], encoded.code.shape))
+    group = torch.where(is_outlier, kinds, int(Group.MIDDLE))
+    return Encoded(encoded.scale, encoded.code, group, encoded.fifth * is_outlier), thresholds[0]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.oaken.dequant_rates", description=__doc__)
+    parser.parse_args(arguments)
+    rng = np.random.default_rng(1)
+    lines = [
+        "| L | memory word | tokens | skipped | outliers | tokens * D / L | cycles | above |",
+        "|" + " ---: |" * 8,
+    ]
+    for lanes, data_bits in _CONFIGS:
+        config = OakenDequantEngineConfig(lanes=lanes, data_bits=data_bits)
+        vectors, phases = {}, []
+        for tokens, skip, percent in _READS:
+            phase = f"{tokens}_{skip}_{percent}"
+            job = Job(config, rng)
+            encoded, thresholds = _tokens(rng, tokens + skip, percent)
+            job.add(encoded, thresholds, skip=skip)
+            vectors |= job.vectors(phase)
+            phases.append(phase)
+        work = simulate(
+            OakenDequantEngine(config),
+            "tb.oaken.tb_dequant_engine",
+            vectors=vectors,
+            params={"phases": phases, "rates": phases},
+            testcase="rates",
+        )
+        measured = json.loads((work / "rates.json").read_text())
+        for phase, (tokens, skip, percent) in zip(phases, _READS, strict=True):
+            bound, took = tokens * _HEAD_DIM // lanes, measured[phase][1]
+            row = (
+                lanes, f"{data_bits} bits", tokens, skip, f"{percent} %", bound, took,
+                f"{took / bound - 1:.1%}",
+            )  # fmt: skip
+            lines.append("| " + " | ".join(map(str, row)) + " |")
+    page = pages_directory() / "oaken_dequant_engine.md"
+    page.write_text(fill(page.read_text(), {"dequant_rates": "\n".join(lines) + "\n"}))
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
