@@ -164,7 +164,6 @@ class AxiWritePort(Block):
         most_bytes = word_bytes - 1 + (1 << config.length_bits) - 1
         left = Signal(range(-(-most_bytes // word_bytes) + 1))  # beats
         is_void = Signal()  # a command of 0 bytes waits for its place among the answers
-        first = Signal(place, reset_less=True)  # the command's first byte in its next beat
         final = Signal(place, reset_less=True)  # the command's last byte in its last beat
         closing = Signal(reset_less=True)  # its end is the packet's
         left_in_burst = Signal(range(most + 1))  # beats; 0: the next beat begins a burst
@@ -173,7 +172,7 @@ class AxiWritePort(Block):
         is_open = Signal()  # the next command goes on with it
         turn = Signal(place, reset_less=True)  # place of its first byte in a word of memory
         has_ended = Signal()  # its last word is taken
-        has_carry = Signal()  # bytes of a word taken wait in ``carry``
+        has_carry = Signal()  # bytes of a word taken wait in ``carry``; not at the packet's start
         carry = Signal(config.data_bits, reset_less=True)
         is_short = Signal()  # a beat found no word
         swallow = Signal()  # its commands are done, its last word has not come
@@ -212,7 +211,7 @@ class AxiWritePort(Block):
         low, inside = Signal(word_bytes), Signal(word_bytes)
         m.d.comb += [
             low.eq((Const(1) << turn) - 1),  # places of the word before
-            inside.eq(~((Const(1) << first) - 1) & Mux(is_last_beat, (Const(2) << final) - 1, -1)),
+            inside.eq(Mux(is_last_beat, (Const(2) << final) - 1, -1)),
         ]
         low_bits = Cat(bit.replicate(8) for bit in low)
         beat = data.View(beats_layout, beats.i.p.data)
@@ -246,7 +245,6 @@ class AxiWritePort(Block):
                 offset.eq(offset + 1),
                 left.eq(left - 1),
                 left_in_burst.eq(Mux(begins, burst, left_in_burst) - 1),
-                first.eq(0),
                 carry.eq(turned),
                 has_carry.eq(wants),
             ]
@@ -276,7 +274,6 @@ class AxiWritePort(Block):
         with m.If(commands.o.valid & commands.o.ready):
             m.d.sync += [
                 Cat(offset, page).eq(command.address[size:]),
-                first.eq(start),
                 final.eq(end[:size]),
             ]
             with m.If(command.bytes == 0):

@@ -101,9 +101,9 @@ class Ram:
     than full-width INCR with ID 0.
 
     bus: prefix of the ports, such as ``axi``. signature: axi4, axi4_read or axi4_write. errors:
-    byte address of a word -> response; a word with an error reads as junk, is not written, and a
-    write burst has the worst response of its words. writes: (address, data, strobes) of every W
-    beat in order; requests: (channel, address, beats) of every AR and AW in order.
+    byte address of a word -> response; a word with SLVERR or DECERR reads as it is, is not
+    written, and a write burst has the highest response of its words. writes: (address, data,
+    strobes) of every W beat in order; requests: (channel, address, beats) of every AR and AW.
     most: the most bursts that were on their way at once, by channel.
     """
 
@@ -209,7 +209,7 @@ class Ram:
             self.writes.append((where, beat["data"], beat["strb"]))
             resp = self.errors(where)
             self._resp = max(self._resp, resp)
-            for k in range(self.word_bytes if resp == RESP_OKAY else 0):
+            for k in range(self.word_bytes if resp < RESP_SLVERR else 0):
                 if beat["strb"] >> k & 1:
                     self._page(where)[(where + k) % PAGE_BYTES] = beat["data"] >> 8 * k & 0xFF
             if self._done == beats:
@@ -246,11 +246,14 @@ class Ram:
             cycle += 1
 
 
-def random_packets(rng: random.Random, config, count: int) -> list[list[tuple[int, int]]]:
+def random_packets(
+    rng: random.Random, config, count: int, *, loose: bool = False
+) -> list[list[tuple[int, int]]]:
     """Packets of write commands (address, bytes), of which all but the last have ``more``.
 
     One byte, one word, aligned and not, at pages' ends, at the top of the address space, in one
-    to three commands of which the earlier ones end at a multiple of the word, some of 0 bytes.
+    to three commands of which the earlier ones end and the later ones begin at a multiple of the
+    word (unless ``loose``), some of 0 bytes.
     """
     word, top = config.word_bytes, 1 << config.address_bits
     most = (1 << config.length_bits) - 1
@@ -274,9 +277,12 @@ def random_packets(rng: random.Random, config, count: int) -> list[list[tuple[in
             size = words * word - address % word
             if size > most:
                 size = most - (most + address) % word
+            if loose:
+                size = rng.randint(1, max(size, 1))
             if size > 0:
                 packet.append((address, size))
                 address = rng.getrandbits(config.address_bits - 8) * word % top
+                address += rng.randrange(word) if loose else 0
         size = rng.choice(
             [1, 1, word - 1, word, word + 1, rng.randrange(1, 3 * word),
              rng.randrange(1, 3 * burst * word), burst * word]
