@@ -1,0 +1,624 @@
+"""The KV cache: vectors in, quantized records in memory, decoded vectors out
+(docs/blocks/oaken_kv_engine.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.oaken.config import CacheConfig
+from golden.oaken.format import Op, Status, Threshold
+from hdl.block import Block
+from hdl.emit import add
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
+from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
+from hdl.oaken.layouts import (
+    FP16_BITS,
+    REQUEST_LAYOUT,
+    SCALE_LAYOUT,
+    STATUS_LAYOUT,
+    THRESHOLD_LAYOUT,
+)
+from hdl.oaken.mmu import OakenMmu, OakenMmuConfig
+from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
+from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+
+__all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
+
+_VECTORS = 4  # vectors in the quantization engine and just behind it
+_COUNT_BITS = 12  # of requests under way: those in all queues together are fewer than 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OakenKvEngineConfig(Config):
+    """The cache, its memory port, and what stands in front of them."""
+
+    mmu: OakenMmuConfig = dataclasses.field(default_factory=OakenMmuConfig)  # cache and port
+    lanes: int = 32  # elements per beat of kv and o, a power of two in 8..64, at most block
+    scale_tokens: int = 1024  # tokens that a READ of several heads has at once, 4..65536
+    queue: int = 4  # requests of each kind (APPEND, READ, the others) that wait, 2..64
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mmu, OakenMmuConfig):
+            self._refuse("mmu", "an OakenMmuConfig")
+        self._check_power_of_two("lanes", 8, 64)
+        if self.lanes > self.cache.kv.block:
+            self._refuse("lanes", f"at most block = {self.cache.kv.block}")
+        self._check_range("scale_tokens", 4, 65536)
+        self._check_range("queue", 2, 64)
+        # What the parts refuse is refused here, before elaboration.
+        _ = self.quantizer, self.writer, self.reader
+
+    @property
+    def cache(self) -> CacheConfig:
+        return self.mmu.cache
+
+    @property
+    def quantizer(self) -> OakenQuantEngineConfig:
+        kv = self.cache.kv
+        return OakenQuantEngineConfig(lanes=self.lanes, block=kv.block, elements_max=kv.elements)
+
+    @property
+    def writer(self) -> OakenKvWriterConfig:
+        return OakenKvWriterConfig(kv=self.cache.kv, lanes=self.lanes, data_bits=self.mmu.data_bits)
+
+    @property
+    def reader(self) -> OakenKvReaderConfig:
+        return OakenKvReaderConfig(
+            kv=self.cache.kv,
+            lanes=self.lanes,
+            data_bits=self.mmu.data_bits,
+            scale_tokens=self.scale_tokens,
+        )
+
+    @property
+    def request_layout(self) -> data.StructLayout:
+        return data.StructLayout({**REQUEST_LAYOUT.members, "thresholds": THRESHOLD_LAYOUT})
+
+    @property
+    def kv_layout(self) -> data.StructLayout:
+        return data.StructLayout({"x": data.ArrayLayout(FP16_BITS, self.lanes), "last": 1})
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return self.reader.o_layout
+
+
+class OakenKvEngine(Block):
+    """Writes quantized K and V vectors to a paged cache and reads them back decoded.
+
+    One status per request; those of one op in order, others may overtake. APPEND takes the next
+    vector of ``kv``, whatever its status; READ puts ``heads * (token - start) * head_dim`` words
+    on ``o``, head by head and token by token, if it goes ahead, and its status comes after the
+    last of them. A request sees what was complete before it: wait for the status of what it
+    needs. A READ never waits for the vector of an APPEND, nor for ``queue`` requests of another
+    kind. TRIM, FREE and THRESHOLDS wait for the APPENDs and READs that came before them.
+
+    THRESHOLDS(layer, kv) holds until the next one; refused unless OUTER_LOW < INNER_LOW <= 0 <=
+    INNER_HIGH < OUTER_HIGH, all finite, and no sequence is open. Status.MALFORMED: what memory
+    gave is no sparse record; words of ``o`` with ``error`` are not to be used. A READ of several
+    heads and of more than ``scale_tokens`` positions is split into heads, each of which reads the
+    scales again. Nothing else is rounded or reordered here: the arithmetic is that of the
+    quantization and the dequantization engine. Source: Oaken, sections 4 and 5.
+    Golden: golden.oaken.kv_engine.KvEngine.
+
+    Members
+    -------
+    request : In(stream)  op, tag, sequence, layer, kv, head, heads, token, thresholds
+    kv : In(stream)       x: lanes FP16 words; last of the vector
+    o : Out(stream)       x: lanes FP16 words; error; tag of the READ; last of the head
+    status : Out(stream)  tag, op, status, sequence
+    base : In             byte address of page 0, a multiple of page_bytes, constant
+    free_pages : Out      pages that no stream owns
+    idle : Out            no request is under way
+    axi : Out(axi4)       the memory
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "request": "What to do; fields that an op does not use are ignored.",
+        "kv": "One vector per APPEND, in order: all heads of one token's K or V.",
+        "o": "Decoded heads of the READs, in order; error: some word of the head was.",
+        "status": "How a request ended; those of one op in order.",
+        "base": "Byte address of page 0, a multiple of page_bytes; constant while running.",
+        "free_pages": "Pages that no stream owns.",
+        "idle": "No request is under way.",
+        "axi": "AXI4 manager: the memory that holds the pages.",
+    }
+
+    def __init__(self, config: OakenKvEngineConfig):
+        mmu = config.mmu
+        super().__init__(
+            config,
+            {
+                "request": In(stream.Signature(config.request_layout)),
+                "kv": In(stream.Signature(config.kv_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+                "status": Out(stream.Signature(STATUS_LAYOUT)),
+                "base": In(mmu.address_bits),
+                "free_pages": Out(range(mmu.cache.pages + 1)),
+                "idle": Out(1),
+                "axi": Out(mmu.axi_signature),
+            },
+        )
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat per cycle on kv and on o"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        mmu = add(m, "mmu", OakenMmu(config.mmu))
+        m.d.comb += [mmu.base.eq(self.base), self.free_pages.eq(mmu.free_pages)]
+        _connect_axi(m, mmu.axi, self.axi)
+
+        appends, reads, controls = self._sort(m)
+        table = _Table(m, config.cache.layers)
+        # To the MMU: vectors that have been looked at, heads to read, and everything else.
+        requests = add(
+            m,
+            "requests",
+            StreamArbiter(StreamArbiterConfig(width=REQUEST_LAYOUT.size, inputs=3)),
+        )
+        _pass(m, requests.o, mmu.request)
+
+        # From the MMU: READs are not complete before their last beat; the others are.
+        statuses = add(
+            m, "statuses", StreamSkidBuffer(StreamSkidBufferConfig(width=STATUS_LAYOUT.size))
+        )
+        _pass(m, mmu.status, statuses.i)
+        ended = data.View(STATUS_LAYOUT, statuses.o.p.data)
+        read_ends = _queue(m, "read_ends", STATUS_LAYOUT.size, config.mmu.reads)
+        other_ends = _queue(m, "other_ends", STATUS_LAYOUT.size, 2)
+        own_ends = _queue(m, "own_ends", STATUS_LAYOUT.size, 2)
+
+        given, waiting_appends = self._append(m, appends, table, requests.i_0, mmu)
+        joined, waiting_reads = self._read(m, reads, table, requests.i_1, mmu, read_ends)
+        waiting = (waiting_appends, waiting_reads)
+        self._control(m, controls, table, waiting, requests.i_2, own_ends, statuses.o)
+
+        is_read = Signal()
+        other = Signal(STATUS_LAYOUT)
+        taken = Signal()
+        m.d.comb += [
+            is_read.eq(ended.op == Op.READ),
+            taken.eq(statuses.o.valid & statuses.o.ready),
+            read_ends.i.valid.eq(statuses.o.valid & is_read),
+            other_ends.i.valid.eq(statuses.o.valid & ~is_read),
+            statuses.o.ready.eq(Mux(is_read, read_ends.i.ready, other_ends.i.ready)),
+            read_ends.i.p.data.eq(ended),
+            other.eq(ended),
+            other_ends.i.p.data.eq(other),
+        ]
+        # What was found in a vector stands behind what the MMU says of its request, but for
+        # VECTOR_LENGTH, which is what it says of records of 0 bytes.
+        with m.If(ended.op == Op.APPEND):
+            own = given.o.p.data
+            with m.If(
+                (own != Status.OK)
+                & ((ended.status >= own) | (ended.status >= Status.VECTOR_LENGTH))
+            ):
+                m.d.comb += other.status.eq(own)
+            m.d.comb += given.o.ready.eq(taken)
+
+        ends = add(
+            m, "ends", StreamArbiter(StreamArbiterConfig(width=STATUS_LAYOUT.size, inputs=3))
+        )
+        for source, sink in (
+            (joined, ends.i_0),
+            (other_ends.o, ends.i_1),
+            (own_ends.o, ends.i_2),
+        ):
+            _pass(m, source, sink)
+        _pass(m, ends.o, self.status)
+
+        count = Signal(_COUNT_BITS)
+        m.d.sync += count.eq(
+            count
+            + (self.request.valid & self.request.ready)
+            - (self.status.valid & self.status.ready)
+        )
+        m.d.comb += self.idle.eq((count == 0) & mmu.idle)
+        return m
+
+    def _sort(self, m: Module):
+        """Queues of APPENDs, READs and other requests."""
+        config = self.config
+        size = config.request_layout.size
+        entry = add(m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=size)))
+        m.d.comb += [
+            entry.i.valid.eq(self.request.valid),
+            self.request.ready.eq(entry.i.ready),
+            entry.i.p.data.eq(self.request.p),
+        ]
+        op = data.View(config.request_layout, entry.o.p.data).op
+        appends = _queue(m, "appends", REQUEST_LAYOUT.size, config.queue)
+        reads = _queue(m, "reads", REQUEST_LAYOUT.size, config.queue)
+        controls = _queue(m, "controls", size, config.queue)
+        with m.Switch(op):
+            for case, queue in ((Op.APPEND, appends), (Op.READ, reads), (None, controls)):
+                with m.Case(case) if case is not None else m.Default():
+                    m.d.comb += [
+                        queue.i.valid.eq(entry.o.valid),
+                        entry.o.ready.eq(queue.i.ready),
+                    ]
+        for queue in (appends, reads, controls):
+            m.d.comb += queue.i.p.data.eq(entry.o.p.data)
+        return appends, reads, controls
+
+    def _append(self, m: Module, queue, table: "_Table", sink, mmu):
+        """Vectors through the quantization engine to ``sink`` and the MMU; own statuses."""
+        config = self.config
+        engine = add(m, "quantizer", OakenQuantEngine(config.quantizer))
+        writer = add(m, "writer", OakenKvWriter(config.writer))
+        look = table.look_up(m, "append", queue)
+        seen_layout = data.StructLayout({"request": REQUEST_LAYOUT, "present": 1})
+        seen = _queue(m, "seen", seen_layout.size, _VECTORS)
+        entry = data.View(seen_layout, seen.i.p.data)
+
+        # The vector of the APPEND that has been looked up goes to the engine, or nowhere. The
+        # engine may take its request and the vector in any order.
+        asked, ended = Signal(), Signal()
+        is_asked, is_ended = Signal(), Signal()  # the same, with this cycle
+        forward, swallow = Signal(), Signal()
+        m.d.comb += [
+            engine.request.valid.eq(look.loaded & look.present & ~asked),
+            engine.request.p.blocks.eq(config.cache.kv.elements // config.cache.kv.block),
+            engine.request.p.thresholds.eq(look.thresholds),
+            forward.eq(look.loaded & look.present & ~ended),
+            swallow.eq(look.loaded & ~look.present & ~ended),
+            engine.i.valid.eq(self.kv.valid & forward),
+            engine.i.p.eq(self.kv.p),
+            self.kv.ready.eq(swallow | (forward & engine.i.ready)),
+            is_asked.eq(asked | ~look.present | engine.request.ready),
+            is_ended.eq(ended | (self.kv.valid & self.kv.ready & self.kv.p.last)),
+            seen.i.valid.eq(look.loaded & is_asked & is_ended),
+            entry.request.eq(look.request),
+            entry.present.eq(look.present),
+            look.take.eq(seen.i.valid & seen.i.ready),
+        ]
+        m.d.sync += [
+            asked.eq(look.loaded & is_asked & ~look.take),
+            ended.eq(look.loaded & is_ended & ~look.take),
+        ]
+
+        # In order of the vectors: what was found, then the request, then the records.
+        given = _queue(m, "given", len(Status), config.mmu.appends + 2)
+        found = data.View(seen_layout, seen.o.p.data)
+        request = Signal(REQUEST_LAYOUT, reset_less=True)
+        own = Signal(4, reset_less=True)
+        scale = Signal(SCALE_LAYOUT, reset_less=True)
+        m.d.comb += [
+            given.i.p.data.eq(own),
+            sink.p.data.eq(request),
+            sink.p.last.eq(1),
+            writer.start.p.void.eq(own != Status.OK),
+            writer.start.p.scale.eq(scale),
+        ]
+        with m.FSM(name="append"):
+            with m.State("SEEN"):
+                with m.If(seen.o.valid & (engine.header.valid | ~found.present)):
+                    m.d.comb += [seen.o.ready.eq(1), engine.header.ready.eq(found.present)]
+                    m.d.sync += [
+                        request.eq(found.request),
+                        own.eq(Mux(found.present, engine.header.p.status, Status.THRESHOLDS)),
+                        scale.eq(engine.header.p.scale),
+                    ]
+                    m.next = "ASK"
+            with m.State("ASK"):
+                m.d.comb += sink.valid.eq(given.i.ready)
+                with m.If(sink.valid & sink.ready):
+                    m.d.comb += given.i.valid.eq(1)
+                    m.next = "GIVE"
+            with m.State("GIVE"):
+                m.d.comb += writer.start.valid.eq(1)
+                with m.If(writer.start.ready):
+                    m.next = "SEEN"
+        _pass_all(m, engine.dense, writer.dense)
+        _pass_all(m, engine.sparse, writer.sparse)
+        _pass_all(m, writer.record, mmu.record)
+        _pass_all(m, writer.w, mmu.w)
+        return given, _Waiting(m, "append", queue, sink.valid & sink.ready)
+
+    def _read(self, m: Module, queue, table: "_Table", sink, mmu, ends):
+        """READs to ``sink``, whole or head by head, and what comes of them to ``o``."""
+        config = self.config
+        cache, places = config.cache, config.mmu.reads
+        look = table.look_up(m, "read", queue)
+        reader = add(m, "reader", OakenKvReader(config.reader))
+
+        # A place for each READ that the MMU has not ended: the MMU sees its number as the tag.
+        place_bits = max(1, (places - 1).bit_length())
+        newest, oldest = Signal(place_bits), Signal(place_bits)
+        used = Signal(range(places + 1))
+        entry_layout = data.StructLayout(
+            {"tag": 8, "sequence": 8, "heads": 8, "missing": 1, "more": 1}
+        )
+        entries = [Signal(entry_layout, name=f"entry_{k}", reset_less=True) for k in range(places)]
+        thresholds = [
+            Signal(THRESHOLD_LAYOUT, name=f"thresholds_{k}", reset_less=True) for k in range(places)
+        ]
+        request = look.request
+        done_heads = Signal(8)
+        split, is_final, go = Signal(), Signal(), Signal()
+        piece = Signal(REQUEST_LAYOUT)
+        m.d.comb += [
+            split.eq(
+                (request.heads > 1)
+                & (request.token > config.scale_tokens)
+                & (request.head + request.heads <= cache.kv.heads)
+            ),
+            is_final.eq(~split | (done_heads == request.heads - 1)),
+            piece.eq(request),
+            piece.tag.eq(newest),
+            sink.valid.eq(look.loaded & (used != places)),
+            sink.p.data.eq(piece),
+            sink.p.last.eq(1),
+            go.eq(sink.valid & sink.ready),
+            look.take.eq(go & is_final),
+        ]
+        with m.If(split):
+            m.d.comb += [piece.head.eq(request.head + done_heads), piece.heads.eq(1)]
+        with m.If(go):
+            m.d.sync += [
+                newest.eq(Mux(newest == places - 1, 0, newest + 1)),
+                done_heads.eq(Mux(is_final, 0, done_heads + 1)),
+            ]
+            for k in range(places):
+                with m.If(newest == k):
+                    m.d.sync += [
+                        entries[k].tag.eq(request.tag),
+                        entries[k].sequence.eq(request.sequence),
+                        entries[k].heads.eq(piece.heads),
+                        entries[k].missing.eq(~look.present),
+                        entries[k].more.eq(~is_final),
+                        thresholds[k].eq(look.thresholds),
+                    ]
+        place = Signal(place_bits)
+        info, head = mmu.info, reader.head
+        m.d.comb += [
+            place.eq(info.p.tag),
+            head.valid.eq(info.valid),
+            info.ready.eq(head.ready),
+            head.p.tag.eq(Array(each.tag for each in entries)[place]),
+            head.p.tokens.eq(info.p.tokens),
+            head.p.skip.eq(info.p.skip),
+            head.p.first.eq(info.p.first),
+            head.p.last.eq(info.p.last),
+            head.p.heads.eq(Array(each.heads for each in entries)[place]),
+            Value.cast(head.p.thresholds).eq(Array(Value.cast(t) for t in thresholds)[place]),
+        ]
+        for name in ("dense", "sparse", "scale"):
+            _pass_all(m, getattr(mmu, name), getattr(reader, name))
+        _pass_all(m, reader.o, self.o)
+
+        # A READ ends when the MMU has ended it and, if it went ahead, its last beat was taken.
+        done = _queue(m, "read_done", 1, places)
+        _pass_all(m, reader.done, done.i)
+        entry = Signal(entry_layout)
+        ended = data.View(STATUS_LAYOUT, ends.o.p.data)
+        found, before, merged = Signal(4), Signal(4), Signal(4)
+        ahead, freed = Signal(), Signal()
+        joined = _queue(m, "joined", STATUS_LAYOUT.size, 2)
+        whole = data.View(STATUS_LAYOUT, joined.i.p.data)
+        m.d.comb += [
+            entry.eq(Array(Value.cast(each) for each in entries)[oldest]),
+            ahead.eq((ended.status == Status.OK) | (ended.status >= Status.SLAVE_ERROR)),
+            found.eq(ended.status),
+            merged.eq(Mux(before == Status.OK, found, before)),
+            joined.i.p.last.eq(1),
+            whole.tag.eq(entry.tag),
+            whole.op.eq(Op.READ),
+            whole.status.eq(merged),
+            whole.sequence.eq(entry.sequence),
+            joined.i.valid.eq(ends.o.valid & (~ahead | done.o.valid) & ~entry.more),
+            freed.eq(ends.o.valid & (~ahead | done.o.valid) & (entry.more | joined.i.ready)),
+            ends.o.ready.eq(freed),
+            done.o.ready.eq(freed & ahead),
+        ]
+        with m.If(~ahead):
+            # Nothing was ever written without thresholds, so such a READ never goes ahead.
+            with m.If(entry.missing & (ended.status > Status.THRESHOLDS)):
+                m.d.comb += found.eq(Status.THRESHOLDS)
+        with m.Elif((ended.status == Status.OK) & done.o.p.data[0]):
+            m.d.comb += found.eq(Status.MALFORMED)
+        # Of the heads of a split READ: an error of the bus before MALFORMED, DECERR before SLVERR.
+        with m.If((before == Status.MALFORMED) & (found != Status.OK)):
+            m.d.comb += merged.eq(found)
+        with m.If((before == Status.SLAVE_ERROR) & (found == Status.DECODE_ERROR)):
+            m.d.comb += merged.eq(found)
+        with m.If(freed):
+            m.d.sync += [
+                oldest.eq(Mux(oldest == places - 1, 0, oldest + 1)),
+                before.eq(Mux(entry.more, merged, Status.OK)),
+            ]
+        m.d.sync += used.eq(used + go - freed)
+        return joined.o, _Waiting(m, "read", queue, look.take)
+
+    def _control(
+        self, m: Module, queue, table: "_Table", waiting, sink, own_ends, statuses
+    ) -> None:
+        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``."""
+        config = self.config
+        request = data.View(config.request_layout, queue.o.p.data)
+        status = Signal(4)
+        end = data.View(STATUS_LAYOUT, own_ends.i.p.data)
+        sent, told = Signal(), Signal()
+        m.d.comb += [
+            sink.p.data.eq(request.as_value()[: REQUEST_LAYOUT.size]),
+            sink.p.last.eq(1),
+            end.tag.eq(request.tag),
+            end.op.eq(request.op),
+            end.status.eq(status),
+            end.sequence.eq(request.sequence),
+            own_ends.i.p.last.eq(1),
+            sent.eq(sink.valid & sink.ready),
+            told.eq(own_ends.i.valid & own_ends.i.ready),
+            queue.o.ready.eq(sent | told),
+        ]
+
+        # An OPEN that is on its way counts as open: if it fails, others are.
+        opened = Signal(_COUNT_BITS)
+        ended = data.View(STATUS_LAYOUT, statuses.p.data)
+        closed = (
+            statuses.valid
+            & statuses.ready
+            & (
+                ((ended.op == Op.OPEN) & (ended.status != Status.OK))
+                | ((ended.op == Op.FREE) & (ended.status == Status.OK))
+            )
+        )
+        m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) - closed)
+
+        # TRIM and FREE let those requests go first that were there when they came to the front.
+        counted, first = Signal(), []
+        m.d.sync += counted.eq(queue.o.valid & ~queue.o.ready)
+        for each in waiting:
+            before = Signal(_COUNT_BITS, name=f"{each.name}s_before")
+            m.d.sync += before.eq(
+                Mux(counted, before - (each.passed & (before != 0)), each.count - each.passed)
+            )
+            first.append(before != 0)
+
+        with m.If(queue.o.valid):
+            with m.Switch(request.op):
+                with m.Case(Op.OPEN):
+                    m.d.comb += sink.valid.eq(1)
+                with m.Case(Op.TRIM, Op.FREE):
+                    m.d.comb += sink.valid.eq(counted & ~Cat(first).any())
+                with m.Case(Op.THRESHOLDS):
+                    # While no sequence is open, only requests that will be refused can be waiting;
+                    # none of them may be looked up with words that are being changed.
+                    quiet = ~Cat(each.count != 0 for each in waiting).any()
+                    with m.If(request.layer >= config.cache.layers):
+                        m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.BAD_REQUEST)]
+                    with m.Elif(~_in_order(request.thresholds) | (opened != 0)):
+                        m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.THRESHOLDS)]
+                    with m.Elif(quiet):
+                        m.d.comb += own_ends.i.valid.eq(1)
+                        with m.If(told):
+                            table.write(m, request)
+                with m.Default():
+                    m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.BAD_REQUEST)]
+
+
+class _Look:
+    """A request at the head of its queue with its thresholds; ``take`` lets the next one in."""
+
+    def __init__(self, name: str):
+        self.loaded = Signal(name=f"{name}_loaded")
+        self.take = Signal(name=f"{name}_take")
+        self.request = Signal(REQUEST_LAYOUT, name=f"{name}_request", reset_less=True)
+        self.present = Signal(name=f"{name}_present", reset_less=True)
+        self.thresholds = Signal(THRESHOLD_LAYOUT, name=f"{name}_thresholds")
+
+
+class _Waiting:
+    """Requests of one queue that have not passed to the MMU, and whether one does now."""
+
+    def __init__(self, m: Module, name: str, queue, passed):
+        self.name = name
+        self.count = Signal(_COUNT_BITS, name=f"{name}s_waiting")
+        self.passed = Signal(name=f"{name}_passed")
+        m.d.comb += self.passed.eq(passed)
+        m.d.sync += self.count.eq(self.count + (queue.i.valid & queue.i.ready) - self.passed)
+
+
+class _Table:
+    """Thresholds of every (layer, K or V), and which of them are there: a RAM for each reader."""
+
+    def __init__(self, m: Module, layers: int):
+        self.layers = layers
+        self.config = MemoryConfig(depth=2 * layers, width=THRESHOLD_LAYOUT.size)
+        self.present = Signal(2 * layers, name="thresholds_present")
+        self.rams: list = []
+
+    def _row(self, request):
+        """Row of the request's thresholds, 0 for a layer that is not there."""
+        row = Cat(request.kv, request.layer)[: self.config.address_bits]
+        return Mux(request.layer < self.layers, row, 0)
+
+    def look_up(self, m: Module, name: str, queue) -> _Look:
+        look = _Look(name)
+        ram = add(m, f"{name}_thresholds_ram", Memory1R1W(self.config))
+        self.rams.append(ram)
+        request = data.View(REQUEST_LAYOUT, queue.o.p.data)
+        row = Signal(self.config.address_bits, name=f"{name}_row")
+        m.d.comb += [
+            row.eq(self._row(request)),
+            queue.o.ready.eq(~look.loaded | look.take),
+            ram.read_en.eq(queue.o.valid & queue.o.ready),
+            ram.read_addr.eq(row),
+            look.thresholds.eq(ram.read_data),
+        ]
+        with m.If(queue.o.ready):
+            m.d.sync += look.loaded.eq(queue.o.valid)
+        with m.If(queue.o.valid & queue.o.ready):
+            m.d.sync += [
+                look.request.eq(request),
+                look.present.eq((request.layer < self.layers) & self.present.bit_select(row, 1)),
+            ]
+        return look
+
+    def write(self, m: Module, request) -> None:
+        row = self._row(request)
+        m.d.sync += self.present.bit_select(row, 1).eq(1)
+        for ram in self.rams:
+            m.d.comb += [
+                ram.write_en.eq(1),
+                ram.write_addr.eq(row),
+                ram.write_data.eq(request.thresholds),
+            ]
+
+
+def _in_order(thresholds):
+    """OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH < OUTER_HIGH, all finite; -0 is 0."""
+    signs = [thresholds[which][-1] for which in Threshold]
+    sizes = [thresholds[which][:-1] for which in Threshold]
+    finite = [~size[10:].all() for size in sizes]
+    low, inner_low, inner_high, high = (sizes[which] for which in Threshold)
+    below = signs[Threshold.OUTER_LOW] & (signs[Threshold.INNER_LOW] | (inner_low == 0))
+    above = ~signs[Threshold.OUTER_HIGH] & (~signs[Threshold.INNER_HIGH] | (inner_high == 0))
+    return Cat(*finite, below, above, low > inner_low, high > inner_high).all()
+
+
+def _queue(m: Module, name: str, width: int, depth: int):
+    return add(m, name, StreamFifo(StreamFifoConfig(width=width, depth=max(depth, 2))))
+
+
+def _pass(m: Module, source, sink) -> None:
+    """``source`` to ``sink``, where one of them is a block of hdl.stream: bits as they are."""
+
+    def bits(payload):
+        return payload.data if "data" in payload.shape().members else Value.cast(payload)
+
+    m.d.comb += [
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+        bits(sink.p).eq(bits(source.p)),
+    ]
+    if "last" in sink.p.shape().members:
+        m.d.comb += sink.p.last.eq(1)
+
+
+def _pass_all(m: Module, source, sink) -> None:
+    """``source`` to ``sink``, streams of one layout."""
+    m.d.comb += [
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+        Value.cast(sink.p).eq(Value.cast(source.p)),
+    ]
+
+
+def _connect_axi(m: Module, inner, outer) -> None:
+    for name in ("ar", "aw", "w"):
+        _pass_all(m, getattr(inner, name), getattr(outer, name))
+    for name in ("r", "b"):
+        _pass_all(m, getattr(outer, name), getattr(inner, name))

@@ -1,0 +1,221 @@
+"""Transfers from the cache to decoded heads (docs/blocks/oaken_kv_engine.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Const, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.oaken.config import KvShape
+from golden.oaken.format import DENSE_BITS, SCALE_BYTES, Status
+from hdl.block import Block
+from hdl.emit import add
+from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
+from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT, TOKEN_BITS, word_layout
+from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.repack import StreamRepack, StreamRepackConfig
+
+__all__ = ["OakenKvReader", "OakenKvReaderConfig"]
+
+_HEADS = 4  # heads accepted and not yet decoded
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OakenKvReaderConfig(Config):
+    """Shape of a vector, width of a memory word, and scales held."""
+
+    kv: KvShape = dataclasses.field(default_factory=KvShape)  # shape of a vector
+    lanes: int = 32  # elements per beat of o, a power of two in 8..64, at most block
+    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
+    scale_tokens: int = 1024  # scale records held for the later heads of a read, 4..65536
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kv, KvShape):
+            self._refuse("kv", "a KvShape")
+        self._check_power_of_two("lanes", 8, 64)
+        if self.lanes > self.kv.block:
+            self._refuse("lanes", f"at most block = {self.kv.block}")
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("scale_tokens", 4, 65536)
+
+    @property
+    def head_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "tag": 8,
+                "tokens": TOKEN_BITS,
+                "skip": TOKEN_BITS,
+                "first": 1,
+                "last": 1,
+                "heads": 8,
+                "thresholds": THRESHOLD_LAYOUT,
+            }
+        )
+
+    @property
+    def word_layout(self) -> data.StructLayout:
+        return word_layout(self.data_bits)
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {"x": data.ArrayLayout(FP16_BITS, self.lanes), "error": 1, "tag": 8, "last": 1}
+        )
+
+
+class OakenKvReader(Block):
+    """For each ``head`` its ``tokens * head_dim`` decoded elements; ``done`` once per read.
+
+    Of every head one ``dense`` and one ``sparse`` transfer, of every read (``first`` to ``last``
+    head) one ``scale`` transfer; a read of several heads has at most ``scale_tokens`` tokens.
+    ``done`` follows the last beat of a read's last head; ``malformed``: some sparse transfer of
+    the read was no sparse record. 1 beat per cycle, also from one head to the next.
+
+    Members
+    -------
+    head : In(stream)                  tag; tokens; skip: sparse records to pass over; first, last
+                                       of its read; heads of the read; thresholds
+    dense, sparse, scale : In(stream)  words of the transfers, in the order of heads
+    o : Out(stream)                    x: lanes FP16 words; error; tag; last of the head
+    done : Out(stream)                 malformed
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "head": "The next head: tokens, sparse records to skip, place in its read, thresholds.",
+        "dense": "Dense transfers, one per head.",
+        "sparse": "Sparse transfers, one per head.",
+        "scale": "Scale transfers, one per read.",
+        "o": "Decoded elements; error: some word of the head was; last: of the head.",
+        "done": "Once per read, after its last beat; malformed: no sparse record.",
+    }
+
+    def __init__(self, config: OakenKvReaderConfig):
+        word = stream.Signature(config.word_layout)
+        super().__init__(
+            config,
+            {
+                "head": In(stream.Signature(config.head_layout)),
+                "dense": In(word),
+                "sparse": In(word),
+                "scale": In(word),
+                "o": Out(stream.Signature(config.o_layout)),
+                "done": Out(stream.Signature(data.StructLayout({"malformed": 1}))),
+            },
+        )
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat per cycle"
+
+    def elaborate(self, platform) -> Module:
+        config = self.config
+        m = Module()
+        engine = add(
+            m,
+            "engine",
+            OakenDequantEngine(
+                OakenDequantEngineConfig(
+                    lanes=config.lanes,
+                    block=config.kv.block,
+                    data_bits=config.data_bits,
+                    blocks_max=config.kv.head_blocks,
+                )
+            ),
+        )
+        scales = add(
+            m, "scales", OakenScaleBuffer(OakenScaleBufferConfig(depth=config.scale_tokens))
+        )
+        # Tag of the head now on o, and the ends of reads among the heads not yet done.
+        tags = add(m, "tags", StreamFifo(StreamFifoConfig(width=8, depth=_HEADS)))
+        ends = add(m, "ends", StreamFifo(StreamFifoConfig(width=1, depth=_HEADS)))
+
+        # A head goes to the engine, to both queues and, if it is its read's first, to the scales;
+        # to each when it is ready.
+        head = self.head.p
+        sinks = (engine.request, tags.i, ends.i, scales.request)
+        wanted = (Const(1), Const(1), Const(1), head.first)
+        done = Signal(len(sinks))
+        served = Signal(len(sinks))
+        m.d.comb += self.head.ready.eq(served.all())
+        for k, (sink, want) in enumerate(zip(sinks, wanted, strict=True)):
+            m.d.comb += [
+                sink.valid.eq(self.head.valid & want & ~done[k]),
+                served[k].eq(done[k] | sink.ready | ~want),
+            ]
+            with m.If(self.head.valid):
+                m.d.sync += done[k].eq(served[k] & ~self.head.ready)
+        m.d.comb += [
+            engine.request.p.tokens.eq(head.tokens),
+            engine.request.p.skip.eq(head.skip),
+            engine.request.p.blocks.eq(config.kv.head_blocks),
+            engine.request.p.thresholds.eq(head.thresholds),
+            scales.request.p.tokens.eq(head.tokens),
+            scales.request.p.heads.eq(head.heads),
+            tags.i.p.data.eq(head.tag),
+            ends.i.p.data.eq(head.last),
+        ]
+
+        dense = self._pack(m, "dense_pack", self.dense, config.lanes * DENSE_BITS // 8)
+        scale = self._pack(m, "scale_pack", self.scale, SCALE_BYTES)
+        m.d.comb += [
+            engine.dense.valid.eq(dense.valid),
+            dense.ready.eq(engine.dense.ready),
+            engine.dense.p.code.eq(dense.p.data),
+            engine.dense.p.error.eq(dense.p.error),
+            scales.i.valid.eq(scale.valid),
+            scale.ready.eq(scales.i.ready),
+            scales.i.p.scale.eq(scale.p.data),
+            scales.i.p.error.eq(scale.p.error),
+            engine.scale.valid.eq(scales.o.valid),
+            scales.o.ready.eq(engine.scale.ready),
+            engine.scale.p.eq(scales.o.p),
+            engine.sparse.valid.eq(self.sparse.valid),
+            self.sparse.ready.eq(engine.sparse.ready),
+            engine.sparse.p.eq(self.sparse.p),
+        ]
+
+        o = engine.o
+        m.d.comb += [
+            self.o.valid.eq(o.valid & tags.o.valid),
+            o.ready.eq(self.o.ready & tags.o.valid),
+            self.o.p.x.eq(o.p.x),
+            self.o.p.error.eq(o.p.error),
+            self.o.p.tag.eq(tags.o.p.data),
+            self.o.p.last.eq(o.p.last),
+            tags.o.ready.eq(o.valid & self.o.ready & o.p.last),
+        ]
+
+        malformed, bad = Signal(), Signal()
+        status = engine.status
+        m.d.comb += [
+            bad.eq(malformed | (status.p.status != Status.OK)),
+            self.done.valid.eq(status.valid & ends.o.valid & ends.o.p.data),
+            self.done.p.malformed.eq(bad),
+            status.ready.eq(ends.o.valid & (self.done.ready | ~ends.o.p.data)),
+            ends.o.ready.eq(status.valid & status.ready),
+        ]
+        with m.If(status.valid & status.ready):
+            m.d.sync += malformed.eq(bad & ~ends.o.p.data)
+        return m
+
+    def _pack(self, m: Module, name: str, source, out_bytes: int):
+        """The transfers of ``source`` in pieces of ``out_bytes``."""
+        config = self.config
+        pack = add(
+            m,
+            name,
+            StreamRepack(StreamRepackConfig(in_bytes=config.data_bits // 8, out_bytes=out_bytes)),
+        )
+        m.d.comb += [
+            pack.i.valid.eq(source.valid),
+            source.ready.eq(pack.i.ready),
+            pack.i.p.data.eq(source.p.data),
+            pack.i.p.first.eq(source.p.first),
+            pack.i.p.end.eq(source.p.end),
+            pack.i.p.error.eq(source.p.error != 0),
+            pack.i.p.last.eq(source.p.last),
+        ]
+        return pack.o

@@ -1,0 +1,193 @@
+"""Runs inside the simulator, started by test_kv_engine.py: scripts of requests, memory beside.
+
+``params``: "scripts", phases by name as tb.oaken.kv_script makes them, and "base".
+"""
+
+import json
+from pathlib import Path
+
+import cocotb
+from cocotb.triggers import FallingEdge
+
+from tb.axi.memory import Ram
+from tb.bench import Bench, config, params
+from tb.oaken.kv_host import Expected, response
+
+SOURCES = ("request", "kv", "axi__r", "axi__b")
+SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
+SCRIPTS, BASE = params["scripts"], params["base"]
+
+
+class Host:
+    """Engine, memory and bench together."""
+
+    def __init__(self, dut, latency: int = 5, salt: str = ""):
+        self.dut = dut
+        self.bench = Bench(dut, sources=SOURCES, sinks=SINKS)
+        self.faults: list = []
+        self.ram = Ram(
+            dut, "axi", config.mmu.axi_signature, latency,
+            lambda address: response(self.faults, address), salt,
+        )  # fmt: skip
+        self.running = None
+
+    async def start(self):
+        self.dut.base.value = BASE
+        await self.bench.reset()
+        self.running = cocotb.start_soon(self.ram.run())
+        return self
+
+    async def stop(self) -> None:
+        """Reset of the engine and of its bus; bytes in memory stay."""
+        self.running.cancel()
+        self.ram.clear()
+        await self.bench.reset(1)
+        self.running = cocotb.start_soon(self.ram.run())
+
+    async def phase(self, phase, *, kv=None, **flow):
+        """One phase; its statuses, its words of o, then an idle engine with golden's free pages."""
+        requests = phase["requests"]
+        self.faults = phase["faults"]
+        for address, byte in phase["pokes"]:
+            self.ram.poke(address, bytes([byte]))
+        expected = Expected(config, [phase])
+        self.ram.beats, self.ram.answers = [], []
+        vectors = [beat for request in requests for beat in request["kv"]] if kv is None else kv
+        o = sum(len(request["o"]) for request in requests)
+        slow = 1 - max([0, *_chances(flow.get("p_idle", 0)), *_chances(flow.get("p_stall", 0))])
+        work = o + len(vectors) + 120 * len(requests) + 40 * config.cache.streams
+        result = await self.bench.run(
+            {
+                "request": [request["payload"] for request in requests],
+                "kv": vectors,
+                "axi__r": self.ram.beats,
+                "axi__b": self.ram.answers,
+            },
+            {"o": o, "status": len(requests), "axi__ar": None, "axi__aw": None, "axi__w": None},
+            limit=min(60_000, 3000 + int((8 + self.ram.latency) * work / slow)),
+            **flow,
+        )
+        if "stop_at" in flow:
+            return result
+        for word in result.words["status"]:
+            expected.take_status(word)
+        for word in result.words["o"]:
+            expected.take_o(word)
+        assert expected.is_empty
+        for _ in range(8 * (config.cache.streams + config.cache.pages)):  # tables after a reset
+            if self.dut.idle.value == 1:
+                break
+            await FallingEdge(self.dut.clk)
+        assert self.dut.idle.value == 1
+        assert int(self.dut.free_pages.value) == phase["free_pages"]
+        return result
+
+    async def script(self, name: str, **flow) -> list:
+        return [await self.phase(phase, **flow) for phase in SCRIPTS[name]]
+
+
+def _chances(value):
+    return value.values() if isinstance(value, dict) else [value]
+
+
+@cocotb.test()
+@cocotb.parametrize(
+    (
+        ("p_idle", "p_stall", "latency"),
+        [
+            (0.0, 0.0, 1),
+            (0.3, 0.3, 9),
+            ({"request": 0.0, "kv": 0.9, "axi__r": 0.0, "axi__b": 0.5}, 0.0, 20),
+            (0.0, {"o": 0.9, "status": 0.5, "axi__ar": 0.0, "axi__aw": 0.8, "axi__w": 0.5}, 5),
+        ],
+    )
+)
+async def random_flow(dut, p_idle, p_stall, latency):
+    """Several sequences side by side, right requests and wrong ones."""
+    host = await Host(dut, latency).start()
+    await host.script("random", p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def late_ready(dut):
+    host = await Host(dut).start()
+    await host.script("short", late_ready=True)
+
+
+@cocotb.test()
+@cocotb.parametrize(p=[0.0, 0.4])
+async def statuses(dut, p):
+    """Every status there is, each followed by requests that are carried out."""
+    if "statuses" not in SCRIPTS:
+        return
+    host = await Host(dut).start()
+    await host.script("statuses", p_idle=p, p_stall=p)
+
+
+@cocotb.test()
+async def reads_pass_appends(dut):
+    """READs end while the vectors of ``queue`` APPENDs before them have not come."""
+    host = await Host(dut).start()
+    *before, appends, reads = SCRIPTS["pass"]
+    for phase in before:
+        await host.phase(phase)
+    both = {**reads, "requests": [*appends["requests"], *reads["requests"]]}
+    sent = [request["payload"] for request in both["requests"]]
+    expected = Expected(config, [reads])
+    host.ram.beats, host.ram.answers = [], []
+    o = sum(len(request["o"]) for request in reads["requests"])
+    memory = {"axi__ar": None, "axi__aw": None, "axi__w": None}
+    flow = await host.bench.run(
+        {"request": sent, "axi__r": host.ram.beats, "axi__b": host.ram.answers},
+        {"o": o, "status": len(reads["requests"]), **memory},
+        limit=20_000,
+    )
+    for word in flow.words["status"]:
+        expected.take_status(word)
+    for word in flow.words["o"]:
+        expected.take_o(word)
+    assert expected.is_empty
+    assert dut.idle.value == 0
+    expected = Expected(config, [appends])
+    host.ram.beats, host.ram.answers = [], []
+    flow = await host.bench.run(
+        {
+            "kv": [beat for request in appends["requests"] for beat in request["kv"]],
+            "axi__r": host.ram.beats,
+            "axi__b": host.ram.answers,
+        },
+        {"status": len(appends["requests"]), **memory},
+        limit=20_000,
+    )
+    for word in flow.words["status"]:
+        expected.take_status(word)
+    assert expected.is_empty
+    assert dut.idle.value == 1
+
+
+@cocotb.test()
+async def reset_in_the_middle(dut):
+    """After a reset there are no sequences, no thresholds and no words of before."""
+    host = await Host(dut).start()
+    rng = host.bench.rng("cuts")
+    phases = SCRIPTS["short"]
+    for attempt in range(6):
+        cut = rng.randrange(1, len(phases))
+        for phase in phases[:cut]:
+            await host.phase(phase)
+        await host.phase(phases[cut], p_stall=0.4 * (attempt % 2), stop_at=rng.randrange(20, 400))
+        await host.stop()
+    await host.script("short")
+
+
+@cocotb.test()
+async def overlap(dut):
+    """Cycles of APPENDs alone, READs alone, and both together: reported, and bounded."""
+    host = await Host(dut, latency=20).start()
+    cycles = {}
+    names = ("thresholds", "open", "before", "appends", "reads", "both")
+    for name, phase in zip(names, SCRIPTS["overlap"], strict=True):
+        flow = await host.phase(phase)
+        cycles[name] = max(flow.cycles["status"]) + 1
+    Path("overlap.json").write_text(json.dumps(cycles))
+    assert cycles["both"] < cycles["appends"] + cycles["reads"]

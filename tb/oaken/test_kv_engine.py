@@ -1,0 +1,314 @@
+"""OakenKvEngine against golden.oaken.kv_engine: every word read back, every status.
+
+Shown to fail: see below.
+"""
+
+import functools
+
+import pytest
+
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.format import Op, Status, sparse_slot
+from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from hdl.oaken.mmu import OakenMmuConfig
+from tb.oaken.kv_script import THRESHOLDS, Script, fp16, random_script
+from tb.run import simulate
+
+SMALL = OakenKvEngineConfig(
+    mmu=OakenMmuConfig(
+        cache=CacheConfig(
+            kv=KvShape(heads=2, head_dim=32, block=16),
+            sequences=3, layers=2, pages=64, page_bytes=256, max_tokens=40,
+        ),
+        data_bits=128, burst_beats=8, outstanding=4, reads=3, appends=2,
+        dense_beats=16, sparse_beats=16, scale_beats=8,
+    ),
+    lanes=8, scale_tokens=6, queue=3,
+)  # fmt: skip
+CONFIGS = {
+    "small": SMALL,
+    "one_head": OakenKvEngineConfig(
+        mmu=OakenMmuConfig(
+            cache=CacheConfig(
+                kv=KvShape(heads=1, head_dim=64, block=64),
+                sequences=2, layers=1, pages=24, page_bytes=512, max_tokens=25,
+            ),
+            data_bits=64, burst_beats=256, outstanding=1, reads=1, appends=1,
+            dense_beats=40, sparse_beats=40, scale_beats=40,
+        ),
+        lanes=64, scale_tokens=4, queue=2,
+    ),
+    "three_heads": OakenKvEngineConfig(
+        mmu=OakenMmuConfig(
+            cache=CacheConfig(
+                kv=KvShape(heads=3, head_dim=64, block=32),
+                sequences=4, layers=2, pages=120, page_bytes=1024, max_tokens=60,
+            ),
+            data_bits=256, burst_beats=16, outstanding=8, reads=8, appends=4,
+        ),
+        lanes=16, scale_tokens=16, queue=4,
+    ),
+}  # fmt: skip
+BASE = 0x40_0000
+WHOLE = (0, 1 << 40)
+
+
+def statuses_script(config, seed):
+    """Every status; after each, requests that are carried out and data that are still there."""
+    script = Script(config, seed, BASE)
+    cache = config.cache
+    kv, rng = cache.kv, script.rng
+    other = cache.layers - 1, 1  # (layer, K or V) without thresholds
+
+    # Nothing is open: thresholds wrong in every way, then right.
+    nan, infinite, ok = 0x7E00, 0x7C00, THRESHOLDS
+    for wrong in (
+        [nan, *ok[1:]], [*ok[:3], infinite], [0xFC00, *ok[1:]], [ok[1], ok[0], *ok[2:]],
+        [*ok[:2], ok[3], ok[2]], [ok[0], ok[0], *ok[2:]], [*ok[:3], ok[2]],
+        [ok[0], fp16(0.1), *ok[2:]], [*ok[:2], fp16(-0.1), ok[3]], [0, 0, 0, 0],
+        [ok[0], 0xFE00, *ok[2:]], [*ok[:2], 0x7FFF, ok[3]],
+    ):  # fmt: skip
+        assert script.set_thresholds(0, 0, wrong) == Status.THRESHOLDS
+    # The edges of what is right: two groups, zeros of either sign.
+    for right in ([0xFBFF, 0x8000, 0x0000, 0x7BFF], [0x8001, 0x0000, 0x8000, 0x0001], ok):
+        assert script.set_thresholds(0, 0, right) == Status.OK
+    assert script.set_thresholds(cache.layers, 0) == Status.BAD_REQUEST
+    for layer in range(cache.layers):
+        for side in range(2):
+            if (layer, side) not in ((0, 0), other):
+                script.set_thresholds(layer, side)
+    for op in range(6, 16):
+        assert script.request(op).status == Status.BAD_REQUEST
+    assert script.append(0, 0, 0, 0) == Status.SEQUENCE_UNKNOWN
+    assert script.append(0, *other, 0) == Status.SEQUENCE_UNKNOWN
+    assert script.read(0, 0, 0, 1) == Status.SEQUENCE_UNKNOWN
+    assert script.trim(0, 0) == Status.SEQUENCE_UNKNOWN
+    assert script.free(0) == Status.SEQUENCE_UNKNOWN
+    script.wait()
+
+    # All sequences open; the last one holds data that nothing below may touch.
+    for _ in range(cache.sequences):
+        script.open()
+    assert script.request(Op.OPEN).status == Status.TABLE_FULL
+    script.wait()
+    mine, kept = 0, cache.sequences - 1
+    tokens = 0
+
+    def still_right(count=1):
+        """Some tokens more, and both sequences read whole."""
+        nonlocal tokens
+        for _ in range(count):
+            assert script.append(mine, 0, 0, tokens) == Status.OK
+            tokens += 1
+        script.wait()
+        assert script.read(mine, 0, 0, tokens) == Status.OK
+        assert script.read(kept, 0, 0, 3) == Status.OK
+        script.wait()
+
+    for token in range(3):
+        script.append(kept, 0, 0, token)
+    still_right(2)
+
+    assert script.set_thresholds(0, 0) == Status.THRESHOLDS  # a sequence is open
+    assert script.append(mine, cache.layers, 0, 0) == Status.BAD_REQUEST
+    assert script.append(mine, 255, 1, 0) == Status.BAD_REQUEST
+    for head, heads in ((0, 0), (0, kv.heads + 1), (kv.heads, 1), (kv.heads - 1, 2), (255, 255)):
+        assert script.read(mine, 0, 0, 1, head, heads) == Status.BAD_REQUEST
+    assert script.read(mine, cache.layers, 0, 1) == Status.BAD_REQUEST
+    assert script.append(cache.sequences, 0, 0, 0) == Status.SEQUENCE_UNKNOWN
+    assert script.read(255, 0, 0, 1) == Status.SEQUENCE_UNKNOWN
+    still_right()
+
+    assert script.append(mine, *other, 0) == Status.THRESHOLDS
+    assert script.append(mine, *other, 5, [nan] * kv.elements) == Status.THRESHOLDS
+    assert script.read(mine, *other, 0) == Status.THRESHOLDS
+    assert script.read(mine, *other, 2) == Status.THRESHOLDS
+    still_right()
+
+    # Two faults in one APPEND: the first of Status stands.
+    bad = [nan] * kv.elements
+    for token in (tokens + 1, 0, 1 << 20):
+        assert script.append(mine, 0, 0, token) == Status.TOKEN_ORDER
+        assert script.append(mine, 0, 0, token, bad) == Status.TOKEN_ORDER
+        assert script.append(mine, 0, 0, token, bad[: config.lanes]) == Status.TOKEN_ORDER
+    still_right()
+    for count in {1, kv.elements // config.lanes - 1, kv.elements // config.lanes + 1} - {0}:
+        words = fp16([0.5] * (count * config.lanes))
+        if len(words) != kv.elements:
+            assert script.append(mine, 0, 0, tokens, words) == Status.VECTOR_LENGTH
+            words[0] = nan
+            assert script.append(mine, 0, 0, tokens, words) == Status.VECTOR_LENGTH
+            still_right()
+    for word in (nan, infinite, 0xFC00, 0xFFFF, 0x7C01):
+        words = fp16([0.5] * kv.elements)
+        words[rng.randrange(kv.elements)] = word
+        assert script.append(mine, 0, 0, tokens, words) == Status.NONFINITE
+    assert script.append(mine, 0, 0, tokens, bad) == Status.NONFINITE
+    still_right()
+
+    assert script.read(mine, 0, 0, tokens + 1) == Status.BEYOND_LENGTH
+    assert script.read(mine, 0, 1, 1) == Status.BEYOND_LENGTH
+    assert script.read(mine, 0, 0, 0) == Status.EMPTY
+    assert script.trim(mine, 1) == Status.BEYOND_LENGTH  # other vectors have no token yet
+    still_right()
+
+    # What memory does: writes and reads with errors, damaged records.
+    for resp, status in ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR)):
+        script.fault(*WHOLE, resp)
+        assert script.append(mine, 0, 0, tokens, memory=status) == status
+        script.wait()
+        still_right()
+        page = script.place(mine, 0, 0, sparse_slot(0), tokens)
+        page -= page % cache.page_bytes
+        script.fault(page, page + cache.page_bytes, resp)
+        assert script.read(mine, 0, 0, tokens, memory=status) == status
+        assert script.read(kept, 0, 0, 3) == Status.OK
+        script.wait()
+        still_right()
+    place = script.place(mine, 0, 0, sparse_slot(kv.heads - 1), tokens)
+    count = script.golden.records(mine, 0, 0, 0)[sparse_slot(kv.heads - 1)][0]
+    script.poke(place, 0xFF)
+    assert script.read(mine, 0, 0, tokens, memory=Status.MALFORMED) == Status.MALFORMED
+    assert script.read(kept, 0, 0, 3) == Status.OK
+    if kv.heads > 1:
+        assert script.read(mine, 0, 0, tokens, 0, kv.heads - 1) == Status.OK
+    script.wait()
+    script.poke(place, count)
+    still_right()
+
+    # Until a sequence is full.
+    while tokens < cache.max_tokens:
+        if script.append(mine, 0, 0, tokens) != Status.OK:
+            break
+        tokens += 1
+        if tokens % 8 == 0:
+            script.wait()
+    script.wait()
+    status = script.append(mine, 0, 0, tokens)
+    assert status in (Status.LENGTH_LIMIT, Status.OUT_OF_PAGES)
+    assert script.append(mine, 0, 0, tokens, bad) in (Status.LENGTH_LIMIT, Status.NONFINITE)
+    script.wait()
+    assert script.read(mine, 0, 0, tokens) == Status.OK
+    assert script.read(kept, 0, 0, 3) == Status.OK
+    script.wait()
+
+    # Until there are no pages; what is there stays, and after FREE there is room again.
+    token, where = 0, (1 % cache.sequences, 0, 0)
+    big = fp16([40.0] * kv.elements)
+    sequences = [each for each in range(cache.sequences) if each not in (mine, kept)] or [mine]
+    is_full = status == Status.OUT_OF_PAGES
+    for sequence in sequences:
+        for side in range(2):
+            for layer in range(cache.layers):
+                if (layer, side) == other or is_full:
+                    continue
+                where, token = (sequence, layer, side), 0
+                if where == (mine, 0, 0):
+                    continue
+                while token < cache.max_tokens:
+                    if script.append(*where, token, big) == Status.OUT_OF_PAGES:
+                        is_full = True
+                        break
+                    token += 1
+                script.wait()
+    assert is_full
+    script.wait()
+    assert script.append(*where, token, big) == Status.OUT_OF_PAGES
+    assert script.append(kept, 0, 0, 3, big) in (Status.OUT_OF_PAGES, Status.OK)
+    script.wait()
+    if token:
+        assert script.read(*where, token) == Status.OK
+    assert script.read(kept, 0, 0, 3) == Status.OK
+    assert script.read(mine, 0, 0, tokens) == Status.OK
+    assert script.free(where[0]) == Status.OK  # behind the READs of the same sequence
+    script.wait()
+    assert script.read(*where, 1) == Status.SEQUENCE_UNKNOWN
+    assert script.read(kept, 0, 0, 3) == Status.OK
+    assert script.open() == where[0]
+    script.wait()
+    assert script.read(*where, 1) == Status.BEYOND_LENGTH
+    assert script.append(*where, 0) == Status.OK
+    script.wait()
+    assert script.read(*where, 1) == Status.OK
+    for sequence in range(cache.sequences):
+        assert script.free(sequence) == Status.OK
+    script.wait()
+    assert script.golden.free_pages == cache.pages
+    assert script.set_thresholds(0, 0) == Status.OK  # nothing is open any more
+    phases = script.done()
+    missing = set(Status) - script.statuses
+    assert missing <= {Status.LENGTH_LIMIT, Status.OUT_OF_PAGES}, missing
+    return phases, script.statuses
+
+
+def pass_script(config, seed):
+    """Some data; then, in the last two phases, as many APPENDs as may wait, and READs."""
+    script = Script(config, seed, BASE)
+    script.set_thresholds(0, 0)
+    script.wait()
+    script.open()
+    script.wait()
+    for token in range(5):
+        script.append(0, 0, 0, token)
+    script.wait()
+    for token in range(config.queue):
+        script.append(0, 0, 0, 5 + token)
+    script.wait()
+    for _ in range(4):
+        script.read(0, 0, 0, 5)
+    return script.done()
+
+
+def overlap_script(config, seed, appends=24, reads=12, tokens=32):
+    script = Script(config, seed, BASE)
+    script.set_thresholds(0, 0)
+    script.set_thresholds(0, 1)
+    script.wait()
+    script.open()
+    script.wait()
+    for token in range(tokens):
+        script.append(0, 0, 0, token)
+    script.wait()
+
+    def some(count, first):
+        for n in range(count):
+            script.append(0, 0, 1, first + n)
+
+    some(appends, 0)
+    script.wait()
+    for _ in range(reads):
+        script.read(0, 0, 0, tokens)
+    script.wait()
+    some(appends, appends)
+    for _ in range(reads):
+        script.read(0, 0, 0, tokens)
+    # APPENDs and READs in turn, as a batch of sequences would ask for them.
+    both = script.phases[-1]["requests"]
+    turns = zip(both[:appends:2], both[1:appends:2], both[appends:], strict=True)
+    both[:] = [each for turn in turns for each in turn]
+    return script.done()
+
+
+@functools.cache
+def scripts(name, seed):
+    config = CONFIGS[name]
+    found = {
+        "random": random_script(config, seed, 14, BASE),
+        "short": random_script(config, seed + 1, 5, BASE),
+        "pass": pass_script(config, seed),
+        "overlap": overlap_script(config, seed, appends=12, reads=6, tokens=12),
+    }
+    if name != "one_head":
+        found["statuses"], _ = statuses_script(config, seed)
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_kv_engine(name, seed):
+    params = {"scripts": scripts(name, seed), "base": BASE}
+    simulate(OakenKvEngine(CONFIGS[name]), "tb.oaken.tb_kv_engine", params=params, seed=seed)
+
+
+def test_every_status_is_asked_for(seed):
+    found = [statuses_script(CONFIGS[name], seed)[1] for name in CONFIGS if name != "one_head"]
+    assert set().union(*found) == set(Status)
