@@ -1,0 +1,77 @@
+"""``python -m tb.oaken.engine_rates``: cycles per vector of the quantization engine.
+
+Writes the table of docs/blocks/oaken_quant_engine.md. Vectors of one length follow one another
+without a gap, a third of them without outliers, a third with outliers only; every word is
+compared with golden on the way. A benchmark: ``full_rate`` asserts the cycles of small sizes.
+"""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+
+from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
+from hdl.pages import pages_directory
+from synth.compare import fill
+from tb.oaken.engine_vectors import Job, engine_vectors
+from tb.oaken.quantize_vectors import one_vector
+from tb.run import simulate
+
+__all__ = ["main"]
+
+LANES = (8, 16, 32, 64)
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+_THRESHOLDS = (0xC400, 0xAE66, 0x2E66, 0x4400)  # -4, -0.1, 0.1, 4
+
+
+def _jobs(rng, config: OakenQuantEngineConfig, elements: int) -> list[Job]:
+    kinds = ("usual", "middle", "outer") * max(3, 2048 // elements)
+    return [
+        Job(
+            elements // config.block,
+            _THRESHOLDS,
+            one_vector(rng, kind, _THRESHOLDS, elements),
+        )
+        for kind in kinds
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.oaken.engine_rates", description=__doc__)
+    parser.add_argument("--lanes", type=int, choices=LANES, nargs="*", default=LANES)
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
+    options = parser.parse_args(arguments)
+    measured = {}
+    for lanes in options.lanes:
+        config = OakenQuantEngineConfig(lanes=lanes)
+        rng = np.random.default_rng(1)
+        vectors = {}
+        for elements in LENGTHS:
+            found = engine_vectors(config, _jobs(rng, config, elements))
+            vectors |= {f"{elements}.{name}": words for name, words in found.items()}
+        work = simulate(
+            OakenQuantEngine(config),
+            "tb.oaken.tb_engine_rates",
+            vectors=vectors,
+            params={"phases": [str(elements) for elements in LENGTHS]},
+        )
+        measured[lanes] = json.loads((work / "rates.json").read_text())
+    lines = ["| lanes | " + " | ".join(f"D = {length}" for length in LENGTHS) + " | to the codes |"]
+    lines.append("|" + " ---: |" * (len(LENGTHS) + 2))
+    for lanes, found in measured.items():
+        cells = []
+        for length in LENGTHS:
+            cycles, bound = found[str(length)]["cycles"], length / lanes
+            cells.append(f"{cycles:g}" if cycles == bound else f"{cycles:g} (not {bound:g})")
+        cells.append(str(found[str(LENGTHS[-1])]["latency"]))
+        lines.append(f"| {lanes} | " + " | ".join(cells) + " |")
+    print("\n".join(lines))
+    if options.write:
+        page = pages_directory() / "oaken_quant_engine.md"
+        page.write_text(fill(page.read_text(), {"engine_rates": "\n".join(lines) + "\n"}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
