@@ -192,11 +192,20 @@ def fill_document(name: str, text: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hdl.pages", description=__doc__)
     parser.add_argument("--check", action="store_true", help="name stale pages, exit 1")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="only these blocks or pages of docs (all)"
+    )
     options = parser.parse_args(arguments)
     stale, missing = [], []
     blocks = pages_directory()
     pages = [(blocks / f"{name}.md", name, fill) for name in all_blocks()]
     pages += [(blocks.parent / name, name, fill_document) for name in DOCUMENTS]
+    unknown = set(options.names) - {name for _, name, _ in pages}
+    if unknown:
+        print(f"hdl.pages: no page is called {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    if options.names:
+        pages = [page for page in pages if page[1] in options.names]
     for page, name, filler in pages:
         if not page.exists():
             missing.append(page.name)
