@@ -161,6 +161,11 @@ class PageTable:
             yield page
             page = self._pages[page].next
 
+    @property
+    def extended(self) -> int:
+        """Slots extended in the open transaction; for tests."""
+        return len(self._transaction.log) if self._transaction else 0
+
     def taken(self) -> list[int]:
         """Pages of the open transaction; for tests."""
         log = self._transaction.log if self._transaction else []

@@ -1,11 +1,15 @@
 """Blocks of Oaken by name."""
 
+from golden.oaken.config import CacheConfig, KvShape
 from hdl.oaken.decomposer import OakenDecomposer, OakenDecomposerConfig
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
+from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from hdl.oaken.mmu import OakenMmuConfig
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
+from hdl.oaken.page_table import OakenPageTable
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
@@ -13,6 +17,18 @@ from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
 from hdl.registry import Registered
 
 __all__ = ["BLOCKS"]
+
+_CACHES = {
+    "smollm2": CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192),
+    "small": CacheConfig(
+        kv=KvShape(heads=1, head_dim=16, block=16),
+        sequences=3,
+        layers=1,
+        pages=8,
+        page_bytes=256,
+        max_tokens=40,
+    ),
+}
 
 BLOCKS: dict[str, Registered] = {
     "oaken_decomposer": Registered(
@@ -67,6 +83,30 @@ BLOCKS: dict[str, Registered] = {
         },
         golden="golden.oaken.dequantize:inliers",
     ),
+    "oaken_kv_engine": Registered(
+        component=OakenKvEngine,
+        config=OakenKvEngineConfig(),
+        configs={
+            "smollm2": OakenKvEngineConfig(mmu=OakenMmuConfig(cache=_CACHES["smollm2"]), lanes=16),
+            "small": OakenKvEngineConfig(
+                mmu=OakenMmuConfig(
+                    cache=_CACHES["small"],
+                    data_bits=64,
+                    burst_beats=4,
+                    outstanding=2,
+                    reads=2,
+                    appends=1,
+                    dense_beats=8,
+                    sparse_beats=8,
+                    scale_beats=8,
+                ),
+                lanes=8,
+                scale_tokens=4,
+                queue=2,
+            ),
+        },
+        golden="golden.oaken.kv_engine:KvEngine",
+    ),
     "oaken_outlier_dequantizer": Registered(
         component=OakenOutlierDequantizer,
         config=OakenOutlierDequantizerConfig(),
@@ -74,6 +114,12 @@ BLOCKS: dict[str, Registered] = {
             "small": OakenOutlierDequantizerConfig(lanes=8, stages=1),
         },
         golden="golden.oaken.dequantize:outliers",
+    ),
+    "oaken_page_table": Registered(
+        component=OakenPageTable,
+        config=CacheConfig(),
+        configs=_CACHES,
+        golden="golden.oaken.pages:PageTable",
     ),
     "oaken_scale_buffer": Registered(
         component=OakenScaleBuffer,

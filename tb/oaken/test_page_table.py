@@ -1,19 +1,20 @@
 """OakenPageTable against golden.oaken.pages: every answer, and the cycle of every answer."""
 
+import re
+
 import pytest
 
 from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
+from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.page_table import OakenPageTable
+from hdl.pages import pages_directory
 from tb.run import simulate
 
+BLOCK = BLOCKS["oaken_page_table"]
 CONFIGS = {
-    "default": CacheConfig(),
-    "smollm2": CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192),
-    "small": CacheConfig(
-        kv=KvShape(heads=1, head_dim=16, block=16), sequences=3, layers=1, pages=8, page_bytes=256,
-        max_tokens=40,
-    ),
+    "default": BLOCK.config,
+    **BLOCK.configs,
     "odd": CacheConfig(
         kv=KvShape(heads=3, head_dim=48, block=16), sequences=5, layers=3, pages=77,
         page_bytes=256, max_tokens=50,
@@ -40,3 +41,18 @@ def test_rejects():
     """A table of streams larger than a RAM: 257 * 2 * 256 streams for each sequence."""
     with pytest.raises(ConfigError, match="must be at most 7 of as many streams, not 8"):
         CacheConfig(kv=KvShape(heads=128), sequences=8, layers=256)
+
+
+def test_page_states_the_memories():
+    tables = [OakenPageTable(CONFIGS[name]) for name in ("default", "smollm2", "small")]
+    rows = re.findall(
+        r"^\| (.*?) \|.*\| (\d+) \| (\d+) \| (\d+) \|$",
+        (pages_directory() / "oaken_page_table.md").read_text(),
+        re.M,
+    )
+    shapes = [table.memories for table in tables]
+    expected = [(name, *(str(each[name].width) for each in shapes)) for name in shapes[0]]
+    totals = (str(sum(shape.bits for shape in each.values())) for each in shapes)
+    assert rows == [*expected, ("all, bits", *totals)]
+    for table in tables:
+        table._MustUse__silence = True
