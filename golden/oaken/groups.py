@@ -165,8 +165,9 @@ def _pass(x: Tensor, thresholds: list[Any], outlier_bits: int) -> Tensor:
 def restore(x: Tensor, intervals: Any, middle_index: int = 1, outlier_bits: int = 5) -> Tensor:
     """x' of finite (T, D) FP16 words, group by group; middle_index as in ``Ratios``.
 
-    One element's group never sees another's values: what is not of a group is 0 in its pass, and
-    zeros change neither its largest nor its smallest value.
+    A group never sees another's values: what is not of it is 0 in its pass, and zeros change
+    neither its largest nor its smallest value. ThresholdsError: also where an inner group would
+    be shifted by a boundary of 0.
     """
     words = check_intervals(intervals)
     index = group_index(x, words)

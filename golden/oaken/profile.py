@@ -142,7 +142,8 @@ def ordered(bounds: Tensor, ratios: Ratios) -> Tensor:
     """(B, 2) FP16 words of real bounds, in order: each rounded, then moved as little as possible.
 
     Lower bounds are at most 0, upper ones at least 0, and each lies strictly beyond the next. The
-    empty outer or inner interval of fewer groups is added. Real numbers may be of any size.
+    empty outer or inner interval of fewer groups is added; of two inner groups the inner one's
+    interval encloses zero strictly. Real numbers may be of any size.
     """
     rows = bounds.double().clone()
     rows[:, 0].clamp_(max=0)
@@ -154,6 +155,8 @@ def ordered(bounds: Tensor, ratios: Ratios) -> Tensor:
         magnitude.append([0, 0])
     for side in (0, 1):
         column = [row[side] for row in magnitude]
+        if len(ratios.inner) > 1:  # its last boundary is one that a group is shifted by
+            column[-1] = max(column[-1], 1)
         for i in range(len(column) - 2, -1, -1):
             column[i] = max(column[i], column[i + 1] + 1)
         for i in range(len(column)):  # from the top, should that have gone beyond it

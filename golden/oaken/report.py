@@ -40,7 +40,7 @@ def nmse(x: Tensor, restored: Tensor) -> float:
     return float(((float_from_bits(restored) - value) ** 2).sum() / (value**2).sum())
 
 
-def _of_profile(profile: Profile, outlier_bits: int = 5, block: int = 64) -> Method:
+def _of_profile(profile: Profile, outlier_bits: int, block: int) -> Method:
     """Decodable codes; five bits and up to three groups: what the hardware stores."""
 
     def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
@@ -52,28 +52,28 @@ def _of_profile(profile: Profile, outlier_bits: int = 5, block: int = 64) -> Met
     return method
 
 
-def _artifact(profile: Profile, whole: bool) -> Method:
+def _literal(profile: Profile, whole: bool, block: int) -> Method:
     def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
         intervals, middle = profile.intervals[layer, kv], profile.ratios.middle_index
         back = restore_artifact(x, intervals, middle, whole=whole)
         f = float((group_index(x, intervals) != middle).double().mean())
-        return back, profile.ratios.stored_bits(f, x.shape[-1])
+        return back, profile.ratios.stored_bits(f, x.shape[-1], block)
 
     return method
 
 
-def methods(profiles: dict[str, Profile]) -> dict[str, Method]:
+def methods(profiles: dict[str, Profile], block: int = 64) -> dict[str, Method]:
     """By name: Oaken with every profile (by its ratios), its literal forms, and the baselines."""
     named: dict[str, Method] = {}
     for ratios, profile in profiles.items():
         if profile.ratios.groups <= 3:
-            named[f"Oaken {ratios}"] = _of_profile(profile)
+            named[f"Oaken {ratios}"] = _of_profile(profile, 5, block)
         else:
-            named[f"Oaken {ratios}, 5-bit outliers"] = _of_profile(profile)
-            named[f"Oaken {ratios}, 4-bit outliers"] = _of_profile(profile, 4)
+            named[f"Oaken {ratios}, 5-bit outliers"] = _of_profile(profile, 5, block)
+            named[f"Oaken {ratios}, 4-bit outliers"] = _of_profile(profile, 4, block)
     first, profile = next(iter(profiles.items()))
-    named[f"literal {first}, scale per token"] = _artifact(profile, whole=False)
-    named[f"literal {first}, scale per window"] = _artifact(profile, whole=True)
+    named[f"literal {first}, scale per token"] = _literal(profile, False, block)
+    named[f"literal {first}, scale per window"] = _literal(profile, True, block)
 
     def baseline(code: Callable[[Tensor, int], Any]) -> Method:
         def method(_layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
@@ -176,7 +176,7 @@ def _print(report: dict[str, Any]) -> None:
     made = report["profile"]
     print(f"thresholds: {report['ratios']}, {made}")
     print(f"measured on: {report['measured on']}\n")
-    groups = [f"group {i}" for i in range(len(report["fractions"]["K"]["mean"]))]
+    groups = report["groups"]
     rows = [
         [name, kind, *values]
         for name, found in report["fractions"].items()
@@ -249,7 +249,14 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         tuple(bits_from_float(x) for x in pair)
         for pair in capture_kv(checkpoint.model, ids, options.pre_rope)
     ]
-    named = methods(profiles)
+    attention = attention_layers(checkpoint.model)[0]
+    head_dim = int(attention.head_dim)  # type: ignore[arg-type]
+    elements = captured[0][0].shape[-1]
+    heads = elements // head_dim
+    block = next((each for each in (64, 32, 16) if head_dim % each == 0), None)
+    if block is None:
+        raise ConfigError(f"head_dim must be a multiple of 16, not {head_dim}")
+    named = methods(profiles, block)
     measured = measure(named, captured, layers)  # type: ignore[arg-type]
     if options.perplexity:
         parts = windows(checkpoint, evaluation, options.perplexity, options.evaluation, skip)
@@ -274,11 +281,6 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             "largest": own.amax(0).tolist(),
         }
     f = float(1 - shares[:, :, middle].mean())
-    attention = attention_layers(checkpoint.model)[0]
-    head_dim = int(attention.head_dim)  # type: ignore[arg-type]
-    elements = captured[0][0].shape[-1]
-    heads = elements // head_dim
-    block = next(each for each in (64, 32, 16) if head_dim % each == 0)
     return {
         "ratios": str(profile.ratios),
         "profile": profile.made,
@@ -289,6 +291,10 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             "layers": layers,
             "perplexity windows": options.perplexity,
         },
+        "groups": [
+            "outer" if i < middle else "middle" if i == middle else "inner"
+            for i in range(profile.ratios.intervals + 1)
+        ],
         "fractions": by_vector,
         "methods": [dataclasses.asdict(each) for each in measured],
         "f": f,
