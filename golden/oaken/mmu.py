@@ -191,7 +191,7 @@ class Mmu:
             heads.append(
                 HeadRead(
                     head,
-                    dense.bytes // kv.dense_bytes,
+                    dense.skip,
                     sparse.skip,
                     self._words(dense),
                     self._words(sparse),

@@ -46,7 +46,7 @@ class OakenMmuConfig(Config):
     data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
     address_bits: int = 40  # bits of a byte address, 32..64
     burst_beats: int = 64  # words of the longest burst, 1..256
-    outstanding: int = 8  # bursts read ahead, 1..16
+    outstanding: int = 16  # bursts read ahead, 1..16
     reads: int = 8  # READs under way, 1..16
     appends: int = 4  # APPENDs accepted and not yet complete, 1..16
     dense_beats: int = 256  # words of the queue in front of dense, 4..4096
@@ -78,13 +78,13 @@ class OakenMmuConfig(Config):
             "address_bits": self.address_bits,
             "page_bytes": self.cache.page_bytes,
             "burst_beats": self.burst_beats,
-            "outstanding": self.outstanding,
         }
 
     @property
     def reader(self) -> OakenMmuReaderConfig:
         return OakenMmuReaderConfig(
             **self._shape,
+            outstanding=self.outstanding,
             reads=self.reads,
             dense_beats=self.dense_beats,
             sparse_beats=self.sparse_beats,

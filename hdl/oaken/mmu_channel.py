@@ -247,9 +247,8 @@ class OakenMmuChannel(Block):
                     with m.Else():
                         m.next = "SIZE"
             with m.State("PAGE"):
-                m.d.sync += page.eq(follower)
                 with m.If(has_follower):
-                    m.d.sync += has_follower.eq(0)
+                    m.d.sync += [page.eq(follower), has_follower.eq(0)]
                     m.next = "SIZE"
 
     def _elaborate_queue(self, m: Module):

@@ -162,7 +162,7 @@ class OakenMmuReaderConfig(Config):
     address_bits: int = 40
     page_bytes: int = 4096
     burst_beats: int = 64
-    outstanding: int = 8
+    outstanding: int = 16
     reads: int = 8
     dense_beats: int = 256
     sparse_beats: int = 128

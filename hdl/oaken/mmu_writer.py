@@ -21,6 +21,8 @@ from hdl.stream.payload import pack
 
 __all__ = ["APPEND_LAYOUT", "OakenMmuWriter", "OakenMmuWriterConfig"]
 
+_WRITES_AHEAD = 16  # bursts: the answers to an APPEND's records are waited for together
+
 APPEND_LAYOUT = data.StructLayout(
     {
         "tag": 8,
@@ -42,7 +44,6 @@ class OakenMmuWriterConfig(Config):
     address_bits: int = 40
     page_bytes: int = 4096
     burst_beats: int = 64
-    outstanding: int = 8
     appends: int = 4
 
     @property
@@ -51,7 +52,7 @@ class OakenMmuWriterConfig(Config):
             address_bits=self.address_bits,
             data_bits=self.data_bits,
             burst_beats=self.burst_beats,
-            outstanding=self.outstanding,
+            outstanding=_WRITES_AHEAD,
             length_bits=BYTES_BITS,
         )
 
@@ -183,6 +184,13 @@ class OakenMmuWriter(Block):
             write.bytes.eq(Mux(rest, size - answer.bytes, answer.bytes)),
             write.more.eq(straddles & ~rest),
         ]
+
+        def advance() -> None:
+            m.d.sync += slot.eq(slot + 1)
+            m.next = "RECORD"
+            with m.If(slot == slots - 1):
+                m.next = "SETTLE"
+
         with m.FSM():
             with m.State("START"):
                 m.d.sync += [
@@ -212,7 +220,7 @@ class OakenMmuWriter(Block):
                 with m.If(self.record.valid):
                     m.next = "EXTEND"
                     with m.If(status != Status.OK):
-                        m.next = "VERDICT"
+                        m.next = "DROP"
             with m.State("EXTEND"):
                 m.d.comb += [op.eq(PageOp.EXTEND), command.valid.eq(1)]
                 with m.If(command.ready):
@@ -220,33 +228,36 @@ class OakenMmuWriter(Block):
             with m.State("EXTENDED"):
                 m.d.sync += answer.eq(response.payload)
                 with m.If(response.valid):
-                    m.next = "VERDICT"
-                    with m.If(response.p.status == Status.BAD_REQUEST):
-                        m.d.sync += status.eq(Status.VECTOR_LENGTH)
-                    with m.Else():
-                        m.d.sync += status.eq(response.p.status)
-            with m.State("VERDICT"):
-                # A record without bytes has no words.
-                m.d.comb += verdicts.i.valid.eq(size != 0)
-                with m.If(verdicts.i.ready | (size == 0)):
-                    m.next = "WRITE"
-                    with m.If(status != Status.OK):
-                        m.next = "NEXT"
+                    with m.Switch(response.p.status):
+                        with m.Case(Status.OK):
+                            m.next = "WRITE"
+                        with m.Case(Status.BAD_REQUEST):  # no size of such a record
+                            m.d.sync += status.eq(Status.VECTOR_LENGTH)
+                            m.next = "DROP"
+                        with m.Default():
+                            m.d.sync += status.eq(response.p.status)
+                            m.next = "DROP"
             with m.State("WRITE"):
-                m.d.comb += port.command.valid.eq(1)
-                with m.If(port.command.ready):
-                    m.next = "NEXT"
+                # Both at once: the write port may take a command only when its words come.
+                m.d.comb += [
+                    port.command.valid.eq(verdicts.i.ready),
+                    verdicts.i.valid.eq(port.command.ready),
+                ]
+                with m.If(port.command.ready & verdicts.i.ready):
+                    advance()
                     with m.If(straddles):
                         m.next = "WRITE_REST"
             with m.State("WRITE_REST"):
                 m.d.comb += [port.command.valid.eq(1), rest.eq(1)]
                 with m.If(port.command.ready):
-                    m.next = "NEXT"
-            with m.State("NEXT"):
-                m.d.sync += slot.eq(slot + 1)
-                m.next = "RECORD"
-                with m.If(slot == slots - 1):
-                    m.next = "SETTLE"
+                    m.next = "RECORD"
+                    with m.If(slot == slots):
+                        m.next = "SETTLE"
+            with m.State("DROP"):
+                # A record without bytes has no words.
+                m.d.comb += verdicts.i.valid.eq(size != 0)
+                with m.If(verdicts.i.ready | (size == 0)):
+                    advance()
             with m.State("SETTLE"):
                 # The verdicts too: a status comes when the APPEND's words are gone.
                 with m.If((owed == 0) & ~verdicts.o.valid):

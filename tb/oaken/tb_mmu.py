@@ -52,13 +52,17 @@ class Requests:
     def __init__(self, rng: random.Random, shadow: Shadow, *, wrong: float = 0.1):
         self.rng, self.shadow, self.wrong = rng, shadow, wrong
         self.sent = 0
+        # Not all where there are many: they shall grow.
+        self.vectors = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
+        if len(self.vectors) > 4:
+            self.vectors = rng.sample(self.vectors, 4)
 
     def step(self) -> None:
         shadow, rng = self.shadow, self.rng
         if shadow.queued:
             return
         op = rng.choices(
-            [Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE, -1], [3, 40, 25, 4, 2.5, 1]
+            [Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE, -1], [1, 60, 25, 2, 0.7, 1]
         )[0]
         tag = rng.getrandbits(8)
         if op == -1:
@@ -85,7 +89,10 @@ class Requests:
     def _vector(self, op, tag, number, sequence) -> None:
         shadow, rng = self.shadow, self.rng
         is_wrong = rng.random() < self.wrong
-        layer, kv = rng.randrange(CACHE.layers), rng.randrange(2)
+        layer, kv = rng.choice(self.vectors)
+        if op == Op.APPEND and sequence and rng.random() < 0.7:
+            # The shortest, so that trims have something to forget.
+            layer, kv = min(self.vectors, key=lambda each: len(sequence.vectors[each]))
         tokens = len(sequence.vectors[layer, kv]) if sequence else rng.randrange(4)
         coming = shadow.under_way(Op.APPEND, sequence, (layer, kv)) if sequence else []
         if is_wrong and rng.random() < 0.3:
@@ -135,20 +142,25 @@ async def free_all(host: Host, shadow: Shadow) -> None:
     assert host.dut.idle.value
 
 
-@cocotb.test()
-@cocotb.parametrize(flow=["calm", "rough", "storm"], chance=[0.0, 0.01])
-async def traffic(dut, flow, chance):
-    """Requests of all kinds at once, frees and trims in between, out of pages again and again."""
-    flow = {"calm": CALM, "rough": ROUGH, "storm": STORM}[flow]
-    host = await start(dut, "traffic", respond=faults(chance), **flow)
-    shadow = Shadow(host)
-    requests = Requests(host.rng, shadow)
-    while requests.sent < params["requests"]:
+async def run_requests(host: Host, shadow: Shadow, requests: Requests, count: int) -> None:
+    while requests.sent < count:
         requests.step()
         await host.step()
         if host.cycle % 64 == 0:
             shadow.compare()
-            assert host.cycle < 60_000
+            assert host.cycle < 60_000, host.progress()
+
+
+@cocotb.test()
+@cocotb.parametrize(flow=["calm", "rough", "storm"], chance=[0.0, 0.001])
+async def traffic(dut, flow, chance):
+    """Requests of all kinds at once, frees and trims in between, out of pages again and again."""
+    host = await start(
+        dut, "traffic", respond=faults(chance), **{"calm": CALM, "rough": ROUGH, "storm": STORM}[flow]
+    )
+    shadow = Shadow(host)
+    requests = Requests(host.rng, shadow)
+    await run_requests(host, shadow, requests, params["requests"] // (1 if flow == "calm" else 3))
     await free_all(host, shadow)
     host.dut._log.info(f"{host.cycle} cycles: {dict(shadow.counts)}")
     for op in (Op.OPEN, Op.APPEND, Op.READ, Op.FREE):
@@ -213,12 +225,15 @@ async def one_at_a_time(dut, flow, chance):
     bench = Sequential(host, Mmu(CACHE, config.data_bits, respond))
     rng, counts = host.rng, {}
     sequences: dict[int, dict] = {}
-    for _ in range(params["requests"] // 3):
-        op = rng.choices([0, 1, 2, 3, 4, 5, 9], [3, 60, 25, 3, 1, 0.5, 0.5])[0]
+    shapes = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
+    shapes = rng.sample(shapes, min(len(shapes), 4))
+    for _ in range(params["requests"] // 2):
+        op = rng.choices([0, 1, 2, 3, 4, 5, 9], [1, 60, 20, 3, 0.5, 0.5, 0.5])[0]
+        op = op if sequences or rng.random() < 0.1 else Op.OPEN
         number = rng.choice(list(sequences)) if sequences else 0
         if rng.random() < 0.02:
             number = rng.choice([CACHE.sequences, CACHE.sequences - 1, 255])
-        layer, kv = rng.randrange(CACHE.layers), rng.randrange(2)
+        layer, kv = rng.choice(shapes)
         vectors = sequences.get(number, {})
         token = vectors.get((layer, kv), 0)
         if rng.random() < 0.05:
@@ -249,3 +264,133 @@ async def one_at_a_time(dut, flow, chance):
     for number in list(sequences):
         await bench.run(Request(Op.FREE, sequence=number))
     assert int(dut.free_pages.value) == CACHE.pages
+
+
+async def filled(dut, name: str, tokens: int, **flow) -> tuple[Host, Shadow]:
+    """Sequence 0 with ``tokens`` tokens in vector (0, 0), sequence 1 with one."""
+    host = await start(dut, name, **flow)
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    for token in range(tokens):
+        shadow.send(Request(Op.APPEND, token=token), random_records(host.rng, KV))
+    shadow.send(Request(Op.APPEND, sequence=1), random_records(host.rng, KV))
+    await host.until(lambda: shadow.is_done)
+    assert shadow.counts[Op.APPEND, Status.OK] == tokens + 1
+    return host, shadow
+
+
+@cocotb.test()
+@cocotb.parametrize(stalled=["info", *CHANNELS, "status"])
+async def one_stalls_alone(dut, stalled):
+    """A consumer that takes nothing stops no other: those of all READs accepted get everything."""
+    tokens = min(CACHE.max_tokens, 24)
+    host, shadow = await filled(dut, "stalled", tokens)
+    host.stall[stalled] = 1.0
+    count = {name: len(host.moved[name]) for name in host.moved}
+    reads = config.reads if stalled != "info" else 1
+    for n in range(reads):
+        shadow.send(Request(Op.READ, n, head=0, heads=KV.heads, token=tokens))
+    others = [name for name in ("info", *CHANNELS) if name != stalled]
+    lasts = {"info": KV.heads, "dense": KV.heads, "sparse": KV.heads, "scale": 1}
+    await host.until(
+        lambda: all(
+            sum(word["last"] if name == "info" else word.last for word in shadow.got[name])
+            >= reads * (1 if name == "info" else lasts[name])
+            for name in others
+        ),
+        limit=60_000,
+    )
+    assert len(host.moved[stalled]) == count[stalled]
+    # Nor does it stop an APPEND, whose status waits where statuses are not taken.
+    before = len(host.moved["axi__b"])
+    if stalled != "status":
+        shadow.send(Request(Op.APPEND, sequence=1, token=1), random_records(host.rng, KV))
+        await host.until(lambda: shadow.counts[Op.APPEND, Status.OK] == tokens + 2)
+    else:
+        shadow.send(Request(Op.APPEND, sequence=1, token=1), random_records(host.rng, KV))
+        await host.until(lambda: len(host.moved["axi__b"]) >= before + KV.slots)
+    host.stall[stalled] = 0.0
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def an_append_that_waits_blocks_no_read(dut):
+    """Records that do not come stop their APPEND and who must wait for it, and nobody else."""
+    tokens = min(CACHE.max_tokens, 8) - 1
+    host, shadow = await filled(dut, "waiting", tokens)
+    host.idle["record"] = 1.0
+    shadow.send(Request(Op.APPEND, 1, token=tokens), random_records(host.rng, KV))
+    shadow.send(Request(Op.FREE, 2, sequence=0))  # waits for the APPEND
+    for n in range(3 * config.reads):
+        shadow.send(Request(Op.READ, n, sequence=n % 2, heads=1, token=1))
+    shadow.send(Request(Op.OPEN, 3))
+    shadow.send(Request(Op.TRIM, 4, sequence=1, token=0))
+    await host.until(
+        lambda: sum(shadow.counts[Op.READ, status] for status in Status) == 3 * config.reads
+    )
+    await host.until(lambda: shadow.counts[Op.OPEN, Status.OK] == 3)
+    assert shadow.counts[Op.READ, Status.SEQUENCE_UNKNOWN] == (3 * config.reads + 1) // 2
+    assert not shadow.counts[Op.FREE, Status.OK]
+    host.idle["record"] = 0.0
+    await free_all(host, shadow)
+    assert shadow.counts[Op.TRIM, Status.OK] == 1
+
+
+@cocotb.test()
+async def refused_appends_take_their_records(dut):
+    """Whatever refuses an APPEND, the records of the next one are its own; zero sizes too."""
+    host, shadow = await filled(dut, "refused", 1)
+    rng = host.rng
+    none = [b""] * KV.slots
+    cases = [
+        (Request(Op.APPEND, layer=CACHE.layers), Status.BAD_REQUEST),
+        (Request(Op.APPEND, sequence=CACHE.sequences - 1), Status.SEQUENCE_UNKNOWN),
+        (Request(Op.APPEND, token=2), Status.TOKEN_ORDER),
+        (Request(Op.APPEND, token=1), Status.VECTOR_LENGTH),
+    ]
+    for request, status in cases:
+        for records in (none, [b"", *random_records(rng, KV)[1:]], spoiled(rng, random_records(rng, KV))):
+            shadow.send(request, records)
+            await host.until(lambda: shadow.is_done)
+            assert shadow.results[-1][1] == status, request
+            assert host.dut.idle.value
+    for request, status in cases[:3]:
+        shadow.send(request, random_records(rng, KV))
+        await host.until(lambda: shadow.is_done)
+        assert shadow.results[-1][1] == status
+    for token in range(1, 4):
+        shadow.send(Request(Op.APPEND, token=token), random_records(rng, KV))
+    shadow.send(Request(Op.READ, heads=KV.heads, token=1))
+    await host.until(lambda: shadow.is_done)
+    shadow.send(Request(Op.READ, heads=KV.heads, token=4))
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def reset_in_mid_traffic(dut):
+    """After a reset nothing is left: no sequence, no page, no word, no status."""
+    host = await start(dut, "cut", **ROUGH)
+    for attempt in range(4):
+        shadow = Shadow(host)
+        requests = Requests(host.rng, shadow)
+        await host.until(lambda: bool(dut.request__ready.value))
+        end = host.cycle + host.rng.randrange(300, 3000)
+        while host.cycle < end:
+            requests.step()
+            await host.step()
+        host = Host(dut, config, name=f"cut {attempt}", base=BASE, **ROUGH)
+        await host.reset(1, start_clock=False)
+    shadow = Shadow(host)
+    await run_requests(host, shadow, Requests(host.rng, shadow), params["requests"] // 6)
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def ready_when_the_tables_stand(dut):
+    """After reset no request is taken until the page table is written, and idle is low till then."""
+    host = await start(dut, "late")
+    host.send(Request(Op.OPEN))
+    await host.until(lambda: host.moved["request"])
+    assert host.moved["request"][0] >= CACHE.pages - 3

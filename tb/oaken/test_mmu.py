@@ -28,4 +28,4 @@ SOAK = OakenMmuConfig(
 
 
 def test_mmu(seed):
-    simulate(OakenMmu(SOAK), "tb.oaken.tb_mmu", params={"requests": 300}, seed=seed)
+    simulate(OakenMmu(SOAK), "tb.oaken.tb_mmu", params={"requests": 1200}, seed=seed)
