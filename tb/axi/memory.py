@@ -151,7 +151,12 @@ class Ram:
         return self._page(address)[address % PAGE_BYTES]
 
     def peek(self, address: int, count: int) -> bytes:
-        return bytes(self[(address + k) % (1 << self.address_bits)] for k in range(count))
+        content = bytearray()
+        while len(content) < count:
+            where = (address + len(content)) % (1 << self.address_bits)
+            at = where % PAGE_BYTES
+            content += self._page(where)[at : at + count - len(content)]
+        return bytes(content)
 
     def poke(self, address: int, content: bytes) -> None:
         for k, byte in enumerate(content):
