@@ -11,10 +11,10 @@ from tb.run import simulate
 CONFIGS = {
     "small": OakenQuantEngineConfig(lanes=8, block=16, elements_max=80),
     "usual": OakenQuantEngineConfig(),
-    "block_of_a_beat": OakenQuantEngineConfig(lanes=64, elements_max=576),
-    "lanes_32": OakenQuantEngineConfig(lanes=32, block=32, elements_max=1024),
+    "block_of_a_beat": OakenQuantEngineConfig(lanes=16, block=16, elements_max=144),
+    "blocks_of_32": OakenQuantEngineConfig(lanes=8, block=32, elements_max=1024),
 }
-JOBS = {"small": 240, "usual": 60, "block_of_a_beat": 120, "lanes_32": 96}
+JOBS = {"small": 240, "usual": 60, "block_of_a_beat": 200, "blocks_of_32": 64}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
