@@ -95,10 +95,13 @@ class StreamRepack(Block):
     def throughput(self) -> str:
         return "1 word of i and 1 of o per cycle, as sizes allow"
 
+    @property
+    def buffer_bits(self) -> int:
+        return self.config.o_layout.size - 1  # without last
+
     def add_buffer(self, m: Module):
-        """Words of ``o``; the proofs look at what goes in."""
-        width = self.config.o_layout.size - 1
-        return add(m, "words", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
+        """For the words of ``o``; the proofs look at what goes in."""
+        return add(m, "words", StreamSkidBuffer(StreamSkidBufferConfig(width=self.buffer_bits)))
 
     def elaborate(self, platform) -> Module:
         config = self.config

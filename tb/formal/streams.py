@@ -1,8 +1,8 @@
 """Properties of every stream block, and defects that the proofs must find."""
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.hdl import Const
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
@@ -12,6 +12,7 @@ from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from hdl.stream.payload import ports
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
+from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 from tb.formal.prove import Proof
@@ -282,6 +283,84 @@ class NarrowSpec(Spec):
         self.cover(m, past & transfer(o), "no cycle is lost between beats")
 
 
+class RepackSpec(Spec):
+    """Each byte that counts once and in order, full words but for a packet's last, errors."""
+
+    def specify(self, m):
+        block, i, o = self.block, self.block.i, self.block.o
+        size, out = block.config.in_bytes, block.config.out_bytes
+        capacity = size + out - 1
+        self.source(m, i, holds=False)
+        self.sink(m, o)
+        # The bytes taken and not given, the oldest first, and whether the packet ends with them.
+        count, ended = Signal(range(capacity + size + 1)), Signal()
+        slots = [Signal(9, name=f"slot_{j}") for j in range(capacity)]
+        given = Signal(range(out + 1))
+        rest, fresh = Signal(range(capacity + 1)), Signal(range(size + 1))
+        end = Mux(i.payload.end > size, size, i.payload.end)
+        m.d.comb += [
+            given.eq(Mux(count > out, out, count)),
+            rest.eq(Mux(transfer(o), count - given, count)),
+            fresh.eq(Mux(end > i.payload.first, end - i.payload.first, 0)),
+        ]
+        m.d.sync += [
+            count.eq(rest + Mux(transfer(i), fresh, 0)),
+            ended.eq(Mux(transfer(i), i.payload.last, ended & ~(transfer(o) & o.payload.last))),
+        ]
+        for j, slot in enumerate(slots):
+            with m.If(transfer(i) & (rest <= j)):
+                place = i.payload.first + (j - rest)[: len(rest)]
+                m.d.sync += slot.eq(Cat(i.payload.data.word_select(place, 8), i.payload.error))
+            with m.Elif(transfer(o) & (j + out < capacity)):
+                m.d.sync += slot.eq(slots[(j + out) % capacity])
+
+        self.always(m, count <= capacity, "no byte is taken that has no place")
+        self.always(m, o.valid == (ended | (count >= out)), "offered when full or at the end")
+        self.always(m, ~o.valid | (o.payload.bytes == given), "bytes is the number of bytes")
+        self.always(
+            m, ~o.valid | (o.payload.last == (ended & (count <= out))), "last with the final byte"
+        )
+        error = Const(0)
+        for j in range(out):
+            byte = o.payload.data[8 * j : 8 * j + 8]
+            right = Mux(given > j, byte == slots[j][:8], byte == 0)
+            self.always(m, ~o.valid | right, f"byte {j} in its place, 0 where there is none")
+            error = error | ((given > j) & slots[j][8])
+        self.always(m, ~o.valid | (o.payload.error == error), "error is that of its bytes")
+        free = Mux(ended, transfer(o) & o.payload.last, rest < out)
+        self.always(m, i.ready == free, "ready when a word fits, and at a packet's end")
+
+        self.state(m, block.count == count, "count")
+        self.state(m, block.has_ended == ended, "has_ended")
+        for j, slot in enumerate(slots):
+            self.state(m, block.held[j] == Mux(count > j, slot, 0), f"place {j}")
+        self.cover(m, count == capacity, "full")
+        self.cover(m, transfer(i) & transfer(o) & o.payload.last, "no cycle is lost at the end")
+        self.cover(m, transfer(o) & (o.payload.bytes == 0), "a packet without bytes")
+        self.cover(m, transfer(o) & ~o.payload.last & o.payload.error, "an error on the way")
+
+
+class _Wire(wiring.Component):
+    """No register: what is proved of a block is proved of what it gives to its buffer."""
+
+    def __init__(self, config):
+        layout = stream.Signature(config.layout)
+        super().__init__({"i": wiring.In(layout), "o": wiring.Out(layout)})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        return m
+
+
+class BareRepack(StreamRepack):
+    """StreamRepack without its skid buffer, which has a proof of its own."""
+
+    def add_buffer(self, m):
+        m.submodules.words = words = _Wire(StreamSkidBufferConfig(width=self.buffer_bits))
+        return words
+
+
 class ArbiterSpec(Spec):
     """Whole packets, every word once; round robin: a bound on the wait."""
 
@@ -368,6 +447,9 @@ def _proofs() -> list[Proof]:
     for width, ratio in ((1, 1), (2, 2), (7, 3), (8, 4), (1, 5)):
         add(WidenSpec, StreamWiden, StreamWidenConfig(width=width, ratio=ratio), ratio + 4)
         add(NarrowSpec, StreamNarrow, StreamNarrowConfig(width=width, ratio=ratio), ratio + 4)
+    for size, out in ((1, 1), (1, 3), (3, 1), (2, 3), (3, 2), (4, 4)):
+        config = StreamRepackConfig(in_bytes=size, out_bytes=out)
+        add(RepackSpec, BareRepack, config, 6)
     for policy in ("round_robin", "priority"):
         for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
             config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy)
@@ -432,6 +514,14 @@ class LongNarrow(StreamNarrow):
         return m
 
 
+class HastyRepack(BareRepack):
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        with m.If(self.i.valid & self.i.ready & ~self.has_ended):
+            m.d.sync += self.has_ended.eq(0)
+        return m
+
+
 class InterruptingArbiter(StreamArbiter):
     def elaborate(self, platform):
         m = super().elaborate(platform)
@@ -492,6 +582,12 @@ DEFECTS = [
         lambda: NarrowSpec(LongNarrow(StreamNarrowConfig(width=1, ratio=3))),
         8,
         "last on every word",
+    ),
+    Proof(
+        "defect-repack",
+        lambda: RepackSpec(HastyRepack(StreamRepackConfig(in_bytes=2, out_bytes=3))),
+        6,
+        "a packet goes on into the next",
     ),
     Proof("defect-arbiter", lambda: ArbiterSpec(InterruptingArbiter(_ARBITER)), 8, "interrupts"),
     Proof("defect-arbiter-unfair", lambda: ArbiterSpec(UnfairArbiter(_ARBITER)), 10, "starves"),
