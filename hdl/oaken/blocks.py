@@ -6,7 +6,7 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from hdl.oaken.mmu import OakenMmuConfig
+from hdl.oaken.mmu import OakenMmu, OakenMmuConfig
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
 from hdl.oaken.page_table import OakenPageTable
@@ -106,6 +106,34 @@ BLOCKS: dict[str, Registered] = {
             ),
         },
         golden="golden.oaken.kv_engine:KvEngine",
+    ),
+    "oaken_mmu": Registered(
+        component=OakenMmu,
+        config=OakenMmuConfig(),
+        configs={
+            # Few pages and short queues: everything that can run out or full does so often.
+            "soak": OakenMmuConfig(
+                cache=CacheConfig(
+                    kv=KvShape(heads=2, head_dim=16, block=16),
+                    sequences=6,
+                    layers=2,
+                    pages=96,
+                    page_bytes=256,
+                    max_tokens=64,
+                ),
+                data_bits=64,
+                address_bits=32,
+                burst_beats=8,
+                outstanding=3,
+                reads=3,
+                appends=2,
+                dense_beats=8,
+                sparse_beats=8,
+                scale_beats=4,
+            ),
+            "smollm2": OakenMmuConfig(cache=_CACHES["smollm2"]),
+        },
+        golden="golden.oaken.mmu:Mmu",
     ),
     "oaken_outlier_dequantizer": Registered(
         component=OakenOutlierDequantizer,

@@ -1,6 +1,7 @@
 """Runs inside the simulator, started by test_kv_engine.py: scripts of requests, memory beside.
 
-``params``: "scripts", phases by name as tb.oaken.kv_script makes them, and "base".
+``params``: "scripts", phases by name as tb.oaken.kv_script makes them, "base", and the "latency" of
+memory for ``overlap``.
 """
 
 import json
@@ -183,7 +184,7 @@ async def reset_in_the_middle(dut):
 @cocotb.test()
 async def overlap(dut):
     """Cycles of APPENDs alone, READs alone, and both together: reported, and bounded."""
-    host = await Host(dut, latency=20).start()
+    host = await Host(dut, params.get("latency", 20)).start()
     cycles = {}
     names = ("thresholds", "open", "before", "appends", "reads", "both")
     for name, phase in zip(names, SCRIPTS["overlap"], strict=True):

@@ -11,6 +11,7 @@ from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import Op, Status, sparse_slot
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.mmu import OakenMmuConfig
+from tb.oaken.kv_rates import overlap_script
 from tb.oaken.kv_script import THRESHOLDS, Script, fp16, random_script
 from tb.run import simulate
 
@@ -259,36 +260,6 @@ def pass_script(config, seed):
     return script.done()
 
 
-def overlap_script(config, seed, appends=24, reads=12, tokens=32):
-    script = Script(config, seed, BASE)
-    script.set_thresholds(0, 0)
-    script.set_thresholds(0, 1)
-    script.wait()
-    script.open()
-    script.wait()
-    for token in range(tokens):
-        script.append(0, 0, 0, token)
-    script.wait()
-
-    def some(count, first):
-        for n in range(count):
-            script.append(0, 0, 1, first + n)
-
-    some(appends, 0)
-    script.wait()
-    for _ in range(reads):
-        script.read(0, 0, 0, tokens)
-    script.wait()
-    some(appends, appends)
-    for _ in range(reads):
-        script.read(0, 0, 0, tokens)
-    # APPENDs and READs in turn, as a batch of sequences would ask for them.
-    both = script.phases[-1]["requests"]
-    turns = zip(both[:appends:2], both[1:appends:2], both[appends:], strict=True)
-    both[:] = [each for turn in turns for each in turn]
-    return script.done()
-
-
 @functools.cache
 def scripts(name, seed):
     config = CONFIGS[name]
@@ -312,3 +283,19 @@ def test_kv_engine(name, seed):
 def test_every_status_is_asked_for(seed):
     found = [statuses_script(CONFIGS[name], seed)[1] for name in CONFIGS if name != "one_head"]
     assert set().union(*found) == set(Status)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 24}, "lanes must be a power of two in 8..64, not 24"),
+        ({"queue": 1}, "queue must be 2..64, not 1"),
+        ({"scale_tokens": 3}, "scale_tokens must be 4..65536, not 3"),
+        ({"mmu": SMALL.mmu, "lanes": 32}, "lanes must be at most block = 16, not 32"),
+        ({"mmu": 3}, "mmu must be an OakenMmuConfig, not 3"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenKvEngineConfig(**wrong)
+    assert str(error.value) == f"OakenKvEngineConfig.{message}"

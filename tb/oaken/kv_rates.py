@@ -1,0 +1,94 @@
+"""``python -m tb.oaken.kv_rates``: cycles of APPENDs and READs alone, and of both together.
+
+Writes the table of docs/blocks/oaken_kv_engine.md. All words read are compared with golden.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from golden.oaken.format import Status
+from hdl.oaken.blocks import BLOCKS
+from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from tb.oaken.kv_script import Script
+from tb.run import build_model, run_model
+
+__all__ = ["main", "overlap_script"]
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "blocks" / "oaken_kv_engine.md"
+BASE = 0x40_0000
+RUNS = ((32, 16, 32, 20), (32, 16, 32, 100), (16, 16, 128, 100))  # APPENDs, READs, tokens, latency
+
+
+def overlap_script(
+    config: OakenKvEngineConfig, seed: int, appends: int, reads: int, tokens: int
+) -> list[dict]:
+    """Phases thresholds, open, before, appends, reads, both; APPENDs of V beside READs of K."""
+    script = Script(config, seed, BASE)
+    for side in range(2):
+        script.set_thresholds(0, side)
+    script.wait()
+    script.open()
+    script.wait()
+    for token in range(tokens):
+        assert script.append(0, 0, 0, token) == Status.OK
+    script.wait()
+    for token in range(appends):
+        assert script.append(0, 0, 1, token) == Status.OK
+    script.wait()
+    for _ in range(reads):
+        script.read(0, 0, 0, tokens)
+    script.wait()
+    # In turn, as a batch of sequences would ask for them.
+    for n in range(max(appends, reads)):
+        if n < appends:
+            assert script.append(0, 0, 1, appends + n) == Status.OK
+        if n < reads:
+            script.read(0, 0, 0, tokens)
+    return script.done()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.oaken.kv_rates", description=__doc__)
+    parser.parse_args(arguments)
+    config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
+    assert isinstance(config, OakenKvEngineConfig)
+    kv = config.cache.kv
+    model = build_model(OakenKvEngine(config))
+    lines = [
+        f"smollm2: {kv.heads} heads of {kv.head_dim}, {config.lanes} lanes, words of "
+        f"{config.mmu.data_bits} bits; every READ of all heads.",
+        "",
+        "| APPENDs | READs | tokens of a READ | latency of memory | cycles: APPENDs | READs | both "
+        "| beats of o per cycle, READs | both |",
+        "| ---: " * 9 + "|",
+    ]
+    for appends, reads, tokens, latency in RUNS:
+        phases = overlap_script(config, 1, appends, reads, tokens)
+        params = {"scripts": {"overlap": phases}, "base": BASE, "latency": latency}
+        work = run_model(
+            model, "tb.oaken.tb_kv_engine", config=config, params=params, testcase="overlap"
+        )
+        cycles = json.loads((work / "overlap.json").read_text())
+        beats = reads * tokens * kv.elements // config.lanes
+        lines.append(
+            f"| {appends} | {reads} | {tokens} | {latency} | {cycles['appends']} "
+            f"| {cycles['reads']} | {cycles['both']} | {beats / cycles['reads']:.2f} "
+            f"| {beats / cycles['both']:.2f} |"
+        )
+    text = "\n".join(lines)
+    Console().print(text, highlight=False)
+    page = PAGE.read_text()
+    pattern = r"(<!-- measured -->\n).*?(<!-- end measured -->)"
+    PAGE.write_text(
+        re.sub(pattern, lambda match: f"{match[1]}{text}\n{match[2]}", page, flags=re.DOTALL)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""OakenKvEngine under AXI's port names (``hdl.build --wrap axi``) on cocotbext-axi's RAM."""
+
+import pytest
+
+from hdl.oaken.kv_engine import OakenKvEngine
+from tb.oaken.kv_script import random_script
+from tb.oaken.test_kv_engine import BASE, CONFIGS
+from tb.run import simulate
+
+
+@pytest.mark.parametrize("name", ["small", "three_heads"])
+def test_kv_engine_on_a_foreign_ram(name, seed):
+    config = CONFIGS[name]
+    phases = random_script(config, seed + 2, 12, BASE)
+    params = {"phases": phases, "base": BASE, "p_pauses": [0.0, 0.3, 0.7]}
+    block = OakenKvEngine(config)
+    simulate(block, "tb.oaken.tb_kv_engine_axi", params=params, seed=seed, wrap="axi")
