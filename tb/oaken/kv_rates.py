@@ -59,13 +59,16 @@ def main(arguments: list[str] | None = None) -> int:
     assert isinstance(config, OakenKvEngineConfig)
     kv = config.cache.kv
     model = build_model(OakenKvEngine(config))
+    sizes = f"{kv.heads} heads of {kv.head_dim}, {config.lanes} lanes"
+    headings = (
+        "APPENDs", "READs", "tokens of a READ", "latency of memory", "cycles: APPENDs", "READs",
+        "both", "beats of o per cycle: READs", "both",
+    )  # fmt: skip
     lines = [
-        f"smollm2: {kv.heads} heads of {kv.head_dim}, {config.lanes} lanes, words of "
-        f"{config.mmu.data_bits} bits; every READ of all heads.",
+        f"smollm2: {sizes}, words of {config.mmu.data_bits} bits; every READ of all heads.",
         "",
-        "| APPENDs | READs | tokens of a READ | latency of memory | cycles: APPENDs | READs | both "
-        "| beats of o per cycle, READs | both |",
-        "| ---: " * 9 + "|",
+        f"| {' | '.join(headings)} |",
+        "| ---: " * len(headings) + "|",
     ]
     for appends, reads, tokens, latency in RUNS:
         phases = overlap_script(config, 1, appends, reads, tokens)

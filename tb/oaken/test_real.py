@@ -1,4 +1,4 @@
-"""Real K and V through the KV cache at SmolLM2's size: ``python -m tb.oaken.real``, a few tokens."""
+"""Real K and V through the KV cache at SmolLM2's size, a few tokens of tb.oaken.real."""
 
 import importlib.util
 
