@@ -11,11 +11,13 @@ import bisect
 import functools
 import random
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.oaken.example import example
 from golden.oaken.format import Group, ScaleWord, Status, Threshold, entry, entry_fields
 from golden.oaken.quantize import (
     Encoded,
@@ -572,3 +574,8 @@ def test_codes_take_any_number_of_axes(seed: int) -> None:
     code, _ = codes(y, group, scales(y, group))
     flat = encode(x.reshape(12, 64), ROOMY)
     assert torch.equal(code.reshape(12, 64), flat.code)
+
+
+def test_the_page_shows_what_the_example_prints() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "oaken.md").read_text()
+    assert f"```\n{example()}\n```" in page

@@ -25,7 +25,7 @@ from golden.oaken.baselines import fp16, kivi, uniform
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
 from golden.oaken.model import attention_layers, capture_kv, perplexity, read_text, windows
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
-from golden.oaken.quantize import bits_read, effective_bits
+from golden.oaken.quantize import bits_read, decode, effective_bits, encode
 
 __all__ = ["Measured", "arithmetic_bits", "main", "measure", "methods", "nmse"]
 
@@ -45,8 +45,13 @@ def _of_profile(profile: Profile, outlier_bits: int, block: int) -> Method:
 
     def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
         intervals, middle = profile.intervals[layer, kv], profile.ratios.middle_index
-        back = restore(x, intervals, middle, outlier_bits)
-        f = float((group_index(x, intervals) != middle).double().mean())
+        if profile.ratios.groups <= 3 and outlier_bits == 5:
+            thresholds = profile.thresholds(layer, kv)
+            encoded = encode(x, thresholds, block)
+            back, f = decode(encoded, thresholds), encoded.sparse_fraction
+        else:
+            back = restore(x, intervals, middle, outlier_bits)
+            f = float((group_index(x, intervals) != middle).double().mean())
         return back, profile.ratios.stored_bits(f, x.shape[-1], block, outlier_bits)
 
     return method
