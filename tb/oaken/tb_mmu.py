@@ -288,7 +288,7 @@ async def one_stalls_alone(dut, stalled):
     tokens = min(CACHE.max_tokens, 24)
     host, shadow = await filled(dut, "stalled", tokens)
     host.stall[stalled] = 1.0
-    count = {name: len(host.moved[name]) for name in host.moved}
+    count = len(host.moved[stalled])
     reads = config.reads if stalled != "info" else 1
     for n in range(reads):
         shadow.send(Request(Op.READ, n, head=0, heads=KV.heads, token=tokens))
@@ -302,7 +302,7 @@ async def one_stalls_alone(dut, stalled):
         ),
         limit=60_000,
     )
-    assert len(host.moved[stalled]) == count[stalled]
+    assert len(host.moved[stalled]) == count
     # Nor does it stop an APPEND, whose status waits where statuses are not taken.
     before = len(host.moved["axi__b"])
     if stalled != "status":
@@ -366,6 +366,26 @@ async def refused_appends_take_their_records(dut):
     await host.until(lambda: shadow.is_done)
     shadow.send(Request(Op.READ, heads=KV.heads, token=4))
     await free_all(host, shadow)
+
+
+@cocotb.test()
+async def length_limit(dut):
+    """The longest sequence, one token more, and reads of all of it over all its pages."""
+    host = await start(dut, "longest")
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    if CACHE.max_tokens > 256:
+        return
+    for token in range(CACHE.max_tokens + 1):
+        shadow.send(Request(Op.APPEND, token=token), random_records(host.rng, KV, 0.9))
+    await host.until(lambda: shadow.is_done, limit=60_000)
+    assert shadow.counts[Op.APPEND, Status.LENGTH_LIMIT] == 1
+    for head in range(KV.heads):
+        shadow.send(Request(Op.READ, head=head, heads=1, token=CACHE.max_tokens))
+    shadow.send(Request(Op.READ, heads=KV.heads, token=CACHE.max_tokens))
+    await free_all(host, shadow)
+    assert shadow.counts[Op.READ, Status.OK] == KV.heads + 1
 
 
 @cocotb.test()

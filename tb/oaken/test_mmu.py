@@ -1,31 +1,100 @@
-"""OakenMmu against golden.oaken.mmu."""
+"""OakenMmu against golden.oaken.mmu, and READs against the bandwidth of memory."""
+
+import dataclasses
 
 import pytest
 
 from golden.oaken.config import CacheConfig, KvShape
+from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.mmu import OakenMmu, OakenMmuConfig
+from tb.oaken.mmu_rates import ONE_HEAD, TARGET, measure
 from tb.run import simulate
 
-SOAK = OakenMmuConfig(
-    cache=CacheConfig(
-        kv=KvShape(heads=2, head_dim=16, block=16),
-        sequences=6,
-        layers=2,
-        pages=96,
-        page_bytes=256,
-        max_tokens=64,
+CONFIGS = {
+    "soak": BLOCKS["oaken_mmu"].configs["soak"],
+    # Four words to a page, and queues longer than that: chains are walked as fast as they can be.
+    "short_pages": OakenMmuConfig(
+        cache=CacheConfig(
+            kv=KvShape(heads=3, head_dim=48, block=16),
+            sequences=3,
+            layers=1,
+            pages=301,
+            page_bytes=256,
+            max_tokens=40,
+        ),
+        data_bits=512,
+        address_bits=64,
+        burst_beats=3,
+        outstanding=16,
+        reads=5,
+        appends=3,
+        dense_beats=40,
+        sparse_beats=64,
+        scale_beats=33,
     ),
-    data_bits=64,
-    address_bits=32,
-    burst_beats=8,
-    outstanding=3,
-    reads=3,
-    appends=2,
-    dense_beats=8,
-    sparse_beats=8,
-    scale_beats=4,
+    "one_of_each": OakenMmuConfig(
+        cache=CacheConfig(
+            kv=KvShape(heads=1, head_dim=32, block=32),
+            sequences=1,
+            layers=1,
+            pages=17,
+            page_bytes=256,
+            max_tokens=32,
+        ),
+        data_bits=1024,
+        burst_beats=1,
+        outstanding=1,
+        reads=1,
+        appends=1,
+        dense_beats=4,
+        sparse_beats=4,
+        scale_beats=4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_mmu(name, seed):
+    requests = 1200 if name == "soak" else 600
+    simulate(OakenMmu(CONFIGS[name]), "tb.oaken.tb_mmu", params={"requests": requests}, seed=seed)
+
+
+def test_smollm2(seed):
+    config = BLOCKS["oaken_mmu"].configs["smollm2"]
+    cases = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]
+    simulate(
+        OakenMmu(config), "tb.oaken.tb_mmu", params={"requests": 300}, seed=seed, testcase=cases
+    )
+
+
+def test_reads_use_the_bandwidth(seed):
+    """32 READs of 256 tokens behind one another: at least 0.90 of the words that memory can give."""
+    (found,) = measure(ONE_HEAD, [TARGET], seed)["reads"]
+    assert found["words"] / found["cycles"] >= 0.90
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"data_bits": 32}, "data_bits must be a power of two in 64..1024, not 32"),
+        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        ({"burst_beats": 0}, "burst_beats must be 1..256, not 0"),
+        ({"outstanding": 17}, "outstanding must be 1..16, not 17"),
+        ({"reads": 0}, "reads must be 1..16, not 0"),
+        ({"appends": 17}, "appends must be 1..16, not 17"),
+        ({"dense_beats": 3}, "dense_beats must be 4..4096, not 3"),
+        ({"sparse_beats": 4097}, "sparse_beats must be 4..4096, not 4097"),
+        ({"scale_beats": 0}, "scale_beats must be 4..4096, not 0"),
+    ],
 )
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        OakenMmuConfig(**wrong)
+    assert str(error.value) == f"OakenMmuConfig.{message}"
 
 
-def test_mmu(seed):
-    simulate(OakenMmu(SOAK), "tb.oaken.tb_mmu", params={"requests": 1200}, seed=seed)
+def test_rejects_pages_beyond_the_address_space():
+    cache = CacheConfig(pages=1 << 20, page_bytes=65536)
+    with pytest.raises(ValueError, match="address_bits must be at least 36"):
+        OakenMmuConfig(cache=cache, address_bits=32)
+    assert dataclasses.replace(OakenMmuConfig(), cache=cache, address_bits=36).cache == cache
