@@ -59,7 +59,9 @@ def literal(x: list[Fraction], intervals: list, middle: int, bits: int) -> list[
 
 @pytest.mark.parametrize("ratios", INTERVALS)
 def test_groups_of_every_value(ratios: str, seed: int) -> None:
-    x = words((4, 64), seed)
+    on = torch.tensor(INTERVALS[ratios]).flatten()  # values at a boundary, and next to it
+    x = torch.cat([words((4, 64), seed).flatten(), on, on ^ 1])[None]
+    x = x[:, (x[0] & 0x7FFF) < 0x7C00]
     bounds = float_from_bits(torch.tensor(INTERVALS[ratios])).tolist()
     index = group_index(x, INTERVALS[ratios])
     for row, got in zip(float_from_bits(x).tolist(), index.tolist(), strict=True):
