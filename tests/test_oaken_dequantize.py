@@ -120,8 +120,6 @@ def test_scales_are_repeated():
     ],
 )
 def test_where_a_fault_stands(data, beat):
-    beats = insert_zeros(
-        data, [False] * len(data), tokens=1, skip=0, blocks=2, block=32, lanes=8
-    )
+    beats = insert_zeros(data, [False] * len(data), tokens=1, skip=0, blocks=2, block=32, lanes=8)
     first = 8 if beat is None else beat
     assert [each.bad for each in beats] == [False] * first + [True] * (8 - first)

@@ -74,9 +74,7 @@ class OakenDequantEngineConfig(Config):
 
     @property
     def dense_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"code": data.ArrayLayout(DENSE_BITS, self.lanes), "error": 1}
-        )
+        return data.StructLayout({"code": data.ArrayLayout(DENSE_BITS, self.lanes), "error": 1})
 
     @property
     def o_layout(self) -> data.StructLayout:
@@ -158,9 +156,7 @@ class OakenDequantEngine(Block):
         requests = add(
             m,
             "requests",
-            StreamFifo(
-                StreamFifoConfig(width=record_layout.size, depth=config.scale_stages + 3)
-            ),
+            StreamFifo(StreamFifoConfig(width=record_layout.size, depth=config.scale_stages + 3)),
         )
 
         # ---- scales of the request's tokens
@@ -190,9 +186,7 @@ class OakenDequantEngine(Block):
             passed.last.eq(is_last_token),
             self.request.ready.eq(free & requests.i.ready),
             requests.i.valid.eq(self.request.valid & free),
-            requests.i.p.data.eq(
-                Cat(*(self.request.p[name] for name in record_layout.members))
-            ),
+            requests.i.p.data.eq(Cat(*(self.request.p[name] for name in record_layout.members))),
             zero_insert.request.valid.eq(requests.o.valid),
             requests.o.ready.eq(zero_insert.request.ready),
             zero_insert.request.payload.eq(requests.o.p.data),
@@ -238,18 +232,14 @@ class OakenDequantEngine(Block):
         tag = data.View(tag_layout, inliers.i.p.tag)
         meets = let(m, "meets", self.dense.valid & found.valid & parameters.valid)
         error = Signal()  # of the request so far
-        now_error = let(
-            m, "now_error", error | found.p.error | token.error | self.dense.p.error
-        )
+        now_error = let(m, "now_error", error | found.p.error | token.error | self.dense.p.error)
         is_last = let(m, "is_last", found.p.last & token.last)
         m.d.comb += [
             inliers.i.valid.eq(meets),
             outliers.i.valid.eq(meets),
             self.dense.ready.eq(found.valid & parameters.valid & inliers.i.ready),
             found.ready.eq(self.dense.valid & parameters.valid & inliers.i.ready),
-            parameters.ready.eq(
-                self.dense.valid & found.valid & found.p.last & inliers.i.ready
-            ),
+            parameters.ready.eq(self.dense.valid & found.valid & found.p.last & inliers.i.ready),
             inliers.i.p.code.eq(self.dense.p.code),
             inliers.i.p.inlier.eq(Cat(~found.p.outlier[k].present for k in range(config.lanes))),
             inliers.i.p.base_low.eq(parameters.p.base_low),

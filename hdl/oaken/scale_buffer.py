@@ -153,9 +153,7 @@ class OakenScaleBuffer(Block):
         m.d.comb += self.request.ready.eq(ready)
         with m.If(ready):
             request = self.request.p
-            m.d.sync += active.eq(
-                self.request.valid & request.tokens.any() & request.heads.any()
-            )
+            m.d.sync += active.eq(self.request.valid & request.tokens.any() & request.heads.any())
             with m.If(self.request.valid):
                 m.d.sync += [
                     tokens.eq(request.tokens),

@@ -329,9 +329,7 @@ class OakenZeroInsert(Block):
             for name, value in (("present", present), ("outer", outer), ("fifth", fifth))
         )
         m.d.comb += [
-            Value.cast(outlier[k]).eq(
-                Mux(now_bad, 0, Cat(present[k], outer[k], fifth[k]))
-            )
+            Value.cast(outlier[k]).eq(Mux(now_bad, 0, Cat(present[k], outer[k], fifth[k])))
             for k in range(lanes)
         ]
         assert tuple(OUTLIER_LAYOUT.members) == ("present", "group", "fifth")

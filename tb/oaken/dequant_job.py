@@ -38,8 +38,15 @@ class Job:
         self.bad = 0
 
     def add(
-        self, encoded: Encoded, thresholds: torch.Tensor, *, skip=0, behind=0, damage=False,
-        errors=False, first=None,
+        self,
+        encoded: Encoded,
+        thresholds: torch.Tensor,
+        *,
+        skip=0,
+        behind=0,
+        damage=False,
+        errors=False,
+        first=None,
     ) -> None:
         """Tokens ``skip .. -behind`` of ``encoded``, one head; thresholds: four words."""
         config, rng, words = self.config, self.rng, self.words
@@ -108,6 +115,4 @@ class Job:
             "status": config.status_layout.size,
             "mask": config.o_layout.size,
         }
-        return {
-            f"{phase}.{name}": as_bytes(self.words[name], size) for name, size in sizes.items()
-        }
+        return {f"{phase}.{name}": as_bytes(self.words[name], size) for name, size in sizes.items()}

@@ -60,10 +60,7 @@ def test_some_bases_are_rounded():
     encoded, thresholds = some_tokens(rng, 3000, 16, 16)
     low, high = middle_bases(encoded.scale, thresholds)
     exact = torch.stack(
-        [
-            _value(thresholds[:, k]) + _value(encoded.scale[:, ScaleWord.MIDDLE_MIN])
-            for k in (1, 2)
-        ]
+        [_value(thresholds[:, k]) + _value(encoded.scale[:, ScaleWord.MIDDLE_MIN]) for k in (1, 2)]
     )
     rounded = torch.stack([low, high]).to(torch.int32).view(torch.float32).double()
     assert (exact != rounded).sum() > 100
