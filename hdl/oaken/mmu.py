@@ -42,7 +42,7 @@ CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
 class OakenMmuConfig(Config):
     """Capacity of the cache, and widths and queues between memory and the engines."""
 
-    cache: CacheConfig = CacheConfig()
+    cache: CacheConfig = dataclasses.field(default_factory=CacheConfig)  # what is kept
     data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
     address_bits: int = 40  # bits of a byte address, 32..64
     burst_beats: int = 64  # words of the longest burst, 1..256
@@ -199,7 +199,6 @@ class OakenMmu(Block):
 
     def _elaborate_table(self, m: Module):
         """Commands of all parts in turn to the page table; returns whether it stands."""
-        config = self.config
         self.open_command = stream.Signature(PAGE_COMMAND_LAYOUT).create()
         self.open_response = stream.Signature(PAGE_RESPONSE_LAYOUT).create()
         clients = [
@@ -215,7 +214,9 @@ class OakenMmu(Block):
         turns = add(
             m, "turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=len(clients)))
         )
-        owners = add(m, "owners", StreamFifo(StreamFifoConfig(width=len(turns.o.p.source), depth=2)))
+        owners = add(
+            m, "owners", StreamFifo(StreamFifoConfig(width=len(turns.o.p.source), depth=2))
+        )
         table = self.table
         m.d.comb += [
             table.command.valid.eq(turns.o.valid & owners.i.ready),
@@ -231,9 +232,7 @@ class OakenMmu(Block):
         for k, (command, response) in enumerate(clients):
             pack(m, command, getattr(turns, f"i_{k}"))
             m.d.comb += [
-                response.valid.eq(
-                    table.response.valid & owners.o.valid & (owners.o.p.data == k)
-                ),
+                response.valid.eq(table.response.valid & owners.o.valid & (owners.o.p.data == k)),
                 response.payload.eq(table.response.payload),
             ]
         is_set_up = Signal()
@@ -246,9 +245,7 @@ class OakenMmu(Block):
         layout = STATUS_LAYOUT
         sources = [self.reader.status, self.writer.status, self.control.status]
         width = layout.size
-        turns = add(
-            m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4))
-        )
+        turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
         for k, source in enumerate(sources):
             pack(m, source, getattr(turns, f"i_{k}"))
         _join(m, self.opened.o, turns.i_3)
@@ -267,9 +264,7 @@ class OakenMmu(Block):
     def _elaborate_dispatch(self, m: Module, is_set_up, is_waiting) -> None:
         """Requests in order to those who carry them out."""
         config, cache = self.config, self.config.cache
-        entry = add(
-            m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=REQUEST_LAYOUT.size))
-        )
+        entry = add(m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=REQUEST_LAYOUT.size)))
         m.d.comb += [
             entry.i.valid.eq(self.request.valid & is_set_up),
             entry.i.p.data.eq(self.request.payload),
@@ -305,10 +300,7 @@ class OakenMmu(Block):
             with m.Case(Op.APPEND, Op.READ):
                 m.d.comb += has_shape.eq(
                     (request.layer < cache.layers)
-                    & (
-                        (op == Op.APPEND)
-                        | ((request.heads != 0) & (head_end <= cache.kv.heads))
-                    )
+                    & ((op == Op.APPEND) | ((request.heads != 0) & (head_end <= cache.kv.heads)))
                 )
                 m.d.comb += is_named.eq(has_shape)
             with m.Case(Op.TRIM, Op.FREE):
@@ -440,8 +432,7 @@ class _Ring:
     def has(self, sequence):
         """Whether one of ``sequence`` that is live is under way."""
         return Cat(
-            live & (each == sequence)
-            for live, each in zip(self._live, self._sequence, strict=True)
+            live & (each == sequence) for live, each in zip(self._live, self._sequence, strict=True)
         ).any()
 
 

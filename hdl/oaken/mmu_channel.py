@@ -103,7 +103,7 @@ class OakenMmuChannel(Block):
     all its words, so ``i`` never waits. The number of the next page is fetched by NEXT as soon as
     a transfer is known to go beyond its page, while the page before is being read.
 
-    ``error`` of ``i`` is the response of that word; on ``o`` it is the worst so far in the transfer.
+    ``error`` of ``i`` is the word's response; on ``o`` it is the worst so far in the transfer.
     ``done`` has one word for each READ, the worst response of its transfers, when the last
     word of the last of them has been taken; it has room for ``reads``.
 

@@ -157,7 +157,7 @@ class OakenMmuLookup(Block):
 class OakenMmuReaderConfig(Config):
     """Widths and queues of the MMU's reading side; fields as in OakenMmuConfig."""
 
-    kv: KvShape = KvShape()
+    kv: KvShape = dataclasses.field(default_factory=KvShape)
     data_bits: int = 256
     address_bits: int = 40
     page_bytes: int = 4096

@@ -39,7 +39,7 @@ APPEND_LAYOUT = data.StructLayout(
 class OakenMmuWriterConfig(Config):
     """Widths and queues of the MMU's writing side; fields as in OakenMmuConfig."""
 
-    kv: KvShape = KvShape()
+    kv: KvShape = dataclasses.field(default_factory=KvShape)
     data_bits: int = 256
     address_bits: int = 40
     page_bytes: int = 4096
@@ -65,8 +65,8 @@ class OakenMmuWriter(Block):
     """APPENDs in order, one at a time: BEGIN, an EXTEND and a write per record, COMMIT, status.
 
     Of every APPEND, good or refused, all ``2 heads + 1`` records are taken from ``record``, and
-    of each that has bytes the words up to ``last`` from ``w``. A record that the page table does not
-    place, and all behind it, are dropped. COMMIT follows the answers to all writes, and so does
+    of each that has bytes the words up to ``last`` from ``w``. A record that the page table does
+    not place, and all behind it, are dropped. COMMIT follows the answers to all writes, and so does
     ABORT: pages that go back have no write on its way. The words of one record move while the
     next are placed.
 
@@ -178,7 +178,8 @@ class OakenMmuWriter(Block):
         write = port.command.p
         m.d.comb += [
             write.address.eq(
-                self.base + Mux(rest, answer.page2, answer.page) * page_bytes
+                self.base
+                + Mux(rest, answer.page2, answer.page) * page_bytes
                 + Mux(rest, 0, answer.offset)
             ),
             write.bytes.eq(Mux(rest, size - answer.bytes, answer.bytes)),

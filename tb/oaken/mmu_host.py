@@ -247,7 +247,9 @@ class Host:
             places = [start + n * self.word_bytes for n in range(count)]
             self._writes.append(list(zip(places, beats, strict=True)))
             resp = max(self.respond(at, True) for at in places)
-            self.queues["axi__b"].append((self._due(), _word(self.layouts["axi__b"], {"resp": resp})))
+            self.queues["axi__b"].append(
+                (self._due(), _word(self.layouts["axi__b"], {"resp": resp}))
+            )
 
     def _r(self, _beat) -> None:
         pass
@@ -415,9 +417,7 @@ class Shadow:
         is_sized = all(
             self.kv.head_blocks <= len(record) <= self.kv.sparse_bytes_max
             if slot % 2
-            else len(record) == (
-                SCALE_BYTES if slot == self.kv.slots - 1 else self.kv.dense_bytes
-            )
+            else len(record) == (SCALE_BYTES if slot == self.kv.slots - 1 else self.kv.dense_bytes)
             for slot, record in enumerate(pending.records)
         )
         if not is_sized:
@@ -520,4 +520,3 @@ class Shadow:
         found = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[errors]
         assert read.status == found, f"{request}: {read.status!r} with response {errors}"
         assert kv.slots == len(read.records[0])
-

@@ -26,9 +26,7 @@ ONE_HEAD = OakenMmuConfig(
         max_tokens=1024,
     )
 )
-MANY_HEADS = OakenMmuConfig(
-    cache=CacheConfig(sequences=2, layers=4, pages=512, max_tokens=1024)
-)
+MANY_HEADS = OakenMmuConfig(cache=CacheConfig(sequences=2, layers=4, pages=512, max_tokens=1024))
 TARGET = {"reads": 32, "tokens": 256, "heads": 1}  # at least 0.90 of the bandwidth
 LATENCY = 100  # cycles from AR to the first beat
 LENGTHS = (1, 16, 64, 256)
@@ -102,7 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
     if PAGE.exists():
         page = PAGE.read_text()
         pattern = r"(<!-- measured -->\n).*?(<!-- end measured -->)"
-        PAGE.write_text(re.sub(pattern, lambda match: match[1] + text + "\n" + match[2], page, flags=re.S))
+        PAGE.write_text(
+            re.sub(pattern, lambda match: match[1] + text + "\n" + match[2], page, flags=re.S)
+        )
     return 0
 
 

@@ -122,7 +122,12 @@ class Requests:
             heads = rng.randint(1, KV.heads - head)
             if is_wrong and rng.random() < 0.4:
                 head, heads = rng.choice(
-                    [(head, 0), (KV.heads, 1), (head, 255), (rng.getrandbits(8), rng.getrandbits(8))]
+                    [
+                        (head, 0),
+                        (KV.heads, 1),
+                        (head, 255),
+                        (rng.getrandbits(8), rng.getrandbits(8)),
+                    ]
                 )
             token = rng.choice([tokens, tokens, rng.randint(0, tokens)])
             if is_wrong:
@@ -156,7 +161,10 @@ async def run_requests(host: Host, shadow: Shadow, requests: Requests, count: in
 async def traffic(dut, flow, chance):
     """Requests of all kinds at once, frees and trims in between, out of pages again and again."""
     host = await start(
-        dut, "traffic", respond=faults(chance), **{"calm": CALM, "rough": ROUGH, "storm": STORM}[flow]
+        dut,
+        "traffic",
+        respond=faults(chance),
+        **{"calm": CALM, "rough": ROUGH, "storm": STORM}[flow],
     )
     shadow = Shadow(host)
     requests = Requests(host.rng, shadow)
@@ -351,7 +359,11 @@ async def refused_appends_take_their_records(dut):
         (Request(Op.APPEND, token=1), Status.VECTOR_LENGTH),
     ]
     for request, status in cases:
-        for records in (none, [b"", *random_records(rng, KV)[1:]], spoiled(rng, random_records(rng, KV))):
+        for records in (
+            none,
+            [b"", *random_records(rng, KV)[1:]],
+            spoiled(rng, random_records(rng, KV)),
+        ):
             shadow.send(request, records)
             await host.until(lambda: shadow.is_done)
             assert shadow.results[-1][1] == status, request
@@ -409,7 +421,7 @@ async def reset_in_mid_traffic(dut):
 
 @cocotb.test()
 async def ready_when_the_tables_stand(dut):
-    """After reset no request is taken until the page table is written, and idle is low till then."""
+    """After reset no request is taken until the page table is written."""
     host = await start(dut, "late")
     host.send(Request(Op.OPEN))
     await host.until(lambda: host.moved["request"])

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by mmu_rates.py and test_mmu.py: cycles of READs and APPENDs."""
+"""Runs inside the simulator, started by mmu_rates.py: cycles of READs and APPENDs."""
 
 import json
 import os

@@ -68,7 +68,7 @@ def test_smollm2(seed):
 
 
 def test_reads_use_the_bandwidth(seed):
-    """32 READs of 256 tokens behind one another: at least 0.90 of the words that memory can give."""
+    """32 READs of 256 tokens: at least 0.90 of the words that memory can give."""
     (found,) = measure(ONE_HEAD, [TARGET], seed)["reads"]
     assert found["words"] / found["cycles"] >= 0.90
 
