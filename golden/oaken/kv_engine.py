@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -105,15 +105,16 @@ class KvEngine:
 
     def request(self, request: Request) -> Answer:
         """Carry out one request."""
-        run = {
+        handlers: dict[int, Callable[[Request], Answer | Status]] = {
             Op.OPEN: self._open_one,
             Op.APPEND: self._append,
             Op.READ: self._read,
             Op.TRIM: self._trim,
             Op.FREE: self._free,
             Op.THRESHOLDS: self._set_thresholds,
-        }.get(request.op, lambda _: Status.BAD_REQUEST)
-        answer = run(request)
+        }
+        run = handlers.get(request.op)
+        answer = run(request) if run else Status.BAD_REQUEST
         return Answer(answer, request.sequence) if isinstance(answer, Status) else answer
 
     def _pages(self, op: PageOp, request: Request, **fields) -> PageResponse:
