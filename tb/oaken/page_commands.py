@@ -24,12 +24,13 @@ class Traffic:
         self.config, self.rng, self.misuse = config, rng, misuse
         self.table = PageTable(config)
         every = [(layer, kv) for layer in range(config.layers) for kv in (0, 1)]
-        # The first, the last and some between.
-        self.used = sorted({every[0], every[-1], *rng.sample(every, min(vectors, len(every)))})
-        self.used = self.used[:: max(1, len(self.used) // vectors)]
+        # The last, the first and some between.
+        between = rng.sample(every[1:-1], max(0, min(vectors, len(every)) - 2))
+        self.used = [every[-1], every[0], *between][:vectors]
         self.tokens: dict[tuple[int, int, int], int] = {}
         self.start: dict[int, int] = {}
-        self.closing: set[int] = set()  # closed, and left so for a while
+        self.closing: set[int] = set()
+        self.is_full = False  # the last append was refused
 
     def pairs(self, count: int) -> list[tuple[PageCommand, PageResponse]]:
         """At least ``count`` of them; ends between two operations."""
@@ -83,15 +84,21 @@ class Traffic:
             return
         sequence = rng.choice(sorted(self.start))
         kind = rng.random()
-        crowded = self.table.free_pages < max(2, config.pages // 8)
+        if self.is_full:
+            kind = 0.6 + 0.4 * kind  # no append
+            self.is_full = False
         if kind < 0.6:
             for _ in range(rng.choice([1, 3, 20])):
                 yield from self._append(sequence)
-        elif kind < 0.9:
+                if self.is_full:
+                    break
+        elif kind < 0.8:
             yield from self._read(sequence)
-        elif kind < 0.97:
+        elif kind < 0.92:
             yield from self._trim(sequence)
-        elif kind < (1.0 if crowded else 0.98):
+        elif kind < 0.95:
+            yield from self._fill_pages(sequence)
+        elif self.table.free_pages < config.pages // 4 or rng.random() < 0.1:
             yield from self._free(sequence)
 
     def _open(self):
@@ -111,14 +118,15 @@ class Traffic:
         low, high = kv.head_blocks, kv.sparse_bytes_max
         return self.rng.choice([low, high, self.rng.randint(low, high)])
 
-    def _append(self, sequence):
+    def _append(self, sequence, vector=None):
         rng, config = self.rng, self.config
-        layer, kv = rng.choice(self.used)
+        layer, kv = vector or rng.choice(self.used)
         token = self.tokens[sequence, layer, kv]
         where = {"sequence": sequence, "layer": layer, "kv": kv}
         yield from self._ask(PageOp.BEGIN, **where, token=token)
         if self.answer.status != Status.OK:
             assert self.answer.status == Status.LENGTH_LIMIT
+            self.is_full = True
             return
         give_up = rng.randrange(config.kv.slots) if rng.random() < 0.1 else None
         for slot in range(config.kv.slots):
@@ -140,6 +148,7 @@ class Traffic:
                 if rng.random() < 0.5:
                     yield from self._ask(PageOp.EXTEND, slot=slot, bytes=size)
                 if self.answer.status == Status.OUT_OF_PAGES:
+                    self.is_full = True
                     yield from self._ask(PageOp.ABORT)
                     return
             assert self.answer.status == Status.OK, self.answer
@@ -174,11 +183,29 @@ class Traffic:
             for _ in range((answer.offset + answer.bytes - 1) // config.page_bytes):
                 yield from self._ask(PageOp.NEXT, page=self.answer.page)
 
-    def _trim(self, sequence):
+    def _fill_pages(self, sequence):
+        """The last dense pages are full, all their tokens trimmed, then further tokens come."""
+        config, counts = self.config, [self.tokens[sequence, *each] for each in self.used]
+        full, rest = divmod(config.page_bytes, config.kv.dense_bytes)
+        target = (max(counts) // full + 1) * full
+        missing = sum(target - count for count in counts)
+        if rest or target >= config.max_tokens or missing * config.kv.slots > 1000:
+            return
+        for vector in self.used:
+            for _ in range(2 * full):
+                if self.tokens[sequence, *vector] < target and not self.is_full:
+                    yield from self._append(sequence, vector)
+        yield from self._trim(sequence, target)
+        for vector in self.used:
+            yield from self._append(sequence, vector)
+        yield from self._read(sequence)
+
+    def _trim(self, sequence, token=None):
         rng, config = self.rng, self.config
         counts = [self.tokens[sequence, *each] for each in self.used]
         limit = min(counts)
-        token = rng.choice([0, limit, rng.randint(0, limit), max(0, limit - rng.randrange(9))])
+        if token is None or token > limit:
+            token = rng.choice([0, limit, rng.randint(0, limit), max(0, limit - rng.randrange(9))])
         for layer, kv in self.used:
             yield from self._ask(
                 PageOp.TRIM_CHECK, sequence=sequence, layer=layer, kv=kv,

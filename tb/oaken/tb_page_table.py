@@ -69,7 +69,7 @@ async def random_commands(dut, p_idle, p_stall):
 async def well_behaved(dut):
     """Without misuse, so that more pages are used; a consumer that waits for valid."""
     bench = await start(dut)
-    traffic = Traffic(config, bench.rng("commands"), misuse=0.0, vectors=2)
+    traffic = Traffic(config, bench.rng("commands"), misuse=0.0, vectors=1)
     await ask(bench, traffic.pairs(COMMANDS), late_ready=True)
     assert free_pages(dut) == traffic.table.free_pages
 
