@@ -233,21 +233,25 @@ def _outlier_tops(outlier_bits: int) -> tuple[int, int]:
 def scales(y: Any, group: Any, outlier_bits: int = 5) -> Tensor:
     """(..., 6) FP16 scale words of (..., D) shifted words and groups.
 
-    hi = largest y > 0 and lo = largest -y > 0 of a group, else 0. Middle and inner: MIN = -lo,
-    STEP = max(rne16(rne11(hi + lo) / n), 2**-24), n = 15 and 31. Outer: rne16(hi / 15) and
-    rne16(lo / 15), at least 2**-24. Range 0: step 0. With 4-bit outliers (for comparison only: no
-    record holds them) 15 and 7 take the places of 31 and 15.
+    hi = largest y > 0 and lo = largest -y > 0 of a group, else 0; a step is 0 if its range is 0,
+    else max(rne16(range / n), 2**-24). Middle: range = rne11(hi + lo), n = 16, MIN =
+    -rne16((z0 - 1/2) * STEP) with z0 = min(max(rne(lo / STEP), 1), 15), +0 if that rounds to 0.
+    Inner: range = rne11(hi + lo), n = 31, MIN = -lo. Outer: ranges hi and lo, n = 15. With 4-bit
+    outliers (for comparison only: no record holds them) n = 15 and 7 in place of 31 and 15.
     """
     y, group = _words(y), torch.as_tensor(group)
     inner_top, outer_top = _outlier_tops(outlier_bits)
     words: dict[ScaleWord, Tensor] = {}
-    for which, minimum, step, top in (
-        (Group.MIDDLE, ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP, MIDDLE_TOP),
-        (Group.INNER, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP, inner_top),
-    ):
-        hi, lo = _extremes(y, group, which)
-        words[minimum] = _rne16(-lo)  # exact
-        words[step] = _step(_round(hi + lo, FP16.precision), top)
+    hi, lo = _extremes(y, group, Group.MIDDLE)
+    words[ScaleWord.MIDDLE_STEP] = _step(_round(hi + lo, FP16.precision), MIDDLE_TOP + 1)
+    step = _fixed(words[ScaleWord.MIDDLE_STEP])
+    z0 = _ratio(lo, step).clamp(1, MIDDLE_TOP)
+    # Half a step below a multiple, so that both sides' codes begin half a step from zero.
+    minimum = from_fixed((2 * z0 - 1) * step, FP16.grid_exponent - 1, FP16)
+    words[ScaleWord.MIDDLE_MIN] = torch.where(minimum > 0, minimum | _SIGN, 0)
+    hi, lo = _extremes(y, group, Group.INNER)
+    words[ScaleWord.INNER_MIN] = _rne16(-lo)  # exact
+    words[ScaleWord.INNER_STEP] = _step(_round(hi + lo, FP16.precision), inner_top)
     hi, lo = _extremes(y, group, Group.OUTER)
     words[ScaleWord.OUTER_HIGH_STEP] = _step(hi, outer_top)
     words[ScaleWord.OUTER_LOW_STEP] = _step(lo, outer_top)
@@ -257,18 +261,21 @@ def scales(y: Any, group: Any, outlier_bits: int = 5) -> Tensor:
 def zero_point(scale: Any) -> Tensor:
     """zc: int64 (...) of scale words (..., 6): first code of the middle group's upper side, 1..15.
 
-    min(max(rne(lo / MIDDLE_STEP), 1), 15) with lo = -MIDDLE_MIN: from stored words alone.
+    min(floor(-MIDDLE_MIN / MIDDLE_STEP) + 1, 15), and 1 where the step is 0: from stored words
+    alone.
     """
     s = _fixed(_words(scale))
+    step = s[..., ScaleWord.MIDDLE_STEP]
     lo = (-s[..., ScaleWord.MIDDLE_MIN]).clamp(min=0)
-    return _ratio(lo, s[..., ScaleWord.MIDDLE_STEP]).clamp(1, MIDDLE_TOP)
+    floor = torch.div(lo, step.clamp(min=1), rounding_mode="floor")
+    return torch.where(step > 0, floor + 1, 1).clamp(1, MIDDLE_TOP)
 
 
 def codes(y: Any, group: Any, scale: Any, outlier_bits: int = 5) -> tuple[Tensor, Tensor]:
     """(code, fifth), int64 (..., D): four dense bits and the bit of the sparse entry.
 
-    Middle: q = rne(rne11(y + lo) / step), at most 15; upper side max(q, zc), lower min(q, zc - 1).
-    Inner: q = rne(rne11(y + lo) / step), at most 31: code q & 15, fifth q >> 4. Outer: code =
+    Middle: q = rne(rne11(y - MIN) / step), 0..15; upper side max(q, zc), lower min(q, zc - 1).
+    Inner: q = rne(rne11(y - MIN) / step), at most 31: code q & 15, fifth q >> 4. Outer: code =
     rne(|y| / step of the side), at most 15; fifth = 1 on the lower side. Step 0: q = 0.
     ``outlier_bits`` as in ``scales``.
     """
