@@ -179,6 +179,10 @@ def test_windows_are_averaged_before_they_are_rounded() -> None:
     assert profile.intervals[0, 0, 1, 1] == mean == 0x3C00
     profile = profile_kv([captured[0], captured[2], captured[2]], Ratios())
     assert profile.intervals[0, 0, 1, 1] == 0x3C01
+    # 0.4, 0.4 and 0.9 of a unit in the last place: 0.57 is one, the rounded ones' mean is none.
+    parts = [torch.full((1, 100), 1.0 + part * 2.0**-10) for part in (0.4, 0.4, 0.9)]
+    profile = profile_kv([[(x, x)] for x in parts], Ratios())
+    assert profile.intervals[0, 0, 1, 1] == 0x3C01
 
 
 def test_profiles_that_are_refused(tmp_path: Path) -> None:
@@ -267,6 +271,7 @@ def test_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(each["perplexity"] > 1 for each in found["methods"])
     for shares in found["fractions"].values():
         assert sum(shares["mean"][:3]) == pytest.approx(1)
+        assert shares["mean"][3] == pytest.approx(shares["mean"][0] + shares["mean"][2])
     assert report_module.main([*arguments, "--layers", "1", "--pre-rope"]) == 0
     out = capsys.readouterr().out
     assert "before RoPE" in out
@@ -281,6 +286,9 @@ def test_bad_input_is_one_line_and_exit_2(
     two = ["--windows", "2", "--tokens", "40"]
     assert profile_module.main(["-o", str(file), "--pre-rope", *two]) == 0
     capsys.readouterr()
+    hundred = tmp_path / "hundred.txt"
+    hundred.write_text("word " * 100)
+    both = ["--text", str(hundred), "--calibration", str(hundred)]
     cases = [
         (report_module, ["--ratios", "5/90"], "ratios must add up to 100"),
         (report_module, ["--text", str(tmp_path / "none")], "cannot read"),
@@ -288,6 +296,8 @@ def test_bad_input_is_one_line_and_exit_2(
         (report_module, [*two, "--evaluation", "5000"], "5000 are needed"),
         (report_module, ["--thresholds", str(file)], "do not mix"),
         (report_module, ["--thresholds", str(tmp_path / "none")], "cannot read"),
+        # A text that serves for both is not measured on where it was calibrated on.
+        (report_module, [*both, *two, "--evaluation", "21"], "101 are needed"),
         (profile_module, ["-o", str(file), "--ratios", "1/1/1/97"], "2 to 5 groups"),
         (profile_module, ["-o", str(tmp_path / "no" / "file"), *two], "No such file"),
         (profile_module, ["-o", str(file), "--windows", "0"], "one window"),
