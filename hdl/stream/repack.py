@@ -81,11 +81,15 @@ class StreamRepack(Block):
                 "o": Out(stream.Signature(config.o_layout)),
             },
         )
-        # State that the proofs in tb/formal speak of: bytes with their error bit, low ones first.
+        # State that the proofs in tb/formal speak of.
         held = config.in_bytes + config.out_bytes - 1
         self.count = Signal(range(held + 1))  # bytes held
-        self.held = [Signal(9, name=f"byte_{k}") for k in range(held)]  # 0 from count on
+        self.held = Signal(8 * held)  # the oldest in the low bits; 0 from count on
         self.has_ended = Signal()  # the packet's last word is taken
+        # Bytes beyond the next word of o all came in one word, as i is taken only when it reaches
+        # into that word. So two bits tell what goes with every byte.
+        self.error = Signal()  # some byte held
+        self.error_newest = Signal()  # the newest byte held
 
     @property
     def latency(self) -> str:
@@ -107,11 +111,11 @@ class StreamRepack(Block):
         config = self.config
         m = Module()
         size, out = config.in_bytes, config.out_bytes
-        count, has_ended, capacity = self.count, self.has_ended, len(self.held)
+        count, has_ended, held = self.count, self.has_ended, self.held
+        capacity = len(held) // 8
         words = self.add_buffer(m)
-        held = Cat(self.held)
 
-        # Bytes of the word on i that count, each with its error bit, from place 0 on.
+        # Bytes of the word on i that count, from place 0 on.
         i = self.i.p
         end, fresh = Signal(range(size + 1)), Signal(range(size + 1))
         is_beyond = i.end > size if size + 1 < 1 << len(end) else Const(0)
@@ -121,16 +125,12 @@ class StreamRepack(Block):
         ]
         counts = Signal(size)
         m.d.comb += counts.eq((Const(1) << end) - 1)
-        bytes_in = Signal(9 * size)
-        m.d.comb += bytes_in.eq(
-            Cat(
-                Cat(i.data.word_select(k, 8), i.error) & counts[k].replicate(9) for k in range(size)
-            )
-        )
+        bytes_in = Signal(8 * size)
+        m.d.comb += bytes_in.eq(i.data & Cat(bit.replicate(8) for bit in counts))
         placed = bytes_in
         for bit in range(len(i.first)):
-            stage = Signal(9 * size, name=f"aligned_{bit}")
-            m.d.comb += stage.eq(Mux(i.first[bit], placed >> (9 << bit), placed))
+            stage = Signal(8 * size, name=f"aligned_{bit}")
+            m.d.comb += stage.eq(Mux(i.first[bit], placed >> (8 << bit), placed))
             placed = stage
 
         is_final, emits, takes, is_more = Signal(), Signal(), Signal(), Signal()
@@ -145,29 +145,27 @@ class StreamRepack(Block):
             takes.eq(self.i.valid & self.i.ready),
         ]
         for bit in range((out - 1).bit_length()):
-            stage = Signal(9 * capacity, name=f"placed_{bit}")
-            m.d.comb += stage.eq(Mux(rest[bit], placed << (9 << bit), placed))
+            stage = Signal(8 * capacity, name=f"placed_{bit}")
+            m.d.comb += stage.eq(Mux(rest[bit], placed << (8 << bit), placed))
             placed = stage
         m.d.sync += [
-            held.eq(Mux(emits, held >> 9 * out, held) | (placed & takes.replicate(9 * capacity))),
+            held.eq(Mux(emits, held >> 8 * out, held) | (placed & takes.replicate(8 * capacity))),
             count.eq(rest + Mux(takes, fresh, 0)),
         ]
+        # A word without bytes leaves no error behind.
+        stays = Mux(emits, is_more & self.error_newest, self.error)
+        m.d.sync += self.error.eq(stays | (takes & (fresh != 0) & i.error))
+        with m.If(takes & (fresh != 0)):
+            m.d.sync += self.error_newest.eq(i.error)
         with m.If(takes):
             m.d.sync += has_ended.eq(i.last)
         with m.Elif(emits & is_final):
             m.d.sync += has_ended.eq(0)
 
-        low = self.held[:out]
         bytes_out = Signal(range(out + 1))
         m.d.comb += [
             bytes_out.eq(Mux(is_more, out, count)),
-            words.i.p.data.eq(
-                Cat(
-                    *(byte[:8] for byte in low),
-                    bytes_out,
-                    Cat(byte[8] for byte in low).any(),
-                )
-            ),
+            words.i.p.data.eq(Cat(held[: 8 * out], bytes_out, self.error)),
             words.i.p.last.eq(is_final),
         ]
         unpack(m, words.o, self.o)

@@ -333,7 +333,15 @@ class RepackSpec(Spec):
         self.state(m, block.count == count, "count")
         self.state(m, block.has_ended == ended, "has_ended")
         for j, slot in enumerate(slots):
-            self.state(m, block.held[j] == Mux(count > j, slot, 0), f"place {j}")
+            held = block.held[8 * j : 8 * j + 8]
+            self.state(m, held == Mux(count > j, slot[:8], 0), f"place {j}")
+            known = Mux(count == j + 1, block.error_newest, slot[8])
+            self.state(m, (count <= j) | (slot[8] == known), "error_newest")
+            if j >= out:
+                beyond = (count <= j) | (slot[8] == block.error_newest)
+                self.state(m, beyond, "beyond a word of o, all came in one word")
+        some = Cat((count > j) & slot[8] for j, slot in enumerate(slots)).any()
+        self.state(m, block.error == some, "error")
         self.cover(m, count == capacity, "full")
         self.cover(m, transfer(i) & transfer(o) & o.payload.last, "no cycle is lost at the end")
         self.cover(m, transfer(o) & (o.payload.bytes == 0), "a packet without bytes")
