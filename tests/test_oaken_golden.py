@@ -281,6 +281,18 @@ def test_codes_beside_ties_of_the_rounded_distance(t: list[int], seed: int) -> N
     check(x, t)
 
 
+def test_steps_below_the_normal_range(seed: int) -> None:
+    """There 11 bits of range are more than a step has, and rounding twice is not rounding once."""
+    rng = random.Random(seed)
+    x = []
+    for _ in range(100):
+        units = [rng.randrange(4096, 8192, 4), -rng.randint(1, 2047)]
+        units += [rng.randint(-2047, 2047) for _ in range(14)]
+        x.append([word_of(ULP * unit) for unit in units])
+    check(x, TWO_GROUPS)
+    check(x, [0xFBFF, 0xFBFE, 0x7BFE, 0x7BFF])
+
+
 @pytest.mark.parametrize("elements", [64, 128, 1024, 4096])
 def test_equals_the_oracle_at_every_size(elements: int, seed: int) -> None:
     rng = random.Random(f"{seed} {elements}")
