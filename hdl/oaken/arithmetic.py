@@ -150,7 +150,7 @@ def rounded_steps(m: Module, f: dict, names, name: str) -> dict:
 
 
 _ROUNDER_KEYS = ("significand", "sticky", "distance", "exponent", "sign", "is_nan", "is_inf")
-STATE = ("clamp", "rest", "digits", "sticky")  # of a division under way
+STATE = ("clamp", "rest", "digits")  # of a division under way
 
 
 def align(m: Module, d, divisor, step_exponent, bits: int, name: str) -> dict:
@@ -158,7 +158,8 @@ def align(m: Module, d, divisor, step_exponent, bits: int, name: str) -> dict:
 
     d: magnitude; divisor, step_exponent: ``unpacked`` step. ``clamp``: the quotient is 2**bits or
     more, and no digit will be right. Else ``rest`` is below the divisor, and ``digits``, the last
-    of them a fraction, follow it.
+    of them a fraction, follow it. No bit is lost that matters: a step of more than twice the weight
+    of d is normal, and d below half of it.
     """
     significand, exponent = unpacked(m, d, f"{name}_d")
     distance = let(
@@ -166,17 +167,15 @@ def align(m: Module, d, divisor, step_exponent, bits: int, name: str) -> dict:
         f"{name}_far",
         step_exponent - exponent + Const(QUOTIENT_BITS, signed(FP16.exp_bits)),
     )
-    amount = Signal(FP16.exp_bits, name=f"{name}_amount")
-    m.d.comb += amount.eq(Mux(distance > 31, 31, distance))
-    dividend, sticky = shift_right_sticky(
-        m, Cat(Const(0, QUOTIENT_BITS + 1), significand), amount, f"{name}_dividend"
-    )
+    farthest = QUOTIENT_BITS + 2
+    amount = Signal(range(farthest + 1), name=f"{name}_amount")
+    m.d.comb += amount.eq(Mux(distance > farthest, farthest, distance))
+    dividend = let(m, f"{name}_dividend", Cat(Const(0, QUOTIENT_BITS + 1), significand) >> amount)
     rest = dividend[bits + 1 :]
     return {
         "clamp": let(m, f"{name}_clamp", rest >= divisor),
         "rest": rest[: FP16.precision],
         "digits": dividend[: bits + 1],
-        "sticky": sticky,
     }
 
 
@@ -196,7 +195,7 @@ def step_digits(m: Module, f: dict, divisor, steps: int, name: str) -> dict:
 def finish(m: Module, f: dict, bits: int, name: str) -> Signal:
     """The quotient to nearest even, at most 2**bits - 1."""
     half, floor = f["digits"][0], f["digits"][1:]
-    up = let(m, f"{name}_up", half & (f["rest"].any() | f["sticky"] | floor[0]))
+    up = let(m, f"{name}_up", half & (f["rest"].any() | floor[0]))
     code = Signal(bits, name=f"{name}_code")
     with m.If(f["clamp"] | floor.all()):
         m.d.comb += code.eq((1 << bits) - 1)

@@ -186,11 +186,11 @@ class OakenQuantEngine(Block):
 
     Passes: each beat is decomposed, scanned by both quantizers and kept in the buffer; once the
     scale words stand, the vector leaves the buffer for the lanes, whose codes are merged by OR.
-    ``header``: one word per vector, before its data; scale words are 0 unless the status is OK,
-    and then neither dense nor sparse words follow. Status, the first that applies: THRESHOLDS (not
-    finite or not in order), VECTOR_LENGTH (``last`` not on beat blocks * block / lanes, or blocks
-    0 or beyond elements_max: the vector ends at ``last``), NONFINITE. Roundings are those of the
-    decomposer and the quantizers.
+    ``header``: one word per vector, offered before its data. Status, the first that applies:
+    THRESHOLDS (not finite or not in order), VECTOR_LENGTH (``last`` not on beat blocks * block /
+    lanes, or blocks 0 or beyond elements_max: the vector ends at ``last``), NONFINITE, OK. Scale
+    words are 0 unless it is OK, and then neither dense nor sparse words follow. Roundings are
+    those of the decomposer and the quantizers.
     Take header, dense and sparse without waiting for one another: beyond some words each way, one
     that is not taken stops the others.
     Throughput 1 beat per cycle for vectors of any length and any share of outliers: D / lanes
@@ -235,8 +235,7 @@ class OakenQuantEngine(Block):
     @property
     def dense_latency(self) -> int:
         """Cycles from the last beat of a vector to its first dense word."""
-        waits = 1 if self.config.vectors > 8 else 0  # their queue is a RAM
-        return self.header_latency + waits + GroupQuantizer.LATENCY
+        return self.header_latency + 1 + GroupQuantizer.LATENCY  # the lanes' queue is a RAM
 
     @property
     def latency(self) -> str:

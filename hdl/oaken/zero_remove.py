@@ -92,15 +92,12 @@ class _Compact(Operator):
                 for lane in range(lanes)
             ]
             # A byte that stays away has nothing to move.
-            distances = [
-                Mux(f["keep"][lane], counts[lane], 0)[: (lanes - 1).bit_length()]
-                for lane in range(lanes)
-            ]
+            distances = [Mux(f["keep"][lane], counts[lane], 0) for lane in range(lanes)]
             out = {f"byte_{lane}": let(m, f"kept_{lane}", kept[lane]) for lane in range(lanes)}
-            out |= {
-                f"distance_{lane}": let(m, f"distance_{lane}", distances[lane])
-                for lane in range(lanes)
-            }
+            for lane in range(lanes):
+                distance = Signal(range(lanes), name=f"distance_{lane}")
+                m.d.comb += distance.eq(distances[lane])
+                out[f"distance_{lane}"] = distance
             count = Signal(range(lanes + 1), name="count")
             m.d.comb += count.eq(lanes - counts[-1])
             return out | {"count": count}

@@ -1,4 +1,8 @@
-"""OakenInlierQuantizer against golden.oaken.quantize: scales and codes of the middle group."""
+"""OakenInlierQuantizer against golden.oaken.quantize: scales and codes of the middle group.
+
+Shown to fail: with codes of the lower side up to zc, and with maxima inherited from the vector
+before.
+"""
 
 import numpy as np
 import pytest
