@@ -53,17 +53,28 @@ CONFIGS = {
 }
 
 
+TRAFFIC = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]
+# Other tests want three sequences, or fill them.
+CASES = {
+    "one_of_each": [*TRAFFIC, "length_limit", "reset_in_mid_traffic", "ready_when_the_tables_stand"]
+}
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mmu(name, seed):
-    requests = 1200 if name == "soak" else 600
-    simulate(OakenMmu(CONFIGS[name]), "tb.oaken.tb_mmu", params={"requests": requests}, seed=seed)
+    simulate(
+        OakenMmu(CONFIGS[name]),
+        "tb.oaken.tb_mmu",
+        params={"requests": 1200 if name == "soak" else 600},
+        seed=seed,
+        testcase=CASES.get(name),
+    )
 
 
 def test_smollm2(seed):
     config = BLOCKS["oaken_mmu"].configs["smollm2"]
-    cases = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]
     simulate(
-        OakenMmu(config), "tb.oaken.tb_mmu", params={"requests": 300}, seed=seed, testcase=cases
+        OakenMmu(config), "tb.oaken.tb_mmu", params={"requests": 300}, seed=seed, testcase=TRAFFIC
     )
 
 
