@@ -40,6 +40,7 @@ bench: $(READY)  ## cycles of the lane beside its bound, simulation and emission
 area: $(READY)  ## areas beside the papers' tables
 	@$(PYTHON) -m synth.compare kllm
 	@$(PYTHON) -m synth.compare chip
+	@$(PYTHON) -m synth.compare oaken
 
 build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
 	@$(PYTHON) -m tb.build_report

@@ -1,6 +1,6 @@
-"""``python -m synth.compare kllm | chip | fp16 | libraries``: the tables of docs/area.md.
+"""``python -m synth.compare kllm | chip | oaken | fp16 | libraries``: the tables of docs/area.md.
 
-``chip`` maps every distinct module of kllm_accelerator once and adds up its instances.
+``chip`` and ``oaken`` map every distinct module of a design once and add up its instances.
 ``libraries`` maps a few blocks to other libraries, given as ``--set NAME=FILE[,FILE...]``.
 """
 
@@ -21,6 +21,8 @@ from hdl.kllm.idx_counter import KllmIdxCounter
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from hdl.kllm.reducer import KllmReducer
+from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
+from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.registry import find
 from hdl.verilog import convert
 from synth.area import AreaReport, Libraries, SynthesisError, load_libraries, synthesize
@@ -36,6 +38,7 @@ __all__ = [
     "kllm_tables",
     "library_tables",
     "main",
+    "oaken_tables",
     "table",
 ]
 
@@ -96,6 +99,42 @@ _ROWS = {
 }
 _TOP_ROW = "skid buffers and wiring"
 LENGTHS = (576, 4096, 11008)
+
+# Oaken, Table 4 (28 nm), mm2 in each compute core
+PAPER_ENGINES = {"quantization": 0.074, "dequantization": 0.252}
+OAKEN_LANES = (8, 16, 32, 64)
+# Structures of the engines: class of a module -> row of it and of what stands in it. A class with
+# a parent in front counts only there.
+_STRUCTURES = {
+    "OakenDecomposer": "groups and shifts",
+    "_Maxima": "minima and maxima",
+    "_Scales": "steps: range / 15 or 31",
+    "OakenInlierQuantizer/_Lanes": "codes: y / step, middle group",
+    "OakenOutlierQuantizer/_Lanes": "codes: y / step, inner and outer group",
+    "VectorBuffer": "vector buffer",
+    "OakenZeroRemove": "zero-remove shifter",
+    "OakenQuantEngine": "control and queues",
+    "OakenDequantScales": "bases of a token",
+    "OakenInlierDequantizer": "base + code * step, middle group",
+    "OakenOutlierDequantizer": "base + code * step, inner and outer group",
+    "OakenZeroInsert": "zero-insert shifter",
+    "OakenDequantEngine": "control and queues",
+}
+# The same for a whole oaken_kv_engine.
+_KV_ENGINE = {
+    "OakenQuantEngine": "quantization engine",
+    "OakenKvWriter": "records to words",
+    "OakenDequantEngine": "dequantization engine",
+    "OakenScaleBuffer": "scale buffer",
+    "OakenKvReader": "words to records",
+    "OakenPageTable": "page table",
+    "OakenMmuReader": "MMU: reads and their queues",
+    "OakenMmuWriter": "MMU: appends",
+    "OakenMmu": "MMU: dispatch, trim and free",
+    "AxiReadPort": "AXI ports",
+    "AxiWritePort": "AXI ports",
+    "OakenKvEngine": "requests, thresholds, statuses",
+}
 
 Map = Callable[[Block, str], AreaReport]
 
@@ -334,6 +373,105 @@ def _map_chip() -> tuple[dict[str, str], float]:
     return chip_tables(design, parallel, config), design.seconds + parallel.seconds
 
 
+def _structure_of(kind: str, parent: str, row: str) -> str:
+    return _STRUCTURES.get(f"{parent}/{kind}") or _STRUCTURES.get(kind) or row
+
+
+def _part_of(kind: str, parent: str, row: str) -> str:
+    return _KV_ENGINE.get(kind) or row
+
+
+def oaken_tables(
+    engines: dict[str, dict[int, MappedDesign]], whole: MappedDesign
+) -> dict[str, str]:
+    """Sections ``oaken_engines``, ``oaken_structures`` and ``oaken_cache``.
+
+    engines: quantization and dequantization, of each number of lanes. whole: oaken_kv_engine.
+    """
+
+    def columns(cost: Cost, design: MappedDesign) -> tuple[str, ...]:
+        logic, ram = _mm2(cost, design.scale_28nm)
+        return (
+            f"{cost.um2 / design.nand2_um2 / 1000:,.1f}",
+            f"{cost.flip_flops:,}",
+            f"{logic:.3f}",
+            f"{cost.ram_bits / 8192:,.1f}" if cost.ram_bits else "",
+            f"{logic + ram['middle']:.3f}",
+        )
+
+    rows, structures, both = [], [], []
+    for name, designs in engines.items():
+        paper = PAPER_ENGINES[name]
+        for lanes, design in designs.items():
+            cost = design.total()
+            logic, _ = _mm2(cost, design.scale_28nm)
+            ratio = f"{logic / paper:.2f}"
+            rows.append((f"{name}, {lanes}", *columns(cost, design), f"{paper}", ratio))
+        parts = {lanes: design.by_row(_structure_of) for lanes, design in designs.items()}
+        first, most = next(iter(parts.values())), parts[max(parts)]
+        for row in sorted(first, key=lambda row: -most[row].um2):
+            areas = [_mm2(parts[n][row], designs[n].scale_28nm)[0] for n in designs]
+            structures.append((f"{name}: {row}", *(f"{area:.4f}" for area in areas)))
+        sums = [_mm2(design.total(), design.scale_28nm)[0] for design in designs.values()]
+        structures.append((f"**{name}**", *(f"{area:.4f}" for area in sums)))
+        both.append(sums)
+    shares = [second / first for first, second in zip(*both, strict=True)]
+    paper_share = PAPER_ENGINES["dequantization"] / PAPER_ENGINES["quantization"]
+    structures.append(
+        (
+            f"dequantization / quantization (Table 4: {paper_share:.1f})",
+            *(f"{share:.2f}" for share in shares),
+        )
+    )
+    costs = whole.by_row(_part_of)
+    found = set(costs)
+    for designs in engines.values():
+        for design in designs.values():
+            found |= set(design.by_row(_structure_of))
+    lost = {*_STRUCTURES.values(), *_KV_ENGINE.values()} - found
+    if lost:
+        raise ValueError(f"no module has the class of {', '.join(sorted(lost))}")
+    parts_of_whole = [
+        (row, *columns(costs[row], whole)) for row in sorted(costs, key=lambda r: -costs[r].um2)
+    ]
+    parts_of_whole.append(("**total**", *columns(whole.total(), whole)))
+    figures = "kGE", "flip-flops", "logic, mm2", "RAM, KB", "with RAM, mm2"
+    widths = [f"{n} lanes" for n in next(iter(engines.values()))]
+    return {
+        "oaken_engines": table(
+            ("engine, lanes", *figures, "Table 4, mm2", "logic / Table 4"), rows
+        ),
+        "oaken_structures": table(("logic, mm2", *widths), structures),
+        "oaken_cache": table(("oaken_kv_engine", *figures), parts_of_whole),
+    }
+
+
+def _map_oaken() -> tuple[dict[str, str], float]:
+    """Tables of Oaken, seconds of mapping its modules."""
+    libraries, seconds = load_libraries(), 0.0
+
+    def mapped(block: Block, label: str) -> MappedDesign:
+        nonlocal seconds
+        name = label.partition(",")[0]
+        design = map_modules(convert(block, name), libraries)
+        seconds += design.seconds
+        um2 = design.total().um2 * design.scale_28nm
+        print(f"  {label}: {um2:,.0f} um2, 28 nm eq.", flush=True)
+        return design
+
+    engines: dict[str, dict[int, MappedDesign]] = {name: {} for name in PAPER_ENGINES}
+    for lanes in OAKEN_LANES:
+        quantizer = OakenQuantEngine(OakenQuantEngineConfig(lanes=lanes))
+        engines["quantization"][lanes] = mapped(quantizer, f"oaken_quant_engine, {lanes} lanes")
+        dequantizer = OakenDequantEngine(OakenDequantEngineConfig(lanes=lanes))
+        engines["dequantization"][lanes] = mapped(
+            dequantizer, f"oaken_dequant_engine, {lanes} lanes"
+        )
+    whole = find("oaken_kv_engine")
+    block = whole.component(whole.config)
+    return oaken_tables(engines, mapped(block, "oaken_kv_engine")), seconds
+
+
 def _fp16_blocks() -> dict[str, tuple[Block, str]]:
     blocks: dict[str, tuple[Block, str]] = {}
     for stages in (0, 2, 4):
@@ -415,7 +553,7 @@ def _mapper(libraries: Libraries) -> Map:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m synth.compare", description=__doc__)
-    parser.add_argument("what", choices=("kllm", "chip", "fp16", "libraries"))
+    parser.add_argument("what", choices=("kllm", "chip", "oaken", "fp16", "libraries"))
     parser.add_argument(
         "--set", action="append", default=[], dest="sets", metavar="NAME=FILE[,FILE...]"
     )
@@ -425,8 +563,8 @@ def main(arguments: list[str] | None = None) -> int:
         own = _mapper(load_libraries())
         if options.what == "kllm":
             sections = kllm_tables(own)
-        elif options.what == "chip":
-            sections, seconds = _map_chip()
+        elif options.what in ("chip", "oaken"):
+            sections, seconds = _map_chip() if options.what == "chip" else _map_oaken()
             print(f"  {seconds:.0f} s of mapping in all, at any time")
         elif options.what == "fp16":
             sections = fp16_tables(own)
