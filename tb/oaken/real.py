@@ -195,8 +195,8 @@ def _print(console: Console, measured: Measured, config: OakenKvEngineConfig, to
     beats = found["words"] / config.lanes
     console.print(
         f"bits: per element, counts and scales too; NMSE: mean over layers\n"
-        f"{measured.vectors} vectors of {tokens} tokens; all {found['words']} words read back "
-        f"equal golden in every bit\n"
+        f"{tokens} tokens, {measured.vectors} vectors; all {found['words']} words read back equal "
+        f"golden in every bit\n"
         f"write: {write:.0f} cycles, {write / measured.vectors:.0f} a vector; "
         f"read: {read:.0f} cycles, {beats / read:.2f} of a beat of {config.lanes} per cycle\n"
         f"over the bus per element: {8 * found['bytes_w'] / elements:.3f} bits written, "
