@@ -358,6 +358,34 @@ def test_bases_of_the_middle_group_round_as_float32(seed: int) -> None:
             assert Fraction(float(got)) == total
 
 
+@pytest.mark.parametrize(
+    ("inner_high", "step", "minimum", "wanted"),
+    [(0x6C2B, 0x39ED, 0xB5ED, 0x6C2E), (0x5D43, 0x29ED, 0xA5ED, 0x5D46), (0x3C01, 0, 0, 0x3C01)],
+)
+def test_base_is_rounded_before_the_sum(
+    inner_high: int, step: int, minimum: int, wanted: int
+) -> None:
+    """Code 14, where rounding the base to FP32 makes the sum a tie; the exact base would not."""
+    one = torch.tensor([[14]])
+    scale = torch.tensor([[minimum, step, 0, 0, 0, 0]])
+    encoded = Encoded(scale, one, torch.zeros_like(one), torch.zeros_like(one))
+    t = [0xFBFF, 0x0000, inner_high, 0x7BFF]
+    base = rounded(real(inner_high) + real(minimum), 24)
+    assert decode(encoded, t).item() == word_of(base + 14 * real(step)) == wanted
+
+
+def test_zero_point_of_any_words(seed: int) -> None:
+    """Min from 0 to the largest, any step: also what no encoder writes."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        step = rng.randint(0, LARGEST)
+        lowest = max(0, min(LARGEST - 1, step - 1024))
+        minimum = rng.choice([0, rng.randint(0, LARGEST), rng.randint(lowest, LARGEST)])
+        quotient = real(minimum) // real(step) if step else 0
+        got = zero_point(torch.tensor([0x8000 | minimum, step, 0, 0, 0, 0])).item()
+        assert got == min(quotient + 1, 15)
+
+
 def test_every_side_comes_back_on_its_side(seed: int) -> None:
     """An element of the middle group never changes its side of the zero point."""
     rng = random.Random(seed)
