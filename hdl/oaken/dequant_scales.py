@@ -34,10 +34,10 @@ class OakenDequantScales(Operator):
     """Parameters of the middle group, each from the stored words alone::
 
         base_low = rne32(INNER_LOW + MIDDLE_MIN);  base_high = rne32(INNER_HIGH + MIDDLE_MIN)
-        zero_code = min(max(rne(-MIDDLE_MIN / MIDDLE_STEP), 1), 15);  1 for a step of 0
+        zero_code = min(floor(-MIDDLE_MIN / MIDDLE_STEP) + 1, 15);  1 for a step of 0
 
-    The quotient is exact: four rows of restoring division and its remainder. A positive MIDDLE_MIN
-    counts as 0 there; the sign of MIDDLE_STEP is not looked at.
+    The quotient is exact: four rows of restoring division. A positive MIDDLE_MIN counts as 0
+    there; the sign of MIDDLE_STEP is not looked at.
 
     Throughput 1 token per cycle, latency ``config.stages`` cycles. Registers are spread over expand
     | add | magnitude and a row | count and a row | shift and a row | round and a row | quotient.
@@ -104,17 +104,13 @@ class OakenDequantScales(Operator):
             return phase
 
         def point(m: Module, f: dict) -> dict:
-            twice, step, q = f["rest"] << 1, f["step"], f["quotient"]
-            up = let(m, "up", (twice > step) | ((twice == step) & q[0]))
-            rounded = let(m, "rounded", q + up)
-            most = (1 << rows) - 1
-            code = Signal(rows, name="zero_code")
-            with m.If(f["is_zero"] | (rounded == 0)):
+            quotient, code = f["quotient"], Signal(rows, name="zero_code")
+            with m.If(f["is_zero"]):
                 m.d.comb += code.eq(1)
-            with m.Elif(f["is_large"] | rounded[-1]):
-                m.d.comb += code.eq(most)
+            with m.Elif(f["is_large"] | quotient.all()):
+                m.d.comb += code.eq((1 << rows) - 1)
             with m.Else():
-                m.d.comb += code.eq(rounded)
+                m.d.comb += code.eq(quotient + 1)
             return {"base_low": f["low_y"], "base_high": f["high_y"], "zero_code": code}
 
         return [expand, total, *(both(k) for k in range(rows)), point]

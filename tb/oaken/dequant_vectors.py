@@ -78,18 +78,18 @@ def encoded_tokens(rng, tokens: int, elements: int, block: int) -> tuple[Encoded
 
 
 def synthetic_tokens(rng, tokens: int, elements: int) -> tuple[Encoded, torch.Tensor]:
-    """Any codes and groups with any finite scale words; the quotient behind zc often at a tie."""
+    """Any codes and groups with any finite scale words; the quotient behind zc often whole."""
     scale = _finite(rng, tokens, len(ScaleWord))
-    # lo = (2 k + 1) * step / 2 with few significant bits, and one step of lo beside.
+    # lo = k * step / 2 with few significant bits, and one ulp of lo beside.
     half = torch.from_numpy(rng.integers(1, 32, tokens)) * 2
     exponent = torch.from_numpy(rng.integers(0, 12, tokens))
-    lo = (2 * torch.from_numpy(rng.integers(0, 18, tokens)) + 1) * (half // 2)
-    tie = torch.from_numpy(rng.random(tokens) < 0.6)
+    lo = torch.from_numpy(rng.integers(0, 36, tokens)) * (half // 2)
+    near = torch.from_numpy(rng.random(tokens) < 0.6)
     step_word = bits_from_float(half.double() * 2.0 ** (exponent - 24))
     lo_word = bits_from_float(lo.double() * 2.0 ** (exponent - 24))
     lo_word = (lo_word + torch.from_numpy(rng.integers(-1, 2, tokens))).clamp(min=0)
-    scale[:, ScaleWord.MIDDLE_STEP] = torch.where(tie, step_word, scale[:, ScaleWord.MIDDLE_STEP])
-    scale[:, ScaleWord.MIDDLE_MIN] = torch.where(tie, lo_word, scale[:, ScaleWord.MIDDLE_MIN])
+    scale[:, ScaleWord.MIDDLE_STEP] = torch.where(near, step_word, scale[:, ScaleWord.MIDDLE_STEP])
+    scale[:, ScaleWord.MIDDLE_MIN] = torch.where(near, lo_word, scale[:, ScaleWord.MIDDLE_MIN])
     for minimum in (ScaleWord.MIDDLE_MIN, ScaleWord.INNER_MIN):
         negative = (scale[:, minimum] != 0) & torch.from_numpy(rng.random(tokens) < 0.95)
         scale[:, minimum] |= negative.long() << 15
