@@ -35,7 +35,7 @@ MAGNITUDE_BITS = FP16.bits - 1
 _EXTRA = 3  # guard, round and sticky bit below a significand
 TOTAL_BITS = FP16.precision + _EXTRA + 1  # with the carry
 QUOTIENT_BITS = 6  # of a distance over its step, which is below 64
-_PLACES = {15: 5, 31: 6}  # so that a normal quotient has the rounding bit: 12 bits or more
+_PLACES = {15: 5, 16: 4, 31: 6}  # so that a normal quotient is exact or has the rounding bit
 
 
 def unpacked(m: Module, word, name: str) -> tuple[Value, Value]:
@@ -100,13 +100,24 @@ STEP_ROUNDER = Rounder(
 
 
 def divide_by_top(m: Module, value_range, top: int, name: str) -> dict:
-    """Operand of STEP_ROUNDER for ``range / top``, top = 2**b - 1, without a divider.
+    """Operand of STEP_ROUNDER for ``range / top``, top = 16 or 2**b - 1, without a divider.
 
-    In digits of b bits, ``floor(x / top)`` is the sum of all ``x >> k*b`` (k = 1, 2, ..) and of
-    ``floor(digit sum / top)``, and the remainder that of the digit sum.
+    Of 16 only the exponent knows. In digits of b bits, ``floor(x / top)`` is the sum of all ``x >>
+    k*b`` (k = 1, 2, ..) and of ``floor(digit sum / top)``, and the remainder that of the digit sum.
     """
     places, bits = _PLACES[top], top.bit_length()
     significand, exponent = unpacked(m, value_range, f"{name}_range")
+    offset = Const(FP16.grid_exponent - 1 - places, signed(8))
+    operand = {
+        "exponent": let(m, f"{name}_weight", exponent + offset),
+        "sign": Const(0, 1),
+        "zero_sign": Const(0, 1),
+        "is_nan": Const(0, 1),
+        "is_inf": Const(0, 1),
+    }
+    if top == 1 << places:
+        padded = let(m, f"{name}_padded", Cat(significand, Const(0, STEP_WIDTH - len(significand))))
+        return operand | {"significand": padded, "sticky": Const(0, 1)}
     x = let(m, f"{name}_x", Cat(Const(0, places), significand))
     starts = range(0, len(x), bits)
     digits = let(m, f"{name}_digits", sum(x[k : k + bits] for k in starts))
@@ -115,16 +126,7 @@ def divide_by_top(m: Module, value_range, top: int, name: str) -> dict:
     whole = Cat(*(digits == k * top for k in range(largest + 1))).any()
     quotient = Signal(STEP_WIDTH, name=f"{name}_quotient")
     m.d.comb += quotient.eq(sum((x[k:] for k in starts[1:]), carry))
-    offset = Const(FP16.grid_exponent - 1 - places, signed(8))
-    return {
-        "significand": quotient,
-        "sticky": let(m, f"{name}_sticky", ~whole),
-        "exponent": let(m, f"{name}_weight", exponent + offset),
-        "sign": Const(0, 1),
-        "zero_sign": Const(0, 1),
-        "is_nan": Const(0, 1),
-        "is_inf": Const(0, 1),
-    }
+    return operand | {"significand": quotient, "sticky": let(m, f"{name}_sticky", ~whole)}
 
 
 def quantized_steps(m: Module, ranges: dict, name: str) -> dict:

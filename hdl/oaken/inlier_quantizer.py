@@ -2,11 +2,13 @@
 
 import dataclasses
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data
 
+from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS, Group
 from hdl.fp16.pipeline import Operator
+from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import (
     MAGNITUDE_BITS,
@@ -33,9 +35,15 @@ from hdl.oaken.layouts import FP16_BITS
 
 __all__ = ["OakenInlierQuantizer", "OakenInlierQuantizerConfig"]
 
-_TOP = (1 << DENSE_BITS) - 1
+_STEPS = 1 << DENSE_BITS  # of the range
+_MINIMUM_ROUNDER = Rounder(
+    format=FP16,
+    width=FP16.precision + DENSE_BITS + 1,
+    lowest=FP16.grid_exponent - 1,
+    highest=FP16.largest_grid_exponent - 1,
+)
 _PARAMETERS = data.StructLayout(
-    {"lo": MAGNITUDE_BITS, "step": MAGNITUDE_BITS, "zero_point": DENSE_BITS}
+    {"low": MAGNITUDE_BITS, "step": MAGNITUDE_BITS, "zero_point": DENSE_BITS}
 )
 _SCALE = data.StructLayout({"middle_min": FP16_BITS, "middle_step": FP16_BITS})
 
@@ -53,7 +61,7 @@ class OakenInlierQuantizerConfig(GroupQuantizerConfig):
 
 
 class _Scales(Operator):
-    """Range; its rounding; range / 15; step; lo / step in three phases."""
+    """Range; its rounding; range / 16; step; lo / step in three phases; MIN in two."""
 
     def phases(self) -> list:
         def add_sides(m: Module, f: dict) -> dict:
@@ -66,7 +74,7 @@ class _Scales(Operator):
             return {"lo": f["lo"], "range": rounded(m, f["total"], f["exponent"], "range")}
 
         def divide_range(m: Module, f: dict) -> dict:
-            return {"lo": f["lo"], **quantized_steps(m, {"step": (f["range"], _TOP)}, "middle")}
+            return {"lo": f["lo"], **quantized_steps(m, {"step": (f["range"], _STEPS)}, "middle")}
 
         def round_step(m: Module, f: dict) -> dict:
             return {"lo": f["lo"], **rounded_steps(m, f, ("step",), "middle")}
@@ -84,15 +92,38 @@ class _Scales(Operator):
             state = {key: f[key] for key in STATE}
             state = step_digits(m, state, f["divisor"], 2, "last")
             quotient = finish(m, state, DENSE_BITS, "zero")
-            # Where the step is 0 there is no element of the group, and nobody looks at it.
-            zero_point = let(m, "zero_point", Mux(quotient == 0, 1, quotient))
             return {
-                "scale": Cat(minimum_word(m, f["lo"], "minimum"), f["step"], Const(0, 1)),
-                "parameters": Cat(f["lo"], f["step"], zero_point),
+                "step": f["step"],
+                "zero_point": let(m, "clamped", Mux(quotient == 0, 1, quotient)),
+            }
+
+        def multiply(m: Module, f: dict) -> dict:
+            significand, exponent = unpacked(m, f["step"], "factor")
+            odd = Cat(Const(1, 1), (f["zero_point"] - 1)[:DENSE_BITS])
+            offset = Const(FP16.grid_exponent - 2, signed(8))
+            operand = {
+                "significand": let(m, "product", significand * odd),
+                "exponent": let(m, "product_weight", exponent + offset),
+                **dict.fromkeys(("sticky", "sign", "zero_sign", "is_nan", "is_inf"), Const(0, 1)),
+            }
+            counted = _MINIMUM_ROUNDER.count(m, operand)
+            # What floor(-MIN / step) + 1 gives: half a step is far from a multiple, but for the
+            # smallest step, whose odd halves go to even multiples.
+            smallest = let(m, "smallest", f["step"] == 1)
+            zero_point = let(m, "zero_point", f["zero_point"] | smallest)
+            return counted | {"step": f["step"], "zero_point": zero_point}
+
+        def round_minimum(m: Module, f: dict) -> dict:
+            rounder = _MINIMUM_ROUNDER
+            low = rounder.pack(m, rounder.shift(m, f))["y"][:MAGNITUDE_BITS]
+            return {
+                "scale": Cat(minimum_word(m, low, "minimum"), f["step"], Const(0, 1)),
+                "parameters": Cat(low, f["step"], f["zero_point"]),
             }
 
         return [
             add_sides, round_range, divide_range, round_step, align_lo, digits, last_digits,
+            multiply, round_minimum,
         ]  # fmt: skip
 
 
@@ -104,7 +135,7 @@ class _LanesConfig(LanesConfig):
 
 
 class _Lanes(Operator):
-    """y + lo; its rounding; the quotient in three phases, the last of which takes the side."""
+    """y - MIN; its rounding; the quotient in three phases, the last of which takes the side."""
 
     def phases(self) -> list:
         config = self.config
@@ -115,11 +146,12 @@ class _Lanes(Operator):
             out = {"step": parameters.step, "zero_point": parameters.zero_point}
             for n in lanes:
                 magnitude, sign, group = lane_fields(config, f, n)
-                larger, smaller = larger_smaller(m, magnitude, parameters.lo, f"lane_{n}")
+                larger, smaller = larger_smaller(m, magnitude, parameters.low, f"lane_{n}")
                 out[f"total_{n}"], out[f"exponent_{n}"] = total(
                     m, larger, smaller, sign, f"lane_{n}"
                 )
                 out[f"lower_{n}"] = sign
+                out[f"below_{n}"] = let(m, f"below_{n}", sign & ~(parameters.low > magnitude))
                 out[f"middle_{n}"] = let(m, f"middle_{n}", group == Group.MIDDLE)
             return out
 
@@ -129,10 +161,11 @@ class _Lanes(Operator):
             }
 
         def round_distance(m: Module, f: dict) -> dict:
-            return keep(f, "step", "zero_point") | {
-                f"d_{n}": rounded(m, f[f"total_{n}"], f[f"exponent_{n}"], f"lane_{n}")
-                for n in lanes
-            }
+            out = keep(f, "step", "zero_point")
+            for n in lanes:
+                distance = rounded(m, f[f"total_{n}"], f[f"exponent_{n}"], f"lane_{n}")
+                out[f"d_{n}"] = let(m, f"d_{n}", Mux(f[f"below_{n}"], 0, distance))
+            return out
 
         def align_lanes(m: Module, f: dict) -> dict:
             divisor, exponent = unpacked(m, f["step"], "step")
@@ -172,13 +205,14 @@ class _Lanes(Operator):
 
 
 class OakenInlierQuantizer(GroupQuantizer):
-    """Middle group: ``q = min(rne(rne11(y + lo) / step), 15)``, kept on its side of the zero point.
+    """Middle group: ``q = min(rne(rne11(y - MIN) / step), 15)``, kept on its side of zero.
 
     hi, lo: largest y > 0 and -y > 0 of the group on ``scan``, else 0; step = max(rne16(rne11(hi +
-    lo) / 15), 2**-24), 0 if hi = lo = 0; zc = min(max(rne(lo / step), 1), 15). Code: max(q, zc)
-    on the upper side (y > 0), min(q, zc - 1) on the lower. The quotients are exact: restoring
-    division, whose remainder rounds. ``scale`` gives the words -lo (+0 if lo = 0) and step once
-    per vector that is not dropped; ``drop`` counts with ``last`` of ``scan``, and a vector dropped
+    lo) / 16), 2**-24), 0 if hi = lo = 0; MIN = -rne16((z0 - 1/2) * step), z0 = min(max(rne(lo /
+    step), 1), 15); zc = min(floor(-MIN / step) + 1, 15). Code: max(q, zc) on the upper side
+    (y > 0), min(q, zc - 1) on the lower, q = 0 for y < MIN. The quotients are exact: restoring
+    division, whose remainder rounds. ``scale`` gives the words MIN (+0 for 0) and step once per
+    vector that is not dropped; ``drop`` counts with ``last`` of ``scan``, and a vector dropped
     must not come on ``i``. ``i`` waits for the vector's scales, and they wait until ``scale``
     has room: take ``scale`` without waiting for ``o``.
     Throughput 1 beat per cycle on scan and i each, for vectors of any length.
@@ -193,7 +227,7 @@ class OakenInlierQuantizer(GroupQuantizer):
     """
 
     GROUPS = (int(Group.MIDDLE),)
-    SCALE_STAGES = 7
+    SCALE_STAGES = 9
 
     def __init__(self, config: OakenInlierQuantizerConfig):
         super().__init__(config, config.scale_layout, config.o_layout)

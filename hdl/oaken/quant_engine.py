@@ -34,8 +34,8 @@ __all__ = [
 ELEMENTS_LIMIT = 128 * 1024  # of the longest vector: 128 heads of 1024
 BLOCKS_BITS = 14  # of a request: fixed, so that a number out of range arrives
 _INFO_DEPTH = 8  # requests on their way through the decomposer
-_STATUS_DEPTH = 16  # vectors on their way from the last beat to their scales
-_SCALE_CYCLES = 16  # at least GroupQuantizer.scale_latency and the buffer's own
+_STATUS_DEPTH = 20  # vectors on their way from the last beat to their scales
+_SCALE_CYCLES = 20  # at least GroupQuantizer.scale_latency and the buffer's own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ class OakenQuantEngine(Block):
     Take header, dense and sparse without waiting for one another: beyond some words each way, one
     that is not taken stops the others.
     Throughput 1 beat per cycle for vectors of any length and any share of outliers: D / lanes
-    cycles per vector, if the sinks are ready. Buffer: the longest vector and 16 beats.
+    cycles per vector, if the sinks are ready. Buffer: the longest vector and 20 beats.
     Source: Oaken, section 5.2 and Fig. 9. Golden: golden.oaken.quantize.encode, sparse_records.
 
     Members
