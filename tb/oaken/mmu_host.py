@@ -136,6 +136,11 @@ class Host:
                 word = _word(self.layouts["w"], {"data": data, "last": last})
                 self.queues["w"].append(word)
 
+    @property
+    def writes_under_way(self) -> int:
+        """Bursts, whole or in part, whose B was not taken."""
+        return len(self._bursts) + len(self._beats) + len(self._writes)
+
     async def until(self, condition, limit: int = 20_000) -> None:
         end = self.cycle + limit
         while not condition():
@@ -459,6 +464,10 @@ class Shadow:
                 status,
             )
         )
+        for name in CHANNELS:
+            ends = sum(1 if name == "scale" else read.request.heads for read in self.read)
+            taken = sum(word.last for word in self.got[name])
+            assert taken >= ends, f"{request}: a status before the last word of {name}"
 
     def compare(self) -> None:
         """Compare the words of all READs that have everything."""

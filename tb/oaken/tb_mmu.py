@@ -381,6 +381,36 @@ async def refused_appends_take_their_records(dut):
 
 
 @cocotb.test()
+@cocotb.parametrize(chance=[0.0, 0.05])
+async def statuses_come_behind_the_answers(dut, chance):
+    """Neither a commit nor a page that goes back while a write of the APPEND has no answer."""
+    host = await start(dut, "behind", latency=(150, 150), respond=faults(chance, 3))
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    count, refused = 0, 0
+    for n in range(12):
+        records = random_records(host.rng, KV)
+        if n % 3 == 2:
+            records[-1] = b""  # refused when the others are on their way
+        shadow.send(Request(Op.APPEND, n, token=count), records)
+        free = int(dut.free_pages.value)
+        while not shadow.is_done:
+            # The pages of the transaction come back with its rollback, and go with its end.
+            now = int(dut.free_pages.value)
+            assert now <= free or not host.writes_under_way, "a page back before its answers"
+            free = now
+            await host.step()
+        status = shadow.results[-1][1]
+        assert not host.writes_under_way, f"{status!r} before the answers"
+        count += status == Status.OK
+        refused += status == Status.VECTOR_LENGTH
+    assert count
+    assert refused == 4
+    await free_all(host, shadow)
+
+
+@cocotb.test()
 async def length_limit(dut):
     """The longest sequence, one token more, and reads of all of it over all its pages."""
     host = await start(dut, "longest")
