@@ -108,7 +108,8 @@ class _Scales(Operator):
             }
             counted = _MINIMUM_ROUNDER.count(m, operand)
             # What floor(-MIN / step) + 1 gives: half a step is far from a multiple, but for the
-            # smallest step, whose odd halves go to even multiples.
+            # smallest step, whose odd halves go to even multiples (no code here depends on it: its
+            # elements are whole steps from zero).
             smallest = let(m, "smallest", f["step"] == 1)
             zero_point = let(m, "zero_point", f["zero_point"] | smallest)
             return counted | {"step": f["step"], "zero_point": zero_point}
