@@ -20,12 +20,12 @@ STORM = {
 }
 
 
-def faults(chance: float, salt: int = 0):
-    """Responses of words: SLVERR or DECERR for ``chance`` of them, others for reads and writes."""
+def faults(chance: float, salt: int = 0, reads: float = 1.0):
+    """Responses: SLVERR or DECERR for ``chance`` of writes, for reads ``reads`` times as often."""
 
     def respond(address: int, is_write: bool) -> int:
         rng = random.Random(f"{salt} {address} {is_write}")
-        return rng.choice([2, 3]) if rng.random() < chance else 0
+        return rng.choice([2, 3]) if rng.random() < chance * (1 if is_write else reads) else 0
 
     return respond
 
@@ -163,7 +163,7 @@ async def traffic(dut, flow, chance):
     host = await start(
         dut,
         "traffic",
-        respond=faults(chance),
+        respond=faults(chance, reads=20),
         **{"calm": CALM, "rough": ROUGH, "storm": STORM}[flow],
     )
     shadow = Shadow(host)
