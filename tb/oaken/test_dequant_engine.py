@@ -1,6 +1,8 @@
 """OakenDequantEngine against golden.oaken.quantize.decode: encoded, synthetic, damaged tokens.
 
-Shown to fail: TODO
+Shown to fail: with the zero code rounded instead of floored, with an error that outlives its
+request, with a last beat that does not wait for a place for its status, and (full_rate) with zero
+insertion that is told of one request at a time.
 """
 
 import numpy as np

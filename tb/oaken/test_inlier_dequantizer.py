@@ -1,6 +1,7 @@
 """OakenInlierDequantizer against golden.oaken.dequantize.inliers.
 
-Shown to fail: see the list at the end of tb/oaken/test_dequant_engine.py's docstring.
+Shown to fail: with the upper side from code zero_code + 1 on; and, by the outlier dequantizer's
+test, with a lane that does not saturate.
 """
 
 import numpy as np

@@ -1,6 +1,7 @@
 """OakenOutlierDequantizer against golden.oaken.dequantize.outliers.
 
-Shown to fail: see the list at the end of tb/oaken/test_dequant_engine.py's docstring.
+Shown to fail: with a lane that does not saturate, with a lower outer side that adds, and without
+the fifth bit of inner codes.
 """
 
 import numpy as np

@@ -1,6 +1,7 @@
 """OakenScaleBuffer against golden.oaken.dequantize.repeat_scales.
 
-Shown to fail: see the list at the end of tb/oaken/test_dequant_engine.py's docstring.
+Shown to fail: with rows freed by the first head, without the return to the first row, and without
+the refusal of more tokens than rows (it hangs).
 """
 
 import numpy as np

@@ -1,6 +1,8 @@
 """OakenZeroInsert against golden.oaken.dequantize.insert_zeros: sound and damaged records.
 
-Shown to fail: see the list at the end of tb/oaken/test_dequant_engine.py's docstring.
+Shown to fail: without each of the checks (count, order, entries left over), with an error a byte
+early, with a word behind a swallowed transfer cut short, with the next transfer let in too early,
+and (full_rate) with it let in a cycle late.
 """
 
 import numpy as np
