@@ -1,7 +1,7 @@
 """OakenInlierQuantizer against golden.oaken.quantize: scales and codes of the middle group.
 
-Shown to fail: with codes of the lower side up to zc, and with maxima inherited from the vector
-before.
+Shown to fail: with codes of the lower side up to zc, with maxima inherited from the vector before,
+and with elements below MIN at their distance from it.
 """
 
 import numpy as np

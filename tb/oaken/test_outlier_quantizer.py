@@ -1,4 +1,7 @@
-"""OakenOutlierQuantizer against golden.oaken.quantize: scales and codes of both outlier groups."""
+"""OakenOutlierQuantizer against golden.oaken.quantize: scales and codes of both outlier groups.
+
+Shown to fail: with the steps of the outer sides crossed.
+"""
 
 import numpy as np
 import pytest
