@@ -1,4 +1,9 @@
-"""OakenMmu against golden.oaken.mmu, and READs against the bandwidth of memory."""
+"""OakenMmu against golden.oaken.mmu, and READs against the bandwidth of memory.
+
+Shown to fail: bursts asked for without room, a commit or a rollback before the writes are answered,
+a FREE that does not wait for READs and APPENDs, requests that do not wait for a TRIM, a page
+followed before its number is known, the errors of one channel alone in a READ's status.
+"""
 
 import dataclasses
 
