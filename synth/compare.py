@@ -6,6 +6,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -377,6 +378,13 @@ def _structure_of(kind: str, parent: str, row: str) -> str:
     return _STRUCTURES.get(f"{parent}/{kind}") or _STRUCTURES.get(kind) or row
 
 
+def _lanes_of(area: float, areas: list[tuple[int, float]]) -> float:
+    """Lanes of an engine of ``area``, on straight lines through (lanes, area) of known ones."""
+    pairs = list(itertools.pairwise(areas))
+    (n, low), (most, high) = next((p for p in pairs if p[1][1] >= area), pairs[-1])
+    return n + (most - n) * (area - low) / (high - low)
+
+
 def _part_of(kind: str, parent: str, row: str) -> str:
     return _KV_ENGINE.get(kind) or row
 
@@ -407,6 +415,11 @@ def oaken_tables(
             logic, _ = _mm2(cost, design.scale_28nm)
             ratio = f"{logic / paper:.2f}"
             rows.append((f"{name}, {lanes}", *columns(cost, design), f"{paper}", ratio))
+        at = _lanes_of(paper, [(n, _mm2(d.total(), d.scale_28nm)[0]) for n, d in designs.items()])
+        blank = ("",) * 2
+        rows.append(
+            (f"{name}, {at:.1f} by interpolation", *blank, f"{paper}", *blank, f"{paper}", "1.00")
+        )
         parts = {lanes: design.by_row(_structure_of) for lanes, design in designs.items()}
         first, most = next(iter(parts.values())), parts[max(parts)]
         for row in sorted(first, key=lambda row: -most[row].um2):
