@@ -75,7 +75,7 @@ class KvEngine:
     BAD_REQUEST: no such op, layer or head. The first status that applies, in the order of Status.
     A READ that meets an error or a MALFORMED record gives all its words; here they are those that
     were written. Arithmetic: golden.oaken.quantize; pages: golden.oaken.pages.
-    scale_tokens: a READ of several heads and more than so many positions reads the scales once
+    scale_tokens: a READ of several heads and more than so many tokens reads the scales once
     per head, which only ``bytes_read`` shows.
     """
 
@@ -191,13 +191,13 @@ class KvEngine:
         scale = self._pages(PageOp.READ, request, slot=scale_slot(kv.heads))
         if scale.status != Status.OK:
             return scale.status
+        tokens = range(self._open[request.sequence], request.token)
         bytes_read = 0
         for head in heads:
             for slot in (dense_slot(head), sparse_slot(head)):
                 bytes_read += self._pages(PageOp.READ, request, slot=slot).bytes
-        is_split = len(heads) > 1 and request.token > self.scale_tokens
+        is_split = len(heads) > 1 and len(tokens) > self.scale_tokens
         bytes_read += scale.bytes * (len(heads) if is_split else 1)
-        tokens = range(self._open[request.sequence], request.token)
         assert scale.bytes == SCALE_BYTES * len(tokens)
         stored = self._vectors[request.sequence, request.layer, request.kv].words
         words = tuple(

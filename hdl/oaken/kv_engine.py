@@ -23,6 +23,7 @@ from hdl.oaken.layouts import (
     SCALE_LAYOUT,
     STATUS_LAYOUT,
     THRESHOLD_LAYOUT,
+    TOKEN_BITS,
 )
 from hdl.oaken.mmu import OakenMmu, OakenMmuConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
@@ -104,7 +105,7 @@ class OakenKvEngine(Block):
     THRESHOLDS(layer, kv) holds until the next one; refused unless OUTER_LOW < INNER_LOW <= 0 <=
     INNER_HIGH < OUTER_HIGH, all finite, and no sequence is open. Status.MALFORMED: what memory
     gave is no sparse record; words of ``o`` with ``error`` are not to be used. A READ of several
-    heads and of more than ``scale_tokens`` positions is split into heads, each of which reads the
+    heads and of more than ``scale_tokens`` tokens is split into heads, each of which reads the
     scales again. Nothing else is rounded or reordered here: the arithmetic is that of the
     quantization and the dequantization engine. Source: Oaken, sections 4 and 5.
     Golden: golden.oaken.kv_engine.KvEngine.
@@ -180,9 +181,15 @@ class OakenKvEngine(Block):
         own_ends = _queue(m, "own_ends", STATUS_LAYOUT.size, 2)
 
         given, waiting_appends = self._append(m, appends, table, requests.i_0, mmu)
-        joined, waiting_reads = self._read(m, reads, table, requests.i_1, mmu, read_ends)
+        starts = _Starts(config.cache.sequences)
+        exclusion = _Exclusion()
+        joined, waiting_reads = self._read(
+            m, reads, table, starts, exclusion, requests.i_1, mmu, read_ends
+        )
         waiting = (waiting_appends, waiting_reads)
-        self._control(m, controls, table, waiting, requests.i_2, own_ends, statuses.o)
+        trims = self._control(
+            m, controls, table, exclusion, waiting, requests.i_2, own_ends, statuses.o
+        )
 
         is_read = Signal()
         other = Signal(STATUS_LAYOUT)
@@ -207,6 +214,10 @@ class OakenKvEngine(Block):
             ):
                 m.d.comb += other.status.eq(own)
             m.d.comb += given.o.ready.eq(taken)
+        with m.If(ended.op == Op.TRIM):
+            m.d.comb += trims.o.ready.eq(taken)
+        with m.If(taken & (ended.status == Status.OK)):
+            starts.follow(m, ended, trims.o.p.data)
 
         ends = add(
             m, "ends", StreamArbiter(StreamArbiterConfig(width=STATUS_LAYOUT.size, inputs=3))
@@ -253,7 +264,7 @@ class OakenKvEngine(Block):
             m.d.comb += queue.i.p.data.eq(entry.o.p.data)
         return appends, reads, controls
 
-    def _append(self, m: Module, queue, table: "_Table", sink, mmu):
+    def _append(self, m: Module, queue, table, sink, mmu):
         """Vectors through the quantization engine to ``sink`` and the MMU; own statuses."""
         config = self.config
         engine = add(m, "quantizer", OakenQuantEngine(config.quantizer))
@@ -327,7 +338,7 @@ class OakenKvEngine(Block):
         _pass_all(m, writer.w, mmu.w)
         return given, _Waiting(m, "append", queue, sink.valid & sink.ready)
 
-    def _read(self, m: Module, queue, table: "_Table", sink, mmu, ends):
+    def _read(self, m: Module, queue, table, starts, exclusion, sink, mmu, ends):
         """READs to ``sink``, whole or head by head, and what comes of them to ``o``."""
         config = self.config
         cache, places = config.cache, config.mmu.reads
@@ -346,30 +357,44 @@ class OakenKvEngine(Block):
             Signal(THRESHOLD_LAYOUT, name=f"thresholds_{k}", reset_less=True) for k in range(places)
         ]
         request = look.request
+        # How a READ is asked for is settled once. A READ in pieces and a TRIM or FREE keep out of
+        # one another, and no piece follows the first before the MMU has said that it goes ahead:
+        # so all heads have the same tokens, or the READ is refused and gives no words.
+        settled, split, split_now = Signal(), Signal(), Signal()
         done_heads = Signal(8)
-        split, is_final, go = Signal(), Signal(), Signal()
+        probing, probed = Signal(), Signal(place_bits)  # the first piece, not yet answered
+        is_final, go, refused = Signal(), Signal(), Signal()
         piece = Signal(REQUEST_LAYOUT)
         m.d.comb += [
-            split.eq(
+            split_now.eq(
                 (request.heads > 1)
-                & (request.token > config.scale_tokens)
+                & (request.token > starts.of(request.sequence) + config.scale_tokens)
                 & (request.head + request.heads <= cache.kv.heads)
             ),
+            exclusion.is_split.eq(settled & split),
             is_final.eq(~split | (done_heads == request.heads - 1)),
             piece.eq(request),
             piece.tag.eq(newest),
-            sink.valid.eq(look.loaded & (used != places)),
+            sink.valid.eq(settled & (used != places) & ~probing),
             sink.p.data.eq(piece),
             sink.p.last.eq(1),
             go.eq(sink.valid & sink.ready),
-            look.take.eq(go & is_final),
+            look.take.eq((go & is_final) | refused),
         ]
+        with m.If(look.take):
+            m.d.sync += settled.eq(0)
+        with m.Elif(
+            look.loaded & ~settled & (used != places) & ~(split_now & exclusion.is_changing)
+        ):
+            m.d.sync += [settled.eq(1), split.eq(split_now)]
         with m.If(split):
             m.d.comb += [piece.head.eq(request.head + done_heads), piece.heads.eq(1)]
         with m.If(go):
             m.d.sync += [
                 newest.eq(Mux(newest == places - 1, 0, newest + 1)),
                 done_heads.eq(Mux(is_final, 0, done_heads + 1)),
+                probing.eq(split & (done_heads == 0)),
+                probed.eq(newest),
             ]
             for k in range(places):
                 with m.If(newest == k):
@@ -383,6 +408,10 @@ class OakenKvEngine(Block):
                     ]
         place = Signal(place_bits)
         info, head = mmu.info, reader.head
+        with m.If(probing & info.valid & (place == probed)):
+            m.d.sync += probing.eq(0)
+        with m.If(refused):
+            m.d.sync += [probing.eq(0), done_heads.eq(0)]
         m.d.comb += [
             place.eq(info.p.tag),
             head.valid.eq(info.valid),
@@ -405,7 +434,7 @@ class OakenKvEngine(Block):
         entry = Signal(entry_layout)
         ended = data.View(STATUS_LAYOUT, ends.o.p.data)
         found, before, merged = Signal(4), Signal(4), Signal(4)
-        ahead, freed = Signal(), Signal()
+        ahead, more, freed = Signal(), Signal(), Signal()
         joined = _queue(m, "joined", STATUS_LAYOUT.size, 2)
         whole = data.View(STATUS_LAYOUT, joined.i.p.data)
         m.d.comb += [
@@ -418,8 +447,10 @@ class OakenKvEngine(Block):
             whole.op.eq(Op.READ),
             whole.status.eq(merged),
             whole.sequence.eq(entry.sequence),
-            joined.i.valid.eq(ends.o.valid & (~ahead | done.o.valid) & ~entry.more),
-            freed.eq(ends.o.valid & (~ahead | done.o.valid) & (entry.more | joined.i.ready)),
+            more.eq(entry.more & ahead),
+            refused.eq(freed & probing & (oldest == probed) & ~ahead),
+            joined.i.valid.eq(ends.o.valid & (~ahead | done.o.valid) & ~more),
+            freed.eq(ends.o.valid & (~ahead | done.o.valid) & (more | joined.i.ready)),
             ends.o.ready.eq(freed),
             done.o.ready.eq(freed & ahead),
         ]
@@ -437,15 +468,16 @@ class OakenKvEngine(Block):
         with m.If(freed):
             m.d.sync += [
                 oldest.eq(Mux(oldest == places - 1, 0, oldest + 1)),
-                before.eq(Mux(entry.more, merged, Status.OK)),
+                before.eq(Mux(more, merged, Status.OK)),
             ]
         m.d.sync += used.eq(used + go - freed)
         return joined.o, _Waiting(m, "read", queue, look.take)
 
-    def _control(
-        self, m: Module, queue, table: "_Table", waiting, sink, own_ends, statuses
-    ) -> None:
-        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``."""
+    def _control(self, m: Module, queue, table, exclusion, waiting, sink, own_ends, statuses):
+        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
+
+        Returns the queue of the tokens of TRIMs on their way.
+        """
         config = self.config
         request = data.View(config.request_layout, queue.o.p.data)
         status = Signal(4)
@@ -487,12 +519,20 @@ class OakenKvEngine(Block):
             )
             first.append(before != 0)
 
+        trims = _queue(m, "trims", TOKEN_BITS, 2)
+        m.d.comb += trims.i.p.data.eq(request.token)
         with m.If(queue.o.valid):
             with m.Switch(request.op):
                 with m.Case(Op.OPEN):
                     m.d.comb += sink.valid.eq(1)
                 with m.Case(Op.TRIM, Op.FREE):
-                    m.d.comb += sink.valid.eq(counted & ~Cat(first).any())
+                    m.d.comb += [
+                        exclusion.is_changing.eq(sink.valid),
+                        sink.valid.eq(
+                            counted & ~Cat(first).any() & trims.i.ready & ~exclusion.is_split
+                        ),
+                        trims.i.valid.eq(sent & (request.op == Op.TRIM)),
+                    ]
                 with m.Case(Op.THRESHOLDS):
                     # While no sequence is open, only requests that will be refused can be waiting;
                     # none of them may be looked up with words that are being changed.
@@ -507,6 +547,33 @@ class OakenKvEngine(Block):
                             table.write(m, request)
                 with m.Default():
                     m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.BAD_REQUEST)]
+        return trims
+
+
+class _Exclusion:
+    """A READ in pieces is on its way to the MMU, or a TRIM or FREE is: never both."""
+
+    def __init__(self):
+        self.is_split, self.is_changing = Signal(), Signal()
+
+
+class _Starts:
+    """First token that TRIMs have left of each sequence; 0 where none is open."""
+
+    def __init__(self, sequences: int):
+        self.words = [Signal(TOKEN_BITS, name=f"start_{k}") for k in range(sequences)]
+
+    def of(self, sequence):
+        return Array(self.words)[sequence]
+
+    def follow(self, m: Module, ended, token) -> None:
+        """A request that ended well; ``token`` is that of the oldest TRIM."""
+        for k, word in enumerate(self.words):
+            with m.If(ended.sequence == k):
+                with m.If((ended.op == Op.TRIM) & (token > word)):
+                    m.d.sync += word.eq(token)
+                with m.Elif(ended.op == Op.FREE):
+                    m.d.sync += word.eq(0)
 
 
 class _Look:

@@ -15,7 +15,15 @@ from golden.oaken.pages import PageCommand
 from hdl.oaken.kv_engine import OakenKvEngineConfig
 from hdl.oaken.layouts import STATUS_LAYOUT
 
-__all__ = ["THRESHOLDS", "Script", "fp16", "layout_word", "random_script", "vector"]
+__all__ = [
+    "THRESHOLDS",
+    "Script",
+    "fp16",
+    "layout_word",
+    "random_script",
+    "some_thresholds",
+    "vector",
+]
 
 
 def fp16(values) -> list[int]:
@@ -24,6 +32,11 @@ def fp16(values) -> list[int]:
 
 
 THRESHOLDS = fp16([-3.0, -0.25, 0.25, 3.5])
+
+
+def some_thresholds(rng: random.Random) -> list[int]:
+    """Four words in order, around those of THRESHOLDS."""
+    return fp16([-rng.uniform(1, 5), -rng.uniform(0, 0.5), rng.uniform(0, 0.5), rng.uniform(1, 5)])
 
 
 def layout_word(layout, **fields) -> int:
@@ -102,7 +115,7 @@ class Script:
 
     def request(self, op: Op, **fields) -> Answer:
         """Append a request to the phase; golden's answer."""
-        config, kv = self.config, self.config.cache.kv
+        config = self.config
         request = Request(op, **fields)
         answer = self.golden.request(request)
         self.statuses.add(answer.status)
@@ -123,19 +136,7 @@ class Script:
             field = layout["sequence"]
             sequence = payload >> field.offset & (1 << field.width) - 1
         is_exact = request.memory == Status.OK
-        o = []
-        for head in answer.words:
-            words = [word for token in head for word in token]
-            for n in range(0, len(words), lanes):
-                o.append(
-                    layout_word(
-                        config.o_layout,
-                        x=words[n : n + lanes],
-                        tag=tag,
-                        last=n + lanes == len(words),
-                    )
-                )
-        assert len(o) * lanes == sum(len(head) for head in answer.words) * kv.head_dim
+        o = self._o(answer, tag)
         self.phases[-1]["requests"].append(
             {
                 "op": int(op),
@@ -152,6 +153,38 @@ class Script:
             }
         )
         return answer
+
+    def _o(self, answer: Answer, tag: int) -> list[int]:
+        """Words of ``o`` of a READ."""
+        lanes, o = self.config.lanes, []
+        for head in answer.words:
+            words = [word for token in head for word in token]
+            for n in range(0, len(words), lanes):
+                last = n + lanes == len(words)
+                o.append(
+                    layout_word(self.config.o_layout, x=words[n : n + lanes], tag=tag, last=last)
+                )
+        return o
+
+    def race(self, read: dict, op: Op, **fields) -> None:
+        """A phase of ``op`` and a READ that may see what was before it or what is after it."""
+        before = self.golden.request(Request(Op.READ, **read))
+        requests = self.phases[-1]["requests"]
+        self.request(op, **fields)
+        after = self.request(Op.READ, **read)
+        tag = requests[-1]["payload"] >> self.config.request_layout["tag"].offset & 0xFF
+        self.phases[-1]["either"] = [
+            (
+                layout_word(
+                    STATUS_LAYOUT, tag=tag, op=int(Op.READ), status=answer.status,
+                    sequence=read["sequence"],
+                ),
+                self._o(answer, tag),
+            )
+            for answer in (before, after)
+        ]  # fmt: skip
+        self.rng.shuffle(requests)
+        self.wait()
 
     # Whole requests by name; a vector where none is given.
     def open(self) -> int:
@@ -193,12 +226,12 @@ def random_script(config: OakenKvEngineConfig, seed: int, phases: int, base: int
     script = Script(config, seed, base)
     rng, cache = script.rng, config.cache
     kv = cache.kv
-    # One (layer, K or V) stays without thresholds where there are several.
     vectors = [(layer, side) for layer in range(cache.layers) for side in range(2)]
-    bare = rng.choice(vectors)
+    # Sometimes one (layer, K or V) stays without thresholds; no token can be trimmed then.
+    bare = rng.choice([rng.choice(vectors), None, None])
     for layer, side in vectors:
         if (layer, side) != bare:
-            script.set_thresholds(layer, side)
+            script.set_thresholds(layer, side, some_thresholds(rng))
     script.wait()
     opened: list[int] = []
     tokens: dict[tuple[int, int, int], int] = {}
@@ -244,6 +277,11 @@ def random_script(config: OakenKvEngineConfig, seed: int, phases: int, base: int
             draw = rng.random()
             if draw < 0.12:
                 wrong(*where)
+            elif draw < 0.2:  # a whole token, as a model gives it
+                for layer, side in vectors:
+                    where = (sequence, layer, side)
+                    if script.append(*where, tokens.get(where, 0)) == Status.OK:
+                        tokens[where] = tokens.get(where, 0) + 1
             elif draw < 0.55:
                 if script.append(*where, tokens.get(where, 0)) == Status.OK:
                     tokens[where] = tokens.get(where, 0) + 1

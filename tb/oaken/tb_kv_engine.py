@@ -10,6 +10,7 @@ from pathlib import Path
 import cocotb
 from cocotb.triggers import FallingEdge
 
+from golden.oaken.format import Op
 from tb.axi.memory import Ram
 from tb.bench import Bench, config, params
 from tb.oaken.kv_host import Expected, response
@@ -55,6 +56,7 @@ class Host:
         self.ram.beats, self.ram.answers = [], []
         vectors = [beat for request in requests for beat in request["kv"]] if kv is None else kv
         o = sum(len(request["o"]) for request in requests)
+        either = phase.get("either")
         slow = 1 - max([0, *_chances(flow.get("p_idle", 0)), *_chances(flow.get("p_stall", 0))])
         work = o + len(vectors) + 120 * len(requests) + 40 * config.cache.streams
         result = await self.bench.run(
@@ -64,23 +66,41 @@ class Host:
                 "axi__r": self.ram.beats,
                 "axi__b": self.ram.answers,
             },
-            {"o": o, "status": len(requests), "axi__ar": None, "axi__aw": None, "axi__w": None},
+            {
+                "o": None if either else o,
+                "status": len(requests),
+                "axi__ar": None,
+                "axi__aw": None,
+                "axi__w": None,
+            },
             limit=min(60_000, 3000 + int((8 + self.ram.latency) * work / slow)),
             **flow,
         )
         if "stop_at" in flow:
             return result
-        for word in result.words["status"]:
-            expected.take_status(word)
-        for word in result.words["o"]:
-            expected.take_o(word)
-        assert expected.is_empty
+        if either:
+            status = next(each for each, _ in either if each in result.words["status"])
+            assert result.words["o"] in [words for each, words in either if each == status]
+            result.words["status"].remove(status)
+            assert result.words["status"] == [
+                each["status"] for each in requests if each["op"] != Op.READ
+            ]
+        else:
+            for word in result.words["status"]:
+                expected.take_status(word)
+            for word in result.words["o"]:
+                expected.take_o(word)
+            assert expected.is_empty
         for _ in range(8 * (config.cache.streams + config.cache.pages)):  # tables after a reset
             if self.dut.idle.value == 1:
                 break
             await FallingEdge(self.dut.clk)
         assert self.dut.idle.value == 1
         assert int(self.dut.free_pages.value) == phase["free_pages"]
+        if "bursts" in phase:
+            bursts = [request for request in self.ram.requests if request[0] == "ar"]
+            assert len(bursts) == phase["bursts"], bursts
+        self.ram.requests.clear()
         return result
 
     async def script(self, name: str, **flow) -> list:
@@ -99,6 +119,7 @@ def _chances(value):
             (0.0, 0.0, 1),
             (0.3, 0.3, 9),
             ({"request": 0.0, "kv": 0.9, "axi__r": 0.0, "axi__b": 0.5}, 0.0, 20),
+            ({"request": 0.9, "kv": 0.0, "axi__r": 0.7, "axi__b": 0.0}, 0.1, 3),
             (0.0, {"o": 0.9, "status": 0.5, "axi__ar": 0.0, "axi__aw": 0.8, "axi__w": 0.5}, 5),
         ],
     )
@@ -123,6 +144,25 @@ async def statuses(dut, p):
         return
     host = await Host(dut).start()
     await host.script("statuses", p_idle=p, p_stall=p)
+
+
+@cocotb.test()
+async def windows_are_not_split(dut):
+    """The bursts of READs behind TRIMs, at and around ``scale_tokens``."""
+    if "window" not in SCRIPTS:
+        return
+    host = await Host(dut).start()
+    await host.script("window")
+
+
+@cocotb.test()
+@cocotb.parametrize(p_stall=[0.0, 0.5])
+async def reads_in_pieces_are_whole(dut, p_stall):
+    """Beside a TRIM, FREE or APPEND: all heads as before it or all as after it, or no words."""
+    if "race" not in SCRIPTS:
+        return
+    host = await Host(dut).start()
+    await host.script("race", p_idle=p_stall, p_stall=p_stall)
 
 
 @cocotb.test()
@@ -164,6 +204,67 @@ async def reads_pass_appends(dut):
         expected.take_status(word)
     assert expected.is_empty
     assert dut.idle.value == 1
+
+
+@cocotb.test()
+async def thresholds_stay_for_vectors_on_their_way(dut):
+    """THRESHOLDS behind an APPEND, and OPEN behind both, wait for its vector."""
+    host = await Host(dut).start()
+    first, late, *rest = SCRIPTS["late"]
+    await host.phase(first)
+    sent = [request["payload"] for request in late["requests"]]
+    flow = await host.bench.run({"request": sent}, {}, stop_at=400)  # no status may come
+    assert flow.sent["request"] == len(sent)
+    flow = await host.bench.run(
+        {"kv": late["requests"][0]["kv"]}, {"status": len(sent)}, limit=5000
+    )
+    expected = Expected(config, [late])
+    for word in flow.words["status"]:
+        expected.take_status(word)
+    for phase in rest:
+        await host.phase(phase)
+
+
+@cocotb.test()
+async def appends_pass_stalled_reads(dut):
+    """APPENDs end while nobody takes the words of the READs before them."""
+    host = await Host(dut).start()
+    *before, appends, reads = SCRIPTS["pass"]
+    for phase in before:
+        await host.phase(phase)
+    vectors = [beat for request in appends["requests"] for beat in request["kv"]]
+    memory = {"axi__ar": None, "axi__aw": None, "axi__w": None}
+    host.ram.beats, host.ram.answers = [], []
+    both = [*reads["requests"], *appends["requests"]]
+    flow = await host.bench.run(
+        {
+            "request": [request["payload"] for request in both],
+            "kv": vectors,
+            "axi__r": host.ram.beats,
+            "axi__b": host.ram.answers,
+        },
+        {"o": None, "status": len(appends["requests"]), **memory},
+        p_stall={"o": 1.0, "status": 0.0, "axi__ar": 0.0, "axi__aw": 0.0, "axi__w": 0.0},
+        limit=20_000,
+    )
+    assert not flow.words["o"]
+    expected = Expected(config, [appends])
+    for word in flow.words["status"]:
+        expected.take_status(word)
+    assert expected.is_empty
+    expected = Expected(config, [reads])
+    host.ram.beats, host.ram.answers = [], []
+    o = sum(len(request["o"]) for request in reads["requests"])
+    flow = await host.bench.run(
+        {"axi__r": host.ram.beats, "axi__b": host.ram.answers},
+        {"o": o, "status": len(reads["requests"]), **memory},
+        limit=20_000,
+    )
+    for word in flow.words["status"]:
+        expected.take_status(word)
+    for word in flow.words["o"]:
+        expected.take_o(word)
+    assert expected.is_empty
 
 
 @cocotb.test()

@@ -12,7 +12,7 @@ from golden.oaken.format import Op, Status, sparse_slot
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.mmu import OakenMmuConfig
 from tb.oaken.kv_rates import overlap_script
-from tb.oaken.kv_script import THRESHOLDS, Script, fp16, random_script
+from tb.oaken.kv_script import THRESHOLDS, Script, fp16, random_script, some_thresholds, vector
 from tb.run import simulate
 
 SMALL = OakenKvEngineConfig(
@@ -77,7 +77,7 @@ def statuses_script(config, seed):
     for layer in range(cache.layers):
         for side in range(2):
             if (layer, side) not in ((0, 0), other):
-                script.set_thresholds(layer, side)
+                script.set_thresholds(layer, side, some_thresholds(rng))
     for op in range(6, 16):
         assert script.request(op).status == Status.BAD_REQUEST
     assert script.append(0, 0, 0, 0) == Status.SEQUENCE_UNKNOWN
@@ -260,6 +260,95 @@ def pass_script(config, seed):
     return script.done()
 
 
+def window_script(config, seed):
+    """A sliding window that fits the scale buffer is read at once, however long the sequence."""
+    script = Script(config, seed, BASE)
+    cache = config.cache
+    elements, heads = cache.kv.elements, cache.kv.heads
+    middle = fp16([1.0, -1.0] * (elements // 2))  # the shortest sparse records
+    vectors = [(layer, side) for layer in range(cache.layers) for side in range(2)]
+    for where in vectors:
+        script.set_thresholds(*where)
+    script.wait()
+    script.open()
+    script.wait()
+    tokens = config.scale_tokens + 3
+    for token in range(tokens):
+        for where in vectors:
+            assert script.append(0, *where, token, middle) == Status.OK
+        script.wait()
+
+    def bursts(count, scales):
+        """Of each head's dense and sparse transfers and of ``scales`` transfers of scales."""
+        words = -(-count * cache.kv.dense_bytes // config.mmu.word_bytes)
+        return heads * (-(-words // config.mmu.burst_beats) + 1) + scales
+
+    for trim, start in ((0, 0), (2, 2), (3, 3), (1, 3), (tokens - 1, tokens - 1)):
+        assert script.trim(0, trim) == Status.OK
+        script.wait()
+        assert script.read(0, 0, 0, tokens) == Status.OK
+        count = tokens - start
+        script.phases[-1]["bursts"] = bursts(count, heads if count > config.scale_tokens else 1)
+        script.wait()
+    script.free(0)
+    script.wait()
+    # The next owner of the number starts at 0 again.
+    script.open()
+    script.wait()
+    for token in range(config.scale_tokens + 1):
+        script.append(0, 0, 0, token, middle)
+    script.wait()
+    assert script.read(0, 0, 0, config.scale_tokens + 1) == Status.OK
+    script.phases[-1]["bursts"] = bursts(config.scale_tokens + 1, heads)
+    return script.done()
+
+
+def late_script(config, seed):
+    """Thresholds; an APPEND that will be refused, other thresholds, OPEN; what holds then."""
+    script = Script(config, seed, BASE)
+    script.set_thresholds(0, 0)
+    script.wait()
+    assert script.append(0, 0, 0, 0) == Status.SEQUENCE_UNKNOWN
+    assert script.set_thresholds(0, 0, some_thresholds(script.rng)) == Status.OK
+    script.open()
+    script.wait()
+    for token in range(3):
+        script.append(0, 0, 0, token)
+    script.wait()
+    script.read(0, 0, 0, 3)
+    return script.done()
+
+
+def race_script(config, seed, rounds=8):
+    """READs in pieces beside TRIMs, FREEs and APPENDs whose statuses nobody has awaited."""
+    script = Script(config, seed, BASE)
+    rng, cache = script.rng, config.cache
+    vectors = [(layer, side) for layer in range(cache.layers) for side in range(2)]
+    for where in vectors:
+        script.set_thresholds(*where)
+    script.wait()
+    for _ in range(rounds):
+        script.open()
+        script.wait()
+        tokens = config.scale_tokens + 4
+        for where in vectors:
+            for token in range(tokens):
+                assert script.append(0, *where, token) == Status.OK
+            script.wait()
+        read = {
+            "sequence": 0, "layer": 0, "kv": 0, "head": 0, "heads": cache.kv.heads, "token": tokens,
+        }  # fmt: skip
+        words = vector(rng, cache.kv.elements)
+        script.race(
+            {**read, "token": tokens + 1},
+            Op.APPEND, sequence=0, layer=0, kv=0, token=tokens, vector=words,
+        )  # fmt: skip
+        for token in (1, rng.randrange(2, 4), rng.randrange(4, tokens - 1)):
+            script.race(read, Op.TRIM, sequence=0, token=token)
+        script.race({**read, "token": tokens + 1}, Op.FREE, sequence=0)
+    return script.done()
+
+
 @functools.cache
 def scripts(name, seed):
     config = CONFIGS[name]
@@ -267,10 +356,14 @@ def scripts(name, seed):
         "random": random_script(config, seed, 14, BASE),
         "short": random_script(config, seed + 1, 5, BASE),
         "pass": pass_script(config, seed),
+        "late": late_script(config, seed),
         "overlap": overlap_script(config, seed, appends=12, reads=6, tokens=12),
     }
     if name != "one_head":
         found["statuses"], _ = statuses_script(config, seed)
+    if name == "small":
+        found["window"] = window_script(config, seed)
+        found["race"] = race_script(config, seed)
     return found
 
 
