@@ -65,14 +65,14 @@ class CacheConfig(Config):
     kv: KvShape = KvShape()
     sequences: int = 4  # sequences open at a time, 1..256
     layers: int = 32  # layers of the model, 1..256
-    pages: int = 4096  # pages of memory, 2..2**20
+    pages: int = 4096  # pages of memory, one for each stream of a vector or more, 3..2**20
     page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
     max_tokens: int = 4096  # longest sequence, 1..2**20
 
     def __post_init__(self) -> None:
         self._check_range("sequences", 1, 256)
         self._check_range("layers", 1, 256)
-        self._check_range("pages", 2, 1 << 20)
+        self._check_range("pages", self.kv.slots, 1 << 20)  # else no token finds room
         self._check_power_of_two("page_bytes", 256, 65536)
         self._check_range("max_tokens", 1, 1 << 20)
         if 2 * self.kv.record_bytes_max > self.page_bytes:
