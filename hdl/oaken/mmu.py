@@ -54,6 +54,8 @@ class OakenMmuConfig(Config):
     scale_beats: int = 64  # words of the queue in front of scale, 4..4096
 
     def __post_init__(self) -> None:
+        if not isinstance(self.cache, CacheConfig):
+            self._refuse("cache", "a CacheConfig")
         self._check_power_of_two("data_bits", 64, 1024)
         self._check_range("address_bits", 32, 64)
         self._check_range("burst_beats", 1, 256)
