@@ -166,13 +166,18 @@ class Script:
                 )
         return o
 
-    def race(self, read: dict, op: Op, **fields) -> None:
-        """A phase of ``op`` and a READ that may see what was before it or what is after it."""
+    def race(self, read: dict, lead: int, op: Op, **fields) -> None:
+        """A phase: ``lead`` times the READ, ``op``, and the READ once more.
+
+        The last may see what was before ``op`` or what is after it.
+        """
+        for _ in range(lead):
+            self.request(Op.READ, **read)
         before = self.golden.request(Request(Op.READ, **read))
-        requests = self.phases[-1]["requests"]
         self.request(op, **fields)
         after = self.request(Op.READ, **read)
-        tag = requests[-1]["payload"] >> self.config.request_layout["tag"].offset & 0xFF
+        tag = self.phases[-1]["requests"][-1]["payload"]
+        tag = tag >> self.config.request_layout["tag"].offset & 0xFF
         self.phases[-1]["either"] = [
             (
                 layout_word(
@@ -183,7 +188,6 @@ class Script:
             )
             for answer in (before, after)
         ]  # fmt: skip
-        self.rng.shuffle(requests)
         self.wait()
 
     # Whole requests by name; a vector where none is given.

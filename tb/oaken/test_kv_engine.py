@@ -18,10 +18,10 @@ from tb.run import simulate
 SMALL = OakenKvEngineConfig(
     mmu=OakenMmuConfig(
         cache=CacheConfig(
-            kv=KvShape(heads=2, head_dim=32, block=16),
-            sequences=3, layers=2, pages=64, page_bytes=256, max_tokens=40,
+            kv=KvShape(heads=4, head_dim=32, block=16),
+            sequences=3, layers=2, pages=120, page_bytes=256, max_tokens=40,
         ),
-        data_bits=128, burst_beats=8, outstanding=4, reads=3, appends=2,
+        data_bits=128, burst_beats=8, outstanding=4, reads=2, appends=2,
         dense_beats=16, sparse_beats=16, scale_beats=8,
     ),
     lanes=8, scale_tokens=6, queue=3,
@@ -177,6 +177,26 @@ def statuses_script(config, seed):
     script.poke(place, count)
     still_right()
 
+    # Two heads that fail in different ways: the bus before MALFORMED, DECERR before SLVERR.
+    page = script.place(mine, 0, 0, sparse_slot(1), tokens) // cache.page_bytes * cache.page_bytes
+    place = script.place(mine, 0, 0, sparse_slot(0), tokens)
+    count = script.golden.records(mine, 0, 0, 0)[sparse_slot(0)][0]
+    for resp, status in ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR)):
+        script.poke(place, 0xFF)
+        script.fault(page, page + cache.page_bytes, resp)
+        assert script.read(mine, 0, 0, tokens, memory=status) == status
+        script.wait()
+        script.poke(place, count)
+        still_right()
+    first = place // cache.page_bytes * cache.page_bytes
+    for one, two in ((2, 3), (3, 2)):
+        script.fault(first, first + cache.page_bytes, one)
+        script.fault(page, page + cache.page_bytes, two)
+        status = Status.DECODE_ERROR
+        assert script.read(mine, 0, 0, tokens, memory=status) == status
+        script.wait()
+        still_right()
+
     # Until a sequence is full.
     while tokens < cache.max_tokens:
         if script.append(mine, 0, 0, tokens) != Status.OK:
@@ -303,6 +323,54 @@ def window_script(config, seed):
     return script.done()
 
 
+def errors_script(config, seed):
+    """What may be wrong with one vector or its memory, where there is one head alone."""
+    script = Script(config, seed, BASE)
+    cache = config.cache
+    elements = cache.kv.elements
+    script.set_thresholds(0, 0)
+    script.wait()
+    script.open()
+    script.wait()
+    tokens = 0
+    for more, status in (
+        ({}, Status.OK),
+        ({"words": [0x7E00] * elements}, Status.NONFINITE),
+        ({"words": fp16([1.0] * (elements + config.lanes))}, Status.VECTOR_LENGTH),
+        ({"words": fp16([1.0] * (3 * elements))}, Status.VECTOR_LENGTH),
+        ({"memory": Status.SLAVE_ERROR}, Status.SLAVE_ERROR),
+        ({"memory": Status.DECODE_ERROR}, Status.DECODE_ERROR),
+    ):
+        for _ in range(2):
+            assert script.append(0, 0, 0, tokens + 1) == Status.TOKEN_ORDER
+            assert script.append(0, 0, 1, 0) == Status.THRESHOLDS
+            script.wait()
+            if status == more.get("memory"):
+                script.fault(*WHOLE, 2 + (status == Status.DECODE_ERROR))
+            assert script.append(0, 0, 0, tokens, **more) == status
+            script.wait()
+            assert script.append(0, 0, 0, tokens + (status == Status.OK)) == Status.OK
+            tokens += 1 + (status == Status.OK)
+            script.wait()
+            assert script.read(0, 0, 0, tokens) == Status.OK
+            assert script.read(0, 0, 0, tokens + 1) == Status.BEYOND_LENGTH
+            script.wait()
+    place = script.place(0, 0, 0, sparse_slot(0), tokens)
+    count = script.golden.records(0, 0, 0, 0)[sparse_slot(0)][0]
+    page = place // cache.page_bytes * cache.page_bytes
+    for resp, status in ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR), (0, Status.MALFORMED)):
+        if resp:
+            script.fault(page, page + cache.page_bytes, resp)
+        else:
+            script.poke(place, 0x80)
+        assert script.read(0, 0, 0, tokens, memory=status) == status
+        script.wait()
+        script.poke(place, count)
+        assert script.read(0, 0, 0, tokens) == Status.OK
+        script.wait()
+    return script.done()
+
+
 def late_script(config, seed):
     """Thresholds; an APPEND that will be refused, other thresholds, OPEN; what holds then."""
     script = Script(config, seed, BASE)
@@ -340,12 +408,12 @@ def race_script(config, seed, rounds=8):
         }  # fmt: skip
         words = vector(rng, cache.kv.elements)
         script.race(
-            {**read, "token": tokens + 1},
+            {**read, "token": tokens + 1}, 0,
             Op.APPEND, sequence=0, layer=0, kv=0, token=tokens, vector=words,
         )  # fmt: skip
-        for token in (1, rng.randrange(2, 4), rng.randrange(4, tokens - 1)):
-            script.race(read, Op.TRIM, sequence=0, token=token)
-        script.race({**read, "token": tokens + 1}, Op.FREE, sequence=0)
+        for lead, token in enumerate((1, rng.randrange(2, 4), rng.randrange(4, tokens - 1))):
+            script.race(read, lead, Op.TRIM, sequence=0, token=token)
+        script.race({**read, "token": tokens + 1}, rng.randrange(3), Op.FREE, sequence=0)
     return script.done()
 
 
@@ -359,7 +427,9 @@ def scripts(name, seed):
         "late": late_script(config, seed),
         "overlap": overlap_script(config, seed, appends=12, reads=6, tokens=12),
     }
-    if name != "one_head":
+    if name == "one_head":
+        found["errors"] = errors_script(config, seed)
+    else:
         found["statuses"], _ = statuses_script(config, seed)
     if name == "small":
         found["window"] = window_script(config, seed)
