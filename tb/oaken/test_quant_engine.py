@@ -1,6 +1,10 @@
 """OakenQuantEngine against golden.oaken.quantize: headers, dense codes, sparse bytes, faults.
 
-Shown to fail: with the middle group's step over 15 and its minimum at its lowest element.
+Shown to fail: with the middle group's step over 15 and its minimum at its lowest element; without
+the write row set back behind a refused vector (wrong codes; nothing more after a reset); with NaN
+in a vector's last beat overlooked (dense words beyond the expected); with beats beyond a vector's
+length written (the buffer fills, nothing goes on); and, by full_rate alone, with a buffer 12 rows
+shorter.
 """
 
 import numpy as np
