@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 SEED ?= 1
 
-.PHONY: demo kv test tests tb formal mutate lint bench area build-report docs clean help
+.PHONY: demo kv test tests tb soak formal mutate lint bench area build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -27,6 +27,9 @@ tests: $(READY)  ## the tests without co-simulation
 
 tb: $(READY)  ## the co-simulations
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tb
+
+soak: $(READY)  ## a million random requests to Oaken's memory management unit
+	@$(PYTHON) -m tb.oaken.soak --seed $(SEED)
 
 formal: $(READY)  ## every proof of the stream blocks
 	@$(PYTHON) -m tb.formal

@@ -1,0 +1,97 @@
+"""Block -> Verilog -> Verilator -> executable with a C++ main; cached as tb.run's models are."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import subprocess
+from pathlib import Path
+
+import filelock
+
+from hdl.block import Block
+from hdl.verilog import Design, convert
+from tb.run import LINT_WAIVERS, SIM_DIR, TOP, tool_environment
+
+__all__ = ["Native", "build_native", "ports_header"]
+
+_HERE = Path(__file__).resolve().parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Native:
+    """A compiled program around one design."""
+
+    executable: Path
+    design: Design
+
+
+def _mangled(port: str) -> str:
+    """Verilator's C++ name of a port: ``__`` is its own separator."""
+    return port.replace("__", "___05F")
+
+
+def ports_header(design: Design) -> str:
+    """``namespace dut``: a namespace for each stream, with its ports and its payload's fields."""
+    lines = ["#pragma once", f'#include "V{design.name}.h"', '#include "native.h"', ""]
+    model = f"V{design.name}"
+    lines += [f"using Model = {model};", "namespace dut {"]
+    for port in design.description["ports"]:
+        name = port["name"]
+        if name in ("clk", "rst") or not port["role"].startswith("stream "):
+            space, member = "", name.replace("__", "_")
+        else:
+            space, _, member = name.rpartition("__")
+            space = space.replace("__", "_")
+        access = f"inline auto& {member}(Model& m) {{ return m.{_mangled(name)}; }}"
+        lines.append(f"namespace {space} {{ {access} }}" if space else access)
+        for field in port.get("fields", ()):
+            constant = f"constexpr Field {field['name']}{{{field['offset']}, {field['width']}}};"
+            lines.append(f"namespace {space} {{ {constant} }}")
+    return "\n".join([*lines, "}", ""])
+
+
+def build_native(
+    block: Block, main: Path, *, name: str = TOP, constants: dict[str, int] | None = None
+) -> Native:
+    """Compile ``block`` with the program ``main``, or find both in the cache.
+
+    ``main`` includes "hdl_ports.h" (``ports_header``) and sees ``constants`` as constexpr
+    unsigned. A program that does not compile raises RuntimeError with the compiler's words.
+    """
+    design = convert(block, name)
+    header = ports_header(design)
+    header += "".join(
+        f"constexpr unsigned {key} = {value};\n" for key, value in (constants or {}).items()
+    )
+    shared = (_HERE / "native.h").read_text()
+    text = main.read_text()
+    arguments = [
+        "--cc", "--exe", "-O3", "--no-assert", "--x-assign", "unique", "--x-initial", "unique",
+        *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
+    ]  # fmt: skip
+    environment = tool_environment()
+    version = importlib.metadata.version("verilator")
+    parts = [design.verilog, header, shared, text, *arguments, version, environment["MAKEFLAGS"]]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+    directory = SIM_DIR / f"native-{digest}"
+    directory.mkdir(parents=True, exist_ok=True)
+    executable = directory / f"V{design.name}"
+    with filelock.FileLock(directory / "lock"):
+        if not (directory / "complete").exists():
+            (directory / f"{design.name}.v").write_text(design.verilog)
+            (directory / "hdl_ports.h").write_text(header)
+            (directory / "native.h").write_text(shared)
+            (directory / "main.cpp").write_text(text)
+            verilate = ["verilator", *arguments, "--top-module", design.name, "-Mdir", "."]
+            _run([*verilate, f"{design.name}.v", "main.cpp"], directory, environment)
+            _run(["make", "-j2", "-f", f"V{design.name}.mk"], directory, environment)
+            (directory / "complete").touch()
+    return Native(executable, design)
+
+
+def _run(command: list[str], directory: Path, environment: dict[str, str]) -> None:
+    result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+    (directory / f"{command[0]}.log").write_text(result.stdout + result.stderr)
+    if result.returncode:
+        words = (result.stderr or result.stdout)[-4000:]
+        raise RuntimeError(f"{command[0]} in {directory}: {words}")

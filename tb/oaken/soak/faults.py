@@ -1,0 +1,103 @@
+"""Faults planted in the MMU, each of which the soak must find."""
+
+import dataclasses
+import unittest.mock
+
+import hdl.oaken.mmu
+import hdl.oaken.mmu_reader
+from hdl.oaken.mmu import OakenMmu
+from hdl.oaken.mmu_channel import OakenMmuChannel
+from hdl.oaken.mmu_control import OakenMmuControl
+from hdl.oaken.mmu_writer import OakenMmuWriter
+from hdl.oaken.page_table import OakenPageTable
+from tb.oaken.soak.run import soak_config
+from tb.plant import plant
+
+__all__ = ["FAULTS", "Fault"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """``old`` becomes ``new`` in a method of one part of the MMU."""
+
+    meaning: str
+    part: type
+    method: str
+    old: str
+    new: str
+    user: object = hdl.oaken.mmu  # the module that names the part
+
+    def block(self) -> OakenMmu:
+        return _faulty(self)(soak_config())
+
+
+def _faulty(fault: Fault) -> type:
+    part = plant(fault.part, fault.method, fault.old, fault.new)
+
+    class FaultyMmu(OakenMmu):
+        def elaborate(self, platform):
+            with unittest.mock.patch.object(fault.user, fault.part.__name__, part):
+                return super().elaborate(platform)
+
+    return FaultyMmu
+
+
+FAULTS = {
+    "abort_leaks": Fault(
+        "an abort forgets the page of slot 0",
+        OakenPageTable,
+        "elaborate",
+        "with m.If(logged.taken): release(logged.page)",
+        "with m.If(logged.taken & (slot != 0)):\n    release(logged.page)",
+    ),
+    "straddle_page": Fault(
+        "the rest of a record that straddles goes to the page where it began",
+        OakenMmuWriter,
+        "_elaborate_records",
+        "self.base + Mux(rest, answer.page2, answer.page) * page_bytes",
+        "self.base + Mux(rest, answer.page, answer.page) * page_bytes",
+    ),
+    "write_error_lost": Fault(
+        "only the last answer to an APPEND's writes counts",
+        OakenMmuWriter,
+        "_elaborate_records",
+        "m.d.sync += worst.eq(worst | port.done.p.resp)  # 2 | 3 is 3",
+        "m.d.sync += worst.eq(port.done.p.resp)",
+    ),
+    "early_commit": Fault(
+        "COMMIT does not wait for the answers to the writes",
+        OakenMmuWriter,
+        "_elaborate_records",
+        "with m.If((owed == 0) & ~verdicts.o.valid):",
+        "with m.If(~verdicts.o.valid):",
+    ),
+    "trim_too_many": Fault(
+        "a trim releases a page whose last record still counts",
+        OakenPageTable,
+        "elaborate",
+        "with m.If(info.first_token > command.token):",
+        "with m.If(info.first_token > command.token + 1):",
+    ),
+    "free_not_spliced": Fault(
+        "a chain goes back without the pages that were free before",
+        OakenPageTable,
+        "elaborate",
+        "put(chain, entry.last, free_head)",
+        "put(chain, entry.first, free_head)",
+    ),
+    "free_in_haste": Fault(
+        "FREE and TRIM do not wait for READs and APPENDs of their sequence",
+        OakenMmuControl,
+        "elaborate",
+        "with m.Elif(~self.is_busy):",
+        "with m.Elif(1):",
+    ),
+    "read_error_lost": Fault(
+        "a READ's status knows the errors of its last transfer alone",
+        OakenMmuChannel,
+        "_elaborate_queue",
+        "done.i.p.data.eq(total | self.o.p.error),",
+        "done.i.p.data.eq(self.o.p.error),",
+        hdl.oaken.mmu_reader,
+    ),
+}
