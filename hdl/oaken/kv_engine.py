@@ -98,13 +98,15 @@ class OakenKvEngine(Block):
     One status per request; those of one op in order, others may overtake. APPEND takes the next
     vector of ``kv``, whatever its status; READ puts ``heads * (token - start) * head_dim`` words
     on ``o``, head by head and token by token, if it goes ahead, and its status comes after the
-    last of them. A request sees what was complete before it: wait for the status of what it
-    needs. A READ never waits for the vector of an APPEND, nor for ``queue`` requests of another
-    kind. TRIM, FREE and THRESHOLDS wait for the APPENDs and READs that came before them.
+    last of them, so ``o`` must not wait for a status. A request sees what was complete before it:
+    wait for the status of what it needs. No READ waits for the vectors of up to ``queue`` + 1
+    APPENDs. TRIM and FREE let the APPENDs and READs go first that came before them; THRESHOLDS
+    wait until none is waiting.
 
     THRESHOLDS(layer, kv) holds until the next one; refused unless OUTER_LOW < INNER_LOW <= 0 <=
     INNER_HIGH < OUTER_HIGH, all finite, and no sequence is open. Status.MALFORMED: what memory
-    gave is no sparse record; words of ``o`` with ``error`` are not to be used. A READ of several
+    gave is no sparse record. ``error``, sticky within a head: something read for it so far was
+    unsound; what lies behind the last record used shows in the status alone. A READ of several
     heads and of more than ``scale_tokens`` tokens is split into heads, each of which reads the
     scales again. Nothing else is rounded or reordered here: the arithmetic is that of the
     quantization and the dequantization engine. Source: Oaken, sections 4 and 5.

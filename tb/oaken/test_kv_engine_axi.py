@@ -1,4 +1,8 @@
-"""OakenKvEngine under AXI's port names (``hdl.build --wrap axi``) on cocotbext-axi's RAM."""
+"""OakenKvEngine under AXI's port names (``hdl.build --wrap axi``) on cocotbext-axi's RAM.
+
+What the engine must do is tested in test_kv_engine.py; here a memory that is not ours must agree.
+Shown to fail: with one bit of a dense record, of a scale word, or of a threshold changed.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Real K and V through the KV cache at SmolLM2's size, a few tokens of tb.oaken.real."""
+"""Real K and V through the KV cache at SmolLM2's size, a few tokens of tb.oaken.real.
+
+Shown to fail: with one bit of a dense record, of a scale word, or of a threshold changed.
+"""
 
 import importlib.util
 
