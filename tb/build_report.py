@@ -1,8 +1,9 @@
-"""``python -m tb.build_report [blocks] [chip]``: the generated tables of docs/build.md.
+"""``python -m tb.build_report [blocks] [chip] [benches]``: the generated tables of docs/build.md.
 
 ``blocks``: time, memory and Verilog of every registered block at its default configuration, and
 Verilator's lint of it. ``chip``: the same module by module for kllm_accelerator at ``table1``.
-Times are of the processor, so that a busy machine changes them little.
+``benches``: what the co-simulations took in the run of which ``--junit`` is the report. Times of
+the first two are of the processor, so that a busy machine changes them little.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 from hdl.registry import all_blocks, configuration, find
 from hdl.verilog import Design, convert
@@ -143,19 +145,47 @@ def _chip_tables(whole: bool) -> dict[str, str]:
     }
 
 
+def bench_tables(report: Path) -> dict[str, str]:
+    """Section ``build_benches`` from a JUnit report of pytest, by test file."""
+    tests: dict[str, list[float]] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        module = case.get("classname", "")
+        if module.startswith("tb.") and case.find("skipped") is None:
+            tests.setdefault(module, []).append(float(case.get("time", "0")))
+    if not tests:
+        raise ValueError(f"{report} has no test of tb")
+    rows = [
+        (f"`{module.replace('.', '/')}.py`", f"{len(times)}", f"{sum(times):.0f}")
+        for module, times in sorted(tests.items())
+    ]
+    total = [time for times in tests.values() for time in times]
+    rows.append(("all", f"{len(total)}", f"{sum(total):.0f}"))
+    return {"build_benches": table(("testbench", "tests", "build and run, s"), rows)}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.build_report", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=("blocks", "chip"), default=["blocks", "chip"])
+    parser.add_argument(
+        "what", nargs="*", choices=("blocks", "chip", "benches"), default=["blocks", "chip"]
+    )
     parser.add_argument("--whole", action="store_true", help="lint the chip in one go, > 8 GB")
+    parser.add_argument(
+        "--junit", type=Path, default=Path("build") / "tests.xml", help="of benches (%(default)s)"
+    )
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     os.environ["AMARANTH_USE_YOSYS"] = "builtin"
     try:
         for what in options.what:
-            sections = block_tables() if what == "blocks" else chip_tables(options.whole)
+            if what == "blocks":
+                sections = block_tables()
+            elif what == "chip":
+                sections = chip_tables(options.whole)
+            else:
+                sections = bench_tables(options.junit)
             options.page.write_text(fill(options.page.read_text(), sections))
             print(f"{options.page}: {', '.join(sections)}")
-    except (AssertionError, OSError, ValueError) as error:
+    except (AssertionError, OSError, ValueError, ElementTree.ParseError) as error:
         print(f"tb.build_report: {error}", file=sys.stderr)
         return 2
     return 0
