@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"| {beats / cycles['both']:.2f} |"
         )
     text = "\n".join(lines)
-    Console().print(text, highlight=False)
+    Console().print(text, highlight=False, soft_wrap=True)
     page = PAGE.read_text()
     pattern = r"(<!-- measured -->\n).*?(<!-- end measured -->)"
     PAGE.write_text(
