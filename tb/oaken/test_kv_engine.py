@@ -1,7 +1,7 @@
 """OakenKvEngine against golden.oaken.kv_engine: every word read back, every status.
 
-Shown to fail, each with one fault in the engine: thresholds of another READ, or of K for V; a READ's
-own number as its tag; sparse records not skipped; own statuses of APPENDs lost or put before the
+Shown to fail, each with one fault in the engine: thresholds of another READ, or of K for V; the
+MMU's tag of a READ; sparse records not skipped; own statuses of APPENDs lost or put before the
 page table's; MALFORMED lost, or put before the bus; the first head's status forgotten; READs
 without thresholds named BEYOND_LENGTH; THRESHOLDS taken with an infinity, not taken with -0, taken
 while open, refused after FREE, or taken while a vector is on its way; FREE and TRIM that wait for
