@@ -31,7 +31,7 @@ tb: $(READY)  ## the co-simulations
 soak: $(READY)  ## a million random requests to Oaken's memory management unit
 	@$(PYTHON) -m tb.oaken.soak --seed $(SEED)
 
-formal: $(READY)  ## every proof of the stream blocks
+formal: $(READY)  ## proofs of the stream blocks and of the page table
 	@$(PYTHON) -m tb.formal
 
 mutate: $(READY)  ## inject faults into every block and count those that its testbench finds

@@ -19,7 +19,7 @@ def plant(component: type, method: str, old: str, new: str) -> type:
     found = [
         (first, last)
         for first in range(len(lines))
-        for last in range(first, min(first + 6, len(lines)))
+        for last in range(first, min(first + 8, len(lines)))
         if lines[first].strip()
         and lines[last].strip()
         and " ".join(words) == " ".join(" ".join(lines[first : last + 1]).split())
@@ -35,7 +35,7 @@ def plant(component: type, method: str, old: str, new: str) -> type:
         source = "\n".join([*lines[:first], body, *lines[last + 1 :]])
     else:
         raise ValueError(f"{component.__name__}.{method}: {len(found)} times {old!r}")
-    namespace = dict(vars(sys.modules[component.__module__]))
-    exec(compile(source, f"<{component.__name__} with a fault>", "exec"), namespace)
+    names, namespace = vars(sys.modules[component.__module__]), {}
+    exec(compile(source, f"<{component.__name__} with a fault>", "exec"), names, namespace)
     name = f"Faulty{component.__name__}"
     return type(name, (component,), {method: namespace[method], "__module__": __name__})

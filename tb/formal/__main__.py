@@ -6,15 +6,16 @@ import os
 import sys
 import time
 
+from tb.formal import pages, streams
 from tb.formal.prove import Proof, Result, check
-from tb.formal.streams import DEFECTS, PROOFS
 
 __all__ = ["main"]
 
 
 def _line(result: Result) -> str:
     proof = result.proof
-    words = [f"{proof.name:34} depth {proof.depth:2}  smtbmc yices  {result.seconds:5.1f} s"]
+    engine = "abc &sat by cases" if proof.mode == "cases" else "smtbmc yices"
+    words = [f"{proof.name:34} depth {proof.depth:2}  {engine}  {result.seconds:5.1f} s"]
     if proof.defect:
         words.append(f"{result.status} as planted ({proof.defect})" if result.ok
                      else f"{result.status}, BUT A DEFECT IS PLANTED: {proof.defect}")  # fmt: skip
@@ -29,8 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.formal", description=__doc__)
     parser.add_argument("text", nargs="?", default="", help="part of the proofs' names")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    parser.add_argument("--long", action="store_true", help="proofs that take minutes, too")
     options = parser.parse_args(arguments)
-    chosen: list[Proof] = [proof for proof in (*PROOFS, *DEFECTS) if options.text in proof.name]
+    proofs = (*streams.PROOFS, *pages.PROOFS, *streams.DEFECTS, *pages.DEFECTS)
+    chosen: list[Proof] = [
+        proof for proof in proofs if options.text in proof.name and (options.long or not proof.long)
+    ]
     if not chosen:
         print(f"tb.formal: no proof is called {options.text!r}", file=sys.stderr)
         return 2

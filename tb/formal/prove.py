@@ -1,6 +1,7 @@
 """Run SymbiYosys on a Spec: k-induction by yices for the assertions, then the covers."""
 
 import dataclasses
+import importlib.util
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 
+from synth.yosys import run as run_yosys
+from tb.formal.aiger import Aiger
 from tb.formal.spec import Spec
 
 __all__ = ["FORMAL_DIR", "Proof", "Result", "check"]
@@ -27,9 +30,10 @@ prove
 cover
 
 [options]
-prove: mode prove
+prove: mode {mode}
+prove: depth {depth}
 cover: mode cover
-depth {depth}
+cover: depth {cover_depth}
 
 [engines]
 smtbmc yices
@@ -43,6 +47,36 @@ setattr -unset init w:* w:first %d
 spec.il
 """
 
+# The same as an and-inverter graph, by the steps that SymbiYosys takes.
+_AIGER = """\
+read_rtlil spec.il
+prep -flatten -top top
+setattr -unset init w:* w:first %d
+hierarchy -smtcheck
+rename -witness
+memory_nordff
+async2sync
+chformal -assume -early
+chformal -live -fair -cover -remove
+opt_clean
+formalff -setundef -clk2ff -hierarchy
+setundef -undriven -anyseq
+opt -fast
+delete */t:$print
+formalff -assume
+setattr -unset keep
+delete -output
+opt -full
+techmap
+opt -fast
+memory_map -formal
+simplemap
+dffunmap
+aigmap
+opt_clean
+write_aiger -I -B -zinit -no-startoffset -map spec.aim spec.aig
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
@@ -52,6 +86,11 @@ class Proof:
     spec: Callable[[], Spec]
     depth: int  # steps of k-induction, and the bound of the covers
     defect: str = ""
+    long: bool = False  # takes minutes
+    covers: bool = True  # the covers are run too
+    only: tuple[str, ...] = ()  # of the spec's cases; none: all
+    mode: str = "prove"  # or "bmc": ``depth`` cycles; "cases": the spec's ``cases``, see _cases
+    cover_depth: int = 0  # where the covers need another bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,26 +105,36 @@ class Result:
     def ok(self) -> bool:
         if self.proof.defect:
             return self.status == "FAIL"
-        return (self.status, self.covers) == ("PASS", "PASS")
+        return self.status == "PASS" and (self.covers == "PASS" or not self.proof.covers)
 
 
 def check(proof: Proof) -> Result:
     """Prove ``proof`` in build/formal/<name>; a proof without property or cover is an ERROR."""
     directory = FORMAL_DIR / re.sub(r"\W+", "_", proof.name)
     shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     spec = proof.spec()
     spec.invariants = not proof.defect
     fragment = Fragment.get(spec, "formal")
     text = rtlil.convert(fragment, name="top", ports=spec.ports)
     (directory / "spec.il").write_text(text)
-    (directory / "spec.sby").write_text(_SBY.format(depth=proof.depth))
+    (directory / "spec.sby").write_text(
+        _SBY.format(
+            mode="bmc" if proof.mode == "cases" else proof.mode,
+            depth=proof.depth,
+            cover_depth=proof.cover_depth or proof.depth,
+        )
+    )
     if not all(re.search(rf'\\FLAVOR "{flavor}"', text) for flavor in ("assert", "cover")):
         return Result(proof, "ERROR", "-", "no assertion or no cover", 0.0)
-    status, detail = _run(directory, "prove")
+    if proof.mode == "cases":
+        chosen = proof.only or tuple(spec.cases)
+        status, detail = _cases(directory, {name: spec.cases[name] for name in chosen})
+    else:
+        status, detail = _run(directory, "prove")
     covers = "-"
-    if not proof.defect and status == "PASS":
+    if proof.covers and not proof.defect and status == "PASS":
         covers, detail = _run(directory, "cover")
     return Result(proof, status, covers, detail, time.perf_counter() - start)
 
@@ -100,6 +149,45 @@ def _run(directory: Path, task: str) -> tuple[str, str]:
     status = re.search(r"DONE \((PASS|FAIL|UNKNOWN|ERROR)", log)
     failed = re.search(r"(?:Assert failed in|Unreached cover statement) .*", log)
     return (status[1] if status else "ERROR"), (failed[0] if failed else "")
+
+
+# Constraints into the outputs; two cycles; each output by itself, without a limit.
+_SOLVE = "fold; strash; frames -i -F 2; strash; &get -n; &sat -C 0 -v"
+
+
+def _cases(directory: Path, cases: dict[str, dict[str, int]]) -> tuple[str, str]:
+    """One step of induction, a case at a time, on an and-inverter graph.
+
+    A case gives values of inputs, and of registers in the first of two cycles. As constants they
+    are swept through the unrolled graph, so that what the case leaves as it was is one node in
+    both cycles, and every assertion is decided by itself. An SMT solver, which has neither, does
+    not come to an end.
+    """
+    run_yosys(_AIGER, directory, tool="pyosys", stem="aiger")
+    graph = Aiger((directory / "spec.aig").read_bytes())
+    table = (directory / "spec.aim").read_text()
+    names = re.findall(r"^(input|init) (\d+) (\d+) (\S+)$", table, re.M)
+    abc = Path(importlib.util.find_spec("pyosys").origin).with_name("yosys-abc")
+    for case, values in cases.items():
+        constants = {
+            int(index): values[name] >> int(bit) & 1
+            for _, index, bit, name in names
+            if name in values
+        }
+        if len({name for *_, name in names} & values.keys()) != len(values):
+            return "ERROR", f"{case}: not all of {', '.join(values)} are inputs"
+        (directory / f"{case}.aig").write_bytes(graph.substitute(constants))
+        solve = f"read_aiger {case}.aig; {_SOLVE}"
+        run = subprocess.run([str(abc), "-c", solve], cwd=directory, capture_output=True, text=True)
+        (directory / f"{case}.log").write_text(run.stdout + run.stderr)
+        calls = dict(re.findall(r"(Unsat|Sat|Undef) +calls +(\d+)", run.stdout))
+        if run.returncode or len(calls) != 3 or "constraints" not in run.stdout:
+            return "ERROR", case
+        if int(calls["Sat"]):
+            return "FAIL", case
+        if int(calls["Undef"]):
+            return "UNKNOWN", case
+    return "PASS", ""
 
 
 def _script(name: str) -> Path:

@@ -43,16 +43,16 @@ class Spec(Elaboratable, abc.ABC):
         self.specify(m)
         return m
 
-    def always(self, m: Module, condition, message: str) -> None:
-        m.d.comb += Assert(self.first | condition, message, src_loc_at=1)
+    def always(self, m: Module, condition, message: str, src_loc_at: int = 0) -> None:
+        m.d.comb += Assert(self.first | condition, message, src_loc_at=1 + src_loc_at)
 
-    def state(self, m: Module, condition, message: str) -> None:
+    def state(self, m: Module, condition, message: str, src_loc_at: int = 0) -> None:
         """How the block holds its state: what k-induction needs beyond the properties.
 
         Left out where a defect is planted: a property must find it.
         """
         if self.invariants:
-            m.d.comb += Assert(self.first | condition, message, src_loc_at=1)
+            m.d.comb += Assert(self.first | condition, message, src_loc_at=1 + src_loc_at)
 
     def cover(self, m: Module, condition, message: str) -> None:
         """Some run reaches ``condition``: what was proved is not vacuous."""

@@ -1,13 +1,13 @@
 """Faults planted in the MMU, each of which the soak must find."""
 
 import dataclasses
+import sys
 import unittest.mock
 
-import hdl.oaken.mmu
-import hdl.oaken.mmu_reader
 from hdl.oaken.mmu import OakenMmu
 from hdl.oaken.mmu_channel import OakenMmuChannel
 from hdl.oaken.mmu_control import OakenMmuControl
+from hdl.oaken.mmu_reader import OakenMmuReader
 from hdl.oaken.mmu_writer import OakenMmuWriter
 from hdl.oaken.page_table import OakenPageTable
 from tb.oaken.soak.run import soak_config
@@ -25,7 +25,7 @@ class Fault:
     method: str
     old: str
     new: str
-    user: object = hdl.oaken.mmu  # the module that names the part
+    user: type = OakenMmu  # the part's parent: the MMU or a part of it
 
     def block(self) -> OakenMmu:
         return _faulty(self)(soak_config())
@@ -33,13 +33,20 @@ class Fault:
 
 def _faulty(fault: Fault) -> type:
     part = plant(fault.part, fault.method, fault.old, fault.new)
+    user = _with_part(fault.user, fault.part, part)
+    return user if fault.user is OakenMmu else _with_part(OakenMmu, fault.user, user)
 
-    class FaultyMmu(OakenMmu):
+
+def _with_part(parent: type, part: type, other: type) -> type:
+    """``parent`` with ``other`` wherever it makes a ``part``."""
+
+    class Faulty(parent):
         def elaborate(self, platform):
-            with unittest.mock.patch.object(fault.user, fault.part.__name__, part):
+            module = sys.modules[parent.__module__]
+            with unittest.mock.patch.object(module, part.__name__, other):
                 return super().elaborate(platform)
 
-    return FaultyMmu
+    return Faulty
 
 
 FAULTS = {
@@ -98,6 +105,6 @@ FAULTS = {
         "_elaborate_queue",
         "done.i.p.data.eq(total | self.o.p.error),",
         "done.i.p.data.eq(self.o.p.error),",
-        hdl.oaken.mmu_reader,
+        OakenMmuReader,
     ),
 }

@@ -1,0 +1,33 @@
+"""Cheap cases of the page table's proof, and that its properties can fail.
+
+``python -m tb.formal PageTable --long`` runs all cases and the covers.
+"""
+
+from tb.formal.aiger import Aiger
+from tb.formal.pages import DEFECTS, PROOFS
+from tb.formal.prove import check
+
+
+def named(name):
+    (proof,) = (proof for proof in (*PROOFS, *DEFECTS) if proof.name == name)
+    return proof
+
+
+def test_quick_cases():
+    result = check(named("PageTable-quick"))
+    assert result.status == "PASS", result.detail
+
+
+def test_planted_defect_is_found():
+    result = check(named("defect-pages-abort"))
+    assert result.status == "FAIL"
+    assert "Assert failed" in result.detail
+
+
+def test_aiger_input_becomes_constant():
+    # o = i0 & i1, a latch that takes o, an output of the latch's inverse.
+    text = b"aig 4 2 1 2 1\n8\n8\n7\n" + bytes([8 - 4, 4 - 2])
+    assert Aiger(text).substitute({}) == text
+    # i0 = 1, and i1 = 0 with i0 left as it is.
+    assert Aiger(text).substitute({0: 1}) == text[:-2] + bytes([8 - 4, 4 - 1])
+    assert Aiger(text).substitute({1: 0}) == text[:-2] + bytes([8 - 2, 2 - 0])
