@@ -6,7 +6,9 @@ page table's; MALFORMED lost, or put before the bus; the first head's status for
 without thresholds named BEYOND_LENGTH; THRESHOLDS taken with an infinity, not taken with -0, taken
 while open, refused after FREE, or taken while a vector is on its way; FREE and TRIM that wait for
 nothing; more READs than places; long READs not split, windows split, starts that fall or outlive
-their sequence; vectors of refused APPENDs not swallowed; idle while a request is under way.
+their sequence; a READ in pieces that is settled anew for each, or whose pieces do not wait for the
+first; vectors of refused APPENDs not swallowed; idle while a request is under way. Not found: a TRIM
+or FREE let in between the pieces, which the random timing does not meet.
 """
 
 import functools
