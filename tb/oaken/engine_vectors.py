@@ -51,7 +51,10 @@ def _faulty(rng, config, fault: str, job: Job) -> Job:
     def more(count: int) -> np.ndarray:
         return np.concatenate([words, one_vector(rng, "words", thresholds, count * lanes)])
 
-    if "long" in fault:
+    if fault == "far_too_long":  # so far that a counter of beats is where it was at the end
+        period = 1 << (config.beats_max - 1).bit_length()
+        words = more(-(-(2 * config.beats_max + 40) // period) * period)
+    elif "long" in fault:
         words = more(int(rng.integers(1, 2 * config.block_beats + 2)))
     if "short" in fault:
         kept = len(words) // lanes - int(rng.integers(1, max(len(words) // lanes, 2)))
@@ -59,8 +62,6 @@ def _faulty(rng, config, fault: str, job: Job) -> Job:
             words, blocks = more(1), blocks + 2
         else:
             words = words[: kept * lanes]
-    if fault == "far_too_long":
-        words = more(2 * config.beats_max + 40)
     if fault == "no_blocks":
         blocks = 0
     if fault == "many_blocks":
@@ -81,7 +82,10 @@ def _faulty(rng, config, fault: str, job: Job) -> Job:
 
 
 def random_jobs(rng, config, count: int, faults=FAULTS, longest: int | None = None) -> list[Job]:
-    """Every second one right, of every kind; those between with every fault in turn."""
+    """Every second one right, of every kind; those between with every fault in turn.
+
+    Three right ones of the greatest length end it: the buffer is never fuller than behind these.
+    """
     most = config.elements_max // config.block
     longest = min(most, longest or most)
     jobs, kinds, wrong = [], list(rng.permutation(KINDS)), 0
@@ -92,7 +96,7 @@ def random_jobs(rng, config, count: int, faults=FAULTS, longest: int | None = No
             job = _faulty(rng, config, faults[wrong % len(faults)], job)
             wrong += 1
         jobs.append(job)
-    return jobs
+    return jobs + [_good(rng, config, "usual", longest) for _ in range(3)]
 
 
 def engine_vectors(config, jobs: list[Job]) -> dict[str, np.ndarray]:

@@ -2,9 +2,12 @@
 
 Shown to fail: with the middle group's step over 15 and its minimum at its lowest element; without
 the write row set back behind a refused vector (wrong codes; nothing more after a reset); with NaN
-in a vector's last beat overlooked (dense words beyond the expected); with beats beyond a vector's
-length written (the buffer fills, nothing goes on); and, by full_rate alone, with a buffer 12 rows
-shorter.
+in a vector's last beat overlooked, and without a limit of blocks (dense words beyond the expected);
+with beats beyond a vector's length written, a row lost where a refused vector is forgotten, scales
+taken by a refused one, or a request noted twice (nothing goes on); with a NaN that spoils the next
+vector; with positions without the beat's; with beats given twice to dense or sparse while the
+other waits; with a counter of beats that wraps to the end of a vector far too long; and, by
+full_rate alone, with a buffer 8 rows shorter (6 fewer are enough for 8 lanes).
 """
 
 import numpy as np
