@@ -7,8 +7,8 @@ without thresholds named BEYOND_LENGTH; THRESHOLDS taken with an infinity, not t
 while open, refused after FREE, or taken while a vector is on its way; FREE and TRIM that wait for
 nothing; more READs than places; long READs not split, windows split, starts that fall or outlive
 their sequence; a READ in pieces that is settled anew for each, or whose pieces do not wait for the
-first; vectors of refused APPENDs not swallowed; idle while a request is under way. Not found: a TRIM
-or FREE let in between the pieces, which the random timing does not meet.
+first; vectors of refused APPENDs not swallowed; idle while a request is under way. Not found: TRIM
+or FREE let in between the pieces, a timing that these scripts do not meet.
 """
 
 import functools
