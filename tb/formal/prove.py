@@ -130,7 +130,7 @@ def check(proof: Proof) -> Result:
         return Result(proof, "ERROR", "-", "no assertion or no cover", 0.0)
     if proof.mode == "cases":
         chosen = proof.only or tuple(spec.cases)
-        status, detail = _cases(directory, {name: spec.cases[name] for name in chosen})
+        status, detail = _cases(directory, {name: spec.cases[name] for name in chosen}, proof.depth)
     else:
         status, detail = _run(directory, "prove")
     covers = "-"
@@ -153,15 +153,16 @@ def _run(directory: Path, task: str) -> tuple[str, str]:
 
 # Constraints into the outputs; two cycles; each output by itself, without a limit.
 _SOLVE = "fold; strash; frames -i -F 2; strash; &get -n; &sat -C 0 -v"
+_SEARCH = "fold; strash; bmc3 -F {depth}"  # for a planted defect: any output, in any cycle
 
 
-def _cases(directory: Path, cases: dict[str, dict[str, int]]) -> tuple[str, str]:
+def _cases(directory: Path, cases: dict[str, dict[str, int]], depth: int) -> tuple[str, str]:
     """One step of induction, a case at a time, on an and-inverter graph.
 
     A case gives values of inputs, and of registers in the first of two cycles. As constants they
     are swept through the unrolled graph, so that what the case leaves as it was is one node in
     both cycles, and every assertion is decided by itself. An SMT solver, which has neither, does
-    not come to an end.
+    not come to an end. A ``depth`` above 2 is a search for a violation in that many cycles.
     """
     run_yosys(_AIGER, directory, tool="pyosys", stem="aiger")
     graph = Aiger((directory / "spec.aig").read_bytes())
@@ -178,8 +179,13 @@ def _cases(directory: Path, cases: dict[str, dict[str, int]]) -> tuple[str, str]
             return "ERROR", f"{case}: not all of {', '.join(values)} are inputs"
         (directory / f"{case}.aig").write_bytes(graph.substitute(constants))
         solve = f"read_aiger {case}.aig; {_SOLVE}"
+        if depth > 2:
+            solve = f"read_aiger {case}.aig; {_SEARCH.format(depth=depth)}"
         run = subprocess.run([str(abc), "-c", solve], cwd=directory, capture_output=True, text=True)
         (directory / f"{case}.log").write_text(run.stdout + run.stderr)
+        if depth > 2:
+            found = re.search(r"Output \d+ .*was asserted in frame \d+", run.stdout)
+            return ("FAIL", f"{case}: {found[0]}") if found else ("UNKNOWN", case)
         calls = dict(re.findall(r"(Unsat|Sat|Undef) +calls +(\d+)", run.stdout))
         if run.returncode or len(calls) != 3 or "constraints" not in run.stdout:
             return "ERROR", case
