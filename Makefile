@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 SEED ?= 1
 
-.PHONY: demo kv test tests tb soak formal mutate lint bench area build-report docs clean help
+.PHONY: demo layer kv test tests tb soak formal mutate lint bench area build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -15,6 +15,9 @@ $(READY): pyproject.toml constraints.txt .ci/setup
 
 demo: $(READY)  ## run q_proj and down_proj of SmolLM2-135M on the Verilated lane
 	@$(PYTHON) -m tb.kllm.demo
+
+layer: $(READY)  ## run a decoder layer of SmolLM2-135M on the Verilated accelerator
+	@$(PYTHON) -m tb.kllm.layer
 
 kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and read them back
 	@$(PYTHON) -m tb.oaken.real
