@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,22 @@ def test_no_machine_paths_or_blobs():
         if path.suffix in (".py", ".md", ".toml", ".txt") and path.name != "test_structure.py":
             for prefix in (b"/work/", b"/root/", b"/home/"):
                 assert prefix not in data, f"{name} names a path of some machine"
+
+
+def test_commands_of_the_readme_exist():
+    """Each `make NAME` and each `python -m MODULE` of README.md."""
+    text = (ROOT / "README.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
+    named = set(re.findall(r"`make ([a-z-]+)`", text))
+    assert named
+    assert named <= targets, f"no such target: {sorted(named - targets)}"
+    modules = set(re.findall(r"python -m ([a-z0-9_.]+)", text))
+    places = [ROOT / module.replace(".", "/") for module in modules]
+    assert places
+    missing = [
+        place.name
+        for place in places
+        if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists()
+    ]
+    assert not missing, missing
