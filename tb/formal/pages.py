@@ -651,7 +651,7 @@ def _small():
     return PageTableSpec(WatchedTable(SmallCache()))
 
 
-QUICK = ("reset", "WRITE_TABLES", "BEGIN")
+QUICK = ("reset", "WRITE_TABLES")
 PROOFS = [
     Proof("PageTable", _small, 2, mode="cases", long=True, covers=False),
     Proof("PageTable-quick", _small, 2, mode="cases", only=QUICK, covers=False),
@@ -666,14 +666,6 @@ DEFECTS = [
         "an abort forgets the page of slot 0",
         6,
         "ABORT",
-    ),
-    _defect(
-        "splice",
-        "put(chain, entry.last, free_head)",
-        "put(chain, entry.first, free_head)",
-        "a chain goes back without the pages that were free before",
-        12,
-        "FREE_STREAM",
     ),
     _defect(
         "trim",
