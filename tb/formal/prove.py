@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,16 +109,21 @@ class Result:
         return self.status == "PASS" and (self.covers == "PASS" or not self.proof.covers)
 
 
+# Specifications replace parts of a generator while it is elaborated: one at a time.
+_ELABORATION = threading.Lock()
+
+
 def check(proof: Proof) -> Result:
     """Prove ``proof`` in build/formal/<name>; a proof without property or cover is an ERROR."""
     directory = FORMAL_DIR / re.sub(r"\W+", "_", proof.name)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    spec = proof.spec()
-    spec.invariants = not proof.defect
-    fragment = Fragment.get(spec, "formal")
-    text = rtlil.convert(fragment, name="top", ports=spec.ports)
+    with _ELABORATION:
+        spec = proof.spec()
+        spec.invariants = not proof.defect
+        fragment = Fragment.get(spec, "formal")
+        text = rtlil.convert(fragment, name="top", ports=spec.ports)
     (directory / "spec.il").write_text(text)
     (directory / "spec.sby").write_text(
         _SBY.format(
