@@ -17,6 +17,7 @@ from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.payload import connect
 
 __all__ = ["KllmWeightSupply", "KllmWeightSupplyConfig"]
 
@@ -227,12 +228,7 @@ class KllmWeightSupply(Block):
             for lane in range(config.lanes)
         ]
         for port in range(config.ports):
-            source, sink = getattr(self, f"data_{port}"), getattr(stripe, f"data_{port}")
-            m.d.comb += [
-                sink.valid.eq(source.valid),
-                sink.payload.eq(source.payload),
-                source.ready.eq(sink.ready),
-            ]
+            connect(m, getattr(self, f"data_{port}"), getattr(stripe, f"data_{port}"))
         words = config.buffer_config.lane_words
         for lane, buffer in enumerate(self.buffers):
             links = [(buffer.w, getattr(self, f"w_{lane}"))]
@@ -242,11 +238,7 @@ class KllmWeightSupply(Block):
                 for k in range(words)
             ]
             for source, sink in links:
-                m.d.comb += [
-                    sink.valid.eq(source.valid),
-                    sink.payload.eq(source.payload),
-                    source.ready.eq(sink.ready),
-                ]
+                connect(m, source, sink)
         self._elaborate_jobs(m)
         self._elaborate_replays(m)
         self._elaborate_done(m)

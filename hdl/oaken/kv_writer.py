@@ -183,9 +183,9 @@ class OakenKvWriter(Block):
                 with m.If(word_taken):
                     m.d.sync += scale_place.eq(Mux(self.w.p.last, 0, scale_place + 1))
             with m.Elif(~word_slot[0]):
-                _connect(m, dense, self.w)
+                _connect_words(m, dense, self.w)
             with m.Else():
-                _connect(m, sparse, self.w)
+                _connect_words(m, sparse, self.w)
         with m.If(word_taken & self.w.p.last):
             m.d.sync += [word_slot.eq(word_slot + 1), writing.eq(word_slot != scale_slot)]
         return m
@@ -212,7 +212,7 @@ class OakenKvWriter(Block):
         ]
         with m.If(self.dense.valid & self.dense.ready):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
-        return _queue(m, "dense_words", pack.o, config.data_bits, config.dense_words)
+        return _word_queue(m, "dense_words", pack.o, config.data_bits, config.dense_words)
 
     def _sparse(self, m: Module):
         """(words of the sparse records, their sizes), head by head."""
@@ -247,26 +247,22 @@ class OakenKvWriter(Block):
         ]
         with m.If(self.sparse.valid & self.sparse.ready):
             m.d.sync += [block.eq(Mux(last, 0, block + 1)), total.eq(Mux(last, 0, size))]
-        words = _queue(m, "sparse_words", pack.o, config.data_bits, config.sparse_words)
+        words = _word_queue(m, "sparse_words", pack.o, config.data_bits, config.sparse_words)
         return words, sizes.o
 
 
-def _queue(m: Module, name: str, source, width: int, depth: int):
+def _word_queue(m: Module, name: str, source, width: int, depth: int):
     """A queue behind the repacker ``source``; in a RAM where it is long."""
     storage = "memory" if depth >= 8 else "flipflop"
     queue = add(
         m, name, StreamFifo(StreamFifoConfig(width=width, depth=max(depth, 3), storage=storage))
     )
-    m.d.comb += [
-        queue.i.valid.eq(source.valid),
-        source.ready.eq(queue.i.ready),
-        queue.i.p.data.eq(source.p.data),
-        queue.i.p.last.eq(source.p.last),
-    ]
+    _connect_words(m, source, queue.i)
     return queue.o
 
 
-def _connect(m: Module, source, sink) -> None:
+def _connect_words(m: Module, source, sink) -> None:
+    """data and last of ``source``, which may have more fields."""
     m.d.comb += [
         sink.valid.eq(source.valid),
         source.ready.eq(sink.ready),

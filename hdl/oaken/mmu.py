@@ -30,7 +30,7 @@ from hdl.oaken.page_table import (
 )
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.stream.payload import pack
+from hdl.stream.payload import connect, pack
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["OakenMmu", "OakenMmuConfig"]
@@ -218,9 +218,9 @@ class OakenMmu(Block):
             self.writer.base.eq(self.base),
         ]
         for name in ("info", *CHANNELS):
-            _join(m, getattr(self.reader, name), getattr(self, name))
+            connect(m, getattr(self.reader, name), getattr(self, name))
         for name in ("record", "w"):
-            _join(m, getattr(self, name), getattr(self.writer, name))
+            connect(m, getattr(self, name), getattr(self.writer, name))
         pass_channels(m, self.reader.axi, self.axi)
         pass_channels(m, self.writer.axi, self.axi)
         is_set_up = self._elaborate_table(m)
@@ -279,7 +279,7 @@ class OakenMmu(Block):
         turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
         for k, source in enumerate(sources):
             pack(m, source, getattr(turns, f"i_{k}"))
-        _join(m, self.opened.o, turns.i_3)
+        connect(m, self.opened.o, turns.i_3)
         waiting = add(m, "status_exit", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
         m.d.comb += [
             waiting.i.valid.eq(turns.o.valid),
@@ -465,11 +465,3 @@ class _Ring:
         return Cat(
             live & (each == sequence) for live, each in zip(self._live, self._sequence, strict=True)
         ).any()
-
-
-def _join(m: Module, source, sink) -> None:
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        sink.payload.eq(source.payload),
-        source.ready.eq(sink.ready),
-    ]

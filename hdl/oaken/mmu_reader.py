@@ -19,7 +19,7 @@ from hdl.oaken.mmu_channel import TRANSFER_LAYOUT, OakenMmuChannel, OakenMmuChan
 from hdl.oaken.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.stream.payload import pack, unpack
+from hdl.stream.payload import connect, pack, unpack
 
 __all__ = [
     "CHANNELS",
@@ -237,13 +237,8 @@ class OakenMmuReader(Block):
         for name in CHANNELS:
             channel = add(m, f"{name}_channel", OakenMmuChannel(config.channel(name)))
             self._join_client(m, channel, f"{name}_walk")
-            outer = getattr(self, name)
-            m.d.comb += [
-                channel.base.eq(self.base),
-                outer.valid.eq(channel.o.valid),
-                outer.payload.eq(channel.o.payload),
-                channel.o.ready.eq(outer.ready),
-            ]
+            m.d.comb += channel.base.eq(self.base)
+            connect(m, channel.o, getattr(self, name))
             self.channels[name] = channel
         self.lookups = {}
         for name in ("dense", "sparse"):
@@ -255,12 +250,7 @@ class OakenMmuReader(Block):
                 ),
             )
             self._join_client(m, lookup, f"{name}_lookup")
-            sink = self.channels[name].transfer
-            m.d.comb += [
-                sink.valid.eq(lookup.transfer.valid),
-                sink.payload.eq(lookup.transfer.payload),
-                lookup.transfer.ready.eq(sink.ready),
-            ]
+            connect(m, lookup.transfer, self.channels[name].transfer)
             self.lookups[name] = lookup
         ends = add(
             m, "ends", StreamFifo(StreamFifoConfig(width=_END_LAYOUT.size, depth=config.reads))
@@ -271,16 +261,8 @@ class OakenMmuReader(Block):
         return m
 
     def _join_client(self, m: Module, part, client: str) -> None:
-        command = getattr(self, f"{client}_command")
-        response = getattr(self, f"{client}_response")
-        m.d.comb += [
-            command.valid.eq(part.command.valid),
-            command.payload.eq(part.command.payload),
-            part.command.ready.eq(command.ready),
-            part.response.valid.eq(response.valid),
-            part.response.payload.eq(response.payload),
-            response.ready.eq(part.response.ready),
-        ]
+        connect(m, part.command, getattr(self, f"{client}_command"))
+        connect(m, getattr(self, f"{client}_response"), part.response)
 
     def _elaborate_front(self, m: Module, ends) -> None:
         config = self.config
