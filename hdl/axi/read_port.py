@@ -7,8 +7,8 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from golden.axi.format import BURST_INCR, CACHE_NORMAL, PAGE_BYTES
-from golden.config import Config
+from golden.axi.format import BURST_INCR, CACHE_NORMAL
+from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
 from hdl.emit import add
@@ -19,34 +19,15 @@ __all__ = ["AxiReadPort", "AxiReadPortConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AxiReadPortConfig(Config):
+class AxiReadPortConfig(AxiPortConfig):
     """Widths and bursts of one read port."""
 
-    address_bits: int = 40  # bits of a byte address, 32..64
-    data_bits: int = 512  # bits of a word and of RDATA, a power of two in 8..1024
-    id_bits: int = 0  # bits of ARID and RID, 0..8; 0 gives one bit, as 1 does
-    burst_beats: int = 64  # words of the longest burst, 1..256
-    outstanding: int = 4  # bursts requested and not yet complete, 1..16
     length_bits: int = 24  # bits of a command's number of words, 1..32
     buffered: bool = True  # a skid buffer between R and o: no combinational path
 
     def __post_init__(self) -> None:
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("data_bits", 8, 1024)
-        self._check_range("id_bits", 0, 8)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("outstanding", 1, 16)
-        self._check_range("length_bits", 1, 32)
+        super().__post_init__()
         self._check_bool("buffered")
-
-    @property
-    def word_bytes(self) -> int:
-        return self.data_bits // 8
-
-    @property
-    def page_words(self) -> int:
-        """Words between two addresses that no burst may cross."""
-        return PAGE_BYTES // self.word_bytes
 
     @property
     def read_signature(self) -> Axi4Read:

@@ -7,8 +7,8 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from golden.axi.format import BURST_INCR, CACHE_NORMAL, PAGE_BYTES
-from golden.config import Config
+from golden.axi.format import BURST_INCR, CACHE_NORMAL
+from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
 from hdl.block import Block
 from hdl.emit import add
@@ -20,32 +20,10 @@ __all__ = ["AxiWritePort", "AxiWritePortConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AxiWritePortConfig(Config):
+class AxiWritePortConfig(AxiPortConfig):
     """Widths and bursts of one write port."""
 
-    address_bits: int = 40  # bits of a byte address, 32..64
-    data_bits: int = 512  # bits of a word and of WDATA, a power of two in 8..1024
-    id_bits: int = 0  # bits of AWID and BID, 0..8; 0 gives one bit, as 1 does
-    burst_beats: int = 64  # words of the longest burst, 1..256
-    outstanding: int = 4  # bursts begun and not yet answered, 1..16
     length_bits: int = 24  # bits of a command's number of bytes, 1..32
-
-    def __post_init__(self) -> None:
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("data_bits", 8, 1024)
-        self._check_range("id_bits", 0, 8)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("outstanding", 1, 16)
-        self._check_range("length_bits", 1, 32)
-
-    @property
-    def word_bytes(self) -> int:
-        return self.data_bits // 8
-
-    @property
-    def page_words(self) -> int:
-        """Words between two addresses that no burst may cross."""
-        return PAGE_BYTES // self.word_bytes
 
     @property
     def write_signature(self) -> Axi4Write:
