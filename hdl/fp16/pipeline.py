@@ -14,10 +14,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.fp16.format import FloatFormat
+from golden.fp16.format import FP16, FloatFormat
 from hdl.block import Block
 
-__all__ = ["Operator", "OperatorConfig", "compute", "registers_after"]
+__all__ = ["Operator", "OperatorConfig", "UnaryConfig", "compute", "registers_after"]
 
 Phase = Callable[[Module, dict[str, Value]], dict[str, Value]]
 
@@ -61,6 +61,27 @@ class OperatorConfig(Config):
     @property
     def o_layout(self) -> data.StructLayout:
         return data.StructLayout(self.results | self._tag)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnaryConfig(OperatorConfig):
+    """Of an operator a -> y with a format on either side."""
+
+    a: FloatFormat = FP16
+    o: FloatFormat = FP16  # of the result
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("a", "o"):
+            self._check_format(field)
+
+    @property
+    def operands(self) -> dict:
+        return {"a": self.a.bits}
+
+    @property
+    def results(self) -> dict:
+        return {"y": self.o.bits}
 
 
 def registers_after(phases: int, stages: int) -> tuple[int, ...]:

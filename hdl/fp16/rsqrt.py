@@ -11,7 +11,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
 from golden.fp16.format import FP16, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, UnaryConfig, compute
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let
 from hdl.fp16.unpack import normalise, unpack
@@ -20,25 +20,10 @@ __all__ = ["FpRsqrt", "FpRsqrtConfig", "rsqrt", "rsqrt_phases"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FpRsqrtConfig(OperatorConfig):
+class FpRsqrtConfig(UnaryConfig):
     """Elaboration-time parameters of FpRsqrt."""
 
     stages: int = 6  # cycles from i to o, 0..32; 0 is combinational
-    a: FloatFormat = FP16
-    o: FloatFormat = FP16  # of the result
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("a", "o"):
-            self._check_format(field)
-
-    @property
-    def operands(self) -> dict:
-        return {"a": self.a.bits}
-
-    @property
-    def results(self) -> dict:
-        return {"y": self.o.bits}
 
 
 def rsqrt_phases(a: FloatFormat, o: FloatFormat) -> list:
