@@ -42,6 +42,7 @@ from golden.kllm.isa import (
     Unit,
     decode,
     encode,
+    row_count,
 )
 
 __all__ = [
@@ -88,10 +89,6 @@ class AssemblyError(ValueError):
     """A program that cannot be; one line that names place, field, range and value."""
 
 
-def _rows(length: int) -> int:
-    return -(-length // ROW_ELEMENTS)
-
-
 @dataclasses.dataclass(frozen=True)
 class Vector:
     """``tokens`` vectors of ``length`` elements in the vector memory, ``stride`` rows apart."""
@@ -104,7 +101,7 @@ class Vector:
     @property
     def rows(self) -> int:
         """From the first row to behind the last."""
-        return self.stride * (self.tokens - 1) + _rows(self.length)
+        return self.stride * (self.tokens - 1) + row_count(self.length)
 
     def token(self, t: int) -> "Vector":
         return Vector(self.row + t * self.stride, self.length)
@@ -135,7 +132,7 @@ class Access:
 
 
 def _token_rows(row: int, stride: int, tokens: int, length: int) -> tuple[tuple[int, int], ...]:
-    return tuple((row + t * stride, _rows(length)) for t in range(tokens))
+    return tuple((row + t * stride, row_count(length)) for t in range(tokens))
 
 
 def accesses(opcode: Opcode, operands: dict[str, int], config: MachineConfig) -> Access:
@@ -154,7 +151,7 @@ def accesses(opcode: Opcode, operands: dict[str, int], config: MachineConfig) ->
     if opcode == Opcode.LANE_CODEBOOK:
         kmeans = o["kind"] == Codebook.KMEANS
         words = config.kmeans_words if kmeans else config.integer_words
-        return Access(reads=((o["src"], _rows(words)),))
+        return Access(reads=((o["src"], row_count(words)),))
     if opcode == Opcode.MATMUL:
         writes = _token_rows(o["dst"], o["stride"], tokens, o["outputs"])
         if o["mode"] == MatmulMode.DIRECT:
@@ -170,12 +167,12 @@ def accesses(opcode: Opcode, operands: dict[str, int], config: MachineConfig) ->
     if opcode == Opcode.AXPY:
         derived = o["scalar"] == Scalar.NEGATED_MEAN
         return Access(
-            reads=((o["a"], _rows(length)), (o["b"], _rows(length))),
-            writes=((o["dst"], _rows(length)),),
+            reads=((o["a"], row_count(length)), (o["b"], row_count(length))),
+            writes=((o["dst"], row_count(length)),),
             slot_reads=((o["slot"], 1),) if derived else (),
         )
     if opcode == Opcode.ROTARY:
-        rows, half = _rows(o["heads"] * o["head_size"]), _rows(o["head_size"] // 2)
+        rows, half = row_count(o["heads"] * o["head_size"]), row_count(o["head_size"] // 2)
         return Access(
             reads=((o["src"], rows), (o["cos"], half), (o["sin"], half)),
             writes=((o["dst"], rows),),
@@ -186,14 +183,15 @@ def accesses(opcode: Opcode, operands: dict[str, int], config: MachineConfig) ->
             writes=_token_rows(o["dst"], o["dst_stride"], tokens, length),
         )
     if opcode == Opcode.FUNCTION:
-        return Access(reads=((o["src"], _rows(length)),), writes=((o["dst"], _rows(length)),))
+        rows = row_count(length)
+        return Access(reads=((o["src"], rows),), writes=((o["dst"], rows),))
     if opcode == Opcode.FUNCTION_CODEBOOK:
         return Access(reads=((o["src"], 1),))
     if opcode == Opcode.ACTIVATE:
-        return Access(writes=((o["dst"], _rows(length)),), slot_reads=((o["slot"], 1),))
+        return Access(writes=((o["dst"], row_count(length)),), slot_reads=((o["slot"], 1),))
     if opcode == Opcode.GLU:
         return Access(
-            writes=((o["dst"], _rows(length)),), slot_reads=((o["slot_a"], 1), (o["slot_b"], 1))
+            writes=((o["dst"], row_count(length)),), slot_reads=((o["slot_a"], 1), (o["slot_b"], 1))
         )
     if opcode == Opcode.READ:
         return Access(reads=((o["src"], o["rows"]),))
@@ -304,7 +302,7 @@ class Assembler:
 
     def vector(self, length: int, tokens: int = 1) -> Vector:
         """Room for ``tokens`` vectors of ``length`` elements, one behind the other."""
-        stride = _rows(length)
+        stride = row_count(length)
         return Vector(self._rows.take(stride * tokens), length, tokens, stride)
 
     def free(self, *places: Vector | Slots) -> None:

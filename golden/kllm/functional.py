@@ -24,6 +24,7 @@ from golden.kllm.isa import (
     Function,
     Opcode,
     Scalar,
+    row_count,
 )
 from golden.kllm.matmul import fixed_point
 
@@ -202,21 +203,17 @@ class FunctionalState:
 
     def read(self, row: int, length: int) -> Tensor:
         """``length`` words from row ``row`` on."""
-        return self.vector[row : row + _rows(length)].reshape(-1)[:length].clone()
+        return self.vector[row : row + row_count(length)].reshape(-1)[:length].clone()
 
     def write(self, row: int, words: Tensor) -> None:
         """Whole rows; what is behind the words is +0."""
-        whole = self.vector.new_zeros(_rows(len(words)) * ROW_ELEMENTS)
+        whole = self.vector.new_zeros(row_count(len(words)) * ROW_ELEMENTS)
         whole[: len(words)] = words
-        self.vector[row : row + _rows(len(words))] = whole.reshape(-1, ROW_ELEMENTS)
+        self.vector[row : row + row_count(len(words))] = whole.reshape(-1, ROW_ELEMENTS)
 
     def outside(self, row: int, length: int, stride: int = 0, tokens: int = 1) -> bool:
         """A vector of ``tokens`` tokens does not lie within the vector memory."""
-        return row + stride * (tokens - 1) + _rows(length) > len(self.vector)
-
-
-def _rows(length: int) -> int:
-    return -(-length // ROW_ELEMENTS)
+        return row + stride * (tokens - 1) + row_count(length) > len(self.vector)
 
 
 def execute(state: FunctionalState, opcode: int, operands: dict[str, int]) -> CommandStatus:

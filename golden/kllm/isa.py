@@ -42,6 +42,7 @@ __all__ = [
     "Unit",
     "decode",
     "encode",
+    "row_count",
 ]
 
 COMMAND_WORDS = 16
@@ -49,6 +50,11 @@ FIRST_OPERAND_WORD = 4
 OPERANDS_MAX = COMMAND_WORDS - FIRST_OPERAND_WORD
 AFTER_BITS = 16
 ROW_ELEMENTS = 16  # FP16 words of one row of the vector memory
+
+
+def row_count(length: int) -> int:
+    """Rows of the vector memory that ``length`` elements take."""
+    return -(-length // ROW_ELEMENTS)
 
 
 class Unit(IntEnum):

@@ -44,6 +44,7 @@ from golden.kllm.isa import (
     OutlierMode,
     Unit,
     decode,
+    row_count,
 )
 from golden.kllm.matmul import integer_matmul, packet_matmul
 
@@ -99,10 +100,6 @@ class Memory:
         if first + len(data) > len(self.data):
             raise ValueError(f"{len(data)} bytes at word {address} leave the memory")
         self.data[first : first + len(data)] = data
-
-
-def _rows(length: int) -> int:
-    return -(-length // ROW_ELEMENTS)
 
 
 class Machine:
@@ -270,7 +267,7 @@ class Machine:
 
     def _lane_codebook(self, src: int, kind: int) -> CommandStatus:
         words = self.config.kmeans_words if kind == Codebook.KMEANS else self.config.integer_words
-        if src + _rows(words) > self.config.vector_rows:
+        if src + row_count(words) > self.config.vector_rows:
             return CommandStatus.RANGE
         packet = self.state.read(src, words)
         if bool((packet & _MAGNITUDE > _ONE).any()):
@@ -303,7 +300,7 @@ class Machine:
         longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
 
         def outside(row: int, stride: int, elements: int) -> bool:
-            return row + stride * (tokens - 1) + _rows(elements) > config.vector_rows
+            return row + stride * (tokens - 1) + row_count(elements) > config.vector_rows
 
         if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
             return CommandStatus.RANGE
@@ -341,7 +338,7 @@ class Machine:
         for t in range(tokens):
             row = o["dst"] + t * o["stride"]
             if status & (CommandStatus.BUS_ERROR | CommandStatus.NONFINITE):
-                self.vector[row : row + _rows(outputs)] = FP16.canonical_nan
+                self.vector[row : row + row_count(outputs)] = FP16.canonical_nan
             else:
                 self.state.write(row, y[t, :outputs])
         return status
@@ -414,7 +411,7 @@ def slot_words(slot: Slot) -> list[int]:
     4 words of entries per row, a mask per row, a word per outlier. Entries behind the length are 0.
     """
     length, outliers = slot.length, slot.x[slot.outlier].tolist()
-    rows = _rows(length)
+    rows = row_count(length)
     entries, mask = np.zeros((2, rows * ROW_ELEMENTS), dtype=np.int64)
     entries[:length], mask[:length] = slot.index, slot.outlier
     packed = entries.astype(np.uint8).view("<u4")
@@ -433,7 +430,7 @@ def slot_words(slot: Slot) -> list[int]:
 def slot_of_words(words: Sequence[int]) -> tuple[Slot, int]:
     """Inverse of ``slot_words`` at the beginning of ``words``: the slot, and how many it took."""
     length, outliers = words[0] & 0xFFFF, words[0] >> 16
-    rows = _rows(length)
+    rows = row_count(length)
     end = 4 + 5 * rows + outliers
     if len(words) < end:
         raise ValueError(f"a slot of {length} elements has {end} words, not {len(words)}")

@@ -28,6 +28,7 @@ from golden.kllm.isa import (
     Opcode,
     OutlierMode,
     Scalar,
+    row_count,
 )
 from golden.kllm.machine import Machine, Result
 from golden.kllm.vectors import codebook_packet
@@ -65,10 +66,6 @@ class _Matmul:
 def _moderate(rng: np.random.Generator, shape) -> np.ndarray:
     """FP16 words of magnitude 2**-6 .. 2**2."""
     return rng.integers(0, 2, shape) << 15 | rng.integers(0x2400, 0x4400, shape)
-
-
-def _rows(length: int) -> int:
-    return -(-length // ROW_ELEMENTS)
 
 
 class _Maker:
@@ -109,7 +106,7 @@ class _Maker:
         def add(kind: str, *vectors: np.ndarray) -> None:
             self.constants[kind].append(len(rows))
             for vector in vectors:
-                padded = np.zeros(_rows(len(vector)) * ROW_ELEMENTS, dtype=np.int64)
+                padded = np.zeros(row_count(len(vector)) * ROW_ELEMENTS, dtype=np.int64)
                 padded[: len(vector)] = vector
                 rows.extend(padded.reshape(-1, ROW_ELEMENTS))
 
@@ -165,7 +162,7 @@ class _Maker:
 
     def _vector(self, length: int, tokens: int) -> tuple[int, int]:
         """(row, stride) of vectors among the values."""
-        need, room = _rows(length), self.rows - self.first
+        need, room = row_count(length), self.rows - self.first
         stride = need + int(self.rng.integers(0, 2))
         if stride * (tokens - 1) + need > room:
             stride = need
@@ -258,7 +255,7 @@ class _Maker:
                 "slot_a": slot, "slot_b": self._held(False, slot, length, same=True)[0],
             }  # fmt: skip
         if opcode == Opcode.READ:
-            return opcode, {"src": row, "rows": int(rng.integers(1, _rows(length) + 1))}
+            return opcode, {"src": row, "rows": int(rng.integers(1, row_count(length) + 1))}
         return Opcode.READ_SLOT, {"slot": self._held(None, slot, length)[0]}
 
     def _held(
