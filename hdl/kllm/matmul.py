@@ -289,6 +289,13 @@ class KllmMatmul(Block):
             self.supply_rms.p.word.eq(factors.o.p.data),
             factors.o.ready.eq(self.supply_rms.ready),
         ]
+
+        def end(fault) -> None:
+            """The ticket says that nothing is to be collected, and the command is over."""
+            m.d.comb += [ticket.fault.eq(fault), ticket.done.eq(1), send_ticket.eq(1)]
+            with m.If(tickets.i.ready):
+                m.next = "END"
+
         with m.FSM(name="issue"):
             with m.State("IDLE"):
                 m.d.sync += [
@@ -305,16 +312,10 @@ class KllmMatmul(Block):
                     with m.If(~direct | is_idle):
                         m.next = "CHECK"
                 with m.Else():
-                    m.d.comb += [ticket.fault.eq(int(CommandStatus.MALFORMED)), ticket.done.eq(1)]
-                    m.d.comb += send_ticket.eq(1)
-                    with m.If(tickets.i.ready):
-                        m.next = "END"
+                    end(int(CommandStatus.MALFORMED))
             with m.State("CODEBOOK_CHECK"):
                 with m.If(codebook_range_fault):
-                    m.d.comb += [ticket.fault.eq(int(CommandStatus.RANGE)), ticket.done.eq(1)]
-                    m.d.comb += send_ticket.eq(1)
-                    with m.If(tickets.i.ready):
-                        m.next = "END"
+                    end(int(CommandStatus.RANGE))
                 with m.Else():
                     m.d.sync += loaded.eq(0)
                     m.next = "CODEBOOK"
@@ -339,33 +340,21 @@ class KllmMatmul(Block):
                     with m.If(self.codebook.p.last):
                         m.next = "CODEBOOK_END"
             with m.State("CODEBOOK_END"):
-                m.d.comb += [
-                    ticket.fault.eq(Mux(bad_word, int(CommandStatus.RANGE), 0)),
-                    ticket.done.eq(1),
-                    send_ticket.eq(1),
-                ]
+                end(Mux(bad_word, int(CommandStatus.RANGE), 0))
                 m.d.sync += [loaded.eq(~bad_word), loaded_kind.eq(kind)]
-                with m.If(tickets.i.ready):
-                    m.next = "END"
 
             with m.State("CHECK"):
                 missing = ~loaded | (
                     loaded_kind != Mux(integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
                 )
                 with m.If(range_fault | missing):
-                    m.d.comb += [
-                        ticket.fault.eq(
-                            Mux(
-                                range_fault,
-                                int(CommandStatus.RANGE),
-                                int(CommandStatus.CODEBOOK_MISSING),
-                            )
-                        ),
-                        ticket.done.eq(1),
-                        send_ticket.eq(1),
-                    ]
-                    with m.If(tickets.i.ready):
-                        m.next = "END"
+                    end(
+                        Mux(
+                            range_fault,
+                            int(CommandStatus.RANGE),
+                            int(CommandStatus.CODEBOOK_MISSING),
+                        )
+                    )
                 with m.Elif(direct):
                     m.next = "GROUPS"
                 with m.Else():
@@ -393,13 +382,7 @@ class KllmMatmul(Block):
                     with m.Else():
                         m.next = "GROUPS"
             with m.State("MISMATCH"):
-                m.d.comb += [
-                    ticket.fault.eq(int(CommandStatus.SLOT_MISMATCH)),
-                    ticket.done.eq(1),
-                    send_ticket.eq(1),
-                ]
-                with m.If(tickets.i.ready):
-                    m.next = "END"
+                end(int(CommandStatus.SLOT_MISMATCH))
             with m.State("GROUPS"):
                 with m.If(group_outputs < outputs):
                     m.d.sync += [
