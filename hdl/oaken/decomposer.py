@@ -17,9 +17,16 @@ from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
 
-__all__ = ["GROUP_BITS", "OakenDecomposer", "OakenDecomposerConfig", "shifted_layout"]
+__all__ = [
+    "GROUP_BITS",
+    "LANES_PER_MODULE",
+    "OakenDecomposer",
+    "OakenDecomposerConfig",
+    "shifted_layout",
+]
 
 GROUP_BITS = 2
+LANES_PER_MODULE = 8  # every width is a multiple: one module, generated and compiled once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,23 +196,31 @@ class OakenDecomposer(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        lanes = add(
-            m,
-            "shift",
-            _Lanes(_LanesConfig(lanes=self.config.lanes, stages=self.LATENCY, tag_bits=1)),
-        )
+        slices = [
+            add(
+                m,
+                f"lanes_{first}",
+                _Lanes(_LanesConfig(lanes=LANES_PER_MODULE, stages=self.LATENCY, tag_bits=1)),
+            )
+            for first in range(0, self.config.lanes, LANES_PER_MODULE)
+        ]
+        # Fed and emptied together, all slices of the lanes are always in the same state.
+        lanes = slices[0]
         m.d.comb += [
-            lanes.i.valid.eq(self.i.valid & self.thresholds.valid),
-            lanes.i.p.x.eq(self.i.p.x),
-            lanes.i.p.thresholds.eq(self.thresholds.payload),
-            lanes.i.p.tag.eq(self.i.p.last),
             self.i.ready.eq(lanes.i.ready & self.thresholds.valid),
             self.thresholds.ready.eq(lanes.i.ready & self.i.valid & self.i.p.last),
             self.o.valid.eq(lanes.o.valid),
-            lanes.o.ready.eq(self.o.ready),
-            self.o.p.y.as_value().eq(lanes.o.p.y),
-            self.o.p.group.as_value().eq(lanes.o.p.group),
-            self.o.p.nonfinite.eq(lanes.o.p.nonfinite),
+            self.o.p.y.as_value().eq(Cat(*(each.o.p.y for each in slices))),
+            self.o.p.group.as_value().eq(Cat(*(each.o.p.group for each in slices))),
+            self.o.p.nonfinite.eq(Cat(*(each.o.p.nonfinite for each in slices)).any()),
             self.o.p.last.eq(lanes.o.p.tag),
         ]
+        for k, each in enumerate(slices):
+            m.d.comb += [
+                each.i.valid.eq(self.i.valid & self.thresholds.valid),
+                each.i.p.x.eq(self.i.p.x.as_value().word_select(k, LANES_PER_MODULE * FP16_BITS)),
+                each.i.p.thresholds.eq(self.thresholds.payload),
+                each.i.p.tag.eq(self.i.p.last),
+                each.o.ready.eq(self.o.ready),
+            ]
         return m

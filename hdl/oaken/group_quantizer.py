@@ -19,7 +19,7 @@ from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, maximum
-from hdl.oaken.decomposer import GROUP_BITS, shifted_layout
+from hdl.oaken.decomposer import GROUP_BITS, LANES_PER_MODULE, shifted_layout
 from hdl.oaken.layouts import FP16_BITS
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 
@@ -190,7 +190,7 @@ class GroupQuantizer(Block):
     def scales_pipeline(self) -> Operator:
         raise NotImplementedError
 
-    def lanes_pipeline(self) -> Operator:
+    def lanes_pipeline(self, lanes: int) -> Operator:
         raise NotImplementedError
 
     @property
@@ -228,7 +228,10 @@ class GroupQuantizer(Block):
             m, "ranges", StreamFifo(StreamFifoConfig(width=count * MAGNITUDE_BITS, depth=2))
         )
         scales = add(m, "scales", self.scales_pipeline())
-        lanes = add(m, "codes", self.lanes_pipeline())
+        codes = [
+            add(m, f"lanes_{first}", self.lanes_pipeline(LANES_PER_MODULE))
+            for first in range(0, config.lanes, LANES_PER_MODULE)
+        ]
         words = add(
             m, "words", StreamFifo(StreamFifoConfig(width=self._scale_layout.size, depth=2))
         )
@@ -286,18 +289,25 @@ class GroupQuantizer(Block):
             words.o.ready.eq(self.scale.ready),
             self.scale.payload.eq(words.o.p.data),
         ]
-        results = [name for name in self.o.payload.shape().members if name != "last"]
+        # Fed and emptied together, all slices of the lanes are always in the same state.
+        lanes = codes[0]
         m.d.comb += [
-            lanes.i.valid.eq(self.i.valid & waiting.o.valid),
             self.i.ready.eq(lanes.i.ready & waiting.o.valid),
             waiting.o.ready.eq(lanes.i.ready & self.i.valid & self.i.p.last),
-            lanes.i.p.y.eq(self.i.p.y),
-            lanes.i.p.group.eq(self.i.p.group),
-            lanes.i.p.parameters.eq(waiting.o.p.data),
-            lanes.i.p.tag.eq(self.i.p.last),
             self.o.valid.eq(lanes.o.valid),
-            lanes.o.ready.eq(self.o.ready),
             self.o.p.last.eq(lanes.o.p.tag),
         ]
-        m.d.comb += [Value.cast(self.o.p[name]).eq(lanes.o.p[name]) for name in results]
+        y, group = Value.cast(self.i.p.y), Value.cast(self.i.p.group)
+        for k, each in enumerate(codes):
+            m.d.comb += [
+                each.i.valid.eq(self.i.valid & waiting.o.valid),
+                each.i.p.y.eq(y.word_select(k, LANES_PER_MODULE * FP16_BITS)),
+                each.i.p.group.eq(group.word_select(k, LANES_PER_MODULE * GROUP_BITS)),
+                each.i.p.parameters.eq(waiting.o.p.data),
+                each.i.p.tag.eq(self.i.p.last),
+                each.o.ready.eq(self.o.ready),
+            ]
+        for name in self.o.payload.shape().members:
+            if name != "last":
+                m.d.comb += Value.cast(self.o.p[name]).eq(Cat(*(each.o.p[name] for each in codes)))
         return m

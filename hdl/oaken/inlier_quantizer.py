@@ -243,10 +243,10 @@ class OakenInlierQuantizer(GroupQuantizer):
             )
         )
 
-    def lanes_pipeline(self) -> Operator:
+    def lanes_pipeline(self, lanes: int) -> Operator:
         return _Lanes(
             _LanesConfig(
-                lanes=self.config.lanes,
+                lanes=lanes,
                 parameter_bits=_PARAMETERS.size,
                 stages=self.LATENCY,
                 tag_bits=1,
