@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         for mode in ("online", "offline")
     ]
     data, ports, parts = product_parts(machine_config, size, cases)
-    model = build_model(KllmAccelerator(config))
+    model = build_model(KllmAccelerator(config), long_run=True)
     work = run_model(
         model,
         "tb.kllm.tb_layer",

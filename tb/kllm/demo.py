@@ -112,7 +112,7 @@ def _run_precision(config: KllmPeLaneConfig, names, seen, say) -> list[dict]:
     """Quantize both layers at this lane's precision, simulate, and compare."""
     precision = f"W{config.bits_b}A{config.bits_a}"
     say(f"{precision}: building the lane (a minute or two the first time)")
-    model = build_model(KllmPeLane(config))
+    model = build_model(KllmPeLane(config), long_run=True)
     vectors, rows = {}, []
     for name in names:
         evaluation = seen["EVALUATION"][name]

@@ -150,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"tb.kllm.layer: {error}", file=sys.stderr)
         return 2
     console.print(f"building the model of kllm_accelerator, {options.config}")
-    model = build_model(KllmAccelerator(config))
+    model = build_model(KllmAccelerator(config), long_run=True)
     start = time.perf_counter()
     work = run_model(
         model, "tb.kllm.tb_layer", config=config, params=parameters(pack, options.latency)

@@ -46,7 +46,7 @@ def _sweep(config: KllmPeLaneConfig, console: Console) -> tuple[list[tuple], flo
                 vectors[f"{name}.codebook"] = codebook_packet(config, *books)
                 phases.append((name, length, outputs, outliers))
     start = time.perf_counter()
-    model = build_model(KllmPeLane(config))
+    model = build_model(KllmPeLane(config), long_run=True)
     console.print(f"  model ready after {time.perf_counter() - start:.0f} s", highlight=False)
     work = run_model(
         model,
