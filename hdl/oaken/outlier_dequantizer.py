@@ -4,32 +4,20 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
-from golden.config import Config
 from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS
-from hdl.block import Block
 from hdl.oaken.dequant_lane import fixed16, signed_value
-from hdl.oaken.inlier_dequantizer import add_lanes
+from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.oaken.layouts import OUTLIER_LAYOUT
 
 __all__ = ["OakenOutlierDequantizer", "OakenOutlierDequantizerConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OakenOutlierDequantizerConfig(Config):
+class OakenOutlierDequantizerConfig(GroupDequantizerConfig):
     """Lanes, depth and sideband."""
-
-    lanes: int = 16  # elements of a beat, a power of two in 8..64
-    stages: int = 3  # cycles from i to o, 1..16
-    tag_bits: int = 1  # sideband, 1..128
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_range("stages", 1, 16)
-        self._check_range("tag_bits", 1, 128)
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -44,14 +32,8 @@ class OakenOutlierDequantizerConfig(Config):
             }
         )
 
-    @property
-    def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"x": data.ArrayLayout(FP16.bits, self.lanes), "tag": self.tag_bits}
-        )
 
-
-class OakenOutlierDequantizer(Block):
+class OakenOutlierDequantizer(GroupDequantizer):
     """Outer and inner elements: FP16 where ``outlier.present``, else +0.
 
     ::
@@ -78,23 +60,6 @@ class OakenOutlierDequantizer(Block):
         "o": "The outliers' values, +0 for the other elements.",
     }
 
-    def __init__(self, config: OakenOutlierDequantizerConfig):
-        super().__init__(
-            config,
-            {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
-            },
-        )
-
-    @property
-    def latency(self) -> str:
-        return f"{self.config.stages} cycles"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
-
     def elaborate(self, platform) -> Module:
         m = Module()
         i = self.i.p
@@ -104,7 +69,7 @@ class OakenOutlierDequantizer(Block):
                 (i.outer_low, "low"), (i.outer_high, "high"), (i.inner_min, "inner")
             )
         )  # fmt: skip
-        lanes = add_lanes(m, self.config, self.i, self.o, code_bits=5, subtracts=True)
+        lanes = self._add_lanes(m, code_bits=5, subtracts=True)
         for k, lane in enumerate(lanes):
             outlier, code = i.outlier[k], i.code[k]
             with m.If(~outlier.present):

@@ -1,0 +1,84 @@
+"""What the inlier and the outlier dequantizer share: their configuration and their lanes."""
+
+import dataclasses
+
+from amaranth import Module
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from hdl.block import Block
+from hdl.emit import add
+from hdl.oaken.dequant_lane import OakenDequantLane, OakenDequantLaneConfig
+
+__all__ = ["GroupDequantizer", "GroupDequantizerConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupDequantizerConfig(Config):
+    """Lanes, depth and sideband."""
+
+    lanes: int = 16  # elements of a beat, a power of two in 8..64
+    stages: int = 3  # cycles from i to o, 1..16
+    tag_bits: int = 1  # sideband, 1..128
+
+    def __post_init__(self) -> None:
+        self._check_power_of_two("lanes", 8, 64)
+        self._check_range("stages", 1, 16)
+        self._check_range("tag_bits", 1, 128)
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        """Of ``i``: what the lanes need, and tag."""
+        raise NotImplementedError
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {"x": data.ArrayLayout(FP16.bits, self.lanes), "tag": self.tag_bits}
+        )
+
+
+class GroupDequantizer(Block):
+    """A lane per element between ``i`` and ``o``, all in step: 1 beat per cycle."""
+
+    def __init__(self, config: GroupDequantizerConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(config.o_layout)),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return f"{self.config.stages} cycles"
+
+    @property
+    def throughput(self) -> str:
+        return "1 beat per cycle"
+
+    def _add_lanes(self, m: Module, **lane) -> list:
+        """Lanes of the configuration ``lane``, lane 0 with the tag; their operands are undriven."""
+        config, i, o = self.config, self.i, self.o
+        lanes = []
+        for k in range(config.lanes):
+            tag_bits = config.tag_bits if k == 0 else 0
+            lane_config = OakenDequantLaneConfig(stages=config.stages, tag_bits=tag_bits, **lane)
+            block = add(m, f"lane_{k}", OakenDequantLane(lane_config))
+            m.d.comb += [
+                block.i.valid.eq(i.valid),
+                block.o.ready.eq(o.ready),
+                o.p.x[k].eq(block.o.p.x),
+            ]
+            lanes.append(block)
+        # All see the same valid and ready, so one speaks for all.
+        m.d.comb += [
+            i.ready.eq(lanes[0].i.ready),
+            o.valid.eq(lanes[0].o.valid),
+            lanes[0].i.p.tag.eq(i.p.tag),
+            o.p.tag.eq(lanes[0].o.p.tag),
+        ]
+        return lanes
