@@ -30,6 +30,15 @@ class Flow:
     cycles: dict[str, list[int]]  # of sources and sinks alike; the run starts at cycle 0
     sent: dict[str, int]
 
+    def check(self, sink, golden, *, what="word", sent=None) -> None:
+        """AssertionError unless the words of ``sink`` are ``golden``, all of it.
+
+        For the message: ``what`` a word is, and ``sent``, the words that these are the answers to.
+        """
+        for n, (got, want) in enumerate(zip(self.words[sink], golden, strict=True)):
+            of = f" ({sent[n]:#x})" if sent else ""
+            assert got == want, f"{sink}: {what} {n}{of}: got {got:#x}, golden {want:#x}"
+
 
 class Bench:
     """Drives the sources and checks the sinks of ``dut``, all in one loop per cycle.
@@ -47,6 +56,13 @@ class Bench:
         }
         self.sources, self.sinks = tuple(sources), tuple(sinks)
         self._running = False
+
+    @classmethod
+    async def started(cls, dut, *, sources=("i",), sinks=("o",)):
+        """A bench whose ``dut`` has been reset."""
+        bench = cls(dut, sources=sources, sinks=sinks)
+        await bench.reset()
+        return bench
 
     def rng(self, name: str) -> random.Random:
         return random.Random(f"{cocotb.RANDOM_SEED} {name}")
@@ -160,3 +176,20 @@ class Bench:
         for name in self.sinks:
             self._port[name][2].value = 0
         return Flow(words, cycles, sent)
+
+    async def cut_off(self, offers, takes, cuts, **flow) -> None:
+        """Reset in mid-packet: for each of ``cuts`` a run of so many cycles, then a reset.
+
+        AssertionError if a word comes out in the cycles after a reset.
+        """
+        for cut in cuts:
+            await self.run(offers, takes, stop_at=cut, **flow)
+            await self.reset(1)
+            await self.run({}, {})
+
+    def transfers(self, names):
+        """(name, word) of each stream of ``names`` that moves a word in this cycle; in ReadOnly."""
+        for name in names:
+            payload, valid, ready = self._port[name]
+            if valid.value and ready.value:
+                yield name, int(payload.value)

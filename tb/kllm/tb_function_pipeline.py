@@ -18,16 +18,14 @@ LATENCY = {
 
 async def replay(bench, offered, golden, **flow):
     result = await bench.run({"i": offered}, {"o": len(offered)}, **flow)
-    for n, (got, want) in enumerate(zip(result.words["o"], golden, strict=True)):
-        assert got == want, f"word {n} ({offered[n]:#x}): got {got:#x}, golden {want:#x}"
+    result.check("o", golden, sent=offered)
     return result
 
 
 @cocotb.test()
 @cocotb.parametrize(name=FUNCTIONS)
 async def every_word_at_full_rate(dut, name):
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
+    bench = await Bench.started(dut)
     words = WORDS_I[name]
     flow = await replay(bench, words, WORDS_O[name])
     assert flow.cycles["i"] == list(range(len(words)))
@@ -38,24 +36,18 @@ async def every_word_at_full_rate(dut, name):
 @cocotb.parametrize(p_idle=[0.0, 0.5, 0.95], p_stall=[0.0, 0.5, 0.9])
 async def functions_in_any_order(dut, p_idle, p_stall):
     """Runs of random length of random functions, in order."""
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
+    bench = await Bench.started(dut)
     await replay(bench, MIXED_I, MIXED_O, p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
 async def late_ready(dut):
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
+    bench = await Bench.started(dut)
     await replay(bench, MIXED_I[:150], MIXED_O[:150], late_ready=True)
 
 
 @cocotb.test()
 async def reset_forgets_words_on_their_way(dut):
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
-    for cut in range(1, 60, 3):
-        await bench.run({"i": MIXED_I}, {"o": len(MIXED_I)}, p_stall=0.4, stop_at=cut)
-        await bench.reset(1)
-        await bench.run({}, {})
+    bench = await Bench.started(dut)
+    await bench.cut_off({"i": MIXED_I}, {"o": len(MIXED_I)}, range(1, 60, 3), p_stall=0.4)
     await replay(bench, MIXED_I[:100], MIXED_O[:100])

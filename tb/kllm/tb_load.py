@@ -20,13 +20,9 @@ class Port:
         rng, cycle, due = bench.rng("port"), 0, []
         while self.running:
             await ReadOnly()
-            for name in SINKS:
-                payload, valid, ready = bench._port[name]
-                if not (valid.value and ready.value):
-                    continue
+            for name, word in bench.transfers(SINKS):
                 self.transfers.append(name)
                 if name == "read":
-                    word = int(payload.value)
                     row = (word & ((1 << config.address_bits) - 1)) // 32
                     count = word >> config.address_bits
                     answer = []
@@ -50,8 +46,7 @@ async def play(bench, first=0, delay=3, **flow):
     port.running = False
     if flow.get("stop_at") is None:
         for name in SINKS:
-            for n, (got, want) in enumerate(zip(result.words[name], expected[name], strict=True)):
-                assert got == want, f"{name} word {n}: got {got:#x}, not {want:#x}"
+            result.check(name, expected[name])
         # In order: read, rows, status.
         order = [name for step in steps for name in ("read", "write", "status") for _ in step[name]]
         assert port.transfers == order
@@ -60,9 +55,7 @@ async def play(bench, first=0, delay=3, **flow):
 
 
 async def started(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
 @cocotb.test()

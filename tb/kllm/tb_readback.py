@@ -28,15 +28,12 @@ class Memories:
         rng, cycle, due = bench.rng("memories"), 0, []
         while self.running:
             await ReadOnly()
-            for name in SINKS:
-                payload, valid, ready = bench._port[name]
-                if not (valid.value and ready.value):
-                    continue
+            for name, word in bench.transfers(SINKS):
                 if name in ("o", "status"):
                     self.order.append(name)
                     continue
                 answer, fields = REQUESTS[name]
-                word, place = int(payload.value), []
+                place = []
                 for bits in fields:
                     place.append(word & ((1 << bits) - 1))
                     word >>= bits
@@ -57,8 +54,7 @@ async def play(bench, program=PROGRAM, delay=3, **flow):
     memories.running = False
     if flow.get("stop_at") is None:
         for name in SINKS:
-            for n, (got, want) in enumerate(zip(result.words[name], expected[name], strict=True)):
-                assert got == want, f"{name} word {n}: got {got:#x}, not {want:#x}"
+            result.check(name, expected[name])
         assert memories.order == [
             name for step in program for name in ("o", "status") for _ in step[name]
         ]
@@ -67,9 +63,7 @@ async def play(bench, program=PROGRAM, delay=3, **flow):
 
 
 async def started(dut):
-    bench = Bench(dut, sources=("command", *ANSWERS), sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=("command", *ANSWERS), sinks=SINKS)
 
 
 @cocotb.test()

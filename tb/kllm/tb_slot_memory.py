@@ -58,11 +58,7 @@ class Watch:
         cycle = 0
         while self.running:
             await ReadOnly()
-            for name in (*WRITERS, *REQUESTS):
-                payload, valid, ready = bench._port[name]
-                if not (valid.value and ready.value):
-                    continue
-                word = int(payload.value)
+            for name, word in bench.transfers((*WRITERS, *REQUESTS)):
                 kind = name if name in KINDS else REQUESTS[name][0]
                 bits = 8 + KINDS[kind][2]
                 place = word & ((1 << bits) - 1)
@@ -111,9 +107,7 @@ async def play(bench, seed, count, write_idle=0.0, zeroed=True, **flow):
 
 
 async def started(dut):
-    bench = Bench(dut, sources=(*WRITERS, *REQUESTS), sinks=ANSWERS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=(*WRITERS, *REQUESTS), sinks=ANSWERS)
 
 
 @cocotb.test()

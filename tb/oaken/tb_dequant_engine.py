@@ -36,9 +36,7 @@ async def replay(bench, phase, **flow):
 
 
 async def new_bench(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
 @cocotb.test()
@@ -79,12 +77,9 @@ async def full_rate(dut):
 async def reset_in_mid_request(dut):
     bench = await new_bench(dut)
     words = PHASES["mixed"]
-    for cut in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89):
-        offers = {name: words[name] for name in SOURCES}
-        takes = {name: len(words[name]) for name in SINKS}
-        await bench.run(offers, takes, p_stall=0.3, stop_at=cut)
-        await bench.reset(1)
-        await bench.run({}, {})
+    offers = {name: words[name] for name in SOURCES}
+    takes = {name: len(words[name]) for name in SINKS}
+    await bench.cut_off(offers, takes, (1, 2, 3, 5, 8, 13, 21, 34, 55, 89), p_stall=0.3)
     await replay(bench, "mixed")
 
 

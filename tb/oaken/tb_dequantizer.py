@@ -23,15 +23,13 @@ async def replay(bench, words=None, **flow):
 @cocotb.test()
 @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
 async def random_flow(dut, p_idle, p_stall):
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
+    bench = await Bench.started(dut)
     await replay(bench, 120, p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
 async def full_rate(dut):
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
+    bench = await Bench.started(dut)
     flow = await replay(bench)
     assert flow.cycles["i"] == list(range(len(WORDS_I)))
     assert flow.cycles["o"] == [config.stages + n for n in range(len(WORDS_I))]
@@ -39,10 +37,6 @@ async def full_rate(dut):
 
 @cocotb.test()
 async def reset_forgets_beats_on_their_way(dut):
-    bench = Bench(dut, sources=("i",), sinks=("o",))
-    await bench.reset()
-    for cut in range(1, 12):
-        await bench.run({"i": WORDS_I}, {"o": len(WORDS_I)}, p_stall=0.6, stop_at=cut)
-        await bench.reset(1)
-        await bench.run({}, {})
+    bench = await Bench.started(dut)
+    await bench.cut_off({"i": WORDS_I}, {"o": len(WORDS_I)}, range(1, 12), p_stall=0.6)
     await replay(bench, 20)

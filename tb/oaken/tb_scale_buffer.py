@@ -24,9 +24,7 @@ async def replay(bench, phase, **flow):
 
 
 async def new_bench(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
 @cocotb.test()
@@ -77,9 +75,7 @@ async def streams_through(dut):
 async def reset_in_mid_request(dut):
     bench = await new_bench(dut)
     words = PHASES["mixed"]
-    for cut in (1, 2, 3, 5, 8, 13, 21, 34, 55):
-        offers = {name: words[name] for name in SOURCES}
-        await bench.run(offers, {"o": len(words["o"])}, p_stall=0.3, stop_at=cut)
-        await bench.reset(1)
-        await bench.run({}, {})
+    offers = {name: words[name] for name in SOURCES}
+    cuts = (1, 2, 3, 5, 8, 13, 21, 34, 55)
+    await bench.cut_off(offers, {"o": len(words["o"])}, cuts, p_stall=0.3)
     await replay(bench, "mixed")
