@@ -25,10 +25,10 @@ kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and rea
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)
 
-tests: $(READY)  ## the tests without co-simulation
+tests: $(READY)  ## the tests that need no Verilog
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tests
 
-tb: $(READY)  ## the co-simulations
+tb: $(READY)  ## every block's Verilog: co-simulation, lint, netlist, page
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tb
 
 soak: $(READY)  ## a million random requests to Oaken's memory management unit

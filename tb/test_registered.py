@@ -1,4 +1,4 @@
-"""What holds of every registered block: lint, netlist check, same bytes, no initial values."""
+"""What holds of every registered block: lint, netlist, page, same bytes, no initial values."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from hdl.pages import fill, pages_directory
 from hdl.registry import all_blocks
 from hdl.verilog import convert
 from synth.check import check
@@ -37,6 +38,12 @@ def test_lint_and_netlist(name, tmp_path):
         p["name"] for p in design.description["ports"]
     ]
     json.dumps(design.description)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_page_is_up_to_date(name):
+    text = (pages_directory() / f"{name}.md").read_text()
+    assert fill(name, text) == text, "run make docs"
 
 
 @pytest.mark.parametrize("name", ["kllm_pe_lane", "fp16_fma"])
