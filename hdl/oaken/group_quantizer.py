@@ -24,6 +24,7 @@ from hdl.oaken.layouts import FP16_BITS
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 
 __all__ = [
+    "LONGEST_SCALE_STAGES",
     "GroupQuantizer",
     "GroupQuantizerConfig",
     "LanesConfig",
@@ -32,6 +33,7 @@ __all__ = [
     "minimum_word",
 ]
 
+LONGEST_SCALE_STAGES = 9  # of the quantizers that work side by side
 _FLIPFLOP_VECTORS = 8  # beyond, the waiting parameters are in a RAM
 
 
@@ -232,8 +234,17 @@ class GroupQuantizer(Block):
             add(m, f"lanes_{first}", self.lanes_pipeline(LANES_PER_MODULE))
             for first in range(0, config.lanes, LANES_PER_MODULE)
         ]
+        # Words of all groups leave together: those that are ready first wait without a stall, even
+        # where every beat is a vector.
         words = add(
-            m, "words", StreamFifo(StreamFifoConfig(width=self._scale_layout.size, depth=2))
+            m,
+            "words",
+            StreamFifo(
+                StreamFifoConfig(
+                    width=self._scale_layout.size,
+                    depth=2 + LONGEST_SCALE_STAGES - self.SCALE_STAGES,
+                )
+            ),
         )
         waiting = add(
             m,

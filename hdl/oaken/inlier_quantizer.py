@@ -24,6 +24,7 @@ from hdl.oaken.arithmetic import (
     unpacked,
 )
 from hdl.oaken.group_quantizer import (
+    LONGEST_SCALE_STAGES,
     GroupQuantizer,
     GroupQuantizerConfig,
     LanesConfig,
@@ -228,7 +229,7 @@ class OakenInlierQuantizer(GroupQuantizer):
     """
 
     GROUPS = (int(Group.MIDDLE),)
-    SCALE_STAGES = 9
+    SCALE_STAGES = LONGEST_SCALE_STAGES
 
     def __init__(self, config: OakenInlierQuantizerConfig):
         super().__init__(config, config.scale_layout, config.o_layout)

@@ -26,6 +26,8 @@ FAULTS = (
     "thresholds_special", "thresholds_short", "thresholds_long",
 )  # fmt: skip
 
+_SHORTEST = 40  # vectors of one block in a row, more than any queue holds
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -84,11 +86,14 @@ def _faulty(rng, config, fault: str, job: Job) -> Job:
 def random_jobs(rng, config, count: int, faults=FAULTS, longest: int | None = None) -> list[Job]:
     """Every second one right, of every kind; those between with every fault in turn.
 
-    Three right ones of the greatest length end it: the buffer is never fuller than behind these.
+    First a run of the shortest: of one beat each, they fill the queues of scale words as nothing
+    else does. Three right ones of the greatest length end it: the buffer is never fuller than
+    behind these.
     """
     most = config.elements_max // config.block
     longest = min(most, longest or most)
-    jobs, kinds, wrong = [], list(rng.permutation(KINDS)), 0
+    kinds, wrong = list(rng.permutation(KINDS)), 0
+    jobs = [_good(rng, config, "usual", 1) for _ in range(_SHORTEST)]
     for n in range(count):
         blocks = (1, longest)[n // 2 % 2] if n % 7 < 2 else int(rng.integers(1, longest + 1))
         job = _good(rng, config, kinds[n % len(kinds)], blocks)

@@ -7,7 +7,8 @@ with beats beyond a vector's length written, a row lost where a refused vector i
 taken by a refused one, or a request noted twice (nothing goes on); with a NaN that spoils the next
 vector; with positions without the beat's; with beats given twice to dense or sparse while the
 other waits; with a counter of beats that wraps to the end of a vector far too long; and, by
-full_rate alone, with a buffer 8 rows shorter (6 fewer are enough for 8 lanes).
+full_rate alone, with a buffer 8 rows shorter (6 fewer are enough for 8 lanes), and with outlier
+scales in a queue of 2 words, where a vector is one beat.
 """
 
 import numpy as np
