@@ -18,8 +18,7 @@ PHASES = params["phases"]
 @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5])
 async def random_flow(dut, p_idle, p_stall):
     """Every phase in turn: its codebook, then its jobs, faults among them."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     for phase in PHASES:
         await load(bench, phase, p_idle=p_idle)
         await jobs(bench, phase, p_idle=p_idle, p_stall=p_stall)
@@ -29,8 +28,7 @@ async def random_flow(dut, p_idle, p_stall):
 @cocotb.parametrize(slow=["w", "y", "status", "s_b"])
 async def lanes_drift(dut, slow):
     """One lane at a time hardly moves on one of its own streams; the others stay right."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     await load(bench, "drift")
     for lane in LANES:
         idle, stall = dict.fromkeys(SOURCES, 0.0), dict.fromkeys(SINKS, 0.0)
@@ -64,8 +62,7 @@ async def codebook_waits_for_the_jobs_before_it(dut):
 @cocotb.test()
 async def job_waits_for_the_codebook_before_it(dut):
     """Jobs offered with a packet that has begun run with that packet on every lane."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     for phase in params["codebook_race"]:
         offers, takes = streams(bench, phase)
         offers["codebook"] = words(phase, "codebook")
@@ -94,8 +91,7 @@ async def reset_in_mid_job(dut):
 @cocotb.test()
 async def full_rate(dut):
     """The bound of one lane holds for every lane."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     for phase, (bound, slack) in params["rates"].items():
         await load(bench, phase)
         flow = await jobs(bench, phase)

@@ -47,7 +47,6 @@ class World:
         return self.program[name][tuple(place)]
 
     async def _watch(self, bench):
-        port = bench._port
         due = []  # (cycle, stream, word), in order per stream
         latest = {}
         cycle = 0
@@ -59,21 +58,17 @@ class World:
 
         while self.running:
             await ReadOnly()
-            for name in self.count:
-                payload, valid, ready = port[name]
-                if not (valid.value and ready.value):
-                    continue
+            for name, word in bench.transfers(self.count):
                 self.count[name] += 1
                 self.cycle_of[name].append(cycle)
                 if name in REQUESTS:
                     answer, fields = REQUESTS[name]
-                    word, place = int(payload.value), []
+                    place = []
                     for bits in fields:
                         place.append(word & ((1 << bits) - 1))
                         word >>= bits
                     later(answer, self.answer(answer, place))
                 elif name == "write":
-                    word = int(payload.value)
                     self.vector[word & 0xFFFF] = word >> 16
             # A job whose words all came is answered by each lane at a time of its own.
             jobs = self.program["answers"]
@@ -116,8 +111,7 @@ async def play_one(bench, program, delay, **flow):
     if flow.get("stop_at") is not None:
         return result
     for sink in SINKS:
-        for n, (got, want) in enumerate(zip(result.words[sink], program[sink], strict=True)):
-            assert got == want, f"{sink} word {n}: got {got:#x}, not {want:#x}"
+        result.check(sink, program[sink])
     assert world.vector == program["after"]
     assert not any(len(world.offers[source]) != result.sent[source] for source in SOURCES), (
         "an answer was not taken"
@@ -131,9 +125,7 @@ async def play_one(bench, program, delay, **flow):
 
 
 async def started(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
 @cocotb.test()

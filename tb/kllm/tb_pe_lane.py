@@ -15,8 +15,7 @@ PHASES = params["phases"]
 @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5])
 async def random_flow(dut, p_idle, p_stall):
     """Every phase in turn: its codebook, then its jobs, faults among them."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     for phase in PHASES:
         await load(bench, phase, p_idle=p_idle)
         await jobs(bench, phase, p_idle=p_idle, p_stall=p_stall)
@@ -25,8 +24,7 @@ async def random_flow(dut, p_idle, p_stall):
 @cocotb.test()
 async def uneven_flow(dut):
     """Slow weights, slow scales and a consumer that hardly takes: order and values hold."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     idle = dict.fromkeys(SOURCES, 0.0) | {"w": 0.8, "s_b": 0.7, "x": 0.6}
     phase = PHASES[0]
     await load(bench, phase)
@@ -73,8 +71,7 @@ async def reset_in_mid_job(dut):
 @cocotb.test()
 async def full_rate(dut):
     """Cycles from the first beat in to the last sum and to the last output: the stated bound."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     for phase, (bound, slack) in params["rates"].items():
         await load(bench, phase)
         flow = await jobs(bench, phase)

@@ -21,9 +21,7 @@ async def replay(bench, words, **flow):
 
 
 async def started(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
 @cocotb.test()

@@ -64,15 +64,12 @@ async def supplied(bench, case, delay=lambda port: 3, **flow):
     memories.running = False
     if flow.get("stop_at") is None:
         for name in SINKS:
-            for n, (got, golden) in enumerate(zip(result.words[name], words[name], strict=True)):
-                assert got == golden, f"{name} word {n}: got {got:#x}, golden {golden:#x}"
+            result.check(name, words[name])
     return result
 
 
 async def started(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    return bench
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
 @cocotb.test()
