@@ -84,9 +84,9 @@ def load(
     """The model and tokenizer of a GGUF file, a transformers folder, or a name; float32, eval mode.
 
     Names: "smollm2" or None is the installed SmolLM2-135M; others, such as "owner/model", are asked
-    of the hub (or of its local cache). Nothing else is downloaded. ``architectures``: model types of
-    transformers that are accepted, all if None. CheckpointError in one line: no such file or name,
-    one that cannot be read, another architecture, or the packages that read it are missing.
+    of the hub (or of its local cache). Nothing else is downloaded. ``architectures``: model types
+    of transformers that are accepted, all if None. CheckpointError in one line: no such file or
+    name, one that cannot be read, another architecture, or the packages that read it are missing.
     """
     smollm2 = model is None or str(model) == SMOLLM2
     path = smollm2_path() if smollm2 else Path(model or "")

@@ -33,7 +33,11 @@ class Config:
 
     def _check_real(self, field: str, low: float, high: float) -> None:
         value = getattr(self, field)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not low <= value <= high
+        ):
             self._refuse(field, f"{low:g}..{high:g}")
 
     def _check_choice(self, field: str, choices: Iterable[Any]) -> None:
@@ -58,9 +62,7 @@ class Config:
 
     def describe(self) -> dict[str, Any]:
         """Fields as plain JSON values, nested configurations and formats included."""
-        return {
-            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
-        }
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @classmethod
     def parse(cls, base: "Config", assignments: Iterable[str]) -> "Config":
@@ -107,9 +109,7 @@ def _parse_value(cls: type, name: str, current: Any, text: str) -> Any:
         try:
             return int(text, 0)
         except ValueError:
-            raise ConfigError(
-                f"{cls.__name__}.{name} must be an integer, not {text!r}"
-            ) from None
+            raise ConfigError(f"{cls.__name__}.{name} must be an integer, not {text!r}") from None
     if isinstance(current, float):
         try:
             return float(text)

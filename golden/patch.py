@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from golden.checkpoint import CheckpointError
 
-__all__ = ["K", "V", "Patch", "attention_layers"]
+__all__ = ["K", "Patch", "V", "attention_layers"]
 
 K, V = 0, 1
 _ATTENTION = "senbazuru"  # the name of our attention function in the tables of transformers
@@ -50,8 +50,8 @@ def _attend(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that transformers calls: taps, then the model's own or another."""
-    from transformers.models.llama.modeling_llama import eager_attention_forward
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.llama.modeling_llama import eager_attention_forward
 
     taps = _TAPS[module]
     for before in taps.before:
@@ -183,9 +183,7 @@ class Patch:
         for layer, module in enumerate(self.attentions):
             taps = self._taps(module)
 
-            def core(
-                q: Tensor, k: Tensor, v: Tensor, scaling: float, layer: int = layer
-            ) -> Tensor:
+            def core(q: Tensor, k: Tensor, v: Tensor, scaling: float, layer: int = layer) -> Tensor:
                 return function(layer, q, k, v, scaling)
 
             taps.core.append(core)

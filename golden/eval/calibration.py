@@ -197,6 +197,37 @@ class CalibrationData:
 
         return self.steps.once(f"accumulate-{key}", make)
 
+    def weight_fisher(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Squared gradients of every window's summed next-token loss with respect to the weights.
+
+        {name: (N, K) float32}, summed over the windows: SqueezeLLM's Fisher information. One
+        backward pass a window; takes the memory of the weights twice.
+        """
+        chosen = list(self.linears) if names is None else list(names)
+        weights = [self.linears[name].weight for name in chosen]
+        wanted = [weight.requires_grad for weight in weights]
+
+        def make() -> State:
+            total = [torch.zeros_like(weight, device="cpu") for weight in weights]
+            for ids in self.track(self.windows, "gradients of the weights"):
+                with torch.enable_grad():
+                    logits = self.model(ids[None], use_cache=False).logits[0]
+                    loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                    for own, gradient in zip(
+                        total, torch.autograd.grad(loss, weights), strict=True
+                    ):
+                        own += gradient.cpu() ** 2
+            return dict(zip(chosen, total, strict=True))
+
+        try:
+            for weight in weights:
+                weight.requires_grad_(True)
+            label = hashlib.sha256(" ".join(chosen).encode()).hexdigest()[:12]
+            return self.steps.once(f"weight-fisher-{label}", make)
+        finally:
+            for weight, before in zip(weights, wanted, strict=True):
+                weight.requires_grad_(before)
+
     def kv(self, pre_rope: bool = False) -> Iterator[list[tuple[Tensor, Tensor]]]:
         """(K, V) of every layer, (T, kv_heads * head_dim) float32 each, window by window."""
         from golden.oaken.model import capture_kv
@@ -242,9 +273,7 @@ def save_states(
     part.replace(path)
 
 
-def load_states(
-    path: Path, checkpoint: Checkpoint, methods: list[Method]
-) -> dict[int, State]:
+def load_states(path: Path, checkpoint: Checkpoint, methods: list[Method]) -> dict[int, State]:
     """States of those methods of a combination that the file was made for, by their place.
 
     CheckpointError in one line: no such file, another format, another model (both are named), or

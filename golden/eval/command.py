@@ -25,7 +25,16 @@ from golden.eval.perplexity import check_finite, loss
 from golden.eval.progress import track
 from golden.oaken.model import read_text, windows
 
-__all__ = ["ARCHITECTURES", "Result", "evaluate", "main", "peak_memory", "reset_peak_memory"]
+__all__ = [
+    "ARCHITECTURES",
+    "Result",
+    "choose_device",
+    "evaluate",
+    "longest",
+    "main",
+    "peak_memory",
+    "reset_peak_memory",
+]
 
 # Model types of transformers whose modules have the names and the order of LLaMA's.
 ARCHITECTURES = frozenset({"llama"})
@@ -141,7 +150,7 @@ def longest(checkpoint: Checkpoint) -> int:
     return int(checkpoint.model.config.max_position_embeddings)
 
 
-def _device(name: str | None) -> torch.device:
+def choose_device(name: str | None) -> torch.device:
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -201,7 +210,7 @@ def _states(
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Everything as plain values; CheckpointError or ConfigError in one line."""
     combinations = {name: parse_all(name) for name in options.method}
-    device = _device(options.device)
+    device = choose_device(options.device)
     text = read_text(options.text)
     checkpoint = load(options.model, ARCHITECTURES, device)
     check_finite(checkpoint.model)

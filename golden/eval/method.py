@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from golden.config import Config, ConfigError
 from golden.patch import Patch
@@ -75,8 +75,8 @@ class Bits:
 class Site(Patch):
     """A patch that also counts bits: what a method is installed on."""
 
-    def __init__(self, model: "object", bits: Bits | None = None) -> None:
-        super().__init__(model)  # type: ignore[arg-type]
+    def __init__(self, model: nn.Module, bits: Bits | None = None) -> None:
+        super().__init__(model)
         self.bits = bits or Bits()
 
 
