@@ -7,7 +7,7 @@ patches may be nested and are closed in the opposite order.
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ class Patch:
         self._undo: list[Callable[[], None]] = []
         self._memories: dict[Function, _Memory] = {}
 
-    def __enter__(self) -> "Patch":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

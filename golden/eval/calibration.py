@@ -32,7 +32,7 @@ def fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in model.named_parameters():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
-        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -110,7 +110,7 @@ class Method(Config):
         raise NotImplementedError
 
     def bit_true(self, site: Site, state: State, name: str) -> Callable[[Tensor], Tensor] | None:
-        """The exact arithmetic of the hardware for the linear layer ``name``, None if there is none.
+        """The exact arithmetic of the hardware for the linear layer ``name``, or None.
 
         A function of the layer's unquantized input (T, K) float32 to its output (T, N) float32.
         It is called before ``install``, with the same state.
