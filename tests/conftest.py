@@ -19,7 +19,7 @@ class Letters:
 
 
 def tiny_llama(heads: int = 9, kv_heads: int = 3, head_dim: int = 8, seed: int = 0) -> Checkpoint:
-    """Two layers, hidden size 40, intermediate size 56, 64 words, 256 positions.
+    """Two layers, hidden size 36 (4 a head), intermediate size 56, 64 words, 256 positions.
 
     Weights are large enough for attention to be far from uniform.
     """
@@ -27,7 +27,7 @@ def tiny_llama(heads: int = 9, kv_heads: int = 3, head_dim: int = 8, seed: int =
 
     torch.manual_seed(seed)
     config = LlamaConfig(
-        hidden_size=40, intermediate_size=56, num_hidden_layers=2, num_attention_heads=heads,
+        hidden_size=4 * heads, intermediate_size=56, num_hidden_layers=2, num_attention_heads=heads,
         num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=64, initializer_range=0.3,
         max_position_embeddings=256,
     )  # fmt: skip

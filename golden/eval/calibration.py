@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from golden.checkpoint import Captured, Checkpoint, CheckpointError, capture
 from golden.eval.method import Method, State
 from golden.eval.progress import track
-from golden.patch import Patch
+from golden.patch import K, Patch, V
 
 __all__ = ["CalibrationData", "Steps", "calibrate", "fingerprint", "load_states", "save_states"]
 
@@ -228,12 +228,43 @@ class CalibrationData:
             for weight, before in zip(weights, wanted, strict=True):
                 weight.requires_grad_(before)
 
-    def kv(self, pre_rope: bool = False) -> Iterator[list[tuple[Tensor, Tensor]]]:
-        """(K, V) of every layer, (T, kv_heads * head_dim) float32 each, window by window."""
-        from golden.oaken.model import capture_kv
+    def kv(self, ids: Tensor, pre_rope: bool = False) -> list[tuple[Tensor, Tensor]]:
+        """(K, V) of every layer on one window: (T, kv_heads * head_dim) float32 each."""
+        return [(k[0], v[0]) for k, v in self._kv(ids, pre_rope, False)]
 
-        for ids in self.track(self.windows, "K and V"):
-            yield [(k.cpu(), v.cpu()) for k, v in capture_kv(self.model, ids, pre_rope)]
+    def kv_gradients(self, ids: Tensor, pre_rope: bool = False) -> list[tuple[Tensor, ...]]:
+        """(K, V, gradient of K, gradient of V) of every layer on one window, (T, D) each.
+
+        Gradients are of the summed next-token loss.
+        """
+        return [
+            (k[0], v[0], k[1], v[1]) for k, v in self._kv(ids, pre_rope, True)
+        ]
+
+    def _kv(self, ids: Tensor, pre_rope: bool, gradients: bool) -> list[list[tuple[Tensor, ...]]]:
+        """[layer][kv] of (value, gradient if wanted)."""
+        seen: dict[tuple[int, int], Tensor] = {}
+
+        def tap(layer: int, kv: int, x: Tensor) -> Tensor:
+            if gradients and not x.requires_grad:
+                x = x.requires_grad_()
+            seen[layer, kv] = x
+            return x
+
+        with Patch(self.model) as patch, torch.set_grad_enabled(gradients):
+            patch.kv(tap, pre_rope)
+            if gradients:
+                logits = self.model(ids[None], use_cache=False).logits[0]
+                loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                slopes = torch.autograd.grad(loss, list(seen.values()))
+            else:
+                self.run(ids)
+            layers = len(patch.attentions)
+        parts = {key: (value.detach()[0].cpu(),) for key, value in seen.items()}
+        if gradients:
+            for key, slope in zip(seen, slopes, strict=True):
+                parts[key] = (*parts[key], slope[0].cpu())  # type: ignore[assignment]
+        return [[parts[layer, kv] for kv in (K, V)] for layer in range(layers)]
 
 
 def _record(seen: dict[str, Tensor], name: str) -> Callable[[Tensor], Tensor]:
