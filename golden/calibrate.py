@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from golden import text as own_text
-from golden.checkpoint import CheckpointError, load
+from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, Steps, calibrate, fingerprint, save_states
-from golden.eval.command import ARCHITECTURES, choose_device, longest
+from golden.eval.command import ARCHITECTURES, choose_device, longest, quiet
 from golden.eval.method import parse_all
 from golden.eval.perplexity import check_finite
-from golden.oaken.model import read_text, windows
 
 __all__ = ["main", "run"]
 
@@ -76,6 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, help="safetensors file")
     options = parser.parse_args(argv)
     start = time.monotonic()
+    quiet()
     try:
         header = run(options)
     except (CheckpointError, ConfigError) as error:

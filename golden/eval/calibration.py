@@ -237,9 +237,7 @@ class CalibrationData:
 
         Gradients are of the summed next-token loss.
         """
-        return [
-            (k[0], v[0], k[1], v[1]) for k, v in self._kv(ids, pre_rope, True)
-        ]
+        return [(k[0], v[0], k[1], v[1]) for k, v in self._kv(ids, pre_rope, True)]
 
     def _kv(self, ids: Tensor, pre_rope: bool, gradients: bool) -> list[list[tuple[Tensor, ...]]]:
         """[layer][kv] of (value, gradient if wanted)."""

@@ -6,10 +6,12 @@ the beginning of the text, each on its own; the remainder of a window is left ou
 
 import argparse
 import dataclasses
+import fnmatch
 import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,12 @@ import torch
 from torch import Tensor
 
 from golden import text as own_text
-from golden.checkpoint import Checkpoint, CheckpointError, load
+from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate, load_states
 from golden.eval.method import Bits, Method, Site, State, discover, parse_all
 from golden.eval.perplexity import check_finite, loss
 from golden.eval.progress import track
-from golden.oaken.model import read_text, windows
 
 __all__ = [
     "ARCHITECTURES",
@@ -47,7 +48,8 @@ class Result:
 
     bits: per element of weights, activations (inputs of linear layers), kv. calibration_seconds:
     0.0 if it came from a file; seconds: of the run alone; memory_bytes: peak of the device, or of
-    the process on a CPU, from calibration to end of run; skipped: tokens that fill no window.
+    the process on a CPU, from calibration to end of run. bit_true: how far the fast path is from
+    the exact one, by layer.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Result:
     install_seconds: float
     seconds: float
     memory_bytes: int
+    bit_true: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
 
 def reset_peak_memory(device: torch.device) -> None:
@@ -108,19 +111,30 @@ def evaluate(
     sequences: list[Tensor],
     states: list[State],
     batch: int = 1,
+    exact: Iterable[str] = (),
 ) -> Result:
-    """Installs the methods, runs the windows, restores the model. Calibration counts 0 seconds."""
+    """Installs the methods, runs the windows, restores the model. Calibration counts 0 seconds.
+
+    exact: linear layers and attention modules that run the exact arithmetic of the hardware.
+    ConfigError: none of the methods has one for such a layer.
+    """
     device = next(checkpoint.model.parameters()).device
     bits = Bits()
     start = time.monotonic()
-    with Site(checkpoint.model, bits) as site:
-        for method, state in zip(methods, states, strict=True):
-            method.install(site, {key: value.to(device) for key, value in state.items()})
+    with Site(checkpoint.model, bits, exact) as site:
+        moved = [{key: value.to(device) for key, value in state.items()} for state in states]
+        after = [_exact(site, layer, name, methods, moved) for layer in sorted(site.exact)]
+        for method, state in zip(methods, moved, strict=True):
+            method.install(site, state)
             bits.next_method()
+        for put in after:
+            put()
         installed = time.monotonic()
         batches = list(torch.stack(sequences).split(batch))
         found = loss(checkpoint.model, track(batches, name))
         end = time.monotonic()
+        for layer in sorted(site.exact - site.distances.keys()):
+            raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
     return Result(
         method=name,
         perplexity=found.perplexity,
@@ -130,7 +144,51 @@ def evaluate(
         install_seconds=installed - start,
         seconds=end - installed,
         memory_bytes=peak_memory(device),
+        bit_true={layer: each.describe() for layer, each in site.distances.items()},
     )
+
+
+def _exact(
+    site: Site, layer: str, name: str, methods: list[Method], states: list[State]
+) -> Callable[[], None]:
+    """Watches a linear layer's input before the methods; what puts the exact output in place."""
+    linear = site.linears.get(layer)
+    if linear is None:  # an attention module: the method does it
+        return lambda: None
+    known = [
+        found
+        for method, state in zip(methods, states, strict=True)
+        if (found := method.bit_true(site, state, layer)) is not None
+    ]
+    if not known:
+        raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
+    seen: list[Tensor] = []
+
+    def before(x: Tensor) -> Tensor:
+        seen[:] = [x]
+        return x
+
+    def after(fast: Tensor) -> Tensor:
+        x = seen.pop()
+        y = known[-1](x.flatten(0, -2)).to(fast.dtype).reshape(fast.shape)
+        site.compare(layer, fast, y)
+        return y
+
+    site.input(linear, before)
+    return lambda: site.output(linear, after)
+
+
+def exact_layers(checkpoint: Checkpoint, patterns: Iterable[str]) -> list[str]:
+    """Linear layers and attention modules whose names fit a pattern; ConfigError: none does."""
+    with Site(checkpoint.model) as site:
+        names = [*site.linears, *(f"{each}.self_attn" for each in site.layer_names)]
+    found: list[str] = []
+    for pattern in patterns:
+        fitting = fnmatch.filter(names, pattern)
+        if not fitting:
+            raise ConfigError(f"no linear layer or attention is named {pattern!r}")
+        found += fitting
+    return found
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -228,10 +286,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "batch": batch,
         "results": [],
     }
+    exact = exact_layers(checkpoint, options.bit_true)
     for name, methods in combinations.items():
         reset_peak_memory(device)
         states, seconds = _states(options, checkpoint, methods, len(sequences) * seq)
-        result = evaluate(checkpoint, name, methods, sequences, states, batch)
+        result = evaluate(checkpoint, name, methods, sequences, states, batch, exact)
         result = dataclasses.replace(result, calibration_seconds=seconds)
         parameters = [each.describe() for each in methods]
         report["results"].append({**dataclasses.asdict(result), "parameters": parameters})
@@ -257,10 +316,26 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--calibration-windows", type=int, default=3)
     parser.add_argument("--calibration-tokens", type=int, default=128, help="of a window")
     parser.add_argument("--seed", type=int, default=0, help="of the calibration")
+    parser.add_argument(
+        "--bit-true", nargs="+", default=[], metavar="LAYER",
+        help="run the hardware's exact arithmetic on these layers, such as '*.0.*.q_proj' or "
+        "'*.0.self_attn', and say how far the fast path is from it",
+    )  # fmt: skip
     parser.add_argument("--batch", type=int, help="windows at a time")
     parser.add_argument("--device", help="cuda if there is one, else cpu")
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser
+
+
+def quiet() -> None:
+    """No bars and notes of the libraries: stderr is for our progress and one line of error."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        return  # told in one line by the loader
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
 
 
 def listing() -> str:
@@ -279,7 +354,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.list:
         print(listing())
         return 0
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    quiet()
     try:
         report = run(options)
     except (CheckpointError, ConfigError) as error:
@@ -292,4 +367,10 @@ def main(argv: list[str] | None = None) -> int:
         head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
         print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
         print(_table(report["results"]))
+        for result in report["results"]:
+            for layer, each in result["bit_true"].items():
+                print(
+                    f"{result['method']}, {layer}: fast path off by {each['relative']:.2e} "
+                    f"(Frobenius), {each['largest']:.2e} at most, {each['equal']:.1%} equal"
+                )
     return 0

@@ -13,7 +13,7 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from golden.patch import Patch
 if TYPE_CHECKING:
     from golden.eval.calibration import CalibrationData
 
-__all__ = ["KINDS", "Bits", "Method", "Site", "discover", "parse", "parse_all"]
+__all__ = ["KINDS", "Bits", "Distance", "Method", "Site", "discover", "parse", "parse_all"]
 
 KINDS = ("weights", "activations", "kv")
 State = dict[str, Tensor]
@@ -72,12 +72,53 @@ class Bits:
         return {kind: self.mean(kind) for kind in KINDS}
 
 
-class Site(Patch):
-    """A patch that also counts bits: what a method is installed on."""
+@dataclasses.dataclass
+class Distance:
+    """How far the fast path is from the exact one, over all values seen."""
 
-    def __init__(self, model: nn.Module, bits: Bits | None = None) -> None:
+    values: int = 0
+    equal: int = 0
+    difference: float = 0.0
+    energy: float = 0.0
+    largest: float = 0.0
+
+    def add(self, fast: Tensor, exact: Tensor) -> None:
+        difference = fast.double() - exact.double()
+        self.values += exact.numel()
+        self.equal += int((difference == 0).sum())
+        self.difference += float((difference**2).sum())
+        self.energy += float((exact.double() ** 2).sum())
+        self.largest = max(self.largest, float(difference.abs().max()))
+
+    def describe(self) -> dict[str, float]:
+        """relative: Frobenius; largest: of one value; equal: share of values."""
+        relative = (self.difference / self.energy) ** 0.5 if self.energy else 0.0
+        return {
+            "relative": relative,
+            "largest": self.largest,
+            "equal": self.equal / self.values if self.values else 1.0,
+        }
+
+
+class Site(Patch):
+    """What a method is installed on: a patch that counts bits and knows where to be bit-true.
+
+    exact: names of linear layers and attention modules ("model.layers.0.self_attn") that run the
+    exact arithmetic. For linear layers this is done with ``Method.bit_true``; a method that changes
+    K, V or the scores asks ``exact`` itself, puts the exact values in place and calls ``compare``.
+    """
+
+    def __init__(
+        self, model: nn.Module, bits: Bits | None = None, exact: Iterable[str] = ()
+    ) -> None:
         super().__init__(model)
         self.bits = bits or Bits()
+        self.exact = frozenset(exact)
+        self.distances: dict[str, Distance] = {}
+
+    def compare(self, name: str, fast: Tensor, exact: Tensor) -> None:
+        """Counts how far the fast values of a layer are from the exact ones."""
+        self.distances.setdefault(name, Distance()).add(fast, exact)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.fake import fake_artifact, fake_restore
-from golden.oaken.groups import Ratios, group_index, restore
+from golden.oaken.groups import Ratios, restore
 from golden.oaken.profile import intervals_of, window_bounds
 
 __all__ = ["Oaken"]
@@ -24,8 +24,8 @@ class Oaken(Method):
     ratios: percent, outermost group first. mode: ``decodable``, what the hardware stores;
     ``artifact``, one scale for both sides and the side known to the decoder; ``artifact-window``,
     the same with one scale for a whole window. outlier_bits: 5, or 4 to compare. pre_rope: K before
-    RoPE. per_head: scales per head, not per token. exact: by the bit-true integer functions, tens
-    of times slower. Bits: what is stored at the outliers seen, counts and scales included.
+    RoPE. per_head: scales per head, not per token. Bits: what is stored at the outliers seen,
+    counts and scales included.
     """
 
     pattern: ClassVar[str] = "oaken"
@@ -37,16 +37,13 @@ class Oaken(Method):
     outlier_bits: int = 5
     pre_rope: bool = False
     per_head: bool = False
-    exact: bool = False
 
     def __post_init__(self) -> None:
         Ratios.parse(self.ratios)
         self._check_choice("mode", ("decodable", "artifact", "artifact-window"))
         self._check_range("outlier_bits", 4, 5)
-        for field in ("pre_rope", "per_head", "exact"):
+        for field in ("pre_rope", "per_head"):
             self._check_bool(field)
-        if self.exact and self.mode != "decodable":
-            self._refuse("exact", f"false with mode={self.mode}")
 
     def calibration_fields(self) -> dict[str, object]:
         return {"ratios": str(Ratios.parse(self.ratios)), "pre_rope": self.pre_rope}
@@ -73,9 +70,15 @@ class Oaken(Method):
             for layer in range(len(intervals))
         ]
 
+        exact = [f"{name}.self_attn" in site.exact for name in site.layer_names]
+        middle = ratios.middle_index
+
         def tap(layer: int, kv: int, x: Tensor) -> Tensor:
             vectors = x.unflatten(-1, (-1, head_dim)) if self.per_head else x
-            restored, outlier = self._restore(vectors, intervals[layer, kv], ratios.middle_index)
+            restored, outlier = self._fast(vectors, intervals[layer, kv], middle)
+            if exact[layer] and self.mode == "decodable":
+                fast, restored = restored, self._exact(vectors, intervals[layer, kv], middle)
+                site.compare(f"{site.layer_names[layer]}.self_attn", fast, restored)
             f = float(outlier.float().mean())
             bits = ratios.stored_bits(f, vectors.shape[-1], block, self.outlier_bits)
             counters[layer][kv](x.numel(), bits)
@@ -83,13 +86,14 @@ class Oaken(Method):
 
         site.kv(tap, self.pre_rope)
 
-    def _restore(self, x: Tensor, intervals: Tensor, middle: int) -> tuple[Tensor, Tensor]:
+    def _exact(self, x: Tensor, intervals: Tensor, middle: int) -> Tensor:
+        """x' of (B, T, [heads,] D) values by the integer functions that equal the hardware."""
+        words = bits_from_float(x).flatten(0, -2)
+        back = restore(words, intervals, middle, self.outlier_bits)
+        return float_from_bits(back).to(x.dtype).reshape(x.shape)
+
+    def _fast(self, x: Tensor, intervals: Tensor, middle: int) -> tuple[Tensor, Tensor]:
         """(x', outlier mask) of (B, T, [heads,] D) values."""
-        if self.exact:
-            words = bits_from_float(x)
-            back = restore(words.flatten(0, -2), intervals, middle, self.outlier_bits)
-            restored = float_from_bits(back).to(x.dtype).reshape(x.shape)
-            return restored, group_index(words, intervals) != middle
         if self.mode == "decodable":
             return fake_restore(x, intervals, middle, self.outlier_bits)
         whole = self.mode == "artifact-window"
