@@ -250,6 +250,12 @@ def _states(
     if missing:
         start = time.monotonic()
         text = read_text(options.calibration_text)
+        limit = longest(checkpoint)
+        if not 2 <= options.calibration_tokens <= limit:
+            raise ConfigError(
+                f"calibration tokens must be 2..{limit} for this model, "
+                f"not {options.calibration_tokens}"
+            )
         same = options.text is not None and options.text == options.calibration_text
         parts = windows(
             checkpoint,
@@ -268,6 +274,8 @@ def _states(
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Everything as plain values; CheckpointError or ConfigError in one line."""
     combinations = {name: parse_all(name) for name in options.method}
+    if options.batch is not None and options.batch < 1:
+        raise ConfigError(f"batch must be at least 1, not {options.batch}")
     device = choose_device(options.device)
     text = read_text(options.text)
     checkpoint = load(options.model, ARCHITECTURES, device)
@@ -330,6 +338,8 @@ def arguments() -> argparse.ArgumentParser:
 def quiet() -> None:
     """No bars and notes of the libraries: stderr is for our progress and one line of error."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         from transformers.utils import logging
     except ImportError:
