@@ -8,19 +8,37 @@ from torch import Tensor
 
 from golden.eval.method import Method, Site, State
 
-__all__ = ["Fp16", "Fp32", "Rtn", "rtn_symmetric"]
+__all__ = ["Fp16", "Fp32", "Rtn", "best_clip", "rtn_symmetric"]
 
 
-def rtn_symmetric(x: Tensor, bits: int) -> Tensor:
-    """s * clamp(rne(x / s), -m, m), m = 2**(bits - 1) - 1, s = max |x| / m over the last axis.
+def rtn_symmetric(x: Tensor, bits: int, clip: float | Tensor = 1.0) -> Tensor:
+    """s * clamp(rne(x / s), -m, m), m = 2**(bits - 1) - 1, s = clip * max |x| / m, last axis.
 
-    In the type of x; a row of zeros stays.
+    clip: 1 for all rows, or (..., 1) of each. In the type of x; a row of zeros stays.
     """
     top = (1 << (bits - 1)) - 1
     scale = x.abs().amax(dim=-1, keepdim=True).div_(top)
+    clipped = isinstance(clip, Tensor) or clip < 1
+    if clipped:
+        scale.mul_(clip)
     # Of a row of zeros every quotient is 0 / tiny = 0.
     safe = scale.clamp(min=torch.finfo(x.dtype).tiny)
-    return torch.div(x, safe).round_().mul_(scale)
+    code = torch.div(x, safe).round_()
+    if clipped:  # else nothing lies outside
+        code.clamp_(-top, top)
+    return code.mul_(scale)
+
+
+def best_clip(x: Tensor, bits: int) -> Tensor:
+    """(..., 1): of 1, 0.975, ... 0.3 what loses least of each row in sum of squares."""
+    best = torch.ones_like(x[..., :1])
+    least = (rtn_symmetric(x, bits) - x).square_().sum(-1, keepdim=True)
+    for ratio in torch.arange(0.975, 0.29, -0.025).tolist():
+        loss = rtn_symmetric(x, bits, ratio).sub_(x).square_().sum(-1, keepdim=True)
+        better = loss < least
+        least = torch.where(better, loss, least)
+        best.masked_fill_(better, ratio)
+    return best
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
