@@ -106,10 +106,14 @@ def test_patch_is_undone_after_an_error(tiny, tiny_windows):
     def broken(layer: int, kv: int, x: Tensor) -> Tensor:
         raise RuntimeError("broken")
 
-    with pytest.raises(RuntimeError, match="broken"), Patch(tiny.model) as patch:
-        patch.weight(Q, torch.zeros_like(patch.linears[Q].weight))
-        patch.kv(broken)
-        tiny.model(tiny_windows[0][None])
+    def run_patched() -> None:
+        with Patch(tiny.model) as patch:
+            patch.weight(Q, torch.zeros_like(patch.linears[Q].weight))
+            patch.kv(broken)
+            tiny.model(tiny_windows[0][None])
+
+    with pytest.raises(RuntimeError, match="broken"):
+        run_patched()
     assert state_of(tiny.model) == before
     assert tiny.model.config._attn_implementation == "sdpa"
 
@@ -418,7 +422,8 @@ BAD = [
     (["--model", "{tmp}/broken.gguf"], "cannot read {tmp}/broken.gguf: "),
     (["--model", "{tmp}/broken"], "cannot read {tmp}/broken: "),
     (["--model", "{tmp}/other"], "other has the architecture gpt2; supported: llama"),
-    (["--model", "{tmp}/nan"], "model.layers.1.mlp.up_proj.weight holds a value that is not finite"),
+    (["--model", "{tmp}/nan"],
+     "model.layers.1.mlp.up_proj.weight holds a value that is not finite"),
     (["--text", "{tmp}/none"], "cannot read {tmp}/none: No such file or directory"),
     (["--text", "{tmp}/short"], "the text has 6 tokens, a window needs 256"),
     (["--text", "{tmp}/short", "--tokens", "64"], "the text has 6 tokens, 64 are needed"),
