@@ -18,7 +18,7 @@ from golden.oaken.fake import fake_artifact, fake_restore
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
 from golden.oaken.model import capture_kv, perplexity
 from golden.oaken.profile import boundaries, ordered, profile_kv
-from golden.patch import K, V
+from golden.patch import K, Patch, V
 
 RATIOS = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 
@@ -52,8 +52,9 @@ def test_fake_restore_is_the_integer_model(ratios, outlier_bits, seed):
 def test_fake_restore_at_the_ends_of_fp16():
     """Values of every size, up to the largest, beyond thresholds of every size."""
     x = torch.tensor([[65504.0, -65504, 2.0**-24, -(2.0**-24), 0, 3e4, -3e4, 1e-5] * 2])
-    for bounds in ([[-4e4, 4e4], [-2e4, 2e4]], [[-1e-3, 2e-3], [0.0, 1e-7]], [[-6e4, 5.0], [-3, 0]]):
-        intervals = ordered(torch.tensor(bounds, dtype=torch.float64), Ratios())
+    for four in ((-4e4, 4e4, -2e4, 2e4), (-1e-3, 2e-3, 0, 1e-7), (-6e4, 5, -3, 0)):
+        bounds = torch.tensor(four, dtype=torch.float64).reshape(2, 2)
+        intervals = ordered(bounds, Ratios())
         wanted = restore(bits_from_float(x), intervals)
         assert torch.equal(bits_from_float(fake_restore(x, intervals)[0]), wanted)
 
@@ -97,15 +98,14 @@ def test_oaken_is_what_golden_oaken_measures(pre_rope, tiny, tiny_windows):
 
 
 def test_oaken_per_head_has_a_scale_per_head(tiny):
-    state = {"intervals": ordered(torch.tensor([[-2.0, 2], [-0.1, 0.1]]), Ratios()).expand(2, 2, 2, 2)}
+    intervals = ordered(torch.tensor([[-2.0, 2], [-0.1, 0.1]]), Ratios())
+    state = {"intervals": intervals.expand(2, 2, 2, 2)}
     x = values(1, 6, 24)[None]
     found = []
     for name in ("oaken", "oaken:per_head=true"):
         with Site(tiny.model) as site:
-            seen: list[Tensor] = []
             parse(name).install(site, state)
-            tap = tiny_tap(site, seen)
-            found.append(tap(x))
+            found.append(tapped_k(site, x))
     heads = x.unflatten(-1, (3, 8)).transpose(1, 2).reshape(-1, 8)
     wanted = fake_restore(heads, state["intervals"][0, 0])[0]
     wanted = wanted.reshape(1, 3, 6, 8).transpose(1, 2).flatten(2)
@@ -114,17 +114,18 @@ def test_oaken_per_head_has_a_scale_per_head(tiny):
     assert not torch.equal(found[0], found[1])
 
 
-def tiny_tap(site: Site, seen: list[Tensor]):
-    """What the taps on layer 0 make of K: the model's attention is not run."""
-    from golden.patch import _TAPS
-
-    def call(x: Tensor) -> Tensor:
-        k = x.unflatten(-1, (3, 8)).transpose(1, 2)
-        for before in _TAPS[site.attentions[0]].before:
-            _, k, _ = before(k, k, k)
-        return k.transpose(1, 2).flatten(2)
-
-    return call
+def tapped_k(site: Site, x: Tensor) -> Tensor:
+    """What the taps on layer 0 make of K (1, T, 24)."""
+    seen: list[Tensor] = []
+    site.kv(lambda layer, kv, y: seen.append(y) if (layer, kv) == (0, K) else None)
+    with torch.no_grad(), Patch(site.model) as inner:
+        # The layer's K is put in place before RoPE at position 0, where RoPE turns nothing.
+        module = site.attentions[0]
+        inner.output(module.k_proj, lambda _: x)
+        width = site.model.config.hidden_size
+        ones, zeros = torch.ones(1, x.shape[1], 8), torch.zeros(1, x.shape[1], 8)
+        module(torch.zeros(1, x.shape[1], width), position_embeddings=(ones, zeros))
+    return seen[0]
 
 
 def test_oaken_on_the_exact_path_is_the_same(tiny, tiny_windows):
@@ -209,7 +210,8 @@ def test_kvquant_restores_outliers_and_nearest_centroids(tiny, tiny_windows):
     nearest = grid[(x[..., None] - grid).abs().argmin(-1)]
     wanted = torch.where(outlier, x.half().float(), nearest)
     assert torch.allclose(y, wanted, atol=1e-5)
-    assert outlier.any() and not outlier.all()
+    assert outlier.any()
+    assert not outlier.all()
     x, y = before[V][:, 1:], after[V][:, 1:]
     kept = y == x.half().float()
     assert int(kept.sum(-1).min()) >= 2  # round(0.05 * 24) = 1 a side

@@ -34,10 +34,9 @@ class RtnKv(Method):
 
     def install(self, site: Site, state: State) -> None:
         for layer, attention in enumerate(site.attentions):
-            elements = attention.k_proj.out_features  # type: ignore[union-attr]
+            elements = int(attention.k_proj.out_features)  # type: ignore[arg-type,union-attr]
             for kv in (K, V):
-                bits = self.bits + _SCALES / elements  # type: ignore[operator]
-                site.bits.add("kv", f"{layer}.{kv}", 1, bits)
+                site.bits.add("kv", f"{layer}.{kv}", 1, self.bits + _SCALES / elements)
         site.kv(lambda _layer, _kv, x: uniform_grid(x, self.bits, -1), self.pre_rope)
 
 

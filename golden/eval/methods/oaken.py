@@ -53,10 +53,11 @@ class Oaken(Method):
         ratios = Ratios.parse(self.ratios)
         bounds = []
         for i, ids in data.track(list(enumerate(data.windows)), "K and V"):
-            found = data.steps.once(
-                f"oaken-{ratios}-{self.pre_rope}-{i}",
-                lambda ids=ids: {"bounds": window_bounds(data.kv(ids, self.pre_rope), ratios)},
-            )
+
+            def make(ids: Tensor = ids) -> State:
+                return {"bounds": window_bounds(data.kv(ids, self.pre_rope), ratios)}
+
+            found = data.steps.once(f"oaken-{ratios}-{self.pre_rope}-{i}", make)
             bounds.append(found["bounds"])
         return {"intervals": intervals_of(bounds, ratios)}
 
