@@ -10,7 +10,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-__all__ = ["Clusters", "kmeans_1d", "optimal_kmeans_1d"]
+__all__ = ["Clusters", "kmeans_1d", "kmeans_rows", "optimal_kmeans_1d"]
 
 _COARSE = 512  # bins on which seeds are drawn, half of equal width and half of equal weight
 _OPTIMAL_MAX = 4096  # distinct samples of the quadratic optimum: 128 MiB of interval costs
@@ -199,3 +199,94 @@ def optimal_kmeans_1d(samples: Tensor, clusters: int, weight: Tensor | None = No
         raise ValueError(f"at most {_OPTIMAL_MAX} distinct samples, not {len(data.x)}")
     centroids = _optimal(data.x, data.w.diff(), clusters)
     return Clusters(centroids=centroids + data.mean, cost=float(_cost(data, centroids[None])[0]))
+
+
+def kmeans_rows(
+    samples: Tensor,
+    clusters: int,
+    weight: Tensor | None = None,
+    *,
+    start: Tensor | None = None,
+    iterations: int = 100,
+) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm for every row at once: centroids (R, clusters) ascending, cost (R,).
+
+    samples, weight: (R, n), finite, weight >= 0; a row whose weights are all zero counts as
+    unweighted. Seeds: weighted quantiles, equal steps over the range, the mean of the two, and
+    ``start`` (R, clusters) ascending, whose cost is never exceeded. Float64.
+    """
+    x, order = samples.double().sort(dim=1)
+    w = torch.ones_like(x) if weight is None else weight.double().gather(1, order)
+    w = torch.where(w.sum(1, keepdim=True) > 0, w, 1)
+    w = w / w.sum(1, keepdim=True)
+    mean = (w * x).sum(1, keepdim=True)
+    x = x - mean
+    rows = _Rows(x=x, w=_row_prefix(w), wx=_row_prefix(w * x), wxx=_row_prefix(w * x * x))
+    share = (torch.arange(clusters, device=x.device, dtype=x.dtype) + 0.5) / clusters
+    place = torch.searchsorted(rows.w[:, 1:].contiguous(), share.expand(len(x), -1).contiguous())
+    quantile = x.gather(1, place.clamp(max=x.shape[1] - 1))
+    steps = x[:, :1] + share * (x[:, -1:] - x[:, :1])
+    seeds = [quantile, steps, (quantile + steps) / 2]
+    if start is not None:
+        seeds.append(start.double() - mean)
+    best, least = seeds[0], torch.full_like(mean, torch.inf)
+    for seed in seeds:
+        centroids = _row_lloyd(rows, seed, iterations)
+        cost = _row_cost(rows, centroids)
+        best = torch.where(cost < least, centroids, best)
+        least = torch.minimum(cost, least)
+    total = torch.ones_like(samples, dtype=x.dtype) if weight is None else weight.double()
+    total = total.sum(1)
+    return best + mean, least[:, 0] * torch.where(total > 0, total, x.shape[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Samples (R, n) ascending, centred; prefix sums (R, n + 1) of w, w x, w x**2; w sums to 1."""
+
+    x: Tensor
+    w: Tensor
+    wx: Tensor
+    wxx: Tensor
+
+    def __getitem__(self, rows: Tensor) -> "_Rows":
+        return _Rows(*(getattr(self, each.name)[rows] for each in dataclasses.fields(self)))
+
+
+def _row_prefix(values: Tensor) -> Tensor:
+    return torch.cat((values.new_zeros(len(values), 1), values.cumsum(1)), dim=1)
+
+
+def _row_edges(rows: _Rows, centroids: Tensor) -> Tensor:
+    """(R, clusters + 1): where the samples nearest to each centroid begin, and their end."""
+    ends = torch.searchsorted(rows.x, (centroids[:, :-1] + centroids[:, 1:]) / 2, right=True)
+    edge = ends.new_zeros(len(centroids), 1)
+    return torch.cat((edge, ends, edge + rows.x.shape[1]), dim=1)
+
+
+def _row_cost(rows: _Rows, centroids: Tensor) -> Tensor:
+    """(R, 1)"""
+    edges = _row_edges(rows, centroids)
+    w, wx, wxx = (prefix.gather(1, edges).diff(dim=1) for prefix in (rows.w, rows.wx, rows.wxx))
+    return (wxx - 2 * centroids * wx + centroids**2 * w).sum(1, keepdim=True).clamp(min=0)
+
+
+def _row_lloyd(rows: _Rows, centroids: Tensor, iterations: int) -> Tensor:
+    """Until no centroid of a row moves; a centroid without samples stays."""
+    result = centroids.clone()
+    moving = torch.arange(len(centroids), device=centroids.device)
+    part, current = rows, result
+    for _ in range(iterations):
+        edges = _row_edges(part, current)
+        w = part.w.gather(1, edges).diff(dim=1)
+        wx = part.wx.gather(1, edges).diff(dim=1)
+        moved = torch.where(w > 0, wx / w.clamp(min=torch.finfo(w.dtype).tiny), current)
+        active = (moved != current).any(1)
+        result[moving] = moved
+        count = int(active.sum())
+        if count == 0:
+            break
+        current = moved
+        if count <= len(moving) // 2:  # rows that stand still are left out
+            moving, current, part = moving[active], moved[active], part[active]
+    return result

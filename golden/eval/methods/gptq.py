@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -72,7 +72,7 @@ def _grid(
 
 
 def _feedback(hessian: Tensor, damping: float) -> Tensor:
-    """Upper U with U^T U = (H + damping * mean diag(H) * I)^-1, (K, K) float32; H's rows at 0: 1."""
+    """Upper U, U^T U = (H + damping * mean diag(H) * I)^-1: (K, K) float32. Zeros of diag(H): 1."""
     h = hessian.double().clone()
     diagonal = h.diagonal()
     dead = diagonal == 0
@@ -90,18 +90,19 @@ def gptq(
     *,
     damping: float = 0.01,
     symmetric: bool = False,
-    clip: float | None = 1.0,
+    clip: float | Sequence[float] | None = 1.0,
 ) -> Columns:
     """argmin_Q tr((W - Q) H (W - Q)^T), greedily over columns: for k = 0 .. K - 1
 
         e = (w_k - q_k) / U[k, k],   w_j -= e * U[k, j] for all j > k,   U^T U = H^-1
 
     weight (N, K); hessian (K, K): sum of x x^T, any factor; sizes and bits of the groups of
-    columns in order. A group's grid is taken from its columns as they are when it begins. With a
-    diagonal H this is round to nearest. A column whose input is always 0 becomes 0.
+    columns in order; clip: of all groups or of each, see ``_grid``. A group's grid is taken from
+    its columns as they are when it begins. With a diagonal H this is round to nearest. A column
+    whose input is always 0 becomes 0.
     """
     rows, width = weight.shape
-    assert sum(sizes) == width and len(sizes) == len(bits)
+    assert sum(sizes) == width
     # Columns are read one by one: transposed, each is contiguous.
     w = weight.detach().float().t().contiguous()
     w[hessian.diagonal() == 0] = 0
@@ -109,20 +110,21 @@ def gptq(
     code = torch.empty_like(w, dtype=torch.uint8)
     scales, zeros, begins = [], [], {}
     begin = 0
-    for size, width_bits in zip(sizes, bits, strict=True):
-        begins[begin] = (begin + size, width_bits)
+    clips = clip if isinstance(clip, Sequence) else [clip] * len(sizes)
+    for size, group_bits, group_clip in zip(sizes, bits, clips, strict=True):
+        begins[begin] = (begin + size, group_bits, group_clip)
         begin += size
     for start in range(0, width, _BLOCK):
         stop = min(start + _BLOCK, width)
         errors = w.new_zeros(stop - start, rows)
         for k in range(start, stop):
             if k in begins:
-                end, width_bits = begins[k]
+                end, group_bits, group_clip = begins[k]
                 # What the block owes to the columns behind it, where the group reaches that far.
                 ahead = w[k:end].clone()
                 if end > stop:
                     ahead[stop - k :] -= u[start:k, stop:end].t() @ errors[: k - start]
-                scale, zero, least, most = _grid(ahead, width_bits, symmetric, clip)
+                scale, zero, least, most = _grid(ahead, group_bits, symmetric, group_clip)
                 safe = scale.clamp(min=torch.finfo(scale.dtype).tiny)
                 scales.append(scale)
                 zeros.append(zero)
@@ -235,7 +237,7 @@ def _hessians(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[
             total[name] = total.get(name, 0) + rows.t() @ rows
         owner[name] = last[1]
 
-    names = {module: name for name, module in linears.items()}
+    names: dict[nn.Module, str] = {module: name for name, module in linears.items()}
     handles = [module.register_forward_pre_hook(hook) for module in linears.values()]
     try:
         run()
