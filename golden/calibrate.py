@@ -6,10 +6,13 @@ command: finished steps wait in a folder beside the output, F.partial, which is 
 
 import argparse
 import hashlib
+import importlib.metadata
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from golden import text as own_text
 from golden.checkpoint import CheckpointError, load, read_text, windows
@@ -20,6 +23,11 @@ from golden.eval.method import parse_all
 from golden.eval.perplexity import check_finite
 
 __all__ = ["main", "run"]
+
+
+def transformers_version() -> str:
+    """Without loading it."""
+    return importlib.metadata.version("transformers")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -48,6 +56,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "tokens": options.tokens,
         "skip": options.skip,
         "seed": options.seed,
+        "torch": torch.__version__,
+        "transformers": transformers_version(),
     }
     steps = Steps(options.output.with_name(options.output.name + ".partial"))
     steps.check({**header, "fields": [each.describe() for each in methods]})

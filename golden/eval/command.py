@@ -169,7 +169,7 @@ def _exact(
         return x
 
     def after(fast: Tensor) -> Tensor:
-        x = seen.pop()
+        x = seen[0]
         y = known[-1](x.flatten(0, -2)).to(fast.dtype).reshape(fast.shape)
         site.compare(layer, fast, y)
         return y
