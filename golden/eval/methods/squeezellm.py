@@ -81,7 +81,6 @@ class SqueezeLlmLike(Method):
         fisher = data.weight_fisher()
         state: State = {}
         for name, linear in data.track(list(data.linears.items()), "codebooks"):
-
             make = functools.partial(self._layer, name, linear.weight.detach(), fisher[name])
             state |= data.steps.once(f"squeezellm-{self.weight_bits}-{self.sparse}-{name}", make)
         return state
