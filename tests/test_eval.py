@@ -125,9 +125,11 @@ def test_tied_weights_are_separated():
     )  # fmt: skip
     model = LlamaForCausalLM(config).eval()
     embedding = model.model.embed_tokens.weight
+    values = embedding.detach().clone()
     with Patch(model) as patch:
         patch.parameter(model.lm_head, "weight", torch.zeros(20, 16))
         assert model.model.embed_tokens.weight is embedding
+        assert torch.equal(embedding, values)
         assert not bool(model(torch.arange(5)[None]).logits.any())
     assert model.lm_head.weight is embedding
 
