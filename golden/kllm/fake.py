@@ -177,7 +177,7 @@ def fake_attention(
 ) -> Tensor:
     """Causal attention with integer probabilities: (B, heads, T, head_dim).
 
-    q: (B, heads, T, head_dim) with the scaling in it; k, v: (B, kv_heads, T, head_dim), dequantized;
+    q: (B, heads, T, head_dim), scaled; k, v: (B, kv_heads, T, head_dim), dequantized;
     scale_v: (B, kv_heads, T, 1), V's token scales: they multiply the probabilities before these
     become integers of ``integer_bits``, one scale per query and head (decision 0015); 16 bits or
     more leave them as they are. Scores are rounded to FP16. rows: queries at a time.

@@ -10,7 +10,7 @@ The fast path is golden.kllm.fake, the exact one (--bit-true) golden.kllm.attent
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -38,7 +38,7 @@ __all__ = ["Kllm", "KllmS"]
 _OFF = 16  # bits that leave a tensor as it is
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
-_SAMPLES = 1 << 17  # of a k-means
+_SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 28  # bytes of observations that are alive during calibration
 _MLP = ("gate", "up", "down")
 _NORM_OF = {"q": "input_layernorm", "k": "input_layernorm", "v": "input_layernorm",
@@ -251,39 +251,44 @@ class Kllm(Method):
         parts: dict[str, list[Tensor]] = {}
         for i, ids in enumerate(data.windows):
             pick = torch.randperm(len(ids), generator=data.generator(i))[:share].sort().values
-            seen: dict[str, Tensor] = {}
+            for key, x in self._observe_window(data, ids, layers, wanted).items():
+                parts.setdefault(key, []).append(x[pick].cpu())
+        return {key: torch.cat(each).flatten(0, -2) for key, each in parts.items()}
 
-            def tap(key: str, seen: dict[str, Tensor] = seen) -> Callable[[Tensor], Tensor]:
-                def record(x: Tensor) -> Tensor:
-                    if key not in wanted:
-                        return x
-                    y = x.view_as(x)  # a gradient of its own: not that of the residual beside it
-                    if self.fisher and not y.requires_grad:
-                        y.requires_grad_()
-                    seen[key] = y
-                    return y
+    def _observe_window(
+        self, data: CalibrationData, ids: Tensor, layers: range, wanted: Collection[str]
+    ) -> State:
+        """``_observe`` for all tokens of one window: (T, vectors of a token, K)."""
+        seen: dict[str, Tensor] = {}
 
-                return record
+        def tap(key: str) -> Callable[[Tensor], Tensor]:
+            def record(x: Tensor) -> Tensor:
+                if key not in wanted:
+                    return x
+                y = x.view_as(x)  # with a gradient of its own: not that of the residual beside it
+                if self.fisher and not y.requires_grad:
+                    y.requires_grad_()
+                seen[key] = y
+                return y
 
-            with Patch(data.model) as patch, torch.set_grad_enabled(self.fisher):
-                for layer in layers:
-                    self._tap_layer(patch, layer, tap)
-                patch.kv(lambda layer, kv, x, tap=tap: tap(f"{layer}.{'kv'[kv]}")(x), self.pre_rope)  # type: ignore[misc]
-                patch.query(lambda layer, q, tap=tap: tap(f"{layer}.q")(q))  # type: ignore[misc]
-                if self.fisher:
-                    logits = data.model(ids[None], use_cache=False).logits[0]
-                    loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
-                    slopes = torch.autograd.grad(loss, list(seen.values()))
-                else:
-                    data.run(ids)
-                    slopes = ()
-                for key, x in seen.items():
-                    parts.setdefault(key, []).append(self._rows(patch, key, x.detach())[pick])
-                for key, slope in zip(seen, slopes, strict=False):
-                    parts.setdefault(f"{key}.gradient", []).append(
-                        self._rows(patch, key, slope)[pick]
-                    )
-        return {key: torch.cat(each).flatten(0, -2).cpu() for key, each in parts.items()}
+            return record
+
+        with Patch(data.model) as patch, torch.set_grad_enabled(self.fisher):
+            for layer in layers:
+                self._tap_layer(patch, layer, tap)
+            patch.kv(lambda layer, kv, x: tap(f"{layer}.{'kv'[kv]}")(x), self.pre_rope)
+            patch.query(lambda layer, q: tap(f"{layer}.q")(q))
+            if not self.fisher:
+                data.run(ids)
+                slopes: tuple[Tensor, ...] = ()
+            else:
+                logits = data.model(ids[None], use_cache=False).logits[0]
+                loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                slopes = torch.autograd.grad(loss, list(seen.values()))
+            found = {key: self._rows(patch, key, x.detach()) for key, x in seen.items()}
+            for key, slope in zip(seen, slopes, strict=False):
+                found[f"{key}.gradient"] = self._rows(patch, key, slope)
+        return found
 
     def _tap_layer(self, patch: Patch, layer: int, tap: Callable[[str], Any]) -> None:
         """Records where ``install`` will quantize."""
@@ -420,8 +425,10 @@ class Kllm(Method):
             quantize = made(where)
             if self.norm == "index":
                 site.input(_norm(layer, first), quantize)
-            else:
-                site.output(_norm(layer, first), quantize)
+                continue
+            for name, read in _INPUT.items():
+                if read == where:
+                    site.input(linear[name], quantize)
         site.input(linear["o"], made("attention"))
         site.input(linear["down"], made("h"))
         if self.glu == "index":
@@ -505,7 +512,7 @@ class Kllm(Method):
         return torch.stack(made)
 
     def bit_true(self, site: Site, state: State, name: str) -> Callable[[Tensor], Tensor] | None:
-        """The matmul, with QUANTIZE before it and, of gate and up with index-based GLU, behind it."""
+        """The matmul with QUANTIZE before it; behind it, too, for gate and up with glu=index."""
         if _OFF in (self.weight_bits, self.activation_bits):
             return None
         i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
@@ -551,7 +558,7 @@ class Kllm(Method):
 
 
 def static_thresholds(x: Tensor, share: float) -> tuple[float, float]:
-    """(upper, lower) of float16 values: ``share`` of all of them lie beyond each, fewer if equal."""
+    """(upper, lower) of float16 values: ``share`` of all of them beyond each, fewer if equal."""
     ordered = x.flatten().float().sort().values
     beyond = round(share * len(ordered))
     return float(ordered[len(ordered) - 1 - beyond]), float(ordered[beyond])
