@@ -4,7 +4,7 @@ import torch
 
 from golden.checkpoint import Checkpoint
 
-__all__ = ["Letters", "tiny_llama"]
+__all__ = ["Letters", "tiny_llama", "uneven_llama"]
 
 
 class Letters:
@@ -28,3 +28,22 @@ def tiny_llama(heads: int = 9, kv_heads: int = 3, head_dim: int = 8, seed: int =
         max_position_embeddings=256,
     )  # fmt: skip
     return Checkpoint(LlamaForCausalLM(config).eval(), Letters(), f"tiny-{heads}-{kv_heads}")
+
+
+def uneven_llama() -> Checkpoint:
+    """Like ``tiny_llama``, and nothing is 1 or 0: norm weights, biases; head tied to embedding."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        hidden_size=36, intermediate_size=56, num_hidden_layers=2, num_attention_heads=9,
+        num_key_value_heads=3, head_dim=8, vocab_size=64, initializer_range=0.3,
+        max_position_embeddings=256, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    for name, value in model.named_parameters():
+        if "norm" in name:
+            value.data = torch.exp(torch.randn(value.shape))
+        elif name.endswith("bias"):
+            value.data = torch.randn(value.shape)
+    return Checkpoint(model, Letters(), "uneven")

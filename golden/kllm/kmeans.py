@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = ["Clusters", "kmeans_1d", "kmeans_rows", "optimal_kmeans_1d"]
 
 _COARSE = 512  # bins on which seeds are drawn, half of equal width and half of equal weight
+_ROW_BINS = 64  # of a row's summary
 _OPTIMAL_MAX = 4096  # distinct samples of the quadratic optimum: 128 MiB of interval costs
 
 
@@ -212,32 +213,27 @@ def kmeans_rows(
     """Lloyd's algorithm for every row at once: centroids (R, clusters) ascending, cost (R,).
 
     samples, weight: (R, n), finite, weight >= 0; a row whose weights are all zero counts as
-    unweighted. Seeds: weighted quantiles, equal steps over the range, the mean of the two, and
-    ``start`` (R, clusters) ascending, whose cost is never exceeded. Float64.
+    unweighted. Seeds: the optimum of a 64-bin summary of the row (see ``_row_seed``), and ``start``
+    (R, clusters) ascending, whose cost is never exceeded. Float64. Of random rows of 576 the cost
+    is within a few per cent of the optimum, on average below 1 %.
     """
     x, order = samples.double().sort(dim=1)
     w = torch.ones_like(x) if weight is None else weight.double().gather(1, order)
-    w = torch.where(w.sum(1, keepdim=True) > 0, w, 1)
-    w = w / w.sum(1, keepdim=True)
+    total = w.sum(1, keepdim=True)
+    w = torch.where(total > 0, w, 1)
+    total = w.sum(1, keepdim=True)
+    w = w / total
     mean = (w * x).sum(1, keepdim=True)
     x = x - mean
     rows = _Rows(x=x, w=_row_prefix(w), wx=_row_prefix(w * x), wxx=_row_prefix(w * x * x))
-    share = (torch.arange(clusters, device=x.device, dtype=x.dtype) + 0.5) / clusters
-    place = torch.searchsorted(rows.w[:, 1:].contiguous(), share.expand(len(x), -1).contiguous())
-    quantile = x.gather(1, place.clamp(max=x.shape[1] - 1))
-    steps = x[:, :1] + share * (x[:, -1:] - x[:, :1])
-    seeds = [quantile, steps, (quantile + steps) / 2]
+    best = _row_lloyd(rows, _row_seed(rows, clusters), iterations)
+    least = _row_cost(rows, best)
     if start is not None:
-        seeds.append(start.double() - mean)
-    best, least = seeds[0], torch.full_like(mean, torch.inf)
-    for seed in seeds:
-        centroids = _row_lloyd(rows, seed, iterations)
-        cost = _row_cost(rows, centroids)
-        best = torch.where(cost < least, centroids, best)
+        other = _row_lloyd(rows, start.double() - mean, iterations)
+        cost = _row_cost(rows, other)
+        best = torch.where(cost < least, other, best)
         least = torch.minimum(cost, least)
-    total = torch.ones_like(samples, dtype=x.dtype) if weight is None else weight.double()
-    total = total.sum(1)
-    return best + mean, least[:, 0] * torch.where(total > 0, total, x.shape[1])
+    return best + mean, (least * total)[:, 0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,6 +258,53 @@ def _row_edges(rows: _Rows, centroids: Tensor) -> Tensor:
     ends = torch.searchsorted(rows.x, (centroids[:, :-1] + centroids[:, 1:]) / 2, right=True)
     edge = ends.new_zeros(len(centroids), 1)
     return torch.cat((edge, ends, edge + rows.x.shape[1]), dim=1)
+
+
+def _row_seed(rows: _Rows, clusters: int) -> Tensor:
+    """(R, clusters) ascending: the optimum of the samples in at most ``_ROW_BINS`` bins.
+
+    Bins hold equal shares of sum (w * gap**2)**(1/3), gap the distance of a sample to the middle
+    between its neighbours: the density of centroids of the best quantizer with many (Panter and
+    Dite). From ``_ROW_BINS`` clusters on, where searching the optimum is slow, these shares alone.
+    """
+    x, (count, n) = rows.x, rows.x.shape
+    gaps = x.diff(dim=1)
+    gap = torch.nn.functional.pad(gaps, (1, 0)) + torch.nn.functional.pad(gaps, (0, 1))
+    mass = _row_prefix((rows.w.diff(dim=1) * gap**2) ** (1 / 3))
+    if clusters >= _ROW_BINS:
+        share = (torch.arange(clusters, device=x.device, dtype=x.dtype) + 0.5) / clusters
+        place = torch.searchsorted(mass[:, 1:].contiguous(), share * mass[:, -1:])
+        return x.gather(1, place.clamp(max=n - 1))
+    bins = min(n, _ROW_BINS)
+    share = torch.arange(bins + 1, device=x.device, dtype=x.dtype) / bins
+    edges = torch.searchsorted(mass, share * mass[:, -1:]).clamp(max=n)
+    edges[:, 0], edges[:, -1] = 0, n
+    if n == bins:
+        edges = torch.arange(n + 1, device=x.device).expand(count, -1)
+    w, wx, wxx = (prefix.gather(1, edges) for prefix in (rows.w, rows.wx, rows.wxx))
+    ends = _row_optimal(w, wx, wxx, clusters)
+    w, wx = w.gather(1, ends).diff(dim=1), wx.gather(1, ends).diff(dim=1)
+    # A cluster without samples repeats the one before it.
+    centroids = torch.where(w > 0, wx / w.clamp(min=torch.finfo(w.dtype).tiny), x[:, :1])
+    return centroids.cummax(1).values
+
+
+def _row_optimal(w: Tensor, wx: Tensor, wxx: Tensor, clusters: int) -> Tensor:
+    """``_optimal`` for every row: (R, clusters + 1) ends of the clusters among prefix sums."""
+    mass, first, second = (each[:, None] - each[:, :, None] for each in (w, wx, wxx))
+    cost = (second - first**2 / mass.clamp(min=torch.finfo(w.dtype).tiny)).clamp(min=0)
+    count, bins = w.shape
+    up = torch.ones(bins, bins, dtype=torch.bool, device=w.device).triu()
+    cost = torch.where(up, cost, torch.inf)
+    best, starts = cost[:, 0], []
+    for _ in range(clusters - 1):
+        best, start = (best[:, :, None] + cost).min(dim=1)
+        starts.append(start)
+    ends = [torch.full((count, 1), bins - 1, device=w.device)]
+    for start in reversed(starts):
+        ends.append(start.gather(1, ends[-1]))
+    ends.append(torch.zeros_like(ends[0]))
+    return torch.cat(ends[::-1], 1)
 
 
 def _row_cost(rows: _Rows, centroids: Tensor) -> Tensor:

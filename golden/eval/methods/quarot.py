@@ -118,7 +118,7 @@ class Rotation:
             steps.append(hadamard(order) / order**0.5)
             rest //= order
         first = hadamard(rest).to(small.device) / rest**0.5
-        steps.append(torch.kron(small, first))
+        steps.append(torch.kron(small.contiguous(), first))
         self.signs = signs
         self._steps = [step.to(small.device) for step in steps if len(step) > 1]
 
