@@ -167,6 +167,11 @@ def test_file_serves_its_model_and_method(loaded, tiny, tmp_path, capsys):
                   "--calibration-tokens", "64", "--seed", "5"]):  # fmt: skip
         assert command.main([*arguments, *more]) == 0
         results.append(json.loads(capsys.readouterr().out)["results"][0])
+    both = [*arguments[:-2], "--method", "fp32", method, "--calibration", str(file)]
+    assert command.main(both) == 0
+    plain, same = json.loads(capsys.readouterr().out)["results"]
+    assert plain["perplexity"] != same["perplexity"] == results[0]["perplexity"]
+    assert same["calibration_seconds"] == 0
     assert results[0]["calibration_seconds"] == 0
     assert results[1]["calibration_seconds"] > 0
     # The evaluated windows are left out where the text is the same one.

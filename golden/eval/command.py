@@ -239,12 +239,13 @@ def evaluation_windows(
 
 
 def _states(
-    options: argparse.Namespace, checkpoint: Checkpoint, methods: list[Method], skip: int
+    options: argparse.Namespace,
+    checkpoint: Checkpoint,
+    methods: list[Method],
+    found: dict[int, State],
+    skip: int,
 ) -> tuple[list[State], float]:
-    """States from the files given, else calibrated now; seconds of that."""
-    found: dict[int, State] = {}
-    for path in options.calibration:
-        found |= load_states(path, checkpoint, methods)
+    """States of a combination: those found in files, the others calibrated now; seconds of that."""
     missing = [i for i, each in enumerate(methods) if each.calibrated and i not in found]
     seconds = 0.0
     if missing:
@@ -295,9 +296,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "results": [],
     }
     exact = exact_layers(checkpoint, options.bit_true)
+    everyone = [method for methods in combinations.values() for method in methods]
+    found: dict[int, State] = {}
+    for path in options.calibration:
+        found |= load_states(path, checkpoint, everyone)
+    first = 0  # of this combination among everyone
     for name, methods in combinations.items():
         reset_peak_memory(device)
-        states, seconds = _states(options, checkpoint, methods, len(sequences) * seq)
+        own = {i: found[first + i] for i in range(len(methods)) if first + i in found}
+        first += len(methods)
+        states, seconds = _states(options, checkpoint, methods, own, len(sequences) * seq)
         result = evaluate(checkpoint, name, methods, sequences, states, batch, exact)
         result = dataclasses.replace(result, calibration_seconds=seconds)
         parameters = [each.describe() for each in methods]
