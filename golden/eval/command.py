@@ -7,6 +7,7 @@ the beginning of the text, each on its own; the remainder of a window is left ou
 import argparse
 import dataclasses
 import fnmatch
+import functools
 import json
 import os
 import sys
@@ -346,12 +347,14 @@ def arguments() -> argparse.ArgumentParser:
 def quiet() -> None:
     """No bars and notes of the libraries: stderr is for our progress and one line of error."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")
     try:
+        from tqdm import tqdm
         from transformers.utils import logging
     except ImportError:
         return  # told in one line by the loader
+    # The bar of reading a GGUF file asks no setting: it stays, on terminals only.
+    if not isinstance(vars(tqdm)["__init__"], functools.partialmethod):
+        tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=None)  # type: ignore[method-assign]
     logging.disable_progress_bar()
     logging.set_verbosity_error()
 
