@@ -200,7 +200,7 @@ def test_16_bits_leave_the_model_as_it_is(tiny, tiny_windows, data) -> None:
     [
         "outliers=static", "norm=exact", "norm=unfolded", "glu=exact", "scores=index",
         "integer_bits=4", "integer_bits=16", "cache_bits=16", "cache_share=0.1", "pre_rope=true",
-        "fisher=true", "weight_fisher=true", "share=0.1", "share=0", "tokens=20",
+        "fisher=true", "weight_fisher=false", "share=0.1", "share=0", "tokens=20",
     ],
 )  # fmt: skip
 def test_every_switch_reaches_the_model(tiny, tiny_windows, data, switch: str) -> None:

@@ -97,7 +97,7 @@ class Kllm(Method):
     cache_share: float = 0.0
     pre_rope: bool = False
     fisher: bool = False
-    weight_fisher: bool = False
+    weight_fisher: bool = True
     fuse: bool = True
     product: str = "rounded"
     tokens: int = 512
