@@ -114,14 +114,12 @@ def _calibration(
     elif options.text:
         name, path = _named(options.text[0])
         name, skip = f"{name} behind these", used
+    text = read_text(path)
+    count, tokens = options.calibration_windows, options.calibration_tokens
     try:
-        found = windows(
-            checkpoint, read_text(path), options.calibration_windows,
-            options.calibration_tokens, skip,
-        )  # fmt: skip
+        return name, windows(checkpoint, text, count, tokens, skip)
     except CheckpointError as error:
         raise CheckpointError(f"calibration: {error}") from None
-    return name, found
 
 
 def _run_rows(bench: Bench, rows: list[Row], seeds: list[int], minutes: float | None) -> str:

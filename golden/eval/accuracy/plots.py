@@ -23,11 +23,11 @@ _STYLE: dict[Any, Any] = {
 _MARKS = "osv^Dx*P"
 
 
-def _figure() -> Any:
-    """Without pyplot: no state, no display."""
+def _figure(height: float = 3.6) -> Any:
+    """Without pyplot: no state, no display. Inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(7.2, 3.6), layout="constrained")
+    return Figure(figsize=(7.2, height), layout="constrained")
 
 
 def _bytes(figure: Any) -> bytes:
@@ -51,7 +51,7 @@ def _kv_bits(report: Report, text: str, method: str) -> float | None:
 
 
 def _bars(report: Report, which: Table) -> Any | None:
-    """Perplexity by method on a logarithmic axis, ranges of the seeds as lines, FP32 dashed."""
+    """Perplexity by method, lowest and highest of the seeds as a line, FP32 dashed."""
     texts = report.texts if which.whole else report.texts[:1]
     entries = [
         each
@@ -60,30 +60,51 @@ def _bars(report: Report, which: Table) -> Any | None:
     ]
     if not entries:
         return None
-    figure = _figure()
+    figure = _figure(0.8 + 0.16 * len(entries) * (1 + len(texts)))
     axes = figure.add_subplot()
     width = 0.8 / len(texts)
+    means = []
     for i, text in enumerate(texts):
-        color = f"C{i}"
-        places, heights, errors = [], [], []
+        named = False
         for place, entry in enumerate(entries):
             spread = report.spread(text, entry.method, which.whole)
             if spread is None or not math.isfinite(spread.mean):
                 continue
-            places.append(place + (i - (len(texts) - 1) / 2) * width)
-            heights.append(spread.mean)
-            errors.append((spread.mean - spread.low, spread.high - spread.mean))
-        both = [list(side) for side in zip(*errors, strict=True)] if errors else None
-        axes.bar(places, heights, width, color=color, label=text, yerr=both, capsize=2)
+            at = place + (i - (len(texts) - 1) / 2) * width
+            axes.barh(at, spread.mean, width, color=f"C{i}", label=None if named else text)
+            named = True
+            if spread.low < spread.high:
+                axes.plot((spread.low, spread.high), (at, at), color="black", linewidth=0.8)
+            means.append(spread.mean)
         plain = _mean(report, text, "fp32", which.whole)
         if plain is not None:
-            axes.axhline(plain, color=color, linestyle="--", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.set_ylabel("perplexity")
+            axes.axvline(plain, color=f"C{i}", linestyle="--", linewidth=0.8)
+            means.append(plain)
+    axes.set_xlim(_scale(axes.xaxis, means), None)
+    axes.set_xlabel(f"perplexity, {', '.join(texts)}")
     names = [f"{each.precision} {each.label}".strip() for each in entries]
-    axes.set_xticks(range(len(entries)), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.legend()
+    axes.set_yticks(range(len(entries)), names)
+    axes.invert_yaxis()
+    if len(texts) > 1:
+        axes.legend()
     return figure
+
+
+def _scale(axis: Any, values: list[float]) -> float:
+    """Logarithmic where the largest is more than four times the least; plain numbers as ticks.
+
+    Returns where bars begin: below the least value, at a tenth of the range.
+    """
+    from matplotlib.ticker import LogLocator, ScalarFormatter
+
+    low, high = min(values), max(values)
+    if high <= 4 * low:
+        return low - (high - low) / 10 - 0.01 * low
+    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_locator(LogLocator(subs=()))
+    return low * (low / high) ** 0.1
 
 
 def _sweep(report: Report, which: Table) -> Any | None:
@@ -105,7 +126,7 @@ def _sweep(report: Report, which: Table) -> Any | None:
     plain = _mean(report, text, "fp32", which.whole)
     if plain is not None:
         axes.axhline(plain, color="black", linestyle="--", linewidth=0.8, label="FP32")
-    axes.set_yscale("log")
+    _scale(axes.yaxis, [mean for points in lines.values() for _, mean in points])
     axes.set_xlabel("outliers, % of the elements")
     axes.set_ylabel(f"perplexity, {text}")
     axes.legend()
@@ -115,8 +136,8 @@ def _sweep(report: Report, which: Table) -> Any | None:
 def _scatter(report: Report, which: Table) -> Any | None:
     """Perplexity over stored bits of K and V: Oaken's ratios, and the other methods beside them."""
     text = report.texts[0]
-    caches = next(each for each in TABLES if each.name == "caches")
-    others = [each for each in caches.entries if each.method not in ("fp32", "fp16")]
+    caches = [entry for each in TABLES if each.name == "caches" for entry in each.entries]
+    others = [each for each in caches if each.method not in ("fp32", "fp16")]
     points: dict[str, tuple[float, float]] = {}
     for entry in (*which.entries, *others):
         mean = _mean(report, text, entry.method, False)
