@@ -54,14 +54,14 @@ def _is_calibrated(method: str) -> bool:
 
 
 def all_rows(texts: list[str], seeds: list[int], tables: Iterable[Table] = TABLES) -> list[Row]:
-    """Every row of some tables once: the first seed of all of them, then the other seeds."""
+    """Every row of some tables once: the first seed of all, then others on the first text."""
     found: dict[Row, None] = {}
     for seed in seeds:
         for table in tables:
             for entry in table.entries:
                 if seed != seeds[0] and not (table.whole and _is_calibrated(entry.method)):
                     continue
-                for text in texts if table.whole else texts[:1]:
+                for text in texts if table.whole and seed == seeds[0] else texts[:1]:
                     found[Row(text, entry.method, seed)] = None
     return list(found)
 
