@@ -44,7 +44,8 @@ def _difference(report: Report, text: str, method: str, whole: bool) -> str:
     spread, plain = report.spread(text, method, whole), report.spread(text, "fp32", whole)
     if spread is None or plain is None:
         return ""
-    return f"{spread.mean - plain.mean:+.3f}" if spread.mean < 1000 else number(spread.mean)
+    difference = spread.mean - plain.mean
+    return f"+{number(difference)}" if difference >= 1000 else f"{difference:+.3f}"
 
 
 def _bits(records: list[Record]) -> str:
