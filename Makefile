@@ -4,8 +4,10 @@ VENV ?= .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 SEED ?= 1
+# Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
+ACCURACY ?=
 
-.PHONY: demo layer kv test tests tb soak formal mutate lint bench area build-report docs clean help
+.PHONY: demo layer kv test tests tb soak formal mutate lint bench area accuracy build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -47,6 +49,11 @@ area: $(READY)  ## areas beside the papers' tables
 	@$(PYTHON) -m synth.compare kllm
 	@$(PYTHON) -m synth.compare chip
 	@$(PYTHON) -m synth.compare oaken
+
+accuracy: $(READY)  ## perplexity of every method: docs/accuracy.md; C4=FILE WIKITEXT2=FILE
+	@$(PYTHON) -m golden.eval.accuracy $(if $(C4),--text "C4=$(C4)") \
+		$(if $(WIKITEXT2),--text "WikiText-2=$(WIKITEXT2)") \
+		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3)
 
 build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
 	@$(PYTHON) -m tb.build_report

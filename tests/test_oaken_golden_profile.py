@@ -13,12 +13,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden.checkpoint import Checkpoint, CheckpointError
+from golden.checkpoint import Checkpoint, CheckpointError, read_text, windows
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken import profile as profile_module
 from golden.oaken import report as report_module
 from golden.oaken.groups import Ratios, group_index
-from golden.oaken.model import capture_kv, perplexity, read_text, tapped, windows
+from golden.oaken.model import capture_kv, perplexity, tapped
 from golden.oaken.profile import Profile, ProfileError, boundaries, ordered, profile_kv
 from golden.oaken.quantize import thresholds_valid
 

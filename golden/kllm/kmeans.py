@@ -10,9 +10,10 @@ import dataclasses
 import torch
 from torch import Tensor
 
-__all__ = ["Clusters", "kmeans_1d", "optimal_kmeans_1d"]
+__all__ = ["Clusters", "kmeans_1d", "kmeans_rows", "optimal_kmeans_1d"]
 
 _COARSE = 512  # bins on which seeds are drawn, half of equal width and half of equal weight
+_ROW_BINS = 64  # of a row's summary
 _OPTIMAL_MAX = 4096  # distinct samples of the quadratic optimum: 128 MiB of interval costs
 
 
@@ -199,3 +200,136 @@ def optimal_kmeans_1d(samples: Tensor, clusters: int, weight: Tensor | None = No
         raise ValueError(f"at most {_OPTIMAL_MAX} distinct samples, not {len(data.x)}")
     centroids = _optimal(data.x, data.w.diff(), clusters)
     return Clusters(centroids=centroids + data.mean, cost=float(_cost(data, centroids[None])[0]))
+
+
+def kmeans_rows(
+    samples: Tensor,
+    clusters: int,
+    weight: Tensor | None = None,
+    *,
+    start: Tensor | None = None,
+    iterations: int = 100,
+) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm for every row at once: centroids (R, clusters) ascending, cost (R,).
+
+    samples, weight: (R, n), finite, weight >= 0; a row whose weights are all zero counts as
+    unweighted. Seeds: the optimum of a 64-bin summary of the row (see ``_row_seed``), and ``start``
+    (R, clusters) ascending, whose cost is never exceeded. Float64. Of random rows of 576 the cost
+    is within a few per cent of the optimum, on average below 1 %.
+    """
+    x, order = samples.double().sort(dim=1)
+    w = torch.ones_like(x) if weight is None else weight.double().gather(1, order)
+    total = w.sum(1, keepdim=True)
+    w = torch.where(total > 0, w, 1)
+    total = w.sum(1, keepdim=True)
+    w = w / total
+    mean = (w * x).sum(1, keepdim=True)
+    x = x - mean
+    rows = _Rows(x=x, w=_row_prefix(w), wx=_row_prefix(w * x), wxx=_row_prefix(w * x * x))
+    best = _row_lloyd(rows, _row_seed(rows, clusters), iterations)
+    least = _row_cost(rows, best)
+    if start is not None:
+        other = _row_lloyd(rows, start.double() - mean, iterations)
+        cost = _row_cost(rows, other)
+        best = torch.where(cost < least, other, best)
+        least = torch.minimum(cost, least)
+    return best + mean, (least * total)[:, 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Samples (R, n) ascending, centred; prefix sums (R, n + 1) of w, w x, w x**2; w sums to 1."""
+
+    x: Tensor
+    w: Tensor
+    wx: Tensor
+    wxx: Tensor
+
+    def __getitem__(self, rows: Tensor) -> "_Rows":
+        return _Rows(*(getattr(self, each.name)[rows] for each in dataclasses.fields(self)))
+
+
+def _row_prefix(values: Tensor) -> Tensor:
+    return torch.cat((values.new_zeros(len(values), 1), values.cumsum(1)), dim=1)
+
+
+def _row_edges(rows: _Rows, centroids: Tensor) -> Tensor:
+    """(R, clusters + 1): where the samples nearest to each centroid begin, and their end."""
+    ends = torch.searchsorted(rows.x, (centroids[:, :-1] + centroids[:, 1:]) / 2, right=True)
+    edge = ends.new_zeros(len(centroids), 1)
+    return torch.cat((edge, ends, edge + rows.x.shape[1]), dim=1)
+
+
+def _row_seed(rows: _Rows, clusters: int) -> Tensor:
+    """(R, clusters) ascending: the optimum of the samples in at most ``_ROW_BINS`` bins.
+
+    Bins hold equal shares of sum (w * gap**2)**(1/3), gap the distance of a sample to the middle
+    between its neighbours: the density of centroids of the best quantizer with many (Panter and
+    Dite). From ``_ROW_BINS`` clusters on, where searching the optimum is slow, these shares alone.
+    """
+    x, (count, n) = rows.x, rows.x.shape
+    gaps = x.diff(dim=1)
+    gap = torch.nn.functional.pad(gaps, (1, 0)) + torch.nn.functional.pad(gaps, (0, 1))
+    mass = _row_prefix((rows.w.diff(dim=1) * gap**2) ** (1 / 3))
+    if clusters >= _ROW_BINS:
+        share = (torch.arange(clusters, device=x.device, dtype=x.dtype) + 0.5) / clusters
+        place = torch.searchsorted(mass[:, 1:].contiguous(), share * mass[:, -1:])
+        return x.gather(1, place.clamp(max=n - 1))
+    bins = min(n, _ROW_BINS)
+    share = torch.arange(bins + 1, device=x.device, dtype=x.dtype) / bins
+    edges = torch.searchsorted(mass, share * mass[:, -1:]).clamp(max=n)
+    edges[:, 0], edges[:, -1] = 0, n
+    if n == bins:
+        edges = torch.arange(n + 1, device=x.device).expand(count, -1)
+    w, wx, wxx = (prefix.gather(1, edges) for prefix in (rows.w, rows.wx, rows.wxx))
+    ends = _row_optimal(w, wx, wxx, clusters)
+    w, wx = w.gather(1, ends).diff(dim=1), wx.gather(1, ends).diff(dim=1)
+    # A cluster without samples repeats the one before it.
+    centroids = torch.where(w > 0, wx / w.clamp(min=torch.finfo(w.dtype).tiny), x[:, :1])
+    return centroids.cummax(1).values
+
+
+def _row_optimal(w: Tensor, wx: Tensor, wxx: Tensor, clusters: int) -> Tensor:
+    """``_optimal`` for every row: (R, clusters + 1) ends of the clusters among prefix sums."""
+    mass, first, second = (each[:, None] - each[:, :, None] for each in (w, wx, wxx))
+    cost = (second - first**2 / mass.clamp(min=torch.finfo(w.dtype).tiny)).clamp(min=0)
+    count, bins = w.shape
+    up = torch.ones(bins, bins, dtype=torch.bool, device=w.device).triu()
+    cost = torch.where(up, cost, torch.inf)
+    best, starts = cost[:, 0], []
+    for _ in range(clusters - 1):
+        best, start = (best[:, :, None] + cost).min(dim=1)
+        starts.append(start)
+    ends = [torch.full((count, 1), bins - 1, device=w.device)]
+    for start in reversed(starts):
+        ends.append(start.gather(1, ends[-1]))
+    ends.append(torch.zeros_like(ends[0]))
+    return torch.cat(ends[::-1], 1)
+
+
+def _row_cost(rows: _Rows, centroids: Tensor) -> Tensor:
+    """(R, 1)"""
+    edges = _row_edges(rows, centroids)
+    w, wx, wxx = (prefix.gather(1, edges).diff(dim=1) for prefix in (rows.w, rows.wx, rows.wxx))
+    return (wxx - 2 * centroids * wx + centroids**2 * w).sum(1, keepdim=True).clamp(min=0)
+
+
+def _row_lloyd(rows: _Rows, centroids: Tensor, iterations: int) -> Tensor:
+    """Until no centroid of a row moves; a centroid without samples stays."""
+    result = centroids.clone()
+    moving = torch.arange(len(centroids), device=centroids.device)
+    part, current = rows, result
+    for _ in range(iterations):
+        edges = _row_edges(part, current)
+        w = part.w.gather(1, edges).diff(dim=1)
+        wx = part.wx.gather(1, edges).diff(dim=1)
+        moved = torch.where(w > 0, wx / w.clamp(min=torch.finfo(w.dtype).tiny), current)
+        active = (moved != current).any(1)
+        result[moving] = moved
+        count = int(active.sum())
+        if count == 0:
+            break
+        current = moved
+        if count <= len(moving) // 2:  # rows that stand still are left out
+            moving, current, part = moving[active], moved[active], part[active]
+    return result

@@ -28,6 +28,7 @@ __all__ = [
     "quantize_weight",
     "split_outliers",
     "train_activation_codebook",
+    "train_weight_codebook",
 ]
 
 _MAGNITUDE = FP16.sign_bit - 1
@@ -78,10 +79,19 @@ class QuantizedTokens:
         )
 
 
-def _codebook(samples: Tensor, weight: Tensor | None, bits: int, seed: int) -> Tensor:
-    """2**bits ascending centroids as FP16 words, clipped to -1..1."""
+def _codebook(
+    samples: Tensor, weight: Tensor | None, bits: int, seed: int, most: int | None
+) -> Tensor:
+    """2**bits ascending centroids as FP16 words, clipped to -1..1; of ``most`` samples drawn."""
     if not CODEBOOK_BITS_MIN <= bits <= CODEBOOK_BITS_MAX:
         raise ConfigError(f"bits must be {CODEBOOK_BITS_MIN}..{CODEBOOK_BITS_MAX}, not {bits}")
+    if most is not None and samples.numel() > most:
+        generator = torch.Generator().manual_seed(seed)
+        pick = torch.randperm(samples.numel(), generator=generator)[:most].to(samples.device)
+        samples = samples.flatten()[pick]
+        weight = None if weight is None else weight.flatten()[pick]
+    if weight is not None and not bool((weight > 0).any()):
+        weight = None
     centroids = kmeans_1d(samples, 1 << bits, weight, seed=seed).centroids
     # + 0.0: a centroid of -0 would sort below +0 as a word and equal it as a number.
     return bits_from_float(centroids.clamp(-1, 1) + 0.0, FP16)
@@ -92,31 +102,54 @@ def _normalised(value: Tensor, scale: Tensor) -> Tensor:
     return torch.where(scale > 0, value / torch.where(scale > 0, scale, 1), 0)
 
 
-def quantize_weight(
-    weight: Tensor, bits: int = 4, fisher: Tensor | None = None, seed: int = 0
-) -> QuantizedWeight:
-    """Per-channel scale, one codebook for the layer, nearest centroid to every weight.
-
-    weight: (N, K) real, as torch.nn.Linear holds it. fisher: (N, K) squared gradients. Samples of
-    the k-means are w / s_B with weight s_B**2 (times fisher), so that it minimises the squared
-    error of the weights themselves. Roundings: s_B and the centroids to FP16; the nearest
-    centroid is exact on the rounded ones, the lower index on a tie.
-    ValueError: a weight that is not finite or beyond the FP16 range.
-    """
+def _channels(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(w / s_B (N, K), s_B (N, 1) as float64, s_B (N,) as words) of a real (N, K) weight."""
     w = weight.detach().double()
     if not bool(torch.isfinite(w).all()):
         raise ValueError("weight must be finite")
-    scale = bits_from_float(w.abs().amax(dim=1), FP16)
-    s = float_from_bits(scale, FP16)
+    words = bits_from_float(w.abs().amax(dim=1), FP16)
+    s = float_from_bits(words, FP16)[:, None]
     if not bool(torch.isfinite(s).all()):
         raise ValueError("weight must be within the FP16 range, 65504")
-    unit = _normalised(w, s[:, None])
-    importance = (s**2)[:, None].expand_as(w)
+    return _normalised(w, s), s, words
+
+
+def train_weight_codebook(
+    weight: Tensor,
+    bits: int = 4,
+    fisher: Tensor | None = None,
+    seed: int = 0,
+    most: int | None = None,
+) -> Tensor:
+    """2**bits ascending FP16 words for a real (N, K) weight: weighted k-means of w / s_B.
+
+    A sample weighs s_B**2 (times fisher (N, K), squared gradients), so that the squared error of
+    the weights themselves is minimised. most: samples drawn by the seed; all if None.
+    """
+    unit, s, _ = _channels(weight)
+    importance = (s**2).expand_as(unit)
     if fisher is not None:
         importance = importance * fisher.detach().double()
-    if not bool((importance > 0).any()):
-        importance = torch.ones_like(importance)
-    codebook = _codebook(unit, importance, bits, seed)
+    return _codebook(unit, importance, bits, seed, most)
+
+
+def quantize_weight(
+    weight: Tensor,
+    bits: int = 4,
+    fisher: Tensor | None = None,
+    seed: int = 0,
+    codebook: Tensor | None = None,
+) -> QuantizedWeight:
+    """Per-channel scale, one codebook for the layer, nearest centroid to every weight.
+
+    weight: (N, K) real, as torch.nn.Linear holds it. codebook: of ``train_weight_codebook``, which
+    is called with the other arguments where it is None. Roundings: s_B and the centroids to FP16;
+    the nearest centroid is exact on the rounded ones, the lower index on a tie.
+    ValueError: a weight that is not finite or beyond the FP16 range.
+    """
+    if codebook is None:
+        codebook = train_weight_codebook(weight, bits, fisher, seed)
+    unit, _, scale = _channels(weight)
     c = float_from_bits(codebook, FP16)
     index = torch.bucketize(unit, (c[:-1] + c[1:]) / 2)  # counts the midpoints below unit
     return QuantizedWeight(
@@ -146,23 +179,28 @@ def train_activation_codebook(
     fisher: Tensor | None = None,
     share: float = 0.005,
     seed: int = 0,
+    thresholds: tuple[float, float] | None = None,
+    most: int | None = None,
 ) -> Tensor:
     """2**bits ascending FP16 words from calibration tokens: weighted k-means of inliers / s_A.
 
     x: (T, K) FP16 words without NaN or infinity; fisher: (T, K) squared gradients of the loss with
     respect to x. In units of s_A they become fisher * s_A**2, the weight of a sample; without
-    fisher every sample weighs 1. ValueError: not finite, 2k >= K.
+    fisher every sample weighs 1. thresholds: (upper, lower), beyond which the outliers of every
+    token are and the larger magnitude of which is s_A (kllm-s); None: ``share`` of every token.
+    most: samples drawn by the seed; all if None. ValueError: not finite, 2k >= K.
     """
-    outlier, scale, _ = split_outliers(x, share)
-    s = float_from_bits(scale, FP16)[:, None]
-    unit = _normalised(float_from_bits(x, FP16), s)
+    real = float_from_bits(x, FP16)
+    if thresholds is None:
+        outlier, scale, _ = split_outliers(x, share)
+        s = float_from_bits(scale, FP16)[:, None]
+    else:
+        upper, lower = thresholds
+        outlier = (real > upper) | (real < lower)
+        s = torch.full_like(real[:, :1], max(abs(upper), abs(lower)))
     inlier = ~outlier
-    weight = None
-    if fisher is not None:
-        weight = (fisher.detach().double() * s**2)[inlier]
-        if not bool((weight > 0).any()):
-            weight = None
-    return _codebook(unit[inlier], weight, bits, seed)
+    weight = None if fisher is None else (fisher.detach().double() * s**2)[inlier]
+    return _codebook(_normalised(real, s)[inlier], weight, bits, seed, most)
 
 
 def quantize_tokens(x: Tensor, codebook: Tensor, share: float = 0.005) -> QuantizedTokens:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from golden.fp16.ops import bits_from_float, float_from_bits
 
-__all__ = ["Restored", "fp16", "kivi", "uniform"]
+__all__ = ["Restored", "fp16", "kivi", "uniform", "uniform_grid"]
 
 GROUP = 32  # KIVI: tokens of a K group, channels of a V group
 
@@ -28,18 +28,22 @@ def fp16(x: Tensor) -> Restored:
     return Restored(x=x, bits=16.0)
 
 
-def _uniform(value: Tensor, bits: int, dim: int) -> Tensor:
-    """Min + q * step along one axis, both rounded to FP16; float64."""
+def uniform_grid(value: Tensor, bits: int, dim: int) -> Tensor:
+    """Min + q * step along one axis, both rounded to FP16; in the type of the values."""
+
+    def rounded(x: Tensor) -> Tensor:
+        return float_from_bits(bits_from_float(x)).to(value.dtype)
+
     low, high = value.amin(dim, keepdim=True), value.amax(dim, keepdim=True)
-    low = float_from_bits(bits_from_float(low))
-    step = float_from_bits(bits_from_float((high - low) / ((1 << bits) - 1)))
+    low = rounded(low)
+    step = rounded((high - low) / ((1 << bits) - 1))
     q = torch.where(step > 0, torch.round((value - low) / torch.where(step > 0, step, 1)), 0)
     return low + q.clamp(0, (1 << bits) - 1) * step
 
 
 def uniform(x: Tensor, bits: int) -> Restored:
     """Every token on its own grid between its smallest and largest element; no groups."""
-    back = _uniform(float_from_bits(x), bits, -1)
+    back = uniform_grid(float_from_bits(x), bits, -1)
     return Restored(x=bits_from_float(back), bits=bits + 32 / x.shape[-1])
 
 
@@ -53,11 +57,11 @@ def kivi(x: Tensor, kv: int, bits: int = 4) -> Restored:
     if kv == 0:
         whole = tokens // GROUP * GROUP
         groups = value[:whole].reshape(-1, GROUP, elements)
-        back = torch.cat([_uniform(groups, bits, 1).reshape(whole, elements), value[whole:]])
+        back = torch.cat([uniform_grid(groups, bits, 1).reshape(whole, elements), value[whole:]])
         share = whole / tokens
         return Restored(
             x=bits_from_float(back), bits=share * (bits + 32 / GROUP) + (1 - share) * 16
         )
     group = GROUP if elements % GROUP == 0 else elements
-    back = _uniform(value.reshape(tokens, -1, group), bits, -1).reshape(tokens, elements)
+    back = uniform_grid(value.reshape(tokens, -1, group), bits, -1).reshape(tokens, elements)
     return Restored(x=bits_from_float(back), bits=bits + 32 / group)

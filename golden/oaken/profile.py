@@ -18,14 +18,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.checkpoint import CheckpointError, load
+from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.format import MAX_FINITE
 from golden.oaken.groups import Ratios, check_intervals, thresholds_of
-from golden.oaken.model import capture_kv, read_text, windows
+from golden.oaken.model import capture_kv
 
-__all__ = ["Profile", "ProfileError", "boundaries", "main", "ordered", "profile_kv"]
+__all__ = [
+    "Profile",
+    "ProfileError",
+    "boundaries",
+    "intervals_of",
+    "main",
+    "ordered",
+    "profile_kv",
+    "window_bounds",
+]
 
 _FORMAT, _VERSION = "senbazuru oaken thresholds", 1
 _SIGN = 0x8000
@@ -166,6 +175,22 @@ def ordered(bounds: Tensor, ratios: Ratios) -> Tensor:
     return torch.tensor([[low | (_SIGN if low else 0), high] for low, high in magnitude])
 
 
+def window_bounds(layers: list[tuple[Tensor, Tensor]], ratios: Ratios) -> Tensor:
+    """(layers, 2, B, 2) float64 bounds of one window's (K, V); ProfileError: not finite."""
+    if not all(bool(x.isfinite().all()) for pair in layers for x in pair):
+        raise ProfileError("K or V of a calibration window is not finite")
+    return torch.stack([torch.stack([boundaries(x, ratios) for x in pair]) for pair in layers])
+
+
+def intervals_of(bounds: list[Tensor], ratios: Ratios) -> Tensor:
+    """(layers, 2, B, 2) FP16 words: bounds averaged over windows, in order; ProfileError: none."""
+    if not bounds:
+        raise ProfileError("no calibration window")
+    mean = sum(bounds[1:], bounds[0]) / len(bounds)
+    words = [[ordered(each, ratios) for each in layer] for layer in mean]
+    return torch.stack([torch.stack(layer) for layer in words])
+
+
 def profile_kv(
     captured: Iterable[list[tuple[Tensor, Tensor]]],
     ratios: Ratios,
@@ -173,25 +198,12 @@ def profile_kv(
     made: dict[str, Any] | None = None,
 ) -> Profile:
     """From the (K, V) of every layer, window by window; ProfileError: none, or not finite."""
-    total: Tensor | None = None
-    count = 0
-    for layers in captured:
-        if not all(bool(x.isfinite().all()) for pair in layers for x in pair):
-            raise ProfileError("K or V of a calibration window is not finite")
-        window = torch.stack(
-            [torch.stack([boundaries(x, ratios) for x in pair]) for pair in layers]
-        )
-        total = window if total is None else total + window
-        count += 1
-    if total is None:
-        raise ProfileError("no calibration window")
-    mean = total / count
-    words = [[ordered(each, ratios) for each in layer] for layer in mean]
+    bounds = [window_bounds(layers, ratios) for layers in captured]
     return Profile(
         ratios=ratios,
         pre_rope=pre_rope,
-        intervals=torch.stack([torch.stack(layer) for layer in words]),
-        made={"windows": count, **(made or {})},
+        intervals=intervals_of(bounds, ratios),
+        made={"windows": len(bounds), **(made or {})},
     )
 
 

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from golden import text as own_text
-from golden.checkpoint import CheckpointError, load
+from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.baselines import fp16, kivi, uniform
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
-from golden.oaken.model import attention_layers, capture_kv, perplexity, read_text, windows
+from golden.oaken.model import capture_kv, perplexity
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.oaken.quantize import bits_read, decode, effective_bits, encode
+from golden.patch import attention_layers
 
 __all__ = ["Measured", "arithmetic_bits", "main", "measure", "methods", "nmse"]
 

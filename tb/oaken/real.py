@@ -19,12 +19,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from golden.checkpoint import CheckpointError, load
+from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float
 from golden.oaken.format import Op, Status
 from golden.oaken.groups import Ratios
-from golden.oaken.model import capture_kv, read_text, windows
+from golden.oaken.model import capture_kv
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.oaken.report import nmse
 from golden.text import EVALUATION

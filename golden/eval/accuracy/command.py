@@ -1,0 +1,289 @@
+"""``python -m golden.eval.accuracy``: run the rows of the tables and write docs/accuracy.md.
+
+Rows that are done are not run again: they wait under ``--work`` for the next time.
+"""
+
+import argparse
+import fnmatch
+import importlib.metadata
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, windows
+from golden.config import ConfigError
+from golden.eval.accuracy import page, plots
+from golden.eval.accuracy.bench import Bench, Row, digest
+from golden.eval.accuracy.report import Report, load_report, save_report
+from golden.eval.accuracy.tables import TABLES, Table, number
+from golden.eval.command import (
+    ARCHITECTURES,
+    choose_device,
+    evaluation_windows,
+    longest,
+    quiet,
+)
+from golden.eval.method import parse_all
+from golden.eval.perplexity import check_finite
+
+__all__ = ["all_rows", "main", "write"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+PAGE = ROOT / "docs" / "accuracy.md"
+WORK = ROOT / "build" / "accuracy"
+_OWN = "own"  # name of golden.text.EVALUATION
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise ConfigError(f"text must be NAME=FILE, not {text!r}")
+    return name, Path(path)
+
+
+def _is_calibrated(method: str) -> bool:
+    try:
+        return any(each.calibrated for each in parse_all(method))
+    except ConfigError:
+        return False  # its row says why
+
+
+def all_rows(texts: list[str], seeds: list[int], tables: Iterable[Table] = TABLES) -> list[Row]:
+    """Every row of some tables once: the first seed of all, then others on the first text."""
+    found: dict[Row, None] = {}
+    for seed in seeds:
+        for table in tables:
+            for entry in table.entries:
+                if seed != seeds[0] and not (table.whole and _is_calibrated(entry.method)):
+                    continue
+                for text in texts if table.whole and seed == seeds[0] else texts[:1]:
+                    found[Row(text, entry.method, seed)] = None
+    return list(found)
+
+
+def chosen_rows(options: argparse.Namespace, texts: list[str], seeds: list[int]) -> list[Row]:
+    """Those of ``--table`` and ``--row``; ConfigError: there are none."""
+    names = options.table or [each.name for each in TABLES]
+    rows = all_rows(texts, seeds, [each for each in TABLES if each.name in names])
+    if options.row:
+        for pattern in options.row:
+            if not fnmatch.filter([row.method for row in rows], pattern):
+                raise ConfigError(f"no row of {', '.join(names)} is spelt {pattern!r}")
+        rows = [
+            row
+            for row in rows
+            if any(fnmatch.fnmatchcase(row.method, each) for each in options.row)
+        ]
+    return rows
+
+
+def _texts(options: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
+    contents: dict[str, str | None] = {}
+    for given in options.text:
+        name, path = _named(given)
+        if name in contents:
+            raise ConfigError(f"two texts are called {name!r}")
+        contents[name] = read_text(path)
+    found = {}
+    for name, content in (contents or {_OWN: None}).items():
+        try:
+            found[name] = evaluation_windows(checkpoint, content, options.seq, options.tokens)
+        except CheckpointError as error:
+            raise CheckpointError(f"{name}: {error}") from None
+    return found
+
+
+def _calibration(
+    options: argparse.Namespace, checkpoint: Checkpoint, used: int
+) -> tuple[str, list[Tensor]]:
+    """(name of the text, windows): a text of its own, or the first one behind what is evaluated."""
+    limit = longest(checkpoint)
+    if not 2 <= options.calibration_tokens <= limit:
+        raise ConfigError(
+            f"calibration tokens must be 2..{limit} for this model, "
+            f"not {options.calibration_tokens}"
+        )
+    name, path, skip = "golden.text.CALIBRATION", options.calibration_text, 0
+    if path is not None:
+        name = path.name
+    elif options.text:
+        name, path = _named(options.text[0])
+        name, skip = f"{name} behind these", used
+    text = read_text(path)
+    count, tokens = options.calibration_windows, options.calibration_tokens
+    try:
+        return name, windows(checkpoint, text, count, tokens, skip)
+    except CheckpointError as error:
+        raise CheckpointError(f"calibration: {error}") from None
+
+
+def _run_rows(bench: Bench, rows: list[Row], seeds: list[int], minutes: float | None) -> str:
+    """Runs what is not done, one line for each; how it ended."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False)
+    todo = [row for row in rows if not bench.done(row)]
+    console.print(f"{len(rows) - len(todo)} of {len(rows)} rows are done")
+    start = time.monotonic()
+    failed = 0
+    for i, row in enumerate(todo, 1):
+        elapsed = time.monotonic() - start
+        if minutes is not None and elapsed > 60 * minutes:
+            return f"stopped after {minutes:g} minutes, {len(todo) - i + 1} rows are left"
+        begin = time.monotonic()
+        try:
+            record = bench.run(row, seeds)
+        except KeyboardInterrupt:
+            return f"interrupted, {len(todo) - i + 1} rows are left"
+        elapsed = time.monotonic() - start
+        what = f"failed: {record.failed}" if record.failed else number(record.perplexity)
+        failed += bool(record.failed)
+        left = elapsed / i * (len(todo) - i) / 60
+        line = f"{row.method}, {row.text}, seed {row.seed}: {what}"
+        took = f"{time.monotonic() - begin:.0f} s, about {left:.0f} minutes left"
+        console.print(escape(f"[{i}/{len(todo)}] {line} ({took})"), soft_wrap=True)
+    return f"all rows have run, {failed} failed" if failed else "all rows are done"
+
+
+def write(report: Report, path: Path) -> list[Path]:
+    """The page, and beside it in a folder of its name the plots and rows.json; what was written.
+
+    A page that is not there begins as docs/accuracy.md. CheckpointError: matplotlib is missing.
+    """
+    folder = path.with_suffix("")
+    drawn = plots.draw(report)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_report(folder / "rows.json", report)
+    written = [path, folder / "rows.json"]
+    for name in plots.PLOTS:
+        (folder / f"{name}.svg").unlink(missing_ok=True)
+    for name, content in drawn.items():
+        (folder / f"{name}.svg").write_bytes(content)
+        written.append(folder / f"{name}.svg")
+    base = (path if path.exists() else PAGE).read_text()
+    addresses = {name: f"{folder.name}/{name}.svg" for name in drawn}
+    path.write_text(page.fill(base, page.sections(report, addresses)))
+    return written
+
+
+def _settings(options: argparse.Namespace, bench: Bench, calibration: str) -> dict[str, Any]:
+    first = next(iter(bench.texts.values()))
+    return {
+        "model": bench.checkpoint.name,
+        "fingerprint": bench.fingerprint,
+        "texts": [{"name": name, "sha256": digest(each)} for name, each in bench.texts.items()],
+        "seq": len(first[0]),
+        "tokens": sum(map(len, first)),
+        "calibration": {
+            "text": calibration,
+            "windows": len(bench.calibration),
+            "tokens": len(bench.calibration[0]),
+        },
+        "seeds": list(range(options.seeds)),
+        "device": bench.device.type,
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+    }
+
+
+def run(options: argparse.Namespace) -> int:
+    """CheckpointError or ConfigError in one line."""
+    if options.page_only:
+        report = load_report(options.page.with_suffix("") / "rows.json")
+        print("\n".join(map(str, write(report, options.page))))
+        return 0
+    if options.seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {options.seeds}")
+    if options.threads is not None:
+        if options.threads < 1:
+            raise ConfigError(f"threads must be at least 1, not {options.threads}")
+        torch.set_num_threads(options.threads)
+    if options.batch is not None and options.batch < 1:
+        raise ConfigError(f"batch must be at least 1, not {options.batch}")
+    seeds = list(range(options.seeds))
+    names = [_named(each)[0] for each in options.text] or [_OWN]
+    rows = chosen_rows(options, names, seeds)
+    device = choose_device(options.device)
+    checkpoint = load(options.model, ARCHITECTURES, device)
+    check_finite(checkpoint.model)
+    texts = _texts(options, checkpoint)
+    used = sum(map(len, texts[names[0]]))
+    name, calibration = _calibration(options, checkpoint, used)
+    bench = Bench(checkpoint, texts, calibration, options.work, options.batch)
+    if options.dry_run:
+        return _list(bench, rows)
+    end = _run_rows(bench, rows, seeds, options.minutes)
+    whole = all_rows(names, seeds)
+    found = {row: record for row in whole if (record := bench.stored(row)) is not None}
+    settings = {**_settings(options, bench, name), "rows": len(whole)}
+    for path in write(Report(settings, found), options.page):
+        print(path)
+    print(f"accuracy: {end}", file=sys.stderr)
+    return 130 if end.startswith("interrupted") else 0
+
+
+def _list(bench: Bench, rows: list[Row]) -> int:
+    done = 0
+    for row in rows:
+        record = bench.stored(row)
+        what = "to run" if record is None else f"done: {number(record.perplexity)}"
+        if record is not None and record.failed:
+            what = f"to run again, failed: {record.failed}"
+        done += bench.done(row)
+        print(f"{row.text}, seed {row.seed}, {row.method}: {what}")
+    print(f"{done} of {len(rows)} rows are done")
+    return 0
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.eval.accuracy", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--model", help="as for golden.eval; SmolLM2-135M if none")
+    parser.add_argument(
+        "--text", action="append", default=[], metavar="NAME=FILE",
+        help="a text to evaluate, plain or .jsonl; may be repeated; ours if none",
+    )  # fmt: skip
+    parser.add_argument("--seq", type=int, help="tokens of a window; 2048, or what the model takes")
+    parser.add_argument("--tokens", type=int, help="of each text; all if none")
+    parser.add_argument("--seeds", type=int, default=1, help="calibrations of each method: 0, 1 ..")
+    parser.add_argument(
+        "--calibration-text", type=Path, help="the first text, behind what is evaluated, if none"
+    )
+    parser.add_argument("--calibration-windows", type=int, default=8)
+    parser.add_argument("--calibration-tokens", type=int, default=256, help="of a window")
+    parser.add_argument(
+        "--table", nargs="+", choices=[each.name for each in TABLES], help="only these"
+    )
+    parser.add_argument("--row", nargs="+", metavar="METHOD", help="only these, as spelt; * is any")
+    parser.add_argument("--dry-run", action="store_true", help="list the rows, run none")
+    parser.add_argument("--minutes", type=float, help="begin no row after these")
+    parser.add_argument("--page", type=Path, default=PAGE, help="docs/accuracy.md if none")
+    parser.add_argument(
+        "--page-only", action="store_true", help="write the page again from its rows.json"
+    )
+    parser.add_argument("--work", type=Path, default=WORK, help="folder of finished rows")
+    parser.add_argument("--batch", type=int, help="windows at a time")
+    parser.add_argument("--threads", type=int, help="of the CPU; torch's choice if none")
+    parser.add_argument("--device", help="cuda if there is one, else cpu")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 0, 130 when interrupted, or 2 after one line on stderr."""
+    options = arguments().parse_args(argv)
+    quiet()
+    try:
+        return run(options)
+    except (CheckpointError, ConfigError) as error:
+        print(f"accuracy: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"accuracy: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2

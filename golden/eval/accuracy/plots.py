@@ -1,0 +1,195 @@
+"""SVG plots of the tables: the same rows give the same bytes."""
+
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+from golden.checkpoint import CheckpointError
+from golden.eval.accuracy.report import Report
+from golden.eval.accuracy.tables import TABLES, Table
+
+__all__ = ["PLOTS", "draw"]
+
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "senbazuru",  # names of clip paths: random without it
+    "svg.fonttype": "none",  # text stays text
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.linewidth": 0.4,
+    "axes.axisbelow": True,
+}
+_MARKS = "osv^Dx*P"
+
+
+def _figure(height: float = 3.6) -> Any:
+    """Without pyplot: no state, no display. Inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(7.2, height), layout="constrained")
+
+
+def _bytes(figure: Any) -> bytes:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    stream = io.BytesIO()
+    metadata = {"Date": None, "Creator": "golden.eval.accuracy"}
+    FigureCanvasSVG(figure).print_svg(stream, metadata=metadata)
+    lines = stream.getvalue().decode().splitlines()
+    return "".join(line.rstrip() + "\n" for line in lines).encode()
+
+
+def _mean(report: Report, text: str, method: str, whole: bool) -> float | None:
+    spread = report.spread(text, method, whole)
+    return spread.mean if spread and math.isfinite(spread.mean) else None
+
+
+def _kv_bits(report: Report, text: str, method: str) -> float | None:
+    found = report.of(text, method, False)
+    return found[0].bits["kv"] if found else None
+
+
+def _bars(report: Report, which: Table) -> Any | None:
+    """Perplexity by method, lowest and highest of the seeds as a line, FP32 dashed."""
+    texts = report.texts if which.whole else report.texts[:1]
+    entries = [
+        each
+        for each in which.entries
+        if any(_mean(report, text, each.method, which.whole) is not None for text in texts)
+    ]
+    if not entries:
+        return None
+    figure = _figure(0.8 + 0.16 * len(entries) * (1 + len(texts)))
+    axes = figure.add_subplot()
+    width = 0.8 / len(texts)
+    means = []
+    for i, text in enumerate(texts):
+        named = False
+        for place, entry in enumerate(entries):
+            spread = report.spread(text, entry.method, which.whole)
+            if spread is None or not math.isfinite(spread.mean):
+                continue
+            at = place + (i - (len(texts) - 1) / 2) * width
+            axes.barh(at, spread.mean, width, color=f"C{i}", label=None if named else text)
+            named = True
+            if spread.low < spread.high:
+                axes.plot((spread.low, spread.high), (at, at), color="black", linewidth=0.8)
+            means.append(spread.mean)
+        plain = _mean(report, text, "fp32", which.whole)
+        if plain is not None:
+            axes.axvline(plain, color=f"C{i}", linestyle="--", linewidth=0.8)
+            means.append(plain)
+    axes.set_xlim(_scale(axes.xaxis, means), None)
+    axes.set_xlabel(f"perplexity, {', '.join(texts)}")
+    names = [f"{each.precision} {each.label}".strip() for each in entries]
+    axes.set_yticks(range(len(entries)), names)
+    axes.invert_yaxis()
+    if len(texts) > 1:
+        axes.legend()
+    return figure
+
+
+def _scale(axis: Any, values: list[float]) -> float:
+    """Logarithmic where the largest is more than four times the least; plain numbers as ticks.
+
+    Returns where bars begin: below the least value, at a tenth of the range.
+    """
+    from matplotlib.ticker import LogLocator, ScalarFormatter
+
+    low, high = min(values), max(values)
+    if high <= 4 * low:
+        return low - (high - low) / 10 - 0.01 * low
+    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_locator(LogLocator(subs=()))
+    return low * (low / high) ** 0.1
+
+
+def _sweep(report: Report, which: Table) -> Any | None:
+    """Perplexity over the share of outliers, a line for each method and precision."""
+    text = report.texts[0]
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for entry in which.entries:
+        mean = _mean(report, text, entry.method, which.whole)
+        name, _, share = entry.label.partition(", ")
+        if mean is not None:
+            line = lines.setdefault(f"{name} {entry.precision}", [])
+            line.append((float(share.rstrip(" %")), mean))
+    if not lines:
+        return None
+    figure = _figure()
+    axes = figure.add_subplot()
+    for mark, (name, points) in zip(_MARKS, lines.items(), strict=False):
+        axes.plot(*zip(*points, strict=True), marker=mark, label=name)
+    plain = _mean(report, text, "fp32", which.whole)
+    if plain is not None:
+        axes.axhline(plain, color="black", linestyle="--", linewidth=0.8, label="FP32")
+    _scale(axes.yaxis, [mean for points in lines.values() for _, mean in points])
+    axes.set_xlabel("outliers, % of the elements")
+    axes.set_ylabel(f"perplexity, {text}")
+    axes.legend()
+    return figure
+
+
+def _scatter(report: Report, which: Table) -> Any | None:
+    """Perplexity over stored bits of K and V: Oaken's ratios, and the other methods beside them."""
+    text = report.texts[0]
+    caches = [entry for each in TABLES if each.name == "caches" for entry in each.entries]
+    others = [each for each in caches if each.method not in ("fp32", "fp16")]
+    points: dict[str, tuple[float, float]] = {}
+    for entry in (*which.entries, *others):
+        mean = _mean(report, text, entry.method, False)
+        bits = _kv_bits(report, text, entry.method)
+        if mean is not None and bits is not None:
+            points.setdefault(entry.method, (bits, mean))
+    if not points:
+        return None
+    figure = _figure()
+    axes = figure.add_subplot()
+    ratios = {each.method: each.label for each in which.entries}
+    mine = [points[method] for method in ratios if method in points]
+    if mine:
+        axes.plot(*zip(*mine, strict=True), "o", color="C0", label="Oaken, by ratios")
+        for method, label in ratios.items():
+            if method in points:
+                axes.annotate(
+                    label, points[method], fontsize=7, xytext=(3, 3), textcoords="offset points"
+                )
+    marks = iter(_MARKS[1:])
+    for entry in others:
+        if entry.method in points and entry.method not in ratios:
+            axes.plot(*points[entry.method], next(marks), label=entry.label)
+    plain = _mean(report, text, "fp32", False)
+    if plain is not None:
+        axes.axhline(plain, color="black", linestyle="--", linewidth=0.8, label="FP32")
+    axes.set_xlabel("stored bits per element of K and V")
+    axes.set_ylabel(f"perplexity, {text}")
+    axes.legend(fontsize=7)
+    return figure
+
+
+PLOTS: dict[str, Callable[[Report, Table], Any]] = {
+    "precisions": _bars,
+    "breakdown": _bars,
+    "outliers": _sweep,
+    "switches": _bars,
+    "ratios": _scatter,
+}
+
+
+def draw(report: Report) -> dict[str, bytes]:
+    """SVG by table, of those that have rows. CheckpointError: matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise CheckpointError("plots need matplotlib: pip install 'senbazuru[dev]'") from None
+    found = {}
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
+        for each in TABLES:
+            if each.name in PLOTS:
+                figure = PLOTS[each.name](report, each)
+                if figure is not None:
+                    found[each.name] = _bytes(figure)
+    return found

@@ -1,0 +1,94 @@
+"""The rows that are there, with the settings they were made with; docs/accuracy/rows.json."""
+
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from golden.checkpoint import CheckpointError
+from golden.eval.accuracy.bench import Record, Row
+
+__all__ = ["Report", "Spread", "load_report", "save_report"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Perplexities of a method's seeds on one text."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def low(self) -> float:
+        return min(self.values)
+
+    @property
+    def high(self) -> float:
+        return max(self.values)
+
+
+@dataclasses.dataclass
+class Report:
+    """settings: model, texts, seq, tokens, seeds and the like, plain values; records by row."""
+
+    settings: dict[str, Any]
+    records: dict[Row, Record]
+
+    @property
+    def texts(self) -> list[str]:
+        return [each["name"] for each in self.settings["texts"]]
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(self.settings["seeds"])
+
+    def of(self, text: str, method: str, whole: bool = True) -> list[Record]:
+        """Finished records of all seeds, or of the first alone."""
+        seeds = self.seeds if whole else self.seeds[:1]
+        rows = (Row(text, method, seed) for seed in seeds)
+        found = (self.records.get(row) for row in rows)
+        return [record for record in found if record is not None and not record.failed]
+
+    def failure(self, text: str, method: str) -> str:
+        """The reason of the first seed that failed, or ""."""
+        for seed in self.seeds:
+            record = self.records.get(Row(text, method, seed))
+            if record is not None and record.failed:
+                return record.failed
+        return ""
+
+    def spread(self, text: str, method: str, whole: bool = True) -> Spread | None:
+        found = self.of(text, method, whole)
+        return Spread(tuple(each.perplexity for each in found)) if found else None
+
+
+def save_report(path: Path, report: Report) -> None:
+    rows = [
+        {**dataclasses.asdict(row), **dataclasses.asdict(record)}
+        for row, record in sorted(
+            report.records.items(), key=lambda item: dataclasses.astuple(item[0])
+        )
+    ]
+    lines = ",\n".join(json.dumps(row, sort_keys=True) for row in rows)
+    settings = json.dumps(report.settings, sort_keys=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"settings": {settings},\n"rows": [\n{lines}\n]}}\n')
+
+
+def load_report(path: Path) -> Report:
+    """CheckpointError in one line."""
+    try:
+        content = json.loads(path.read_text())
+        records = {}
+        for each in content["rows"]:
+            row = Row(*(each.pop(field.name) for field in dataclasses.fields(Row)))
+            records[row] = Record(**each)
+        return Report(content["settings"], records)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path} does not hold rows of golden.eval.accuracy") from None

@@ -1,0 +1,343 @@
+"""What methods learn offline: statistics of the unchanged model on text, and their files.
+
+A file is safetensors: the tensors of each method of a combination under "0.", "1.", ... and one
+metadata entry, JSON, that says how it was made. It serves the model whose weights have the same
+fingerprint, and no other.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from golden.checkpoint import Captured, Checkpoint, CheckpointError, capture
+from golden.eval.method import Method, State
+from golden.eval.progress import track
+from golden.patch import K, Patch, V
+
+__all__ = ["CalibrationData", "Steps", "calibrate", "fingerprint", "load_states", "save_states"]
+
+_FORMAT, _VERSION = "senbazuru calibration", 1
+Item = TypeVar("Item")
+
+
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 over names, shapes, types and bytes of all parameters, in order; 64 hex digits."""
+    digest = hashlib.sha256()
+    for name, value in model.named_parameters():
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class Steps:
+    """Results of long steps by key, kept in a folder so that work can be resumed; None: in memory.
+
+    What is in the folder is trusted to belong to this work: ``check`` empties it otherwise.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._memory: dict[str, State] = {}
+
+    def check(self, header: dict[str, Any]) -> None:
+        """Removes the results of other work, told by its header."""
+        if self.folder is None:
+            return
+        written = json.dumps(header, sort_keys=True)
+        file = self.folder / "header.json"
+        if file.exists() and file.read_text() == written:
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        file.write_text(written)
+
+    def once(self, key: str, make: Callable[[], State]) -> State:
+        """make() the first time, its tensors from then on, in the next process too."""
+        if self.folder is None:
+            if key not in self._memory:
+                self._memory[key] = make()
+            return self._memory[key]
+        from safetensors.torch import load_file, save_file
+
+        file = self.folder / (re.sub(r"[^\w.=-]", "_", key) + ".safetensors")
+        if not file.exists():
+            part = file.with_suffix(".part")
+            save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
+            part.replace(file)  # whole or not there
+        return load_file(file)
+
+    def forget(self, prefix: str) -> None:
+        """Frees steps in memory whose key begins so; on disk they stay until the end."""
+        for key in [key for key in self._memory if key.startswith(prefix)]:
+            del self._memory[key]
+
+    def finish(self) -> None:
+        self._memory.clear()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class CalibrationData:
+    """Windows of calibration text and what the unchanged model shows on them.
+
+    model; windows: (T,) token ids each, on the model's device; seed: of every random choice;
+    steps: ``steps.once(key, make)`` for own long work. The statistics below run the model window by
+    window, show progress, and are resumed where they were stopped. All tensors come on the CPU.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        windows: list[Tensor],
+        seed: int = 0,
+        steps: Steps | None = None,
+    ) -> None:
+        device = next(model.parameters()).device
+        self.model = model
+        self.windows = [each.to(device) for each in windows]
+        self.seed = seed
+        self.steps = steps or Steps()
+        with Patch(model) as patch:
+            self.linears = dict(patch.linears)
+
+    def track(self, items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
+        return track(items, label, total)
+
+    def generator(self, salt: int = 0) -> torch.Generator:
+        """Random numbers on the CPU that depend on the seed and the salt only."""
+        return torch.Generator().manual_seed(self.seed * 1_000_003 + salt)
+
+    def run(self, ids: Tensor) -> None:
+        """One window through the decoder layers, no logits, no gradients."""
+        body = getattr(self.model, "base_model", self.model)
+        with torch.no_grad():
+            body(ids[None], use_cache=False)
+
+    def inputs(
+        self,
+        names: Iterable[str] | None = None,
+        tokens: int = 512,
+        gradients: bool = False,
+    ) -> dict[str, Captured]:
+        """Inputs of linear layers (all of them if None) on ``tokens`` tokens drawn by the seed.
+
+        Captured.x (tokens, K), and with ``gradients`` Captured.gradient: the derivative of the
+        window's summed next-token loss (Fisher weight: its square). All layers see the same tokens.
+        Fewer tokens come back when there are not as many.
+        """
+        chosen = list(self.linears) if names is None else list(names)
+        share = -(-tokens // len(self.windows))
+        found: dict[str, list[list[Tensor]]] = {name: [[], []] for name in chosen}
+        label = hashlib.sha256(" ".join(chosen).encode()).hexdigest()[:12]
+        for i, ids in self.track(
+            list(enumerate(self.windows)), "gradients" if gradients else "inputs"
+        ):
+            pick = torch.randperm(len(ids), generator=self.generator(i))[:share].sort().values
+
+            def make(ids: Tensor = ids, pick: Tensor = pick) -> State:
+                state: State = {}
+                for name, each in capture(self.model, ids, chosen, gradients).items():
+                    state[f"x.{name}"] = each.x.cpu()[pick]
+                    if each.gradient is not None:
+                        state[f"g.{name}"] = each.gradient.cpu()[pick]
+                return state
+
+            state = self.steps.once(f"inputs-{label}-{tokens}-{gradients}-{i}", make)
+            for name in chosen:
+                found[name][0].append(state[f"x.{name}"])
+                if gradients:
+                    found[name][1].append(state[f"g.{name}"])
+        self.steps.forget(f"inputs-{label}")
+        return {
+            name: Captured(
+                x=torch.cat(x),
+                weight=self.linears[name].weight.detach().cpu(),
+                gradient=torch.cat(g) if gradients else None,
+            )
+            for name, (x, g) in found.items()
+        }
+
+    def accumulate(
+        self,
+        key: str,
+        function: Callable[[Tensor], Tensor],
+        reduce: Callable[[Tensor, Tensor], Tensor] = torch.add,
+        names: Iterable[str] | None = None,
+    ) -> dict[str, Tensor]:
+        """function of every linear layer's input x (T, K), reduced over the windows.
+
+        Layers that read the same tensor share one call. For example the largest magnitude of every
+        channel: ``accumulate("maximum", lambda x: x.abs().amax(0), torch.maximum)``; the Hessian of
+        GPTQ: ``accumulate("hessian", lambda x: x.T @ x)``. ``key`` names the function for resuming.
+        """
+        chosen = list(self.linears) if names is None else list(names)
+
+        def make() -> State:
+            total: State = {}
+            for ids in self.track(self.windows, key):
+                seen: dict[str, Tensor] = {}
+                with Patch(self.model) as patch:
+                    for name in chosen:
+                        patch.input(patch.linears[name], _record(seen, name))
+                    self.run(ids)
+                done: dict[int, Tensor] = {}
+                for name, x in seen.items():
+                    if id(x) not in done:
+                        done[id(x)] = function(x[0])
+                    value = done[id(x)].cpu()
+                    total[name] = reduce(total[name], value) if name in total else value.clone()
+            return total
+
+        return self.steps.once(f"accumulate-{key}", make)
+
+    def weight_fisher(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Squared gradients of every window's summed next-token loss with respect to the weights.
+
+        {name: (N, K) float32}, summed over the windows: SqueezeLLM's Fisher information. One
+        backward pass a window; takes the memory of the weights twice.
+        """
+        chosen = list(self.linears) if names is None else list(names)
+        weights = [self.linears[name].weight for name in chosen]
+        wanted = [weight.requires_grad for weight in weights]
+
+        def make() -> State:
+            total = [torch.zeros_like(weight, device="cpu") for weight in weights]
+            for ids in self.track(self.windows, "gradients of the weights"):
+                with torch.enable_grad():
+                    logits = self.model(ids[None], use_cache=False).logits[0]
+                    loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                    for own, gradient in zip(
+                        total, torch.autograd.grad(loss, weights), strict=True
+                    ):
+                        own += gradient.cpu() ** 2
+            return dict(zip(chosen, total, strict=True))
+
+        try:
+            for weight in weights:
+                weight.requires_grad_(True)
+            label = hashlib.sha256(" ".join(chosen).encode()).hexdigest()[:12]
+            return self.steps.once(f"weight-fisher-{label}", make)
+        finally:
+            for weight, before in zip(weights, wanted, strict=True):
+                weight.requires_grad_(before)
+
+    def kv(self, ids: Tensor, pre_rope: bool = False) -> list[tuple[Tensor, Tensor]]:
+        """(K, V) of every layer on one window: (T, kv_heads * head_dim) float32 each."""
+        return [(k[0], v[0]) for k, v in self._kv(ids, pre_rope, False)]
+
+    def kv_gradients(self, ids: Tensor, pre_rope: bool = False) -> list[tuple[Tensor, ...]]:
+        """(K, V, gradient of K, gradient of V) of every layer on one window, (T, D) each.
+
+        Gradients are of the summed next-token loss.
+        """
+        return [(k[0], v[0], k[1], v[1]) for k, v in self._kv(ids, pre_rope, True)]
+
+    def _kv(self, ids: Tensor, pre_rope: bool, gradients: bool) -> list[list[tuple[Tensor, ...]]]:
+        """[layer][kv] of (value, gradient if wanted)."""
+        seen: dict[tuple[int, int], Tensor] = {}
+
+        def tap(layer: int, kv: int, x: Tensor) -> Tensor:
+            if gradients and not x.requires_grad:
+                x = x.requires_grad_()
+            seen[layer, kv] = x
+            return x
+
+        with Patch(self.model) as patch, torch.set_grad_enabled(gradients):
+            patch.kv(tap, pre_rope)
+            if gradients:
+                logits = self.model(ids[None], use_cache=False).logits[0]
+                loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                slopes = torch.autograd.grad(loss, list(seen.values()))
+            else:
+                self.run(ids)
+            layers = len(patch.attentions)
+        parts = {key: (value.detach()[0].cpu(),) for key, value in seen.items()}
+        if gradients:
+            for key, slope in zip(seen, slopes, strict=True):
+                parts[key] = (*parts[key], slope[0].cpu())  # type: ignore[assignment]
+        return [[parts[layer, kv] for kv in (K, V)] for layer in range(layers)]
+
+
+def _record(seen: dict[str, Tensor], name: str) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        seen[name] = x
+        return x
+
+    return function
+
+
+def calibrate(methods: list[Method], data: CalibrationData) -> list[State]:
+    """The state of every method of a combination, each from the unchanged model."""
+    return [method.calibrate(data) if method.calibrated else {} for method in methods]
+
+
+def save_states(
+    path: Path, methods: list[Method], states: list[State], header: dict[str, Any]
+) -> None:
+    """Writes a calibration file; ``header``: model, fingerprint, text and the like."""
+    from safetensors.torch import save_file
+
+    tensors = {
+        f"{i}.{name}": value.detach().cpu().contiguous()
+        for i, state in enumerate(states)
+        for name, value in state.items()
+    }
+    made = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "methods": [
+            {"class": type(each).__name__, "fields": each.calibration_fields()} for each in methods
+        ],
+        **header,
+    }
+    part = path.with_suffix(path.suffix + ".part")
+    save_file(tensors, part, metadata={"senbazuru": json.dumps(made)})
+    part.replace(path)
+
+
+def load_states(path: Path, checkpoint: Checkpoint, methods: list[Method]) -> dict[int, State]:
+    """States of those methods of a combination that the file was made for, by their place.
+
+    CheckpointError in one line: no such file, another format, another model (both are named), or
+    the file has nothing for any of the methods.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["senbazuru"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except FileNotFoundError:
+        raise CheckpointError(f"no calibration at {path}") from None
+    except (SafetensorError, OSError, KeyError, ValueError):
+        raise CheckpointError(f"{path} is not a calibration file") from None
+    if header.get("format") != _FORMAT or header.get("version") != _VERSION:
+        raise CheckpointError(f"{path} is not a calibration file of version {_VERSION}")
+    own = fingerprint(checkpoint.model)
+    if header["fingerprint"] != own:
+        raise CheckpointError(
+            f"{path} was made for the model {header['model']} ({header['fingerprint'][:12]}), "
+            f"not for {checkpoint.name} ({own[:12]})"
+        )
+    found: dict[int, State] = {}
+    for place, method in enumerate(methods):
+        wanted = {"class": type(method).__name__, "fields": method.calibration_fields()}
+        for i, made in enumerate(header["methods"]):
+            if method.calibrated and made == json.loads(json.dumps(wanted)):
+                prefix = f"{i}."
+                found[place] = {
+                    name.removeprefix(prefix): value
+                    for name, value in tensors.items()
+                    if name.startswith(prefix)
+                }
+    if not found:
+        names = ", ".join(f"{each['class']} {each['fields']}" for each in header["methods"])
+        raise CheckpointError(f"{path} serves none of the methods asked for; it is for {names}")
+    return found

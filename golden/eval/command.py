@@ -1,0 +1,397 @@
+"""``python -m golden.eval --model M --text FILE --method NAME ...``: perplexity of methods.
+
+Perplexity: exp of the mean next-token loss over non-overlapping windows of ``--seq`` tokens from
+the beginning of the text, each on its own; the remainder of a window is left out.
+"""
+
+import argparse
+import dataclasses
+import fnmatch
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden import text as own_text
+from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, windows
+from golden.config import ConfigError
+from golden.eval.calibration import CalibrationData, calibrate, load_states
+from golden.eval.method import Bits, Method, Site, State, discover, parse_all
+from golden.eval.perplexity import check_finite, loss
+from golden.eval.progress import track
+
+__all__ = [
+    "ARCHITECTURES",
+    "Result",
+    "choose_device",
+    "evaluate",
+    "longest",
+    "main",
+    "peak_memory",
+    "reset_peak_memory",
+]
+
+# Model types of transformers whose modules have the names and the order of LLaMA's.
+ARCHITECTURES = frozenset({"llama"})
+_CLEAR_PEAK = "5"  # proc(5), clear_refs
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One method combination.
+
+    bits: per element of weights, activations (inputs of linear layers), kv. calibration_seconds:
+    0.0 if it came from a file; seconds: of the run alone; memory_bytes: peak of the device, or of
+    the process on a CPU, from calibration to end of run. bit_true: how far the fast path is from
+    the exact one, by layer.
+    """
+
+    method: str
+    perplexity: float
+    tokens: int
+    bits: dict[str, float]
+    calibration_seconds: float
+    install_seconds: float
+    seconds: float
+    memory_bytes: int
+    bit_true: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Peaks are counted from here on, where the system allows it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text(_CLEAR_PEAK)
+    except OSError:
+        pass  # then it is the peak since the process began
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: allocated on the device by torch, or resident in memory of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def batch_size(checkpoint: Checkpoint, seq: int, requested: int | None) -> int:
+    """Windows at a time: as asked; else 1 on a CPU, on a GPU what a quarter of its memory holds."""
+    device = next(checkpoint.model.parameters()).device
+    if requested is not None:
+        return requested
+    if device.type != "cuda":
+        return 1
+    config = checkpoint.model.config
+    free, _ = torch.cuda.mem_get_info(device)
+    # A dozen tensors of the widest layer are alive at a time in a layer with its hooks.
+    window = 12 * 4 * seq * max(config.intermediate_size, config.hidden_size)
+    return max(1, min(32, int(free / 4 / window)))
+
+
+def evaluate(
+    checkpoint: Checkpoint,
+    name: str,
+    methods: list[Method],
+    sequences: list[Tensor],
+    states: list[State],
+    batch: int = 1,
+    exact: Iterable[str] = (),
+) -> Result:
+    """Installs the methods, runs the windows, restores the model. Calibration counts 0 seconds.
+
+    exact: linear layers and attention modules that run the exact arithmetic of the hardware.
+    ConfigError: none of the methods has one for such a layer.
+    """
+    device = next(checkpoint.model.parameters()).device
+    bits = Bits()
+    start = time.monotonic()
+    with Site(checkpoint.model, bits, exact) as site:
+        moved = [{key: value.to(device) for key, value in state.items()} for state in states]
+        after = [_exact(site, layer, name, methods, moved) for layer in sorted(site.exact)]
+        for method, state in zip(methods, moved, strict=True):
+            method.install(site, state)
+            bits.next_method()
+        for put in after:
+            put()
+        installed = time.monotonic()
+        batches = list(torch.stack(sequences).split(batch))
+        found = loss(checkpoint.model, track(batches, name))
+        end = time.monotonic()
+        for layer in sorted(site.exact - site.distances.keys()):
+            raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
+    return Result(
+        method=name,
+        perplexity=found.perplexity,
+        tokens=found.tokens,
+        bits=bits.describe(),
+        calibration_seconds=0.0,
+        install_seconds=installed - start,
+        seconds=end - installed,
+        memory_bytes=peak_memory(device),
+        bit_true={layer: each.describe() for layer, each in site.distances.items()},
+    )
+
+
+def _exact(
+    site: Site, layer: str, name: str, methods: list[Method], states: list[State]
+) -> Callable[[], None]:
+    """Watches a linear layer's input before the methods; what puts the exact output in place."""
+    linear = site.linears.get(layer)
+    if linear is None:  # an attention module: the method does it
+        return lambda: None
+    known = [
+        found
+        for method, state in zip(methods, states, strict=True)
+        if (found := method.bit_true(site, state, layer)) is not None
+    ]
+    if not known:
+        raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
+    seen: list[Tensor] = []
+
+    def before(x: Tensor) -> Tensor:
+        seen[:] = [x]
+        return x
+
+    def after(fast: Tensor) -> Tensor:
+        x = seen[0]
+        y = known[-1](x.flatten(0, -2)).to(fast.dtype).reshape(fast.shape)
+        site.compare(layer, fast, y)
+        return y
+
+    site.input(linear, before)
+    return lambda: site.output(linear, after)
+
+
+def exact_layers(checkpoint: Checkpoint, patterns: Iterable[str]) -> list[str]:
+    """Linear layers and attention modules whose names fit a pattern; ConfigError: none does."""
+    with Site(checkpoint.model) as site:
+        names = [*site.linears, *(f"{each}.self_attn" for each in site.layer_names)]
+    found: list[str] = []
+    for pattern in patterns:
+        fitting = fnmatch.filter(names, pattern)
+        if not fitting:
+            raise ConfigError(f"no linear layer or attention is named {pattern!r}")
+        found += fitting
+    return found
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    head = ("method", "perplexity", "bits W / A / KV", "calibrated", "installed", "run", "memory")
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for row in rows:
+        bits = " / ".join(f"{row['bits'][kind]:.3g}" for kind in ("weights", "activations", "kv"))
+        seconds = (row[f"{each}seconds"] for each in ("calibration_", "install_", ""))
+        cells = [row["method"], f"{row['perplexity']:.3f}", bits]
+        cells += [f"{each:.1f} s" for each in seconds]
+        lines.append(" | ".join([*cells, f"{row['memory_bytes'] / 2**30:.2f} GiB"]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def longest(checkpoint: Checkpoint) -> int:
+    """Positions that the model was made for."""
+    return int(checkpoint.model.config.max_position_embeddings)
+
+
+def choose_device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise ConfigError(f"device must be one that torch can use here, not {name!r}") from None
+    return device
+
+
+def evaluation_windows(
+    checkpoint: Checkpoint, text: str | None, seq: int | None, tokens: int | None
+) -> list[Tensor]:
+    """The first ``tokens`` tokens of a text (all if None) as whole windows; CheckpointError."""
+    text = own_text.EVALUATION if text is None else text
+    limit = longest(checkpoint)
+    if seq is None:
+        seq = min(2048, limit) if tokens is None else min(2048, limit, max(tokens, 2))
+    if not 2 <= seq <= limit:
+        raise ConfigError(f"seq must be 2..{limit} for this model, not {seq}")
+    if tokens is None:
+        tokens = len(checkpoint.tokenizer(text)["input_ids"])
+        if tokens < seq:
+            raise CheckpointError(f"the text has {tokens} tokens, a window needs {seq}")
+    if tokens < seq:
+        raise ConfigError(f"tokens must be at least seq = {seq}, not {tokens}")
+    return windows(checkpoint, text, tokens // seq, seq)
+
+
+def _states(
+    options: argparse.Namespace,
+    checkpoint: Checkpoint,
+    methods: list[Method],
+    found: dict[int, State],
+    skip: int,
+) -> tuple[list[State], float]:
+    """States of a combination: those found in files, the others calibrated now; seconds of that."""
+    missing = [i for i, each in enumerate(methods) if each.calibrated and i not in found]
+    seconds = 0.0
+    if missing:
+        start = time.monotonic()
+        text = read_text(options.calibration_text)
+        limit = longest(checkpoint)
+        if not 2 <= options.calibration_tokens <= limit:
+            raise ConfigError(
+                f"calibration tokens must be 2..{limit} for this model, "
+                f"not {options.calibration_tokens}"
+            )
+        same = options.text is not None and options.text == options.calibration_text
+        parts = windows(
+            checkpoint,
+            text,
+            options.calibration_windows,
+            options.calibration_tokens,
+            skip if same else 0,
+        )
+        data = CalibrationData(checkpoint.model, parts, options.seed)
+        states = calibrate([methods[i] for i in missing], data)
+        found |= dict(zip(missing, states, strict=True))
+        seconds = time.monotonic() - start
+    return [found.get(i, {}) for i in range(len(methods))], seconds
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything as plain values; CheckpointError or ConfigError in one line."""
+    combinations = {name: parse_all(name) for name in options.method}
+    if options.batch is not None and options.batch < 1:
+        raise ConfigError(f"batch must be at least 1, not {options.batch}")
+    device = choose_device(options.device)
+    text = read_text(options.text)
+    checkpoint = load(options.model, ARCHITECTURES, device)
+    check_finite(checkpoint.model)
+    sequences = evaluation_windows(checkpoint, text, options.seq, options.tokens)
+    seq = len(sequences[0])
+    batch = batch_size(checkpoint, seq, options.batch)
+    report: dict[str, Any] = {
+        "model": checkpoint.name,
+        "text": options.text.name if options.text else "golden.text.EVALUATION",
+        "seq": seq,
+        "tokens": len(sequences) * seq,
+        "seed": options.seed,
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "batch": batch,
+        "results": [],
+    }
+    exact = exact_layers(checkpoint, options.bit_true)
+    everyone = [method for methods in combinations.values() for method in methods]
+    found: dict[int, State] = {}
+    for path in options.calibration:
+        found |= load_states(path, checkpoint, everyone)
+    first = 0  # of this combination among everyone
+    for name, methods in combinations.items():
+        reset_peak_memory(device)
+        own = {i: found[first + i] for i in range(len(methods)) if first + i in found}
+        first += len(methods)
+        states, seconds = _states(options, checkpoint, methods, own, len(sequences) * seq)
+        result = evaluate(checkpoint, name, methods, sequences, states, batch, exact)
+        result = dataclasses.replace(result, calibration_seconds=seconds)
+        parameters = [each.describe() for each in methods]
+        report["results"].append({**dataclasses.asdict(result), "parameters": parameters})
+    return report
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.eval", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--model", help="transformers folder, GGUF file, name on the hub; SmolLM2-135M if none"
+    )
+    parser.add_argument("--text", type=Path, help="plain, or .jsonl with a text per line; ours")
+    parser.add_argument("--seq", type=int, help="tokens of a window; 2048, or what the model takes")
+    parser.add_argument("--tokens", type=int, help="of the text, from its beginning; all if none")
+    parser.add_argument("--method", nargs="+", default=["fp32"], metavar="NAME[:KEY=VALUE,...]")
+    parser.add_argument("--list", action="store_true", help="methods and their parameters")
+    parser.add_argument(
+        "--calibration", type=Path, nargs="+", default=[], help="files of golden.calibrate"
+    )
+    parser.add_argument("--calibration-text", type=Path, help="where no file serves; ours if none")
+    parser.add_argument("--calibration-windows", type=int, default=3)
+    parser.add_argument("--calibration-tokens", type=int, default=128, help="of a window")
+    parser.add_argument("--seed", type=int, default=0, help="of the calibration")
+    parser.add_argument(
+        "--bit-true", nargs="+", default=[], metavar="LAYER",
+        help="run the hardware's exact arithmetic on these layers, such as '*.0.*.q_proj' or "
+        "'*.0.self_attn', and say how far the fast path is from it",
+    )  # fmt: skip
+    parser.add_argument("--batch", type=int, help="windows at a time")
+    parser.add_argument("--device", help="cuda if there is one, else cpu")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def quiet() -> None:
+    """No bars and notes of the libraries: stderr is for our progress and one line of error."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        from tqdm import tqdm
+        from transformers.utils import logging
+    except ImportError:
+        return  # told in one line by the loader
+    # The bar of reading a GGUF file asks no setting: it stays, on terminals only.
+    if not isinstance(vars(tqdm)["__init__"], functools.partialmethod):
+        tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=None)  # type: ignore[method-assign]
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def listing() -> str:
+    """Every method: its first line and its parameters with their defaults."""
+    lines = []
+    for method in discover():
+        summary = (method.__doc__ or "").splitlines()[0]
+        lines.append(f"{', '.join(method.spellings)}: {summary}")
+        lines += [f"    {field.name}={field.default}" for field in dataclasses.fields(method)]
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    options = arguments().parse_args(argv)
+    if options.list:
+        print(listing())
+        return 0
+    quiet()
+    try:
+        report = run(options)
+    except (CheckpointError, ConfigError) as error:
+        print(f"eval: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        json.dump(report, sys.stdout, indent=1)
+        print()
+    else:
+        head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
+        print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
+        print(_table(report["results"]))
+        for result in report["results"]:
+            for layer, each in result["bit_true"].items():
+                print(
+                    f"{result['method']}, {layer}: fast path off by {each['relative']:.2e} "
+                    f"(Frobenius), {each['largest']:.2e} at most, {each['equal']:.1%} equal"
+                )
+    return 0

@@ -1,0 +1,574 @@
+"""KLLM as its hardware computes it (docs/kllm-layer.md), with a switch for each part of the flow.
+
+    x -> quantized -> RMSNorm -> q, k, v       K and V quantized per token and head, the caches
+    softmax(q K^T) * V's scales -> integers -> times V's centroids -> quantized -> o
+    x -> quantized -> RMSNorm -> gate, up, both quantized -> SiLU(gate) * up -> quantized -> down
+
+The fast path is golden.kllm.fake, the exact one (--bit-true) golden.kllm.attention.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from golden.eval.calibration import CalibrationData
+from golden.eval.method import Method, Site, State
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm import attention as exact
+from golden.kllm.fake import FakeCodebook, fake_attention, fake_tokens, half_words
+from golden.kllm.format import INT_BITS, PRODUCTS
+from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.norms import fold
+from golden.kllm.orizuru import outlier_count
+from golden.kllm.quantize import (
+    QuantizedWeight,
+    quantize_weight,
+    train_activation_codebook,
+    train_weight_codebook,
+)
+from golden.patch import K, Patch
+
+__all__ = ["Kllm", "KllmS"]
+
+_OFF = 16  # bits that leave a tensor as it is
+_OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
+_SCALE = 16
+_SAMPLES = 1 << 16  # of a k-means
+_OBSERVED = 1 << 28  # bytes of observations that are alive during calibration
+_MLP = ("gate", "up", "down")
+_NORM_OF = {"q": "input_layernorm", "k": "input_layernorm", "v": "input_layernorm",
+            "gate": "post_attention_layernorm", "up": "post_attention_layernorm"}  # fmt: skip
+# What each linear layer is applied to, in the names of golden.kllm.layer.
+_INPUT = {"q": "x", "k": "x", "v": "x", "o": "attention", "gate": "post", "up": "post", "down": "h"}
+
+
+def _modules(layer: nn.Module) -> dict[str, Any]:
+    """The linear layers of a decoder layer by their short names."""
+    return {
+        name: layer.get_submodule(f"{'mlp' if name in _MLP else 'self_attn'}.{name}_proj")
+        for name in _INPUT
+    }
+
+
+def _norm(layer: nn.Module, name: str) -> Any:
+    """The norm in front of a linear layer."""
+    return layer.get_submodule(_NORM_OF[name])
+
+
+def _epsilon(norm: Any) -> float:
+    return float(norm.variance_epsilon)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kllm(Method):
+    """``kllm-wNaM``: K-Means weights and activations, index-based operations, integer scores.
+
+    Bits 2..4, or 16 for weights, activations or caches left as they are. share: of outliers, both
+    sides together; outliers: ``dynamic`` (Orizuru, the k largest and k smallest of every token) or
+    ``static`` (kllm-s: offline thresholds, the larger of which is the scale). norm: ``index``, the
+    token before RMSNorm is quantized and gives its statistics, gamma is in the weights (hardware);
+    ``exact``, the same with the statistics of the token itself; ``unfolded``, what the norm gives
+    is quantized, gamma included. glu: ``index``, gate and up are quantized; ``exact``. scores:
+    ``direct``, q in FP16; ``index``, q quantized. integer_bits: of the probabilities, 16 for none.
+    cache_bits: of K and V, 0 for the smaller of weight and activation bits. cache_share: of
+    outliers in a head's K and V. pre_rope: K before RoPE. fisher, weight_fisher: squared gradients
+    as weights of the k-means. fuse: q, k, v and gate, up share a codebook. product: of the
+    codebooks in the lanes, bit-true only. tokens: of calibration.
+    """
+
+    pattern: ClassVar[str] = r"kllm-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    spellings: ClassVar[tuple[str, ...]] = ("kllm-w4a4", "kllm-w4a3")
+    calibrated: ClassVar[bool] = True
+
+    weight_bits: int = 4
+    activation_bits: int = 4
+    share: float = 0.01
+    outliers: str = "dynamic"
+    norm: str = "index"
+    glu: str = "index"
+    scores: str = "direct"
+    integer_bits: int = 8
+    cache_bits: int = 0
+    cache_share: float = 0.0
+    pre_rope: bool = False
+    fisher: bool = False
+    weight_fisher: bool = True
+    fuse: bool = True
+    product: str = "rounded"
+    tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for field in ("weight_bits", "activation_bits"):
+            if getattr(self, field) != _OFF:
+                self._check_range(field, 2, 4)
+        if self.cache_bits not in (0, _OFF):
+            self._check_range("cache_bits", 2, 4)
+        self._check_real("share", 0.0, 0.5)
+        self._check_real("cache_share", 0.0, 0.5)
+        self._check_choice("outliers", ("dynamic", "static"))
+        self._check_choice("norm", ("index", "exact", "unfolded"))
+        self._check_choice("glu", ("index", "exact"))
+        self._check_choice("scores", ("direct", "index"))
+        self._check_range("integer_bits", 2, _OFF)
+        for field in ("pre_rope", "fisher", "weight_fisher", "fuse"):
+            self._check_bool(field)
+        self._check_choice("product", PRODUCTS)
+        self._check_range("tokens", 2, 1 << 20)
+
+    @property
+    def kept_bits(self) -> int:
+        """Bits of an index in the caches."""
+        return self.cache_bits or min(self.weight_bits, self.activation_bits)
+
+    def _sites(self) -> dict[str, int]:
+        """Quantized activations and the bits of each."""
+        sites = dict.fromkeys(("x", "attention", "post", "h"), self.activation_bits)
+        if self.glu == "index":
+            sites |= dict.fromkeys(("gate", "up"), self.activation_bits)
+        if self.scores == "index":
+            sites["q"] = self.activation_bits
+        sites |= dict.fromkeys(("k", "v"), self.kept_bits)
+        return {name: bits for name, bits in sites.items() if bits != _OFF}
+
+    # ---- offline
+
+    def calibration_fields(self) -> dict[str, object]:
+        """All but what only the run depends on."""
+        online = ("integer_bits", "product")
+        return {name: value for name, value in self.describe().items() if name not in online}
+
+    def calibrate(self, data: CalibrationData) -> State:
+        """Codebooks as FP16 words, "0.x", "0.weight.qkv" and so on; thresholds, "0.x.thresholds".
+
+        Those of weights from the weights alone (and their Fisher information), of activations from
+        ``tokens`` tokens of the windows.
+        """
+        state: State = {}
+        if self.weight_bits != _OFF:
+            state |= self._weight_codebooks(data)
+        sites = self._sites()
+        if sites:
+            state |= self._activation_codebooks(data, sites)
+        return state
+
+    def _key(self, what: str, *fields: str) -> str:
+        known = {name: getattr(self, name) for name in fields}
+        return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
+
+    def _weight_codebooks(self, data: CalibrationData) -> State:
+        key = self._key("weights", "weight_bits", "weight_fisher", "fuse", "norm")
+        fisher = data.weight_fisher() if self.weight_fisher else {}
+        state: State = {}
+        with Patch(data.model) as patch:
+            layers, names = patch.layers, {module: name for name, module in patch.linears.items()}
+        for i, layer in data.track(list(enumerate(layers)), "codebooks of weights"):
+
+            def make(i: int = i, layer: nn.Module = layer) -> State:
+                made = {}
+                for group, members in self._groups(layer).items():
+                    weight = torch.cat([self._folded(layer, name)[0] for name in members])
+                    squares = None
+                    if self.weight_fisher:
+                        # The gradient of a folded weight is that of the weight over the factor.
+                        parts = [
+                            fisher[names[_modules(layer)[name]]].double()
+                            / self._folded(layer, name)[1].cpu() ** 2
+                            for name in members
+                        ]
+                        squares = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
+                    made[f"{i}.weight.{group}"] = train_weight_codebook(
+                        weight, self.weight_bits, squares, data.seed, _SAMPLES
+                    ).cpu()
+                return made
+
+            state |= data.steps.once(f"{key}-{i}", make)
+        return state
+
+    def _groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
+        """Linear layers that share a matmul, as golden.kllm.layer fuses them."""
+        if not self.fuse:
+            return {name: (name,) for name in _INPUT}
+        groups: dict[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "o": ("o",)}
+        whole_rows = _modules(layer)["gate"].out_features % ROW_ELEMENTS == 0
+        groups |= {"gate_up": ("gate", "up")} if whole_rows else {"gate": ("gate",), "up": ("up",)}
+        return groups | {"down": ("down",)}
+
+    def _folded(self, layer: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+        """(weight (N, K) as it is quantized, the factor (1, K) that is in it), float64."""
+        weight = _modules(layer)[name].weight.detach().double()
+        factor = torch.ones_like(weight[:1])
+        if name in _NORM_OF and self.norm != "unfolded":
+            factor = _norm(layer, name).weight.detach().double()[None]
+            weight = fold(weight.t(), factor[0]).weight.t()
+        if name == "q":
+            scaling = self._scaling(layer)
+            weight, factor = weight * scaling, factor * scaling
+        return weight, factor
+
+    @staticmethod
+    def _scaling(layer: nn.Module) -> float:
+        return float(layer.get_submodule("self_attn").scaling)  # type: ignore[arg-type]
+
+    def _activation_codebooks(self, data: CalibrationData, sites: dict[str, int]) -> State:
+        offline = (
+            "activation_bits", "cache_bits", "weight_bits", "share", "outliers", "norm", "glu",
+            "scores", "cache_share", "pre_rope", "fisher", "tokens",
+        )  # fmt: skip
+        key = self._key("activations", *offline)
+        with Patch(data.model) as patch:
+            layers = patch.layers
+        widths = [module.out_features for module in _modules(layers[0]).values()]
+        floats = 4 * sum(widths) * (2 if self.fisher else 1)  # of a token and layer, about
+        step = max(1, _OBSERVED // (4 * floats * self.tokens))
+        state: State = {}
+        for first in data.track(list(range(0, len(layers), step)), "codebooks of activations"):
+            some = range(first, min(first + step, len(layers)))
+
+            def make(some: range = some) -> State:
+                seen = self._observe(data, some, sites)
+                return {
+                    name: value
+                    for layer in some
+                    for site, bits in sites.items()
+                    for name, value in self._train(seen, f"{layer}.{site}", bits, data).items()
+                }
+
+            state |= data.steps.once(f"{key}-{first}", make)
+        return state
+
+    def _observe(self, data: CalibrationData, layers: range, sites: Iterable[str]) -> State:
+        """What the sites of some layers hold on ``tokens`` tokens, "LAYER.SITE" (T, K) float32.
+
+        With ``fisher`` also "LAYER.SITE.gradient". Heads of q, k, v are tokens of their own.
+        """
+        wanted = {f"{layer}.{site}" for layer in layers for site in sites}
+        share = -(-self.tokens // len(data.windows))
+        parts: dict[str, list[Tensor]] = {}
+        for i, ids in enumerate(data.windows):
+            pick = torch.randperm(len(ids), generator=data.generator(i))[:share].sort().values
+            for key, x in self._observe_window(data, ids, layers, wanted).items():
+                parts.setdefault(key, []).append(x[pick].cpu())
+        return {key: torch.cat(each).flatten(0, -2) for key, each in parts.items()}
+
+    def _observe_window(
+        self, data: CalibrationData, ids: Tensor, layers: range, wanted: Collection[str]
+    ) -> State:
+        """``_observe`` for all tokens of one window: (T, vectors of a token, K)."""
+        seen: dict[str, Tensor] = {}
+
+        def tap(key: str) -> Callable[[Tensor], Tensor]:
+            def record(x: Tensor) -> Tensor:
+                if key not in wanted:
+                    return x
+                y = x.view_as(x)  # with a gradient of its own: not that of the residual beside it
+                if self.fisher and not y.requires_grad:
+                    y.requires_grad_()
+                seen[key] = y
+                return y
+
+            return record
+
+        with Patch(data.model) as patch, torch.set_grad_enabled(self.fisher):
+            for layer in layers:
+                self._tap_layer(patch, layer, tap)
+            patch.kv(lambda layer, kv, x: tap(f"{layer}.{'kv'[kv]}")(x), self.pre_rope)
+            patch.query(lambda layer, q: tap(f"{layer}.q")(q))
+            if not self.fisher:
+                data.run(ids)
+                slopes: tuple[Tensor, ...] = ()
+            else:
+                logits = data.model(ids[None], use_cache=False).logits[0]
+                loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                slopes = torch.autograd.grad(loss, list(seen.values()))
+            found = {key: self._rows(patch, key, x.detach()) for key, x in seen.items()}
+            for key, slope in zip(seen, slopes, strict=False):
+                found[f"{key}.gradient"] = self._rows(patch, key, slope)
+        return found
+
+    def _tap_layer(self, patch: Patch, layer: int, tap: Callable[[str], Any]) -> None:
+        """Records where ``install`` will quantize."""
+        module = patch.layers[layer]
+        linear = _modules(module)
+        for site, name in (("x", "q"), ("post", "gate")):
+            norm = _norm(module, name)
+            put = patch.input if self.norm == "index" else patch.output
+            put(norm, tap(f"{layer}.{site}"))
+        patch.input(linear["o"], tap(f"{layer}.attention"))
+        patch.output(linear["gate"], tap(f"{layer}.gate"))
+        patch.output(linear["up"], tap(f"{layer}.up"))
+        patch.input(linear["down"], tap(f"{layer}.h"))
+
+    def _rows(self, patch: Patch, key: str, x: Tensor) -> Tensor:
+        """(T, vectors of a token, K) of what a tap saw in one window."""
+        layer, site = key.split(".")
+        if site == "q":
+            return x[0].transpose(0, 1)
+        if site in ("k", "v"):
+            return x[0].unflatten(-1, (-1, int(patch.attentions[int(layer)].head_dim)))  # type: ignore[arg-type]
+        return x[0][:, None]
+
+    def _train(self, seen: State, key: str, bits: int, data: CalibrationData) -> State:
+        """The codebook of one site, and its thresholds if it has static ones."""
+        layer, site = key.split(".")
+        x, gradient = seen[key], seen.get(f"{key}.gradient")
+        if self.norm == "exact" and site in ("x", "post"):
+            # Before gamma, which is in the weights; a gamma of 0 hides its channel.
+            with Patch(data.model) as patch:
+                module = patch.layers[int(layer)]
+            gamma = _norm(module, "q" if site == "x" else "gate").weight.detach().cpu()
+            x = torch.where(gamma == 0, 0, x / gamma)
+            gradient = None if gradient is None else gradient * gamma
+        fisher = None if gradient is None else gradient.double() ** 2
+        thresholds = None
+        state: State = {}
+        share = self._share(site)
+        if self.outliers == "static" and site not in ("q", "k", "v"):
+            thresholds = static_thresholds(x.half(), share)
+            state[f"{key}.thresholds"] = torch.tensor(thresholds)
+        state[key] = train_activation_codebook(
+            half_words(x), bits, fisher, share, data.seed, thresholds, _SAMPLES
+        )
+        return state
+
+    def _share(self, site: str) -> float:
+        """Outliers on each side."""
+        if site == "q":
+            return 0.0
+        return (self.cache_share if site in ("k", "v") else self.share) / 2
+
+    # ---- online
+
+    def install(self, site: Site, state: State) -> None:
+        for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
+            self._install_weights(site, state, i, name, layer)
+            if self.activation_bits != _OFF:
+                self._install_activations(site, state, i, name, layer)
+        self._install_attention(site, state)
+
+    def _quantized(self, state: State, i: int, layer: nn.Module) -> dict[str, QuantizedWeight]:
+        """Every linear layer's weight as it stands in memory, q with the scaling in it."""
+        made = {}
+        for group, members in self._groups(layer).items():
+            codebook = state[f"{i}.weight.{group}"].long()
+            for name in members:
+                made[name] = quantize_weight(self._folded(layer, name)[0], codebook=codebook)
+        return made
+
+    def _install_weights(
+        self, site: Site, state: State, i: int, prefix: str, layer: nn.Module
+    ) -> None:
+        linear = _modules(layer)
+        names = {module: name for name, module in site.linears.items()}
+        if self.weight_bits == _OFF:
+            weights = {name: self._folded(layer, name)[0] for name in linear}
+        else:
+            quantized = self._quantized(state, i, layer)
+            weights = {name: each.dequantize().t() for name, each in quantized.items()}
+        weights["q"] = weights["q"] / self._scaling(layer)
+        for name, weight in weights.items():
+            site.weight(names[linear[name]], weight)
+        if self.norm != "unfolded":
+            for name in ("q", "gate"):
+                norm = _norm(layer, name)
+                site.parameter(norm, "weight", torch.ones_like(norm.weight))
+        if self.weight_bits == _OFF:
+            return
+        for members in self._groups(layer).values():
+            sizes = {name: weights[name].numel() for name in members}
+            codebook = 16 * (1 << self.weight_bits) / sum(sizes.values())
+            for name, elements in sizes.items():
+                bits = self.weight_bits + _SCALE / weights[name].shape[1] + codebook
+                site.bits.add("weights", names[linear[name]], elements, bits)
+
+    def _quantizer(
+        self, site: Site, state: State, i: int, where: str, length: int, counted: Iterable[str] = ()
+    ) -> Callable[[Tensor], Tensor]:
+        """x to what its tokens have become; bits are counted for some linear layers."""
+        codebook = FakeCodebook.of(state[f"{i}.{where}"])
+        share = self._share(where)
+        if self.outliers == "static":
+            thresholds = tuple(state[f"{i}.{where}.thresholds"].tolist())
+            counters = [site.bits.adder("activations", name) for name in counted]
+
+            def static(x: Tensor) -> Tensor:
+                found = fake_tokens(x, codebook, thresholds=thresholds)  # type: ignore[arg-type]
+                f = float(found.outliers) / x.numel()
+                for count in counters:
+                    count(x.numel(), codebook.bits + _OUTLIER * f)
+                return found.value
+
+            return static
+        k = outlier_count(length, share) if share else 0
+        for name in counted:
+            bits = codebook.bits + (_SCALE + 2 * k * _OUTLIER) / length
+            site.bits.add("activations", name, length, bits)
+        return lambda x: fake_tokens(x, codebook, k).value
+
+    def _install_activations(
+        self, site: Site, state: State, i: int, prefix: str, layer: nn.Module
+    ) -> None:
+        linear = _modules(layer)
+        names = {module: name for name, module in site.linears.items()}
+
+        def made(where: str) -> Callable[[Tensor], Tensor]:
+            readers = [name for name, read in _INPUT.items() if read == where]
+            length = linear[readers[0]].in_features
+            counted = [names[linear[name]] for name in readers]
+            return self._quantizer(site, state, i, where, length, counted)
+
+        for where, first in (("x", "q"), ("post", "gate")):
+            quantize = made(where)
+            if self.norm == "index":
+                site.input(_norm(layer, first), quantize)
+                continue
+            for name, read in _INPUT.items():
+                if read == where:
+                    site.input(linear[name], quantize)
+        site.input(linear["o"], made("attention"))
+        site.input(linear["down"], made("h"))
+        if self.glu == "index":
+            # SiLU of s * c and the product follow in the model: what the look-ups give.
+            for where in ("gate", "up"):
+                length = linear[where].out_features
+                site.output(linear[where], self._quantizer(site, state, i, where, length))
+
+    def _install_attention(self, site: Site, state: State) -> None:
+        cached = self.kept_bits != _OFF
+        head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
+        share = self._share("k")
+        k_kept = outlier_count(head_dim, share) if share else 0
+        books: dict[str, FakeCodebook] = {}
+        for i in range(len(site.layers)):
+            for where in ("q", "k", "v"):
+                if f"{i}.{where}" in state:
+                    books[f"{i}.{where}"] = FakeCodebook.of(state[f"{i}.{where}"])
+            if cached:
+                for kv in (0, 1):
+                    bits = self.kept_bits + (_SCALE + 2 * k_kept * _OUTLIER) / head_dim
+                    site.bits.add("kv", f"{i}.{kv}", 1, bits)
+        if cached and self.pre_rope:
+
+            def before_rope(layer: int, kv: int, x: Tensor) -> Tensor | None:
+                if kv != K:
+                    return None
+                vectors = x.unflatten(-1, (-1, head_dim))
+                return fake_tokens(vectors, books[f"{layer}.k"], k_kept).value.flatten(-2)
+
+            site.kv(before_rope, pre_rope=True)
+        if not cached and self.integer_bits == _OFF and self.scores == "direct":
+            return
+
+        def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+            real = q, k, v
+            q = (q * scaling).half().float()
+            if self.scores == "index" and self.activation_bits != _OFF:
+                q = fake_tokens(q, books[f"{layer}.q"]).value
+            if cached:
+                if not self.pre_rope:
+                    k = fake_tokens(k, books[f"{layer}.k"], k_kept).value
+                made = fake_tokens(v, books[f"{layer}.v"], k_kept)
+                v, scale = made.value, made.scale
+            else:  # another method's cache, or none: the magnitude of what is there
+                scale = v.abs().amax(-1, keepdim=True)
+            y = fake_attention(q, k, v, scale, self.integer_bits)
+            name = f"{site.layer_names[layer]}.self_attn"
+            if name in site.exact and self._exact_attention:
+                fast, y = y, self._attend(state, layer, *real, scaling)
+                site.compare(name, fast, y)
+            return y
+
+        site.attention(core)
+
+    # ---- bit-true
+
+    @property
+    def _exact_attention(self) -> bool:
+        """The hardware has this flow: caches without outliers, K after RoPE, 4 or 8 bits."""
+        return (
+            self.kept_bits != _OFF
+            and not self.cache_share
+            and not self.pre_rope
+            and self.integer_bits in INT_BITS
+            and (self.scores == "direct" or self.activation_bits != _OFF)
+        )
+
+    def _attend(
+        self, state: State, i: int, q: Tensor, k: Tensor, v: Tensor, scaling: float
+    ) -> Tensor:
+        made = []
+        for each_q, each_k, each_v in zip(q * scaling, k, v, strict=True):
+            words = exact.attention(
+                bits_from_float(each_q), bits_from_float(each_k), bits_from_float(each_v),
+                state[f"{i}.k"].long(), state[f"{i}.v"].long(),
+                state[f"{i}.q"].long() if self.scores == "index" else None,
+                self.integer_bits, self.product,
+            )  # fmt: skip
+            made.append(float_from_bits(words).float())
+        return torch.stack(made)
+
+    def bit_true(self, site: Site, state: State, name: str) -> Callable[[Tensor], Tensor] | None:
+        """The matmul with QUANTIZE before it; behind it, too, for gate and up with glu=index."""
+        if _OFF in (self.weight_bits, self.activation_bits):
+            return None
+        i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
+        layer = site.layers[i]
+        short = next(s for s, module in _modules(layer).items() if module is site.linears[name])
+        where = _INPUT[short]
+        weight = self._quantized(state, i, layer)[short]
+        codebook = state[f"{i}.{where}"].long()
+        epsilon: float | None = None
+        held: list[Tensor] = []
+        if short in _NORM_OF and self.norm == "index":
+            norm = _norm(layer, short)
+            epsilon = _epsilon(norm)
+
+            def hold(x: Tensor) -> Tensor:
+                held[:] = [x]
+                return x
+
+            site.input(norm, hold)
+        scaling = self._scaling(layer) if short == "q" else 1.0
+
+        def function(x: Tensor) -> Tensor:
+            words = bits_from_float(held.pop().flatten(0, -2) if held else x)
+            tokens = self._exact_tokens(state, i, where, words, epsilon)
+            made = exact.linear(words, tokens, codebook, weight, self.product, epsilon is not None)
+            y = made.y
+            if self.glu == "index" and short in ("gate", "up"):
+                quantized = self._exact_tokens(state, i, short, y)
+                return exact.dequantize(quantized, y, state[f"{i}.{short}"].long()).float()
+            return (float_from_bits(y) / scaling).float()
+
+        return function
+
+    def _exact_tokens(
+        self, state: State, i: int, where: str, words: Tensor, epsilon: float | None = None
+    ) -> exact.SlotTokens:
+        thresholds = None
+        if self.outliers == "static":
+            upper, lower = bits_from_float(state[f"{i}.{where}.thresholds"].double()).tolist()
+            thresholds = upper, lower
+        codebook = state[f"{i}.{where}"].long()
+        return exact.quantize(words, codebook, self._share(where), thresholds, epsilon)
+
+
+def static_thresholds(x: Tensor, share: float) -> tuple[float, float]:
+    """(upper, lower) of float16 values: ``share`` of all of them beyond each, fewer if equal."""
+    ordered = x.flatten().float().sort().values
+    beyond = round(share * len(ordered))
+    return float(ordered[len(ordered) - 1 - beyond]), float(ordered[beyond])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmS(Kllm):
+    """``kllm-s-wNaM``: KLLM with offline outlier thresholds, Orizuru bypassed."""
+
+    pattern: ClassVar[str] = r"kllm-s-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    spellings: ClassVar[tuple[str, ...]] = ("kllm-s-w4a4", "kllm-s-w4a3")
+
+    outliers: str = "static"

@@ -1,0 +1,165 @@
+"""QuaRot: matrices that are orthogonal, a model that does not feel them, and what they are for."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.command import evaluate
+from golden.eval.method import Site, parse, parse_all
+from golden.eval.methods.quarot import Rotation, factors, hadamard, paley, small_matrix
+from tests.tiny import uneven_llama
+
+
+def matrix(width: int, signs: Tensor | None = None, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rotation = Rotation(width, small_matrix(width, generator), signs)
+    return rotation(torch.eye(width, dtype=torch.float64))
+
+
+def test_paley_gives_hadamard_matrices() -> None:
+    orders = [order for order in range(1, 70) if paley(order) is not None]
+    # Of multiples of 4, those with a prime q; 16, 40, 52, 56, 64 need other constructions.
+    assert orders == [4, 8, 12, 20, 24, 28, 32, 36, 44, 48, 60, 68]
+    for order in orders:
+        found = paley(order)
+        assert found is not None
+        assert torch.equal(found.abs(), torch.ones_like(found))
+        assert torch.equal(found @ found.t(), order * torch.eye(order, dtype=torch.float64))
+
+
+def test_sylvester_is_the_recursive_transform() -> None:
+    for order in (1, 2, 16):
+        found = hadamard(order)
+        signs = [[(-1.0) ** (i & j).bit_count() for j in range(order)] for i in range(order)]
+        assert torch.equal(found, torch.tensor(signs, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [(1, (1, 1)), (64, (1, 64)), (576, (36, 16)), (1536, (12, 128)), (352, (44, 8)), (9, (9, 1)),
+     (13824, (108, 128)), (11008, (43, 256)), (92, (23, 4)), (254, (127, 2))],
+)  # fmt: skip
+def test_factors(width: int, expected: tuple[int, int]) -> None:
+    assert factors(width) == expected
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 9, 36, 56, 72, 92, 128, 576, 1536, 344])
+def test_rotation_is_orthogonal(width: int) -> None:
+    signs = torch.randint(0, 2, (width,), generator=torch.Generator().manual_seed(2)) * 2 - 1
+    found = matrix(width, signs)
+    assert torch.allclose(
+        found @ found.t(), torch.eye(width, dtype=torch.float64), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("width", [4, 36, 72, 576, 1536])
+def test_an_outlier_is_spread_evenly(width: int) -> None:
+    """One channel of a token becomes all channels of equal magnitude."""
+    assert torch.allclose(
+        matrix(width).abs() * width**0.5, torch.ones(width, width, dtype=torch.float64)
+    )
+
+
+def test_odd_width_is_random_orthogonal() -> None:
+    assert not torch.allclose(matrix(9, seed=0), matrix(9, seed=1))
+    assert torch.equal(matrix(36, seed=0), matrix(36, seed=1))
+
+
+def test_kronecker_order() -> None:
+    """R = D (M x H), rows first."""
+    signs = torch.tensor([1.0, -1.0] * 36)
+    expected = torch.kron(paley(36), hadamard(2)) / 72**0.5  # type: ignore[arg-type]
+    assert torch.allclose(matrix(72, signs), signs[:, None] * expected)
+    generator = torch.Generator().manual_seed(0)
+    for m, rest in ((11, 64), (11, 256), (23, 256)):  # steps 64 and 11; 64 and 44; 64, 4 and 23
+        small = torch.linalg.qr(torch.randn(m, m, generator=generator, dtype=torch.float64)).Q
+        x = torch.randn(2, m, rest, generator=generator, dtype=torch.float64)
+        expected = torch.einsum("bij,ik,jl->bkl", x, small, hadamard(rest) / rest**0.5)
+        found = Rotation(m * rest, small)(x.flatten(1))
+        assert torch.allclose(found, expected.flatten(1))
+
+
+def logits(model, windows, method=None, state=None):
+    with torch.no_grad(), Site(model) as site:
+        if method is not None:
+            method.install(site, state)
+        return model(torch.stack(windows)).logits
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rotation_alone_changes_nothing(tiny_windows, seed: int) -> None:
+    """Norm weights, biases of all linear layers, tied head: all in other coordinates."""
+    model = uneven_llama().model
+    data = CalibrationData(model, tiny_windows, seed=seed)
+    method = parse("quarot-w16a16")
+    plain = logits(model, tiny_windows)
+    rotated = logits(model, tiny_windows, method, method.calibrate(data))
+    assert 0 < float((plain - rotated).abs().max()) < 2e-5 * float(plain.abs().max())
+    assert torch.equal(logits(model, tiny_windows), plain)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_rotated_inputs_and_same_cache(tiny, tiny_windows) -> None:
+    """Inputs keep their length and change; K and V are those of the model."""
+    data = CalibrationData(tiny.model, tiny_windows)
+    method = parse("quarot-w16a16")
+    state = method.calibrate(data)
+    plain, cache = data.inputs(tokens=8), data.kv(tiny_windows[0])
+    seen: dict[str, Tensor] = {}
+
+    def watch(name: str):
+        def function(x: Tensor) -> Tensor:
+            seen[name] = x[0]
+            return x
+
+        return function
+
+    with Site(tiny.model) as site:
+        method.install(site, state)
+        for name, linear in site.linears.items():
+            site.input(linear, watch(name))
+        rotated_cache = data.kv(tiny_windows[0])
+    whole = CalibrationData(tiny.model, tiny_windows[:1]).inputs(tokens=32)
+    for name, x in seen.items():
+        assert torch.allclose(x.norm(dim=1), whole[name].x.norm(dim=1), rtol=1e-4), name
+        assert not torch.allclose(x, whole[name].x, atol=0.1), name
+    assert len(seen) == len(plain) == 14
+    for layer, other in zip(cache, rotated_cache, strict=True):
+        for value, same in zip(layer, other, strict=True):
+            assert torch.allclose(value, same, atol=1e-4)
+
+
+def test_seed_decides(tiny, tiny_windows) -> None:
+    one, again, other = (
+        parse("quarot-w4a4").calibrate(CalibrationData(tiny.model, tiny_windows, seed=seed))
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(one["signs"], again["signs"])
+    assert not torch.equal(one["signs"], other["signs"])
+
+
+@pytest.mark.parametrize("rounding", ["rtn", "gptq"])
+def test_eight_bit_weights_are_close(tiny, tiny_windows, rounding: str) -> None:
+    methods = parse_all(f"quarot-w8a16:rounding={rounding}")
+    states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
+    plain = evaluate(tiny, "fp32", parse_all("fp32"), tiny_windows, [{}])
+    found = evaluate(tiny, "quarot", methods, tiny_windows, states)
+    assert found.perplexity == pytest.approx(plain.perplexity, rel=0.02)
+    assert found.perplexity != pytest.approx(plain.perplexity, rel=1e-6)
+
+
+def test_bits(tiny, tiny_windows) -> None:
+    methods = parse_all("quarot-w4a3")
+    states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
+    found = evaluate(tiny, "quarot", methods, tiny_windows, states)
+    assert found.bits == evaluate(tiny, "", parse_all("rtn-w4a3"), tiny_windows, [{}]).bits
+
+
+@pytest.mark.parametrize(
+    "text", ["w1a4", "w4a4:clip=0", "w4a4:rounding=down", "w16a4:rounding=gptq"]
+)
+def test_refuses(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        parse(f"quarot-{text}")

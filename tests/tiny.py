@@ -1,0 +1,49 @@
+"""A random Llama with grouped queries and odd head counts, for tests of golden.eval."""
+
+import torch
+
+from golden.checkpoint import Checkpoint
+
+__all__ = ["Letters", "tiny_llama", "uneven_llama"]
+
+
+class Letters:
+    """A tokenizer: every character its code modulo 64."""
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [ord(letter) % 64 for letter in text]}
+
+
+def tiny_llama(heads: int = 9, kv_heads: int = 3, head_dim: int = 8, seed: int = 0) -> Checkpoint:
+    """Two layers, hidden size 36 (4 a head), intermediate size 56, 64 words, 256 positions.
+
+    Weights are large enough for attention to be far from uniform.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=4 * heads, intermediate_size=56, num_hidden_layers=2, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=64, initializer_range=0.3,
+        max_position_embeddings=256,
+    )  # fmt: skip
+    return Checkpoint(LlamaForCausalLM(config).eval(), Letters(), f"tiny-{heads}-{kv_heads}")
+
+
+def uneven_llama() -> Checkpoint:
+    """Like ``tiny_llama``, and nothing is 1 or 0: norm weights, biases; head tied to embedding."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        hidden_size=36, intermediate_size=56, num_hidden_layers=2, num_attention_heads=9,
+        num_key_value_heads=3, head_dim=8, vocab_size=64, initializer_range=0.3,
+        max_position_embeddings=256, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    for name, value in model.named_parameters():
+        if "norm" in name:
+            value.data = torch.exp(torch.randn(value.shape))
+        elif name.endswith("bias"):
+            value.data = torch.randn(value.shape)
+    return Checkpoint(model, Letters(), "uneven")
