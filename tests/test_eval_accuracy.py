@@ -246,7 +246,7 @@ def test_claims_of_the_papers():
     assert judged(sweep, 1, 2, 3, 4, 5) is True
     assert judged(sweep, 1, 2, 4, 3, 5) is False
     steps = claims_of("Orizuru")[0]
-    assert steps.methods[0] == "kllm-w4a3:fisher=true"
+    assert steps.methods[0] == "kllm-w4a3:fisher=true,weight_fisher=true"
     assert steps.methods[-1] == "rtn-w4a3"
 
 

@@ -10,6 +10,7 @@ __all__ = ["CLAIMS", "TABLES", "Claim", "Entry", "Lookup", "Table", "Verdict", "
 
 # Both k-means weighted by squared gradients, as in KLLM's section V.A.
 _FISHER = "fisher=true,weight_fisher=true"
+_NO_FISHER = "fisher=false,weight_fisher=false"
 # Of KLLM's flow only what the baselines have, too: quantized weights and inputs of linear layers.
 _LINEAR = f"norm=unfolded,glu=exact,integer_bits=16,cache_bits=16,{_FISHER}"
 _SHARES = {"0.005": "0.5 %", "0.01": "1 %", "0.02": "2 %", "0.05": "5 %", "0.1": "10 %"}
@@ -69,8 +70,8 @@ def _precisions() -> tuple[Entry, ...]:
             )
         ]
         found += [
-            Entry(f"kllm-s-{wide}", "KLLM-S, no Fisher weights", wide.upper()),
-            Entry(f"kllm-{wide}", "KLLM, no Fisher weights", wide.upper()),
+            Entry(f"kllm-s-{wide}:{_NO_FISHER}", "KLLM-S, no Fisher weights", wide.upper()),
+            Entry(f"kllm-{wide}:{_NO_FISHER}", "KLLM, no Fisher weights", wide.upper()),
             Entry(f"kllm-s-{wide}:{_LINEAR}", "KLLM-S, linear layers only", wide.upper()),
             Entry(f"kllm-{wide}:{_LINEAR}", "KLLM, linear layers only", wide.upper()),
         ]
@@ -107,9 +108,9 @@ def _precision(method: str) -> str:
 
 _BREAKDOWN = (
     Entry("rtn-w4a3", "RTN", "W4A3", "> 600,000"),
-    Entry("kllm-s-w4a3:fisher=false", "K-Means", "W4A3", "8.03"),
-    Entry("kllm-s-w4a3:fisher=true", "and Fisher weights", "W4A3", "7.91"),
-    Entry("kllm-w4a3:fisher=true", "and Orizuru", "W4A3", "7.49"),
+    Entry(f"kllm-s-w4a3:{_NO_FISHER}", "K-Means", "W4A3", "8.03"),
+    Entry(f"kllm-s-w4a3:{_FISHER}", "and Fisher weights", "W4A3", "7.91"),
+    Entry(f"kllm-w4a3:{_FISHER}", "and Orizuru", "W4A3", "7.49"),
 )
 
 _SWITCHES = (
@@ -124,8 +125,8 @@ _SWITCHES = (
     Entry("kllm-w4a4:cache_share=0.03", "outliers in K and V, one a side of a head", "W4A4"),
     Entry("kllm-w4a4:pre_rope=true", "K quantized before RoPE", "W4A4"),
     Entry("kllm-w4a4:cache_bits=16+oaken", "K and V by Oaken", "W4A4"),
-    Entry("kllm-w4a4:fisher=true", "Fisher weights, activations", "W4A4"),
-    Entry("kllm-w4a4:weight_fisher=true", "Fisher weights, weights", "W4A4"),
+    Entry("kllm-w4a4:fisher=true,weight_fisher=false", "Fisher weights, activations", "W4A4"),
+    Entry("kllm-w4a4:fisher=false,weight_fisher=true", "Fisher weights, weights", "W4A4"),
     Entry("kllm-w4a4:fuse=false", "a codebook for each linear layer", "W4A4"),
     Entry("kllm-w4a16", "weights only", "W4A16"),
     Entry("kllm-w16a4", "activations only", "W16A4"),
@@ -293,8 +294,10 @@ def _claims() -> tuple[Claim, ...]:
     found = []
     second = "KLLM, Table II"
     parts = {
-        f":{_FISHER}": "", "": ", no Fisher weights", f":{_LINEAR}": ", linear layers only"
-    }  # fmt: skip
+        f":{_FISHER}": "",
+        f":{_NO_FISHER}": ", no Fisher weights",
+        f":{_LINEAR}": ", linear layers only",
+    }
     for wide in ("w4a4", "w4a3"):
         for fields, what in parts.items():
             chain = {
