@@ -25,6 +25,7 @@ __all__ = [
     "CheckpointError",
     "capture",
     "load",
+    "next_token_loss",
     "read_text",
     "smollm2_path",
     "tokens",
@@ -180,6 +181,11 @@ def windows(
     return list(ids[skip:needed].reshape(count, tokens))
 
 
+def next_token_loss(logits: Tensor, ids: Tensor) -> Tensor:
+    """Summed cross-entropy of logits (T, vocabulary) on the token that follows each of ids (T,)."""
+    return nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+
+
 def capture(
     model: nn.Module, ids: Tensor, layers: Iterable[str], gradients: bool = False
 ) -> dict[str, Captured]:
@@ -210,7 +216,7 @@ def capture(
             handle.remove()
     derivative: dict[str, Tensor] = {}
     if gradients:
-        loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+        loss = next_token_loss(logits, ids)
         found = torch.autograd.grad(loss, [seen[name] for name in names])
         derivative = dict(zip(names, (g[0] for g in found), strict=True))
     return {

@@ -16,7 +16,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from golden.checkpoint import Captured, Checkpoint, CheckpointError, capture
+from golden.checkpoint import (
+    Captured,
+    Checkpoint,
+    CheckpointError,
+    capture,
+    next_token_loss,
+)
 from golden.eval.method import Method, State
 from golden.eval.progress import track
 from golden.patch import K, Patch, V
@@ -135,7 +141,7 @@ class CalibrationData:
         chosen = list(self.linears) if names is None else list(names)
         share = -(-tokens // len(self.windows))
         found: dict[str, list[list[Tensor]]] = {name: [[], []] for name in chosen}
-        label = hashlib.sha256(" ".join(chosen).encode()).hexdigest()[:12]
+        label = _label(chosen)
         for i, ids in self.track(
             list(enumerate(self.windows)), "gradients" if gradients else "inputs"
         ):
@@ -212,7 +218,7 @@ class CalibrationData:
             for ids in self.track(self.windows, "gradients of the weights"):
                 with torch.enable_grad():
                     logits = self.model(ids[None], use_cache=False).logits[0]
-                    loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                    loss = next_token_loss(logits, ids)
                     for own, gradient in zip(
                         total, torch.autograd.grad(loss, weights), strict=True
                     ):
@@ -222,7 +228,7 @@ class CalibrationData:
         try:
             for weight in weights:
                 weight.requires_grad_(True)
-            label = hashlib.sha256(" ".join(chosen).encode()).hexdigest()[:12]
+            label = _label(chosen)
             return self.steps.once(f"weight-fisher-{label}", make)
         finally:
             for weight, before in zip(weights, wanted, strict=True):
@@ -253,7 +259,7 @@ class CalibrationData:
             patch.kv(tap, pre_rope)
             if gradients:
                 logits = self.model(ids[None], use_cache=False).logits[0]
-                loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                loss = next_token_loss(logits, ids)
                 slopes = torch.autograd.grad(loss, list(seen.values()))
             else:
                 self.run(ids)
@@ -263,6 +269,11 @@ class CalibrationData:
             for key, slope in zip(seen, slopes, strict=True):
                 parts[key] = (*parts[key], slope[0].cpu())  # type: ignore[assignment]
         return [[parts[layer, kv] for kv in (K, V)] for layer in range(layers)]
+
+
+def _label(names: list[str]) -> str:
+    """Short name of a choice of layers, for the key of a step."""
+    return hashlib.sha256(" ".join(names).encode()).hexdigest()[:12]
 
 
 def _record(seen: dict[str, Tensor], name: str) -> Callable[[Tensor], Tensor]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor, nn
 
 from golden.config import Config, ConfigError
-from golden.patch import Patch
+from golden.patch import K, Patch, V
 
 if TYPE_CHECKING:
     from golden.eval.calibration import CalibrationData
@@ -115,6 +115,13 @@ class Site(Patch):
         self.bits = bits or Bits()
         self.exact = frozenset(exact)
         self.distances: dict[str, Distance] = {}
+
+    def kv_counters(self) -> list[list[Callable[[int, float], None]]]:
+        """[layer][kv]: adders of K's and V's bits, for taps that know them only as they run."""
+        return [
+            [self.bits.adder("kv", f"{layer}.{kv}") for kv in (K, V)]
+            for layer in range(len(self.attentions))
+        ]
 
     def compare(self, name: str, fast: Tensor, exact: Tensor) -> None:
         """Counts how far the fast values of a layer are from the exact ones."""

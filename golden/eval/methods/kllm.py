@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from golden.checkpoint import next_token_loss
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
@@ -283,7 +284,7 @@ class Kllm(Method):
                 slopes: tuple[Tensor, ...] = ()
             else:
                 logits = data.model(ids[None], use_cache=False).logits[0]
-                loss = nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+                loss = next_token_loss(logits, ids)
                 slopes = torch.autograd.grad(loss, list(seen.values()))
             found = {key: self._rows(patch, key, x.detach()) for key, x in seen.items()}
             for key, slope in zip(seen, slopes, strict=False):

@@ -79,10 +79,7 @@ class KiviLike(Method):
         self._check_bool("pre_rope")
 
     def install(self, site: Site, state: State) -> None:
-        counters = [
-            [site.bits.adder("kv", f"{layer}.{kv}") for kv in (K, V)]
-            for layer in range(len(site.attentions))
-        ]
+        counters = site.kv_counters()
 
         def tap(layer: int, kv: int, x: Tensor) -> Tensor:
             back, bits = (kivi_keys if kv == K else kivi_values)(x, self.bits, self.group)
@@ -181,10 +178,7 @@ class KvQuantLike(Method):
     def install(self, site: Site, state: State) -> None:
         low, high, codebook = state["low"], state["high"], state["codebook"]
         midpoints = (codebook[..., 1:] + codebook[..., :-1]) / 2
-        counters = [
-            [site.bits.adder("kv", f"{layer}.{kv}") for kv in (K, V)]
-            for layer in range(len(site.attentions))
-        ]
+        counters = site.kv_counters()
 
         def tap(layer: int, kv: int, x: Tensor) -> Tensor:
             least, most = (low[layer], high[layer]) if kv == K else self._token_range(x)

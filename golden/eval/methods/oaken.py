@@ -66,10 +66,7 @@ class Oaken(Method):
         intervals = state["intervals"].cpu()
         head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
         block = head_dim // -(-head_dim // _BLOCK)
-        counters = [
-            [site.bits.adder("kv", f"{layer}.{kv}") for kv in (0, 1)]
-            for layer in range(len(intervals))
-        ]
+        counters = site.kv_counters()
 
         exact = [f"{name}.self_attn" in site.exact for name in site.layer_names]
         middle = ratios.middle_index

@@ -1,6 +1,7 @@
 """Round to nearest: no calibration, the baseline of every table; and the formats it starts from."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from golden.eval.method import Method, Site, State
 
-__all__ = ["Fp16", "Fp32", "Rtn", "best_clip", "rtn_symmetric"]
+__all__ = ["Fp16", "Fp32", "Rtn", "best_clip", "install_rtn", "rtn_symmetric"]
 
 
 def rtn_symmetric(x: Tensor, bits: int, clip: float | Tensor = 1.0) -> Tensor:
@@ -39,6 +40,30 @@ def best_clip(x: Tensor, bits: int) -> Tensor:
         least = torch.where(better, loss, least)
         best.masked_fill_(better, ratio)
     return best
+
+
+def install_rtn(
+    site: Site,
+    weight_bits: int,
+    activation_bits: int,
+    extra: Callable[[str], float] = lambda name: 0.0,
+) -> None:
+    """Weights per output channel, inputs per token, FP16 scales counted; 16 bits: as they are.
+
+    extra(name): bits per weight of a layer that the method stores beside them.
+    """
+
+    def activation(x: Tensor) -> Tensor:
+        return rtn_symmetric(x, activation_bits)
+
+    for name, linear in site.linears.items():
+        n, k = linear.weight.shape
+        if weight_bits < 16:
+            site.weight(name, rtn_symmetric(linear.weight.detach(), weight_bits))
+            site.bits.add("weights", name, n * k, weight_bits + 16 / k + extra(name))
+        if activation_bits < 16:
+            site.input(linear, activation)
+            site.bits.add("activations", name, k, activation_bits + 16 / k)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,14 +118,4 @@ class Rtn(Method):
         self._check_range("activation_bits", 2, 16)
 
     def install(self, site: Site, state: State) -> None:
-        for name, linear in site.linears.items():
-            n, k = linear.weight.shape
-            if self.weight_bits < 16:
-                site.weight(name, rtn_symmetric(linear.weight.detach(), self.weight_bits))
-                site.bits.add("weights", name, n * k, self.weight_bits + 16 / k)
-            if self.activation_bits < 16:
-                site.input(linear, self._activation)
-                site.bits.add("activations", name, k, self.activation_bits + 16 / k)
-
-    def _activation(self, x: Tensor) -> Tensor:
-        return rtn_symmetric(x, self.activation_bits)
+        install_rtn(site, self.weight_bits, self.activation_bits)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
-from golden.eval.methods.rtn import rtn_symmetric
+from golden.eval.methods.rtn import install_rtn
 
 __all__ = ["SmoothQuant", "migration"]
 
@@ -75,15 +75,12 @@ class SmoothQuant(Method):
                 if up.bias is not None:
                     site.parameter(up, "bias", up.bias.detach() / s)
                 self._at_input(site, state, f"{prefix}.self_attn.o_proj")
-        for name, linear in site.linears.items():
-            n, k = linear.weight.shape
-            extra = 16 / n if self.scope == "all" and name.endswith(".o_proj") else 0.0
-            if self.weight_bits < 16:
-                site.weight(name, rtn_symmetric(linear.weight.detach(), self.weight_bits))
-                site.bits.add("weights", name, n * k, self.weight_bits + 16 / k + extra)
-            if self.activation_bits < 16:
-                site.input(linear, self._activation)
-                site.bits.add("activations", name, k, self.activation_bits + 16 / k)
+
+        def inverse_scales(name: str) -> float:
+            at_input = self.scope == "all" and name.endswith(".o_proj")
+            return 16 / site.linears[name].out_features if at_input else 0.0
+
+        install_rtn(site, self.weight_bits, self.activation_bits, inverse_scales)
 
     def _smooth(self, site: Site, state: State, names: list[str]) -> Tensor:
         """s of layers with the same input, which is in their weights from then on."""
@@ -96,6 +93,3 @@ class SmoothQuant(Method):
     def _at_input(self, site: Site, state: State, name: str) -> None:
         inverse = 1 / self._smooth(site, state, [name])
         site.input(site.linears[name], lambda x: x * inverse)
-
-    def _activation(self, x: Tensor) -> Tensor:
-        return rtn_symmetric(x, self.activation_bits)
