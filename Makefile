@@ -53,7 +53,7 @@ area: $(READY)  ## areas beside the papers' tables
 accuracy: $(READY)  ## perplexity of every method: docs/accuracy.md; C4=FILE WIKITEXT2=FILE
 	@$(PYTHON) -m golden.eval.accuracy $(if $(C4),--text "C4=$(C4)") \
 		$(if $(WIKITEXT2),--text "WikiText-2=$(WIKITEXT2)") \
-		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3)
+		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3 --sweep-tokens 4096)
 
 build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
 	@$(PYTHON) -m tb.build_report

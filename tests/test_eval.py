@@ -48,8 +48,9 @@ def test_loss_is_that_of_the_logits(shape, batch, tiny_windows, monkeypatch):
     model = tiny_llama(*shape).model
     found = loss(model, torch.stack(tiny_windows).split(batch))
     assert found.tokens == 3 * 31
-    assert found.total == pytest.approx(plain_loss(model, tiny_windows), rel=1e-5)
-    assert found.perplexity == pytest.approx(math.exp(found.total / 93), rel=1e-12)
+    each = [plain_loss(model, [ids]) / 31 for ids in tiny_windows]
+    assert found.windows == pytest.approx(each, rel=1e-5)
+    assert found.perplexity == pytest.approx(math.exp(sum(found.windows) / 3), rel=1e-12)
 
 
 def state_of(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
@@ -299,6 +300,14 @@ def test_digits_and_parameters_are_fields():
     first, second = parse_all("rtn-w3a8+kvquant-like:bits=3,share=0.02,pre_rope=false")
     assert first.describe() == {"weight_bits": 3, "activation_bits": 8}
     assert second.describe() == {"bits": 3, "share": 0.02, "pre_rope": False, "sink": 0}
+
+
+def test_kllm_leaves_the_caches_to_a_method_for_them():
+    for name in ("kllm-w4a4+oaken", "oaken+kllm-w4a4", "kllm-s-w4a4+kivi-like"):
+        assert sorted(getattr(each, "cache_bits", 0) for each in parse_all(name)) == [0, 16]
+    given, _ = parse_all("kllm-w4a4:cache_bits=4+oaken")
+    assert given.describe()["cache_bits"] == 4
+    assert parse_all("kllm-w4a4+fp16")[0].describe()["cache_bits"] == 0
 
 
 def test_a_file_is_all_a_new_method_needs(tmp_path, monkeypatch, tiny, tiny_windows):

@@ -246,7 +246,7 @@ def test_claims_of_the_papers():
     assert judged(sweep, 1, 2, 3, 4, 5) is True
     assert judged(sweep, 1, 2, 4, 3, 5) is False
     steps = claims_of("Orizuru")[0]
-    assert steps.methods[0] == "kllm-w4a3:fisher=true,weight_fisher=true"
+    assert steps.methods[0] == "kllm-w4a3"
     assert steps.methods[-1] == "rtn-w4a3"
 
 
@@ -272,12 +272,14 @@ SMALL = (
 
 
 def test_rows_of_texts_and_seeds():
-    rows = all_rows(["a", "b"], [0, 1], SMALL)
+    rows = all_rows(["a", "b"], [0, 1], "a", SMALL)
     assert rows == [
         Row("a", "fp32"), Row("b", "fp32"), Row("a", "quarot-w4a4"), Row("b", "quarot-w4a4"),
         Row("a", "oaken"), Row("a", "rtn-kv4"), Row("a", "quarot-w4a4", 1),
     ]  # fmt: skip
-    every = all_rows(["a", "b"], [0, 1, 2])
+    rows = all_rows(["a", "b"], [0], "begin of a", SMALL)
+    assert rows[4:] == [Row("begin of a", each) for each in ("fp32", "oaken", "rtn-kv4")]
+    every = all_rows(["a", "b"], [0, 1, 2], "a")
     assert len(set(every)) == len(every)
 
 
@@ -289,7 +291,7 @@ def settings(**changes: object) -> dict:
         "model": "tiny", "fingerprint": "f" * 64, "seq": 32, "tokens": 64, "seeds": [0, 1],
         "texts": [{"name": "a", "sha256": "1" * 64}, {"name": "b", "sha256": "2" * 64}],
         "calibration": {"text": "c", "windows": 2, "tokens": 32}, "device": "cpu",
-        "torch": "1", "transformers": "2", "rows": 9, **changes,
+        "torch": "1", "transformers": "2", "rows": 9, "sweeps": "a", **changes,
     }  # fmt: skip
 
 

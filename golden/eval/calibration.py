@@ -7,6 +7,7 @@ fingerprint, and no other.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -74,7 +75,7 @@ class Steps:
 
         file = self.folder / (re.sub(r"[^\w.=-]", "_", key) + ".safetensors")
         if not file.exists():
-            part = file.with_suffix(".part")
+            part = file.with_suffix(f".{os.getpid()}.part")  # others may make the same step
             save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
             part.replace(file)  # whole or not there
         return load_file(file)
@@ -201,7 +202,7 @@ class CalibrationData:
                     total[name] = reduce(total[name], value) if name in total else value.clone()
             return total
 
-        return self.steps.once(f"accumulate-{key}", make)
+        return self.steps.once(f"accumulate-{key}-{_label(chosen)}", make)
 
     def weight_fisher(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Squared gradients of every window's summed next-token loss with respect to the weights.

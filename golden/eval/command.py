@@ -49,8 +49,8 @@ class Result:
 
     bits: per element of weights, activations (inputs of linear layers), kv. calibration_seconds:
     0.0 if it came from a file; seconds: of the run alone; memory_bytes: peak of the device, or of
-    the process on a CPU, from calibration to end of run. bit_true: how far the fast path is from
-    the exact one, by layer.
+    the process on a CPU, from calibration to end of run. window_losses: mean loss of each window,
+    nats. bit_true: how far the fast path is from the exact one, by layer.
     """
 
     method: str
@@ -61,6 +61,7 @@ class Result:
     install_seconds: float
     seconds: float
     memory_bytes: int
+    window_losses: list[float]
     bit_true: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
 
@@ -145,6 +146,7 @@ def evaluate(
         install_seconds=installed - start,
         seconds=end - installed,
         memory_bytes=peak_memory(device),
+        window_losses=found.windows,
         bit_true={layer: each.describe() for layer, each in site.distances.items()},
     )
 

@@ -13,7 +13,7 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
@@ -133,13 +133,19 @@ class Method(Config):
     """Base of all methods: a frozen dataclass whose fields are the method's parameters.
 
     pattern: regular expression of all spellings, its named groups are integer fields. spellings:
-    examples for lists. calibrated: ``calibrate`` is needed. Fields of types bool, int, float, str.
+    examples for lists. calibrated: ``calibrate`` is needed. caches: it is a method for K and V.
+    Fields of types bool, int, float, str.
     ``__post_init__`` checks ranges with the ``_check_*`` helpers of Config.
     """
 
     pattern: ClassVar[str] = ""
     spellings: ClassVar[tuple[str, ...]] = ()
     calibrated: ClassVar[bool] = False
+    caches: ClassVar[bool] = False
+
+    def beside(self, others: "Sequence[Method]") -> "Method":
+        """This method as it is in a combination with others: what one of them does, it leaves."""
+        return self
 
     def calibrate(self, data: "CalibrationData") -> State:
         """What is found offline, from the unchanged model: named tensors, stored in a file.
@@ -204,5 +210,6 @@ def parse(text: str) -> Method:
 
 
 def parse_all(text: str) -> list[Method]:
-    """The methods of a combination, ``A+B``."""
-    return [parse(part) for part in text.split("+")]
+    """The methods of a combination, ``A+B``, each as it is beside the others."""
+    found = [parse(part) for part in text.split("+")]
+    return [each.beside(found[:i] + found[i + 1 :]) for i, each in enumerate(found)]

@@ -16,15 +16,15 @@ _CHUNK = 512  # tokens whose logits are alive at a time: 100 MB at a vocabulary 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """total: sum of the losses in nats; tokens: predictions made, T - 1 for a window of T."""
+    """windows: mean loss of each in nats; tokens: predictions made, T - 1 for a window of T."""
 
-    total: float
+    windows: list[float]
     tokens: int
 
     @property
     def perplexity(self) -> float:
         # A loss beyond 709 nats has no float64 perplexity; it is infinitely wrong.
-        mean = self.total / self.tokens
+        mean = sum(self.windows) / len(self.windows)
         return math.exp(mean) if mean < 700 else math.inf
 
 
@@ -65,7 +65,8 @@ def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
 
     The head runs on a few hundred tokens at a time: logits of whole windows are never held.
     """
-    total, count = 0.0, 0
+    means: list[float] = []
+    count = 0
     device = next(model.parameters()).device
     body: nn.Module = model.base_model  # type: ignore[assignment]
     for batch in batches:
@@ -73,13 +74,14 @@ def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
         with torch.no_grad():
             hidden = body(ids, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
             targets = ids[:, 1:].flatten()
-            found = 0.0
+            found = []
             for x, target in zip(hidden.split(_CHUNK), targets.split(_CHUNK), strict=True):
                 logits = model.lm_head(x).float()  # type: ignore[operator]
-                found += float(nn.functional.cross_entropy(logits, target, reduction="sum"))
-        if not math.isfinite(found):
+                found.append(nn.functional.cross_entropy(logits, target, reduction="none"))
+            losses = torch.cat(found).double().reshape(len(ids), -1)
+        if not bool(torch.isfinite(losses).all()):
             where = first_not_finite(model, ids)
             raise CheckpointError(f"NaN or infinity in {where or 'the sum of the losses'}")
-        total += found
+        means += losses.mean(1).tolist()
         count += len(targets)
-    return Loss(total=total, tokens=count)
+    return Loss(windows=means, tokens=count)

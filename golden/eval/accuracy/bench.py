@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -42,7 +43,7 @@ class Record:
     failed: the reason in one line, and then nothing else holds. bits: per element of weights,
     activations, kv. calibration_seconds: steps that earlier rows did are not in it. state: SHA-256
     of the calibrated tensors; same_seed: that gave the same ones, so that the run was not repeated.
-    threads: of the CPU, 0 on a GPU.
+    threads: of the CPU, 0 on a GPU. window_losses: mean loss of each window, nats.
     """
 
     perplexity: float = 0.0
@@ -55,6 +56,7 @@ class Record:
     state: str = ""
     same_seed: int | None = None
     threads: int = 0
+    window_losses: list[float] = dataclasses.field(default_factory=list)
     failed: str = ""
 
 
@@ -227,7 +229,7 @@ class Bench:
             "record": dataclasses.asdict(record),
         }
         file = self.file(row)
-        part = file.with_suffix(".part")
+        part = file.with_suffix(f".{os.getpid()}.part")
         part.write_text(json.dumps(content, indent=1) + "\n")
         part.replace(file)  # whole or not there
 
@@ -255,6 +257,7 @@ class Bench:
             memory_bytes=result.memory_bytes,
             state=state,
             threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
+            window_losses=result.window_losses,
         )
 
     def _calibrated(self, methods: list[Method], seed: int) -> tuple[list[State], str]:

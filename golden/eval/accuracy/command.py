@@ -53,23 +53,30 @@ def _is_calibrated(method: str) -> bool:
         return False  # its row says why
 
 
-def all_rows(texts: list[str], seeds: list[int], tables: Iterable[Table] = TABLES) -> list[Row]:
-    """Every row of some tables once: the first seed of all, then others on the first text."""
+def all_rows(
+    texts: list[str], seeds: list[int], sweeps: str, tables: Iterable[Table] = TABLES
+) -> list[Row]:
+    """Every row of some tables once: the first seed of all, then others on the first text.
+
+    sweeps: text of the tables that are not whole. Each text has a row of fp32.
+    """
     found: dict[Row, None] = {}
     for seed in seeds:
         for table in tables:
-            for entry in table.entries:
-                if seed != seeds[0] and not (table.whole and _is_calibrated(entry.method)):
+            for method in ("fp32", *(entry.method for entry in table.entries)):
+                if seed != seeds[0] and not (table.whole and _is_calibrated(method)):
                     continue
-                for text in texts if table.whole and seed == seeds[0] else texts[:1]:
-                    found[Row(text, entry.method, seed)] = None
+                for text in (texts if seed == seeds[0] else texts[:1]) if table.whole else [sweeps]:
+                    found[Row(text, method, seed)] = None
     return list(found)
 
 
-def chosen_rows(options: argparse.Namespace, texts: list[str], seeds: list[int]) -> list[Row]:
+def chosen_rows(
+    options: argparse.Namespace, texts: list[str], seeds: list[int], sweeps: str
+) -> list[Row]:
     """Those of ``--table`` and ``--row``; ConfigError: there are none."""
     names = options.table or [each.name for each in TABLES]
-    rows = all_rows(texts, seeds, [each for each in TABLES if each.name in names])
+    rows = all_rows(texts, seeds, sweeps, [each for each in TABLES if each.name in names])
     if options.row:
         for pattern in options.row:
             if not fnmatch.filter([row.method for row in rows], pattern):
@@ -96,6 +103,20 @@ def _texts(options: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, lis
         except CheckpointError as error:
             raise CheckpointError(f"{name}: {error}") from None
     return found
+
+
+def _sweeps(options: argparse.Namespace, name: str) -> str:
+    """The text of the sweeps: the first one, or its beginning."""
+    tokens = options.sweep_tokens
+    return name if tokens is None else f"{name}, first {tokens:,} tokens"
+
+
+def _beginning(options: argparse.Namespace, whole: list[Tensor]) -> list[Tensor]:
+    """The first ``--sweep-tokens`` tokens of a text as whole windows."""
+    seq, limit = len(whole[0]), sum(map(len, whole))
+    if not seq <= options.sweep_tokens <= limit:
+        raise ConfigError(f"sweep tokens must be {seq}..{limit}, not {options.sweep_tokens}")
+    return whole[: options.sweep_tokens // seq]
 
 
 def _calibration(
@@ -172,12 +193,15 @@ def write(report: Report, path: Path) -> list[Path]:
     return written
 
 
-def _settings(options: argparse.Namespace, bench: Bench, calibration: str) -> dict[str, Any]:
-    first = next(iter(bench.texts.values()))
+def _settings(
+    options: argparse.Namespace, bench: Bench, names: list[str], calibration: str
+) -> dict[str, Any]:
+    first = bench.texts[names[0]]
     return {
         "model": bench.checkpoint.name,
         "fingerprint": bench.fingerprint,
-        "texts": [{"name": name, "sha256": digest(each)} for name, each in bench.texts.items()],
+        "texts": [{"name": name, "sha256": digest(bench.texts[name])} for name in names],
+        "sweeps": _sweeps(options, names[0]),
         "seq": len(first[0]),
         "tokens": sum(map(len, first)),
         "calibration": {
@@ -208,20 +232,23 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"batch must be at least 1, not {options.batch}")
     seeds = list(range(options.seeds))
     names = [_named(each)[0] for each in options.text] or [_OWN]
-    rows = chosen_rows(options, names, seeds)
+    sweeps = _sweeps(options, names[0])
+    rows = chosen_rows(options, names, seeds, sweeps)
     device = choose_device(options.device)
     checkpoint = load(options.model, ARCHITECTURES, device)
     check_finite(checkpoint.model)
     texts = _texts(options, checkpoint)
+    if sweeps not in texts:
+        texts[sweeps] = _beginning(options, texts[names[0]])
     used = sum(map(len, texts[names[0]]))
     name, calibration = _calibration(options, checkpoint, used)
     bench = Bench(checkpoint, texts, calibration, options.work, options.batch)
     if options.dry_run:
         return _list(bench, rows)
     end = _run_rows(bench, rows, seeds, options.minutes)
-    whole = all_rows(names, seeds)
+    whole = all_rows(names, seeds, sweeps)
     found = {row: record for row in whole if (record := bench.stored(row)) is not None}
-    settings = {**_settings(options, bench, name), "rows": len(whole)}
+    settings = {**_settings(options, bench, names, name), "rows": len(whole)}
     for path in write(Report(settings, found), options.page):
         print(path)
     print(f"accuracy: {end}", file=sys.stderr)
@@ -252,6 +279,10 @@ def arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--seq", type=int, help="tokens of a window; 2048, or what the model takes")
     parser.add_argument("--tokens", type=int, help="of each text; all if none")
+    parser.add_argument(
+        "--sweep-tokens", type=int,
+        help="tables that vary one thing run on so many tokens of the first text; all if none",
+    )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=1, help="calibrations of each method: 0, 1 ..")
     parser.add_argument(
         "--calibration-text", type=Path, help="the first text, behind what is evaluated, if none"

@@ -57,7 +57,7 @@ def _bits(records: list[Record]) -> str:
 
 def table(report: Report, which: Table) -> str:
     """One row for every entry; bits, seconds and memory of what has run."""
-    texts = report.texts if which.whole else report.texts[:1]
+    texts = report.texts(which.whole)
     precisions = any(each.precision for each in which.entries)
     head = [*(["precision"] if precisions else []), "method", "spelt", "bits W / A / KV"]
     right = len(head) - 1
@@ -119,7 +119,7 @@ def orderings(report: Report) -> str:
     """Every claim on every text: reproduced or not, with the figures."""
     rows = []
     for claim in CLAIMS:
-        for text in report.texts if claim.whole else report.texts[:1]:
+        for text in report.texts(claim.whole):
             verdict = claim.judge(lambda method: report.spread(text, method, claim.whole))  # noqa: B023
             rows.append((claim.text, claim.source, text, VERDICTS[verdict.holds], verdict.figures))
     return _lines(("what is said", "source", "text", "here", "figures"), rows, 5)

@@ -52,7 +52,7 @@ def _kv_bits(report: Report, text: str, method: str) -> float | None:
 
 def _bars(report: Report, which: Table) -> Any | None:
     """Perplexity by method, lowest and highest of the seeds as a line, FP32 dashed."""
-    texts = report.texts if which.whole else report.texts[:1]
+    texts = report.texts(which.whole)
     entries = [
         each
         for each in which.entries
@@ -109,7 +109,7 @@ def _scale(axis: Any, values: list[float]) -> float:
 
 def _sweep(report: Report, which: Table) -> Any | None:
     """Perplexity over the share of outliers, a line for each method and precision."""
-    text = report.texts[0]
+    (text,) = report.texts(which.whole)
     lines: dict[str, list[tuple[float, float]]] = {}
     for entry in which.entries:
         mean = _mean(report, text, entry.method, which.whole)
@@ -135,11 +135,9 @@ def _sweep(report: Report, which: Table) -> Any | None:
 
 def _scatter(report: Report, which: Table) -> Any | None:
     """Perplexity over stored bits of K and V: Oaken's ratios, and the other methods beside them."""
-    text = report.texts[0]
-    caches = [entry for each in TABLES if each.name == "caches" for entry in each.entries]
-    others = [each for each in caches if each.method not in ("fp32", "fp16")]
+    (text,) = report.texts(which.whole)
     points: dict[str, tuple[float, float]] = {}
-    for entry in (*which.entries, *others):
+    for entry in which.entries:
         mean = _mean(report, text, entry.method, False)
         bits = _kv_bits(report, text, entry.method)
         if mean is not None and bits is not None:
@@ -148,7 +146,7 @@ def _scatter(report: Report, which: Table) -> Any | None:
         return None
     figure = _figure()
     axes = figure.add_subplot()
-    ratios = {each.method: each.label for each in which.entries}
+    ratios = {each.method: each.label for each in which.entries if "/" in each.label}
     mine = [points[method] for method in ratios if method in points]
     if mine:
         axes.plot(*zip(*mine, strict=True), "o", color="C0", label="Oaken, by ratios")
@@ -158,7 +156,7 @@ def _scatter(report: Report, which: Table) -> Any | None:
                     label, points[method], fontsize=7, xytext=(3, 3), textcoords="offset points"
                 )
     marks = iter(_MARKS[1:])
-    for entry in others:
+    for entry in which.entries:
         if entry.method in points and entry.method not in ratios:
             axes.plot(*points[entry.method], next(marks), label=entry.label)
     plain = _mean(report, text, "fp32", False)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from golden.eval.accuracy.bench import Record, Row
 __all__ = ["Report", "Spread", "load_report", "save_report"]
 
 
+_WINDOWS = 5  # fewer say nothing about chance
+
+
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Perplexities of a method's seeds on one text."""
+    """Perplexities of a method's seeds on one text; losses: of every window, mean of the seeds."""
 
     values: tuple[float, ...]
+    losses: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -30,17 +35,33 @@ class Spread:
     def high(self) -> float:
         return max(self.values)
 
+    def standard_errors_below(self, other: "Spread") -> float | None:
+        """Mean of (other's loss - own) of a window over its standard error, sd / sqrt(windows).
+
+        None: fewer than 5 windows, other windows, or no difference at all.
+        """
+        if len(self.losses) < _WINDOWS or len(self.losses) != len(other.losses):
+            return None
+        differences = [b - a for a, b in zip(self.losses, other.losses, strict=True)]
+        error = statistics.stdev(differences) / math.sqrt(len(differences))
+        return statistics.fmean(differences) / error if error else None
+
 
 @dataclasses.dataclass
 class Report:
-    """settings: model, texts, seq, tokens, seeds and the like, plain values; records by row."""
+    """settings: model, texts, seq, tokens, seeds and the like, plain values; records by row.
+
+    sweeps: name of the text of the tables that vary one thing, the first one or its beginning.
+    """
 
     settings: dict[str, Any]
     records: dict[Row, Record]
 
-    @property
-    def texts(self) -> list[str]:
-        return [each["name"] for each in self.settings["texts"]]
+    def texts(self, whole: bool = True) -> list[str]:
+        """Of a table that is whole, or of a sweep."""
+        if whole:
+            return [each["name"] for each in self.settings["texts"]]
+        return [self.settings["sweeps"]]
 
     @property
     def seeds(self) -> list[int]:
@@ -63,7 +84,11 @@ class Report:
 
     def spread(self, text: str, method: str, whole: bool = True) -> Spread | None:
         found = self.of(text, method, whole)
-        return Spread(tuple(each.perplexity for each in found)) if found else None
+        if not found:
+            return None
+        losses = zip(*(each.window_losses for each in found), strict=False)
+        values = tuple(each.perplexity for each in found)
+        return Spread(values, tuple(map(statistics.fmean, losses)))
 
 
 def save_report(path: Path, report: Report) -> None:

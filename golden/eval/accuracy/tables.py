@@ -8,11 +8,9 @@ from golden.eval.accuracy.report import Spread
 
 __all__ = ["CLAIMS", "TABLES", "Claim", "Entry", "Lookup", "Table", "Verdict", "rising"]
 
-# Both k-means weighted by squared gradients, as in KLLM's section V.A.
-_FISHER = "fisher=true,weight_fisher=true"
 _NO_FISHER = "fisher=false,weight_fisher=false"
 # Of KLLM's flow only what the baselines have, too: quantized weights and inputs of linear layers.
-_LINEAR = f"norm=unfolded,glu=exact,integer_bits=16,cache_bits=16,{_FISHER}"
+_LINEAR = "norm=unfolded,glu=exact,integer_bits=16,cache_bits=16"
 _SHARES = {"0.005": "0.5 %", "0.01": "1 %", "0.02": "2 %", "0.05": "5 %", "0.1": "10 %"}
 
 
@@ -30,7 +28,7 @@ class Entry:
 class Table:
     """title names the paper's table; paper: head of its column.
 
-    whole: all texts, and on the first one all seeds; else the first text and the first seed.
+    whole: all texts, and on the first one all seeds; else the text of the sweeps, the first seed.
     """
 
     name: str
@@ -62,16 +60,14 @@ def _precisions() -> tuple[Entry, ...]:
                     (f"smoothquant-{wide}", "SmoothQuant"),
                     (f"quarot-{wide}", "QuaRot"),
                     (f"atom-like-{wide}", "after Atom"),
-                    (f"kllm-s-{wide}:{_FISHER}", "KLLM-S"),
-                    (f"kllm-{wide}:{_FISHER}", "KLLM"),
+                    (f"kllm-s-{wide}", "KLLM-S"),
+                    (f"kllm-{wide}", "KLLM"),
                 ),
                 figures,
                 strict=True,
             )
         ]
         found += [
-            Entry(f"kllm-s-{wide}:{_NO_FISHER}", "KLLM-S, no Fisher weights", wide.upper()),
-            Entry(f"kllm-{wide}:{_NO_FISHER}", "KLLM, no Fisher weights", wide.upper()),
             Entry(f"kllm-s-{wide}:{_LINEAR}", "KLLM-S, linear layers only", wide.upper()),
             Entry(f"kllm-{wide}:{_LINEAR}", "KLLM, linear layers only", wide.upper()),
         ]
@@ -109,8 +105,8 @@ def _precision(method: str) -> str:
 _BREAKDOWN = (
     Entry("rtn-w4a3", "RTN", "W4A3", "> 600,000"),
     Entry(f"kllm-s-w4a3:{_NO_FISHER}", "K-Means", "W4A3", "8.03"),
-    Entry(f"kllm-s-w4a3:{_FISHER}", "and Fisher weights", "W4A3", "7.91"),
-    Entry(f"kllm-w4a3:{_FISHER}", "and Orizuru", "W4A3", "7.49"),
+    Entry("kllm-s-w4a3", "and Fisher weights", "W4A3", "7.91"),
+    Entry("kllm-w4a3", "and Orizuru", "W4A3", "7.49"),
 )
 
 _SWITCHES = (
@@ -124,9 +120,10 @@ _SWITCHES = (
     Entry("kllm-w4a4:cache_bits=16", "K and V not quantized", "W4A4"),
     Entry("kllm-w4a4:cache_share=0.03", "outliers in K and V, one a side of a head", "W4A4"),
     Entry("kllm-w4a4:pre_rope=true", "K quantized before RoPE", "W4A4"),
-    Entry("kllm-w4a4:cache_bits=16+oaken", "K and V by Oaken", "W4A4"),
-    Entry("kllm-w4a4:fisher=true,weight_fisher=false", "Fisher weights, activations", "W4A4"),
-    Entry("kllm-w4a4:fisher=false,weight_fisher=true", "Fisher weights, weights", "W4A4"),
+    Entry("kllm-w4a4+oaken", "K and V by Oaken", "W4A4"),
+    Entry("kllm-w4a4:fisher=false", "Fisher weights of the weights alone", "W4A4"),
+    Entry("kllm-w4a4:weight_fisher=false", "Fisher weights of the activations alone", "W4A4"),
+    Entry(f"kllm-w4a4:{_NO_FISHER}", "no Fisher weights", "W4A4"),
     Entry("kllm-w4a4:fuse=false", "a codebook for each linear layer", "W4A4"),
     Entry("kllm-w4a16", "weights only", "W4A16"),
     Entry("kllm-w16a4", "activations only", "W16A4"),
@@ -164,6 +161,10 @@ def _groups() -> tuple[Entry, ...]:
     )
 
 
+def _other_caches() -> tuple[Entry, ...]:
+    return tuple(each for each in _CACHES if each.method not in ("fp32", "fp16", "oaken"))
+
+
 # Oaken, Figure 12a: shares of outliers, and how they are divided.
 _RATIOS = (
     "1/98/1", "1/95/4", "2/95/3", "4/95/1", "2/90/8", "4/90/6", "8/90/2", "4/85/11", "8/85/7",
@@ -181,7 +182,7 @@ TABLES = (
           "LLaMA-2-7B, WikiText-2"),
     Table("switches", "KLLM's flow, one part at a time", _SWITCHES),
     Table("ratios", "Ratios of Oaken's groups (Oaken, Figure 12a)",
-          tuple(Entry(_oaken(each), each) for each in _RATIOS)),
+          (*(Entry(_oaken(each), each) for each in _RATIOS), *_other_caches())),
 )  # fmt: skip
 
 
@@ -228,7 +229,8 @@ def _found(method: str, find: Lookup) -> Spread:
 def rising(labelled: dict[str, str]) -> Callable[[Lookup], Verdict]:
     """label -> method: each one's mean perplexity is below that of the next.
 
-    The figures name the pairs that are not so, and where ranges of the seeds overlap.
+    The figures name the pairs that are not so, where ranges of the seeds overlap, and where the
+    mean difference of the windows' losses is less than two standard errors.
     """
 
     def judge(find: Lookup) -> Verdict:
@@ -244,6 +246,9 @@ def rising(labelled: dict[str, str]) -> Callable[[Lookup], Verdict]:
                 wrong.append(f"{lower} is not below {upper}")
             elif a.high >= b.low:
                 close.append(f"ranges of {lower} and {upper} overlap")
+            errors = a.standard_errors_below(b)
+            if errors is not None and abs(errors) < 2:
+                close.append(f"{lower} and {upper} are {abs(errors):.1f} standard errors apart")
         return Verdict(not wrong, "; ".join([figures, *wrong, *close]))
 
     return judge
@@ -293,11 +298,7 @@ def _closes(method: str, baselines: dict[str, str], share: float) -> Callable[[L
 def _claims() -> tuple[Claim, ...]:
     found = []
     second = "KLLM, Table II"
-    parts = {
-        f":{_FISHER}": "",
-        f":{_NO_FISHER}": ", no Fisher weights",
-        f":{_LINEAR}": ", linear layers only",
-    }
+    parts = {"": "", f":{_LINEAR}": ", linear layers only"}
     for wide in ("w4a4", "w4a3"):
         for fields, what in parts.items():
             chain = {

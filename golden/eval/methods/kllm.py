@@ -10,7 +10,7 @@ The fast path is golden.kllm.fake, the exact one (--bit-true) golden.kllm.attent
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -120,6 +120,11 @@ class Kllm(Method):
             self._check_bool(field)
         self._check_choice("product", PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
+
+    def beside(self, others: Sequence[Method]) -> Method:
+        """K and V are left to another method for them, unless ``cache_bits`` is given."""
+        taken = self.cache_bits == 0 and any(each.caches for each in others)
+        return dataclasses.replace(self, cache_bits=_OFF) if taken else self
 
     @property
     def kept_bits(self) -> int:

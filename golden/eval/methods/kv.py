@@ -24,6 +24,7 @@ class RtnKv(Method):
 
     pattern: ClassVar[str] = r"rtn-kv(?P<bits>\d+)"
     spellings: ClassVar[tuple[str, ...]] = ("rtn-kv4",)
+    caches: ClassVar[bool] = True
 
     bits: int = 4
     pre_rope: bool = False
@@ -68,6 +69,7 @@ class KiviLike(Method):
 
     pattern: ClassVar[str] = "kivi-like"
     spellings: ClassVar[tuple[str, ...]] = ("kivi-like",)
+    caches: ClassVar[bool] = True
 
     bits: int = 4
     group: int = 32
@@ -103,6 +105,7 @@ class KvQuantLike(Method):
     pattern: ClassVar[str] = "kvquant-like"
     spellings: ClassVar[tuple[str, ...]] = ("kvquant-like",)
     calibrated: ClassVar[bool] = True
+    caches: ClassVar[bool] = True
 
     bits: int = 4
     share: float = 0.01

@@ -31,6 +31,7 @@ class Oaken(Method):
     pattern: ClassVar[str] = "oaken"
     spellings: ClassVar[tuple[str, ...]] = ("oaken",)
     calibrated: ClassVar[bool] = True
+    caches: ClassVar[bool] = True
 
     ratios: str = "4/90/6"
     mode: str = "decodable"
