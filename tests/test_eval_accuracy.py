@@ -261,12 +261,28 @@ def test_every_row_and_claim_is_of_methods_that_exist():
     assert shares == [0.1, 0.05, 0.02, 0.01, 0.005]
 
 
+def test_windows_tell_what_may_be_chance():
+    def judged(*differences: float) -> str:
+        losses = tuple(3.0 + i for i in range(len(differences)))
+        other = tuple(a + b for a, b in zip(losses, differences, strict=True))
+        found = {"x": Spread((10.0,), losses), "y": Spread((11.0,), other)}
+        return rising({"X": "x", "Y": "y"})(found.get).figures
+
+    assert judged(-0.05, 0.1, 0.1, 0.1, 0.25) == (
+        "X 10.000, Y 11.000"  # 0.1 / (0.10607 / sqrt(5)) = 2.108
+    )
+    assert judged(-0.1, 0.1, 0.1, 0.1, 0.3) == (
+        "X 10.000, Y 11.000; X and Y are 1.6 standard errors apart"  # sd 0.1414
+    )
+    assert judged(-0.1, 0.1, 0.3) == "X 10.000, Y 11.000"  # too few windows
+
+
 # ---- which rows
 
 
 SMALL = (
     Table("precisions", "P", (Entry("fp32", "FP32"), Entry("quarot-w4a4", "Q", "W4A4", "6.19")),
-          "paper", whole=True),
+          "paper", whole=True, seeds=True),
     Table("ratios", "R", (Entry("oaken", "4/90/6"), Entry("rtn-kv4", "kv|4"))),
 )  # fmt: skip
 
@@ -275,7 +291,8 @@ def test_rows_of_texts_and_seeds():
     rows = all_rows(["a", "b"], [0, 1], "a", SMALL)
     assert rows == [
         Row("a", "fp32"), Row("b", "fp32"), Row("a", "quarot-w4a4"), Row("b", "quarot-w4a4"),
-        Row("a", "oaken"), Row("a", "rtn-kv4"), Row("a", "quarot-w4a4", 1),
+        Row("a", "oaken"), Row("a", "rtn-kv4"),
+        Row("a", "quarot-w4a4", 1), Row("b", "quarot-w4a4", 1),
     ]  # fmt: skip
     rows = all_rows(["a", "b"], [0], "begin of a", SMALL)
     assert rows[4:] == [Row("begin of a", each) for each in ("fp32", "oaken", "rtn-kv4")]
@@ -348,8 +365,9 @@ def test_verdicts_on_the_page(report, monkeypatch):
     monkeypatch.setattr(page, "CLAIMS", (first, second))
     lines = page.orderings(report).splitlines()[2:]
     assert lines == [
-        "| x < y | S | a | reproduced | FP32 10.000, QuaRot 12.500 |",
+        "| x < y | S | a | reproduced | FP32 10.000, QuaRot 12.000 |",
         "| x < y | S | b | not evaluated | no row of `quarot-w4a4` |",
+        "| x < y | S | a, 2 seeds | reproduced | FP32 10.000, QuaRot 12.500 |",
         "| y < x | S | a | **not reproduced** | Q 12.000, FP32 10.000; Q is not below FP32 |",
     ]
 

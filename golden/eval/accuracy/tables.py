@@ -8,7 +8,6 @@ from golden.eval.accuracy.report import Spread
 
 __all__ = ["CLAIMS", "TABLES", "Claim", "Entry", "Lookup", "Table", "Verdict", "rising"]
 
-_NO_FISHER = "fisher=false,weight_fisher=false"
 # Of KLLM's flow only what the baselines have, too: quantized weights and inputs of linear layers.
 _LINEAR = "norm=unfolded,glu=exact,integer_bits=16,cache_bits=16"
 _SHARES = {"0.005": "0.5 %", "0.01": "1 %", "0.02": "2 %", "0.05": "5 %", "0.1": "10 %"}
@@ -28,7 +27,7 @@ class Entry:
 class Table:
     """title names the paper's table; paper: head of its column.
 
-    whole: all texts, and on the first one all seeds; else the text of the sweeps, the first seed.
+    whole: all texts, else the text of the sweeps; seeds: all of them, else the first.
     """
 
     name: str
@@ -36,6 +35,7 @@ class Table:
     entries: tuple[Entry, ...]
     paper: str = ""
     whole: bool = False
+    seeds: bool = False
 
 
 def _precisions() -> tuple[Entry, ...]:
@@ -67,10 +67,10 @@ def _precisions() -> tuple[Entry, ...]:
                 strict=True,
             )
         ]
-        found += [
-            Entry(f"kllm-s-{wide}:{_LINEAR}", "KLLM-S, linear layers only", wide.upper()),
-            Entry(f"kllm-{wide}:{_LINEAR}", "KLLM, linear layers only", wide.upper()),
-        ]
+    found += [
+        Entry(f"kllm-s-w4a4:{_LINEAR}", "KLLM-S, linear layers only", "W4A4"),
+        Entry(f"kllm-w4a4:{_LINEAR}", "KLLM, linear layers only", "W4A4"),
+    ]
     return tuple(found)
 
 
@@ -104,7 +104,7 @@ def _precision(method: str) -> str:
 
 _BREAKDOWN = (
     Entry("rtn-w4a3", "RTN", "W4A3", "> 600,000"),
-    Entry(f"kllm-s-w4a3:{_NO_FISHER}", "K-Means", "W4A3", "8.03"),
+    Entry("kllm-s-w4a3:weight_fisher=false", "K-Means", "W4A3", "8.03"),
     Entry("kllm-s-w4a3", "and Fisher weights", "W4A3", "7.91"),
     Entry("kllm-w4a3", "and Orizuru", "W4A3", "7.49"),
 )
@@ -121,9 +121,8 @@ _SWITCHES = (
     Entry("kllm-w4a4:cache_share=0.03", "outliers in K and V, one a side of a head", "W4A4"),
     Entry("kllm-w4a4:pre_rope=true", "K quantized before RoPE", "W4A4"),
     Entry("kllm-w4a4+oaken", "K and V by Oaken", "W4A4"),
-    Entry("kllm-w4a4:fisher=false", "Fisher weights of the weights alone", "W4A4"),
-    Entry("kllm-w4a4:weight_fisher=false", "Fisher weights of the activations alone", "W4A4"),
-    Entry(f"kllm-w4a4:{_NO_FISHER}", "no Fisher weights", "W4A4"),
+    Entry("kllm-w4a4:weight_fisher=false", "no Fisher weights", "W4A4"),
+    Entry("kllm-w4a4:fisher=true", "Fisher weights of the activations, too", "W4A4"),
     Entry("kllm-w4a4:fuse=false", "a codebook for each linear layer", "W4A4"),
     Entry("kllm-w4a16", "weights only", "W4A16"),
     Entry("kllm-w16a4", "activations only", "W16A4"),
@@ -161,6 +160,12 @@ def _groups() -> tuple[Entry, ...]:
     )
 
 
+def _stochastic() -> tuple[Entry, ...]:
+    """Each of the methods once, without the papers' figures, which are of the whole texts."""
+    every = {each.method: each for each in (*_precisions(), *_CACHES)}
+    return tuple(dataclasses.replace(each, paper="") for each in every.values())
+
+
 def _other_caches() -> tuple[Entry, ...]:
     return tuple(each for each in _CACHES if each.method not in ("fp32", "fp16", "oaken"))
 
@@ -176,6 +181,7 @@ TABLES = (
           "LLaMA-2-7B, WikiText-2", whole=True),
     Table("caches", "Methods for K and V (Oaken, Table 2)", _CACHES,
           "Llama2-7B, WikiText-2", whole=True),
+    Table("seeds", "Methods with several seeds of the calibration", _stochastic(), seeds=True),
     Table("groups", "Groups of Oaken (Oaken, Table 3)", _groups(), "Llama2-7B, WikiText-2"),
     Table("breakdown", "From RTN to KLLM (KLLM, Figure 11)", _BREAKDOWN, "LLaMA-2-7B, WikiText-2"),
     Table("outliers", "Shares of outliers (KLLM, Table IV)", _outliers(),
@@ -201,7 +207,11 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What a paper says (or was asked for), judged on each text; whole as of a table."""
+    """What a paper says (or was asked for).
+
+    whole: judged on each text, and on that of the sweeps with all seeds; else on the latter alone,
+    with the first seed.
+    """
 
     text: str
     source: str
@@ -298,8 +308,8 @@ def _closes(method: str, baselines: dict[str, str], share: float) -> Callable[[L
 def _claims() -> tuple[Claim, ...]:
     found = []
     second = "KLLM, Table II"
-    parts = {"": "", f":{_LINEAR}": ", linear layers only"}
-    for wide in ("w4a4", "w4a3"):
+    linear = {f":{_LINEAR}": ", linear layers only"}
+    for wide, parts in (("w4a4", {"": "", **linear}), ("w4a3", {"": ""})):
         for fields, what in parts.items():
             chain = {
                 "KLLM": f"kllm-{wide}{fields}", "after Atom": f"atom-like-{wide}",
@@ -312,7 +322,7 @@ def _claims() -> tuple[Claim, ...]:
             pair = {"KLLM": f"kllm-{wide}{fields}", "KLLM-S": f"kllm-s-{wide}{fields}"}
             found.append(_ordered(f"{wide.upper()}{what}: KLLM below KLLM-S", second, pair))
     channels = {"RTN": "rtn-w4a4", "SmoothQuant": "smoothquant-w4a4", "QuaRot": "quarot-w4a4"}
-    for fields, what in parts.items():
+    for fields, what in {"": "", **linear}.items():
         method = f"kllm-w4a4{fields}"
         for baselines, of in (
             (channels, "RTN, SmoothQuant and QuaRot"),
