@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden.checkpoint import Checkpoint, CheckpointError
 from golden.config import ConfigError
 from golden.eval import command, methods, perplexity
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate, main
+from golden.eval.command import evaluate, main, quiet
 from golden.eval.method import Bits, Site, discover, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.perplexity import first_not_finite, loss
@@ -294,6 +295,13 @@ def test_unknown_names_and_values_are_one_line(name, line):
         parse_all(name)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_bars_of_the_libraries_are_for_terminals(capfd):
+    quiet()
+    quiet()
+    assert list(tqdm(range(3), desc="of a library")) == [0, 1, 2]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_digits_and_parameters_are_fields():
