@@ -50,6 +50,17 @@ def test_start_is_never_beaten_and_rows_do_not_meet() -> None:
         assert torch.equal(alone[0], centroids[i])
 
 
+def test_a_start_that_is_better_is_taken() -> None:
+    x, w = rows(8, 60)
+    optimum = [optimal_kmeans_1d(a, 5, b) for a, b in zip(x, w, strict=True)]
+    least = torch.tensor([each.cost for each in optimum], dtype=torch.float64)
+    assert bool((kmeans_rows(x, 5, w)[1] > least * (1 + 1e-6)).any())  # else this tests nothing
+    start = torch.stack([each.centroids for each in optimum])
+    centroids, found = kmeans_rows(x, 5, w, start=start)
+    assert torch.allclose(found, least)
+    assert torch.allclose(cost(x, w, centroids), least)
+
+
 def test_row_without_weight_counts_as_unweighted() -> None:
     x, w = rows(3, 60)
     w[1] = 0
