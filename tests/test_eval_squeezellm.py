@@ -51,12 +51,12 @@ def test_start_is_never_beaten_and_rows_do_not_meet() -> None:
 
 
 def test_a_start_that_is_better_is_taken() -> None:
-    x, w = rows(8, 60)
-    optimum = [optimal_kmeans_1d(a, 5, b) for a, b in zip(x, w, strict=True)]
+    x, w = rows(8, 150)
+    optimum = [optimal_kmeans_1d(a, 16, b) for a, b in zip(x, w, strict=True)]
     least = torch.tensor([each.cost for each in optimum], dtype=torch.float64)
-    assert bool((kmeans_rows(x, 5, w)[1] > least * (1 + 1e-6)).any())  # else this tests nothing
+    assert bool((kmeans_rows(x, 16, w)[1] > least * (1 + 1e-6)).any())  # else this tests nothing
     start = torch.stack([each.centroids for each in optimum])
-    centroids, found = kmeans_rows(x, 5, w, start=start)
+    centroids, found = kmeans_rows(x, 16, w, start=start)
     assert torch.allclose(found, least)
     assert torch.allclose(cost(x, w, centroids), least)
 
@@ -102,6 +102,9 @@ def test_sparse_places_are_sensitive_or_large() -> None:
         if i not in sensitive
     ]  # fmt: skip
     assert set(place.tolist()) == sensitive | set(large[:80])
+    # Where the sensitive ones are the largest, others take their place among the large ones.
+    both = sparse_places(weight, weight.abs(), 0.09)
+    assert both.tolist() == sorted(weight.abs().flatten().topk(90).indices.tolist())
 
 
 def test_fisher_decides(tiny, tiny_windows) -> None:
@@ -119,6 +122,7 @@ def test_sparse_weights_are_as_they_were(tiny, tiny_windows) -> None:
     data = CalibrationData(tiny.model, tiny_windows)
     method = parse("squeezellm-like-w3a16:sparse=0.05")
     state = method.calibrate(data)
+    fisher = data.weight_fisher()
     before = {name: linear.weight.detach().clone() for name, linear in data.linears.items()}
     with Site(tiny.model) as site:
         method.install(site, state)
@@ -129,6 +133,8 @@ def test_sparse_weights_are_as_they_were(tiny, tiny_windows) -> None:
             assert torch.equal(kept, before[name].flatten()[place].half().float())
             others = torch.ones(linear.weight.numel(), dtype=torch.bool)
             others[place] = False
+            left = torch.where(others.reshape(fisher[name].shape), fisher[name], 0)
+            assert torch.equal(state[f"{name}.codebook"], codebooks(before[name], left, 3))
             weights = linear.weight.detach()
             rows_of = zip(weights, others.reshape(weights.shape), strict=True)
             assert max(len(row[own].unique()) for row, own in rows_of) <= 8
