@@ -117,10 +117,11 @@ def settings(report: Report) -> str:
 
 def orderings(report: Report) -> str:
     """Every claim on every text: reproduced or not, with the figures."""
+    several = {entry.method for each in TABLES if each.seeds for entry in each.entries}
     rows = []
     for claim in CLAIMS:
         places = [(text, False) for text in report.texts(claim.whole)]
-        if claim.whole and len(report.seeds) > 1:
+        if claim.whole and len(report.seeds) > 1 and several.issuperset(claim.methods):
             places += [(text, True) for text in report.texts(False)]
         for text, seeds in places:
             verdict = claim.judge(lambda method: report.spread(text, method, seeds))  # noqa: B023

@@ -161,9 +161,11 @@ def _groups() -> tuple[Entry, ...]:
 
 
 def _stochastic() -> tuple[Entry, ...]:
-    """Each of the methods once, without the papers' figures, which are of the whole texts."""
+    """The methods of the whole texts but W4A3, without the papers' figures."""
     every = {each.method: each for each in (*_precisions(), *_CACHES)}
-    return tuple(dataclasses.replace(each, paper="") for each in every.values())
+    return tuple(
+        dataclasses.replace(each, paper="") for each in every.values() if each.precision != "W4A3"
+    )
 
 
 def _other_caches() -> tuple[Entry, ...]:
@@ -209,8 +211,8 @@ class Verdict:
 class Claim:
     """What a paper says (or was asked for).
 
-    whole: judged on each text, and on that of the sweeps with all seeds; else on the latter alone,
-    with the first seed.
+    whole: judged on each text, and with all seeds where the methods have them; else on the text of
+    the sweeps with the first seed.
     """
 
     text: str

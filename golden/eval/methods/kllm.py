@@ -40,7 +40,7 @@ _OFF = 16  # bits that leave a tensor as it is
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
 _SAMPLES = 1 << 16  # of a k-means
-_OBSERVED = 1 << 28  # bytes of observations that are alive during calibration
+_OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 _MLP = ("gate", "up", "down")
 _NORM_OF = {"q": "input_layernorm", "k": "input_layernorm", "v": "input_layernorm",
             "gate": "post_attention_layernorm", "up": "post_attention_layernorm"}  # fmt: skip
@@ -230,7 +230,8 @@ class Kllm(Method):
             layers = patch.layers
         widths = [module.out_features for module in _modules(layers[0]).values()]
         floats = 4 * sum(widths) * (2 if self.fisher else 1)  # of a token and layer, about
-        step = max(1, _OBSERVED // (4 * floats * self.tokens))
+        alive = self.tokens + max(map(len, data.windows))
+        step = max(1, _OBSERVED // (4 * floats * alive))
         state: State = {}
         for first in data.track(list(range(0, len(layers), step)), "codebooks of activations"):
             some = range(first, min(first + step, len(layers)))
