@@ -297,6 +297,12 @@ def test_unknown_names_and_values_are_one_line(name, line):
     assert "\n" not in str(caught.value)
 
 
+def test_a_clipped_grid_ends_at_its_last_code():
+    x = torch.tensor([[8.0, -8.0, 3.0, 0.5, -0.1]])
+    # Half of the range in 7 steps: 4 / 7 each, and what lies beyond becomes the last one.
+    assert rtn_symmetric(x, 4, 0.5)[0].tolist() == pytest.approx([4, -4, 20 / 7, 4 / 7, 0])
+
+
 def test_bars_of_the_libraries_are_for_terminals(capfd):
     quiet()
     quiet()
