@@ -1,7 +1,8 @@
 """``python -m golden.eval --model M --text FILE --method NAME ...``: perplexity of methods.
 
 Perplexity: exp of the mean next-token loss over non-overlapping windows of ``--seq`` tokens from
-the beginning of the text, each on its own; the remainder of a window is left out.
+the beginning of the text, each on its own; the remainder of a window is left out. With ``--tasks``
+also what lm-evaluation-harness measures, beside it.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from golden.eval.calibration import CalibrationData, calibrate, load_states
 from golden.eval.method import Bits, Method, Site, State, discover, parse_all
 from golden.eval.perplexity import check_finite, loss
 from golden.eval.progress import track
+from golden.eval.tasks import Run, prepare
 
 __all__ = [
     "ARCHITECTURES",
@@ -50,7 +52,8 @@ class Result:
     bits: per element of weights, activations (inputs of linear layers), kv. calibration_seconds:
     0.0 if it came from a file; seconds: of the run alone; memory_bytes: peak of the device, or of
     the process on a CPU, from calibration to end of run. window_losses: mean loss of each window,
-    nats. bit_true: how far the fast path is from the exact one, by layer.
+    nats. bit_true: how far the fast path is from the exact one, by layer. tasks: rows of
+    ``golden.eval.tasks``; what they add to bits, seconds, memory and bit_true is not counted.
     """
 
     method: str
@@ -63,6 +66,7 @@ class Result:
     memory_bytes: int
     window_losses: list[float]
     bit_true: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    tasks: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 def reset_peak_memory(device: torch.device) -> None:
@@ -114,11 +118,12 @@ def evaluate(
     states: list[State],
     batch: int = 1,
     exact: Iterable[str] = (),
+    tasks: Run | None = None,
 ) -> Result:
     """Installs the methods, runs the windows, restores the model. Calibration counts 0 seconds.
 
     exact: linear layers and attention modules that run the exact arithmetic of the hardware.
-    ConfigError: none of the methods has one for such a layer.
+    ConfigError: none of the methods has one for such a layer. tasks: run after the windows.
     """
     device = next(checkpoint.model.parameters()).device
     bits = Bits()
@@ -137,18 +142,19 @@ def evaluate(
         end = time.monotonic()
         for layer in sorted(site.exact - site.distances.keys()):
             raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
-    return Result(
-        method=name,
-        perplexity=found.perplexity,
-        tokens=found.tokens,
-        bits=bits.describe(),
-        calibration_seconds=0.0,
-        install_seconds=installed - start,
-        seconds=end - installed,
-        memory_bytes=peak_memory(device),
-        window_losses=found.windows,
-        bit_true={layer: each.describe() for layer, each in site.distances.items()},
-    )
+        result = Result(
+            method=name,
+            perplexity=found.perplexity,
+            tokens=found.tokens,
+            bits=bits.describe(),
+            calibration_seconds=0.0,
+            install_seconds=installed - start,
+            seconds=end - installed,
+            memory_bytes=peak_memory(device),
+            window_losses=found.windows,
+            bit_true={layer: each.describe() for layer, each in site.distances.items()},
+        )
+        return dataclasses.replace(result, tasks=tasks()) if tasks else result
 
 
 def _exact(
@@ -203,6 +209,17 @@ def _table(rows: list[dict[str, Any]]) -> str:
         cells = [row["method"], f"{row['perplexity']:.3f}", bits]
         cells += [f"{each:.1f} s" for each in seconds]
         lines.append(" | ".join([*cells, f"{row['memory_bytes'] / 2**30:.2f} GiB"]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _task_table(results: list[dict[str, Any]]) -> str:
+    head = ("method", "task", "metric", "value", "standard error", "examples", "few-shot")
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for result in results:
+        for row in result["tasks"]:
+            error = "" if row["stderr"] is None else f"{row['stderr']:.4g}"
+            cells = [result["method"], row["task"], row["metric"], f"{row['value']:.4g}", error]
+            lines.append(" | ".join([*cells, str(row["examples"]), str(row["fewshot"])]))
     return "\n".join(f"| {line} |" for line in lines)
 
 
@@ -299,6 +316,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "results": [],
     }
     exact = exact_layers(checkpoint, options.bit_true)
+    tasks = None
+    if options.tasks:
+        tasks = prepare(
+            checkpoint, options.tasks, options.tasks_path, options.task_limit, options.fewshot
+        )
     everyone = [method for methods in combinations.values() for method in methods]
     found: dict[int, State] = {}
     for path in options.calibration:
@@ -309,7 +331,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         own = {i: found[first + i] for i in range(len(methods)) if first + i in found}
         first += len(methods)
         states, seconds = _states(options, checkpoint, methods, own, len(sequences) * seq)
-        result = evaluate(checkpoint, name, methods, sequences, states, batch, exact)
+        result = evaluate(checkpoint, name, methods, sequences, states, batch, exact, tasks)
         result = dataclasses.replace(result, calibration_seconds=seconds)
         parameters = [each.describe() for each in methods]
         report["results"].append({**dataclasses.asdict(result), "parameters": parameters})
@@ -340,6 +362,13 @@ def arguments() -> argparse.ArgumentParser:
         help="run the hardware's exact arithmetic on these layers, such as '*.0.*.q_proj' or "
         "'*.0.self_attn', and say how far the fast path is from it",
     )  # fmt: skip
+    parser.add_argument(
+        "--tasks", nargs="+", default=[], metavar="NAME",
+        help="of lm-evaluation-harness, such as piqa, whose data are on this machine",
+    )  # fmt: skip
+    parser.add_argument("--tasks-path", type=Path, help="folder of task files (YAML) of your own")
+    parser.add_argument("--task-limit", type=int, help="first examples of each task; all if none")
+    parser.add_argument("--fewshot", type=int, default=0, help="solved examples in each question")
     parser.add_argument("--batch", type=int, help="windows at a time")
     parser.add_argument("--device", help="cuda if there is one, else cpu")
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -390,6 +419,8 @@ def main(argv: list[str] | None = None) -> int:
         head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
         print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
         print(_table(report["results"]))
+        if options.tasks:
+            print("\n" + _task_table(report["results"]))
         for result in report["results"]:
             for layer, each in result["bit_true"].items():
                 print(
