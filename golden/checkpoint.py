@@ -27,6 +27,7 @@ __all__ = [
     "load",
     "next_token_loss",
     "read_text",
+    "reason",
     "smollm2_path",
     "tokens",
     "windows",
@@ -77,8 +78,8 @@ def smollm2_path() -> Path:
     )
 
 
-def _reason(error: Exception) -> str:
-    """The first line of what a library says."""
+def reason(error: BaseException) -> str:
+    """The first line of what a library says, its class where that is nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -87,6 +88,17 @@ def _check_architecture(kind: str | None, name: str, architectures: Collection[s
         raise CheckpointError(
             f"{name} has the architecture {kind}; supported: {', '.join(sorted(architectures))}"
         )
+
+
+def _check_tensors(info: dict[str, Any], name: str) -> None:
+    """CheckpointError: tensors that transformers has filled at random, or has left out."""
+    for what, keys in (
+        ("has no tensor", sorted(info["missing_keys"])),
+        ("has a tensor that its model does not know,", sorted(info["unexpected_keys"])),
+    ):
+        if keys:
+            more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+            raise CheckpointError(f"{name} {what} {keys[0]}{more}")
 
 
 def load(
@@ -99,7 +111,8 @@ def load(
     Names: "smollm2" or None is the installed SmolLM2-135M; others, such as "owner/model", are asked
     of the hub (or of its local cache). Nothing else is downloaded. ``architectures``: model types
     of transformers that are accepted, all if None. CheckpointError in one line: no such file or
-    name, one that cannot be read, another architecture, or the packages that read it are missing.
+    name, one that cannot be read, tensors that are missing or unknown, another architecture, or the
+    packages that read it are missing.
     """
     smollm2 = model is None or str(model) == SMOLLM2
     path = smollm2_path() if smollm2 else Path(model or "")
@@ -127,11 +140,15 @@ def load(
             raise CheckpointError(f"{path} has no config.json with a model_type") from None
         _check_architecture(kind, name, architectures)
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            place, dtype=torch.float32, output_loading_info=True, **options
+        )
+        loaded, info = found
         tokenizer = AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # every format has its own; none is worth a traceback to the user
-        raise CheckpointError(f"cannot read {model or path}: {_reason(error)}") from None
+        raise CheckpointError(f"cannot read {model or path}: {reason(error)}") from None
     _check_architecture(loaded.config.model_type, name, architectures)
+    _check_tensors(info, name)
     return Checkpoint(model=loaded.eval().to(device), tokenizer=tokenizer, name=name)
 
 
@@ -153,7 +170,9 @@ def read_text(path: Path | None) -> str | None:
     try:
         content = Path(path).read_text(encoding="utf-8")
         if Path(path).suffix == ".jsonl":
-            content = "\n\n".join(json.loads(line)["text"] for line in content.splitlines())
+            # Not splitlines: a JSON string may hold U+2028 and its like.
+            lines = filter(str.strip, content.split("\n"))
+            content = "\n\n".join(json.loads(line)["text"] for line in lines)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     except (UnicodeDecodeError, ValueError, KeyError, TypeError):
