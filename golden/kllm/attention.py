@@ -9,6 +9,7 @@ from torch import Tensor
 
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits, mul
+from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.functional import binary, softmax
 from golden.kllm.isa import Binary, Norm, OutlierMode
 from golden.kllm.matmul import MatmulResult, index_matmul, integer_matmul
@@ -40,8 +41,20 @@ def quantize(
         codebook, Norm.NONE if epsilon is None else Norm.RMS,
         int(bits_from_float(torch.tensor(epsilon or 0.0).double(), FP32)), x.shape[1],
     )  # fmt: skip
+    return _quantized("QUANTIZE", made)
+
+
+def _quantized(command: str, made: SlotTokens) -> SlotTokens:
     if made.command_status:
-        raise ArithmeticError(f"QUANTIZE: {made.command_status!r}")
+        raise ArithmeticError(f"{command}: {made.command_status!r}")
+    return made
+
+
+def _multiplied(made: MatmulResult) -> MatmulResult:
+    """Infinities that follow IEEE 754 pass; a row without outputs does not."""
+    if not bool(made.has_output.all()):
+        status = Status(int(made.status[~made.has_output][0])) & NO_OUTPUT
+        raise ArithmeticError(f"MATMUL: {status!r}")
     return made
 
 
@@ -53,15 +66,19 @@ def linear(
     product: str = "rounded",
     fold_norm: bool = False,
 ) -> MatmulResult:
-    """MATMUL of tokens that ``quantize`` made from the words x (T, K); fold_norm as the command."""
+    """MATMUL of tokens that ``quantize`` made from the words x (T, K); fold_norm as the command.
+
+    ArithmeticError: a token has no result.
+    """
     s_b = weight.scale
     if fold_norm:
         s_b = mul(s_b[None, :], tokens.rms_reciprocal[:, None], FP16, FP32, FP16)
     words = torch.where(tokens.outlier, x, 0)
-    return index_matmul(
+    made = index_matmul(
         tokens.index, tokens.outlier, words, tokens.scale, weight.index, s_b, codebook,
         weight.codebook, product,
     )  # fmt: skip
+    return _multiplied(made)
 
 
 def attention(
@@ -79,7 +96,7 @@ def attention(
     q: (heads, T, head_size) words with 1 / sqrt(head_size) in them, k, v: (kv_heads, T, head_size),
     K rotated. K and V are quantized without outliers; scores by DIRECT, or of quantized q where
     ``codebook_q`` is given; then BINARY (mask), SOFTMAX, BINARY (V's scales), QUANTIZE_INTEGER and
-    MATMUL INTEGER, as golden.kllm.layer orders them.
+    MATMUL INTEGER, as golden.kllm.layer orders them. ArithmeticError: a row has no result.
     """
     heads, tokens, size = q.shape
     kv_heads = len(k)
@@ -101,12 +118,14 @@ def attention(
                 slots.index, slots.outlier, queries, slots.scale, keys.index.t(), keys.scale,
                 codebook_q, codebook_k, product,
             )  # fmt: skip
-        p, _ = softmax(binary(Binary.ADD, scores.y, mask))
+        p, bad = softmax(binary(Binary.ADD, _multiplied(scores).y, mask))
+        if bool(bad.any()):
+            raise ArithmeticError("SOFTMAX: a score is NaN or infinite")
         weighted = binary(Binary.MULTIPLY, p, values.scale.expand_as(p))
-        a = quantize_integer_command(weighted, integer_bits)
+        a = _quantized("QUANTIZE_INTEGER", quantize_integer_command(weighted, integer_bits))
         scale = torch.full((size,), _ONE, device=q.device)
         y = integer_matmul(a.entry, a.scale, values.index, scale, codebook_v, integer_bits)
-        made.append(y.y.reshape(-1, tokens, size))
+        made.append(_multiplied(y).y.reshape(-1, tokens, size))
     return torch.cat(made)
 
 
