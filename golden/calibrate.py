@@ -15,10 +15,18 @@ from typing import Any
 import torch
 
 from golden import text as own_text
-from golden.checkpoint import CheckpointError, load, read_text, windows
+from golden.checkpoint import CheckpointError, load, read_text
 from golden.config import ConfigError
+from golden.eval.accuracy.bench import code_version
 from golden.eval.calibration import CalibrationData, Steps, calibrate, fingerprint, save_states
-from golden.eval.command import ARCHITECTURES, choose_device, longest, quiet
+from golden.eval.command import (
+    ARCHITECTURES,
+    calibration_windows,
+    check_seed,
+    choose_device,
+    in_one_line,
+    quiet,
+)
 from golden.eval.method import parse_all
 from golden.eval.perplexity import check_finite
 
@@ -35,6 +43,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     methods = parse_all(options.method)
     if not any(each.calibrated for each in methods):
         raise ConfigError(f"{options.method} needs no calibration")
+    check_seed(options.seed)
+    if options.skip < 0:
+        raise ConfigError(f"skip must be at least 0, not {options.skip}")
+    if options.output.is_dir():
+        raise ConfigError(f"output must be a file, not the folder {options.output}")
     if not options.output.parent.is_dir():
         raise CheckpointError(f"no folder {options.output.parent} to write to")
     device = choose_device(options.device)
@@ -42,10 +55,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     content = own_text.CALIBRATION if text is None else text
     checkpoint = load(options.model, ARCHITECTURES, device)
     check_finite(checkpoint.model)
-    limit = longest(checkpoint)
-    if not 2 <= options.tokens <= limit:
-        raise ConfigError(f"tokens must be 2..{limit} for this model, not {options.tokens}")
-    parts = windows(checkpoint, text, options.windows, options.tokens, options.skip)
+    parts = calibration_windows(checkpoint, text, options.windows, options.tokens, options.skip)
     header = {
         "method": options.method,
         "model": checkpoint.name,
@@ -60,9 +70,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "transformers": transformers_version(),
     }
     steps = Steps(options.output.with_name(options.output.name + ".partial"))
-    steps.check({**header, "fields": [each.describe() for each in methods]})
+    code = code_version([type(each).__module__ for each in methods])
+    steps.check({**header, "fields": [each.describe() for each in methods], "code": code})
     data = CalibrationData(checkpoint.model, parts, options.seed, steps)
-    save_states(options.output, methods, calibrate(methods, data), header)
+    with in_one_line(options.method):
+        states = calibrate(methods, data)
+    save_states(options.output, methods, states, header)
     steps.finish()
     return header
 

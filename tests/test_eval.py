@@ -453,7 +453,7 @@ BAD = [
     (["--seq", "257"], "seq must be 2..256 for this model, not 257"),
     (["--seq", "64", "--tokens", "63"], "tokens must be at least seq = 64, not 63"),
     (["--method", "none"], "there is no method 'none'; methods: "),
-    (["--device", "none"], "device must be one that torch can use here, not 'none'"),
+    (["--device", "none"], "device must be a cpu or cuda that torch can use here, not 'none'"),
     (["--calibration", "{tmp}/none"], "no calibration at {tmp}/none"),
     (["--calibration", "{tmp}/short"], "{tmp}/short is not a calibration file"),
     (["--bit-true", "x"], "no linear layer or attention is named 'x'"),

@@ -25,12 +25,21 @@ from golden.checkpoint import (
     next_token_loss,
 )
 from golden.eval.method import Method, State
+from golden.eval.perplexity import check_tokens
 from golden.eval.progress import track
 from golden.patch import K, Patch, V
 
-__all__ = ["CalibrationData", "Steps", "calibrate", "fingerprint", "load_states", "save_states"]
+__all__ = [
+    "CalibrationData",
+    "Steps",
+    "calibrate",
+    "fingerprint",
+    "load_header",
+    "load_states",
+    "save_states",
+]
 
-_FORMAT, _VERSION = "senbazuru calibration", 1
+_FORMAT, _VERSION = "senbazuru calibration", 2
 Item = TypeVar("Item")
 
 
@@ -57,27 +66,35 @@ class Steps:
         """Removes the results of other work, told by its header."""
         if self.folder is None:
             return
-        written = json.dumps(header, sort_keys=True)
+        written = json.dumps(header, sort_keys=True).encode()
         file = self.folder / "header.json"
-        if file.exists() and file.read_text() == written:
+        if file.is_file() and file.read_bytes() == written:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        file.write_text(written)
+        file.write_bytes(written)
 
     def once(self, key: str, make: Callable[[], State]) -> State:
-        """make() the first time, its tensors from then on, in the next process too."""
+        """make() the first time, its tensors from then on, in the next process too.
+
+        A file that cannot be read, such as one cut by a crash, is made again.
+        """
         if self.folder is None:
             if key not in self._memory:
                 self._memory[key] = make()
             return self._memory[key]
+        from safetensors import SafetensorError
         from safetensors.torch import load_file, save_file
 
         file = self.folder / (re.sub(r"[^\w.=-]", "_", key) + ".safetensors")
-        if not file.exists():
-            part = file.with_suffix(f".{os.getpid()}.part")  # others may make the same step
-            save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
-            part.replace(file)  # whole or not there
+        if file.exists():
+            try:
+                return load_file(file)
+            except SafetensorError:
+                file.unlink()
+        part = file.with_suffix(f".{os.getpid()}.part")  # others may make the same step
+        save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
+        part.replace(file)  # whole or not there
         return load_file(file)
 
     def forget(self, prefix: str) -> None:
@@ -107,6 +124,7 @@ class CalibrationData:
         steps: Steps | None = None,
     ) -> None:
         device = next(model.parameters()).device
+        check_tokens(model, torch.cat(windows))
         self.model = model
         self.windows = [each.to(device) for each in windows]
         self.seed = seed
@@ -304,6 +322,7 @@ def save_states(
     made = {
         "format": _FORMAT,
         "version": _VERSION,
+        "tensors": {name: list(value.shape) for name, value in tensors.items()},
         "methods": [
             {"class": type(each).__name__, "fields": each.calibration_fields()} for each in methods
         ],
@@ -314,24 +333,52 @@ def save_states(
     part.replace(path)
 
 
-def load_states(path: Path, checkpoint: Checkpoint, methods: list[Method]) -> dict[int, State]:
-    """States of those methods of a combination that the file was made for, by their place.
+# Fields of a file's header that are read here or by golden.eval.
+_HEADER = {
+    "model": str, "fingerprint": str, "methods": list, "tensors": dict, "text": str,
+    "text_sha256": str, "windows": int, "tokens": int, "skip": int, "seed": int,
+}  # fmt: skip
 
-    CheckpointError in one line: no such file, another format, another model (both are named), or
-    the file has nothing for any of the methods.
-    """
+
+def load_header(path: Path) -> dict[str, Any]:
+    """How a calibration file was made; CheckpointError in one line: it is not one, or not whole."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["senbazuru"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}
     except FileNotFoundError:
         raise CheckpointError(f"no calibration at {path}") from None
     except (SafetensorError, OSError, KeyError, ValueError):
         raise CheckpointError(f"{path} is not a calibration file") from None
-    if header.get("format") != _FORMAT or header.get("version") != _VERSION:
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise CheckpointError(f"{path} is not a calibration file")
+    if header.get("version") != _VERSION:
         raise CheckpointError(f"{path} is not a calibration file of version {_VERSION}")
+    for field, kind in _HEADER.items():
+        if not isinstance(header.get(field), kind):
+            raise CheckpointError(f"{path} is not a calibration file: it has no {field}")
+    for each in header["methods"]:
+        if not isinstance(each, dict) or {"class", "fields"} - each.keys():
+            raise CheckpointError(f"{path} is not a calibration file: it has no methods")
+    for name in sorted(header["tensors"].keys() | shapes.keys()):
+        wanted, found = header["tensors"].get(name), shapes.get(name)
+        if wanted != found:
+            raise CheckpointError(f"{path}: the shape of {name} must be {wanted}, not {found}")
+    return header
+
+
+def load_states(path: Path, checkpoint: Checkpoint, methods: list[Method]) -> dict[int, State]:
+    """States of those methods of a combination that the file was made for, by their place.
+
+    CheckpointError in one line: what ``load_header`` refuses, another model (both are named), or
+    the file has nothing for any of the methods.
+    """
+    from safetensors.torch import load_file
+
+    header = load_header(path)
+    tensors = load_file(path)
     own = fingerprint(checkpoint.model)
     if header["fingerprint"] != own:
         raise CheckpointError(

@@ -6,14 +6,17 @@ also what lm-evaluation-harness measures, beside it.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import fnmatch
 import functools
+import hashlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,9 @@ import torch
 from torch import Tensor
 
 from golden import text as own_text
-from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, windows
+from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, reason, windows
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate, load_states
+from golden.eval.calibration import CalibrationData, calibrate, load_header, load_states
 from golden.eval.method import Bits, Method, Site, State, discover, parse_all
 from golden.eval.perplexity import check_finite, loss
 from golden.eval.progress import track
@@ -32,8 +35,11 @@ from golden.eval.tasks import Run, prepare
 __all__ = [
     "ARCHITECTURES",
     "Result",
+    "calibration_windows",
+    "check_seed",
     "choose_device",
     "evaluate",
+    "in_one_line",
     "longest",
     "main",
     "peak_memory",
@@ -43,6 +49,7 @@ __all__ = [
 # Model types of transformers whose modules have the names and the order of LLaMA's.
 ARCHITECTURES = frozenset({"llama"})
 _CLEAR_PEAK = "5"  # proc(5), clear_refs
+_SEED_MAX = 1 << 40  # a method makes several seeds of torch of it, which are below 2**64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,11 +144,16 @@ def evaluate(
         for put in after:
             put()
         installed = time.monotonic()
-        batches = list(torch.stack(sequences).split(batch))
-        found = loss(checkpoint.model, track(batches, name))
+
+        def batches() -> Iterator[Tensor]:
+            for each in track(torch.stack(sequences).split(batch), name):
+                yield each
+                # Attention is known to be exact only once it has run: told after the first batch.
+                for layer in sorted(site.exact - site.distances.keys()):
+                    raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
+
+        found = loss(checkpoint.model, batches())
         end = time.monotonic()
-        for layer in sorted(site.exact - site.distances.keys()):
-            raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
         result = Result(
             method=name,
             perplexity=found.perplexity,
@@ -228,15 +240,33 @@ def longest(checkpoint: Checkpoint) -> int:
     return int(checkpoint.model.config.max_position_embeddings)
 
 
+def check_seed(seed: int) -> None:
+    if not 0 <= seed <= _SEED_MAX:
+        raise ConfigError(f"seed must be 0..{_SEED_MAX}, not {seed}")
+
+
+@contextlib.contextmanager
+def in_one_line(name: str) -> Iterator[None]:
+    """What fails in a method is a CheckpointError of one line that names the method."""
+    try:
+        yield
+    except (CheckpointError, ConfigError):
+        raise
+    except (ArithmeticError, IndexError, KeyError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{name}: {reason(error)}") from None
+
+
 def choose_device(name: str | None) -> torch.device:
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
+        if device.type in ("cpu", "cuda"):
+            return device
     except (RuntimeError, AssertionError):
-        raise ConfigError(f"device must be one that torch can use here, not {name!r}") from None
-    return device
+        pass
+    raise ConfigError(f"device must be a cpu or cuda that torch can use here, not {name!r}")
 
 
 def evaluation_windows(
@@ -258,38 +288,76 @@ def evaluation_windows(
     return windows(checkpoint, text, tokens // seq, seq)
 
 
-def _states(
+def calibration_windows(
+    checkpoint: Checkpoint, text: str | None, count: int, tokens: int, skip: int = 0
+) -> list[Tensor]:
+    """``golden.checkpoint.windows`` of a length that the model takes; ConfigError otherwise."""
+    limit = longest(checkpoint)
+    if not 2 <= tokens <= limit:
+        raise ConfigError(f"calibration tokens must be 2..{limit} for this model, not {tokens}")
+    return windows(checkpoint, text, count, tokens, skip)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Learned:
+    """state: of a calibrated method; origin: how it was made, for the report."""
+
+    state: State
+    origin: dict[str, Any]
+
+
+def _from_files(
+    paths: Iterable[Path], checkpoint: Checkpoint, methods: list[Method], content: str, used: int
+) -> dict[int, _Learned]:
+    """What calibration files hold for methods, by place; ``used`` tokens of content are evaluated.
+
+    CheckpointError or ConfigError: a file has learned from these tokens, or two serve a method.
+    """
+    found: dict[int, _Learned] = {}
+    for path in paths:
+        header = load_header(path)
+        states = load_states(path, checkpoint, methods)
+        if header["text_sha256"] == _sha256(content) and header["skip"] < used:
+            raise CheckpointError(
+                f"{path} was calibrated on text that is evaluated: make it with "
+                f"golden.calibrate --skip {used}"
+            )
+        fields = ("text", "windows", "tokens", "skip", "seed")
+        origin = {"file": path.name, **{each: header[each] for each in fields}}
+        for place, state in states.items():
+            if place in found:
+                other, name = found[place].origin["file"], type(methods[place]).__name__
+                raise ConfigError(f"the calibrations {other} and {path.name} both serve {name}")
+            found[place] = _Learned(state, origin)
+    return found
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _calibrated_now(
     options: argparse.Namespace,
     checkpoint: Checkpoint,
     methods: list[Method],
-    found: dict[int, State],
-    skip: int,
-) -> tuple[list[State], float]:
-    """States of a combination: those found in files, the others calibrated now; seconds of that."""
-    missing = [i for i, each in enumerate(methods) if each.calibrated and i not in found]
-    seconds = 0.0
-    if missing:
-        start = time.monotonic()
-        text = read_text(options.calibration_text)
-        limit = longest(checkpoint)
-        if not 2 <= options.calibration_tokens <= limit:
-            raise ConfigError(
-                f"calibration tokens must be 2..{limit} for this model, "
-                f"not {options.calibration_tokens}"
-            )
-        same = options.text is not None and options.text == options.calibration_text
-        parts = windows(
-            checkpoint,
-            text,
-            options.calibration_windows,
-            options.calibration_tokens,
-            skip if same else 0,
-        )
-        data = CalibrationData(checkpoint.model, parts, options.seed)
-        states = calibrate([methods[i] for i in missing], data)
-        found |= dict(zip(missing, states, strict=True))
-        seconds = time.monotonic() - start
-    return [found.get(i, {}) for i in range(len(methods))], seconds
+    content: str,
+    used: int,
+) -> list[_Learned]:
+    """Behind the ``used`` tokens of content that are evaluated, where the text is the same."""
+    path = options.calibration_text
+    text = read_text(path)
+    origin = {
+        "text": path.name if path else "golden.text.CALIBRATION",
+        "windows": options.calibration_windows,
+        "tokens": options.calibration_tokens,
+        "skip": used if text == content else 0,
+        "seed": options.seed,
+    }
+    parts = calibration_windows(
+        checkpoint, text, origin["windows"], origin["tokens"], origin["skip"]
+    )
+    data = CalibrationData(checkpoint.model, parts, options.seed)
+    return [_Learned(state, origin) for state in calibrate(methods, data)]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -297,19 +365,21 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     combinations = {name: parse_all(name) for name in options.method}
     if options.batch is not None and options.batch < 1:
         raise ConfigError(f"batch must be at least 1, not {options.batch}")
+    check_seed(options.seed)
     device = choose_device(options.device)
     text = read_text(options.text)
+    content = own_text.EVALUATION if text is None else text
     checkpoint = load(options.model, ARCHITECTURES, device)
     check_finite(checkpoint.model)
     sequences = evaluation_windows(checkpoint, text, options.seq, options.tokens)
     seq = len(sequences[0])
+    used = len(sequences) * seq
     batch = batch_size(checkpoint, seq, options.batch)
     report: dict[str, Any] = {
         "model": checkpoint.name,
         "text": options.text.name if options.text else "golden.text.EVALUATION",
         "seq": seq,
-        "tokens": len(sequences) * seq,
-        "seed": options.seed,
+        "tokens": used,
         "device": str(device),
         "threads": torch.get_num_threads(),
         "batch": batch,
@@ -322,20 +392,39 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             checkpoint, options.tasks, options.tasks_path, options.task_limit, options.fewshot
         )
     everyone = [method for methods in combinations.values() for method in methods]
-    found: dict[int, State] = {}
-    for path in options.calibration:
-        found |= load_states(path, checkpoint, everyone)
+    found = _from_files(options.calibration, checkpoint, everyone, content, used)
     first = 0  # of this combination among everyone
     for name, methods in combinations.items():
         reset_peak_memory(device)
         own = {i: found[first + i] for i in range(len(methods)) if first + i in found}
         first += len(methods)
-        states, seconds = _states(options, checkpoint, methods, own, len(sequences) * seq)
-        result = evaluate(checkpoint, name, methods, sequences, states, batch, exact, tasks)
+        missing = [i for i, each in enumerate(methods) if each.calibrated and i not in own]
+        seconds = 0.0
+        with in_one_line(name):
+            if missing:
+                start = time.monotonic()
+                todo = [methods[i] for i in missing]
+                learned = _calibrated_now(options, checkpoint, todo, content, used)
+                own |= dict(zip(missing, learned, strict=True))
+                seconds = time.monotonic() - start
+            states = [own[i].state if i in own else {} for i in range(len(methods))]
+            result = evaluate(checkpoint, name, methods, sequences, states, batch, exact, tasks)
         result = dataclasses.replace(result, calibration_seconds=seconds)
-        parameters = [each.describe() for each in methods]
-        report["results"].append({**dataclasses.asdict(result), "parameters": parameters})
+        more = {
+            "parameters": [each.describe() for each in methods],
+            "calibration": [own[i].origin if i in own else None for i in range(len(methods))],
+        }
+        report["results"].append({**dataclasses.asdict(result), **more})
     return report
+
+
+def _finite(value: Any) -> Any:
+    """Infinity and NaN, which JSON has not, as None, at any depth."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -413,7 +502,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"eval: {error}", file=sys.stderr)
         return 2
     if options.json:
-        json.dump(report, sys.stdout, indent=1)
+        json.dump(_finite(report), sys.stdout, indent=1, allow_nan=False)
         print()
     else:
         head = ("model", "text", "seq", "tokens", "device", "threads", "batch")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from golden.checkpoint import CheckpointError
 
-__all__ = ["Loss", "check_finite", "first_not_finite", "loss"]
+__all__ = ["Loss", "check_finite", "check_tokens", "first_not_finite", "loss"]
 
 _CHUNK = 512  # tokens whose logits are alive at a time: 100 MB at a vocabulary of 49,152
 
@@ -33,6 +33,14 @@ def check_finite(model: nn.Module) -> None:
     for name, value in model.named_parameters():
         if not bool(torch.isfinite(value).all()):
             raise CheckpointError(f"{name} holds a value that is not finite")
+
+
+def check_tokens(model: nn.Module, ids: Tensor) -> None:
+    """CheckpointError: a token id beyond the embedding, which a GPU would not survive."""
+    words = len(model.get_input_embeddings().weight)  # type: ignore[operator]
+    largest = int(ids.max())
+    if largest >= words:
+        raise CheckpointError(f"token ids must be 0..{words - 1} for this model, not {largest}")
 
 
 def first_not_finite(model: nn.Module, ids: Tensor) -> str | None:
@@ -70,6 +78,7 @@ def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
     device = next(model.parameters()).device
     body: nn.Module = model.base_model  # type: ignore[assignment]
     for batch in batches:
+        check_tokens(model, batch)
         ids = batch.to(device)
         with torch.no_grad():
             hidden = body(ids, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)

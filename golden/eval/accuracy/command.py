@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, windows
+from golden import text as own_text
+from golden.checkpoint import Checkpoint, CheckpointError, load, read_text
 from golden.config import ConfigError
 from golden.eval.accuracy import page, plots
 from golden.eval.accuracy.bench import Bench, Row, digest
@@ -23,9 +24,9 @@ from golden.eval.accuracy.report import Report, load_report, save_report
 from golden.eval.accuracy.tables import TABLES, Table, number
 from golden.eval.command import (
     ARCHITECTURES,
+    calibration_windows,
     choose_device,
     evaluation_windows,
-    longest,
     quiet,
 )
 from golden.eval.method import parse_all
@@ -122,23 +123,24 @@ def _beginning(options: argparse.Namespace, whole: list[Tensor]) -> list[Tensor]
 def _calibration(
     options: argparse.Namespace, checkpoint: Checkpoint, used: int
 ) -> tuple[str, list[Tensor]]:
-    """(name of the text, windows): a text of its own, or the first one behind what is evaluated."""
-    limit = longest(checkpoint)
-    if not 2 <= options.calibration_tokens <= limit:
-        raise ConfigError(
-            f"calibration tokens must be 2..{limit} for this model, "
-            f"not {options.calibration_tokens}"
-        )
-    name, path, skip = "golden.text.CALIBRATION", options.calibration_text, 0
+    """(name of the text, windows): a text of its own, or the first one.
+
+    ``used``: tokens of the first text that are evaluated. They are left out where the content is
+    the same.
+    """
+    first = _named(options.text[0]) if options.text else None
+    evaluated = read_text(first[1]) if first else own_text.EVALUATION
+    name, path = "golden.text.CALIBRATION", options.calibration_text
     if path is not None:
         name = path.name
-    elif options.text:
-        name, path = _named(options.text[0])
+    elif first is not None:
+        name, path = first
+    text, skip = read_text(path), 0
+    if text == evaluated:
         name, skip = f"{name} behind these", used
-    text = read_text(path)
     count, tokens = options.calibration_windows, options.calibration_tokens
     try:
-        return name, windows(checkpoint, text, count, tokens, skip)
+        return name, calibration_windows(checkpoint, text, count, tokens, skip)
     except CheckpointError as error:
         raise CheckpointError(f"calibration: {error}") from None
 
