@@ -1,9 +1,11 @@
 """golden.calibrate: statistics, files that serve one model only, work that is resumed.
 
 Shown to fail: a window skipped; gradients of the mean loss; a file taken for another model's; steps
-of another seed resumed; a partial folder left behind.
+of another seed resumed; a partial folder left behind; text under another name taken for another
+text; tensors of a file not counted.
 """
 
+import fnmatch
 import json
 from pathlib import Path
 
@@ -16,7 +18,15 @@ from golden import calibrate as calibrate_command
 from golden.checkpoint import CheckpointError
 from golden.config import ConfigError
 from golden.eval import command
-from golden.eval.calibration import CalibrationData, Steps, fingerprint, load_states
+from golden.eval.accuracy import command as accuracy
+from golden.eval.calibration import (
+    CalibrationData,
+    Steps,
+    calibrate,
+    fingerprint,
+    load_states,
+    save_states,
+)
 from golden.eval.method import parse_all
 from golden.patch import Patch
 from tests.tiny import tiny_llama
@@ -130,7 +140,8 @@ def test_file_serves_its_model_and_method(loaded, tiny, tmp_path, capsys):
     text.write_text("The mill stood where the river turned south. " * 20)
     method = "fp16+oaken:ratios=10/90+kvquant-like:bits=2"
     assert calibrate_main(
-        "--text", text, "--method", method, "--windows", 2, "--tokens", 64, "--seed", 5, "-o", file
+        "--text", text, "--method", method, "--windows", 2, "--tokens", 64, "--seed", 5,
+        "--skip", 128, "-o", file,
     ) == 0  # fmt: skip
     assert "tiny-9-3, 2 windows of 64 tokens" in capsys.readouterr().out
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.safetensors", "text"]
@@ -175,25 +186,63 @@ def test_file_serves_its_model_and_method(loaded, tiny, tmp_path, capsys):
     assert results[0]["calibration_seconds"] == 0
     assert results[1]["calibration_seconds"] > 0
     # The evaluated windows are left out where the text is the same one.
-    assert results[0]["perplexity"] != results[1]["perplexity"]
+    assert results[0]["perplexity"] == results[1]["perplexity"]
+    origin = {"text": "text", "windows": 2, "tokens": 64, "skip": 128, "seed": 5}
+    assert results[1]["calibration"] == [None, origin, origin]
+    assert results[0]["calibration"] == [None, *2 * [{"file": "a.safetensors", **origin}]]
 
 
-def test_calibration_skips_what_is_evaluated(loaded, tmp_path, monkeypatch):
-    text = tmp_path / "text"
-    text.write_text("".join(chr(97 + i % 26) for i in range(400)))
+def test_calibration_skips_what_is_evaluated(loaded, tiny, tmp_path, monkeypatch):
+    text, same = tmp_path / "text", tmp_path / "same"
+    for file in (text, same):
+        file.write_text("".join(chr(97 + i % 26) for i in range(400)))
     seen = []
     monkeypatch.setattr(
         command, "CalibrationData", lambda model, parts, seed: seen.extend(parts) or
         CalibrationData(model, parts, seed),
     )  # fmt: skip
-    for other in (text, None):
+    for other in (text, same, None):
         more = ["--calibration-text", str(other)] if other else []
         assert command.main(
             ["--text", str(text), "--seq", "32", "--tokens", "100", "--method", "oaken",
              "--calibration-windows", "1", "--calibration-tokens", "8", *more]
         ) == 0  # fmt: skip
-    assert seen[0].tolist() == [ord(chr(97 + i % 26)) % 64 for i in range(96, 104)]
-    assert seen[1].tolist() == [ord(each) % 64 for each in "The mill"]
+    behind = [ord(chr(97 + i % 26)) % 64 for i in range(96, 104)]
+    assert [each.tolist() for each in seen[:2]] == [behind, behind]
+    assert seen[2].tolist() == [ord(each) % 64 for each in "The mill"]
+    for more, name, start in (([], "a behind these", 96),
+                              (["--calibration-text", same], "same behind these", 96),
+                              (["--calibration-text", __file__], "test_calibrate.py", None)):
+        options = accuracy.arguments().parse_args(
+            ["--text", f"a={text}", "--calibration-windows", "1", "--calibration-tokens", "8",
+             *map(str, more)]
+        )  # fmt: skip
+        found, parts = accuracy._calibration(options, tiny, 96)
+        assert found == name
+        assert (parts[0].tolist() == behind) == (start == 96)
+
+
+def test_files_do_not_know_what_is_evaluated(loaded, tmp_path, capsys):
+    (tmp_path / "text").write_text("The mill stood where the river turned south. " * 10)
+    base = ["--text", tmp_path / "text", "--tokens", 64]
+    file = tmp_path / "file"
+    for skip, code in ((0, 2), (63, 2), (64, 0)):
+        assert calibrate_main(*base, "--method", "oaken", "--skip", skip, "-o", file) == 0
+        arguments = [*base, "--seq", 32, "--method", "oaken", "--calibration", file]
+        assert command.main([str(each) for each in arguments]) == code
+        assert capsys.readouterr().err == (code == 2) * (
+            f"eval: {file} was calibrated on text that is evaluated: make it with "
+            "golden.calibrate --skip 64\n"
+        )
+
+
+def test_one_file_serves_a_method(loaded, tmp_path, capsys):
+    files = [tmp_path / name for name in "ab"]
+    for file in files:
+        assert calibrate_main("--method", "oaken", "--tokens", 32, "-o", file) == 0
+    arguments = ["--method", "oaken", "--tokens", "64", "--calibration", *map(str, files)]
+    assert command.main(arguments) == 2
+    assert capsys.readouterr().err == "eval: the calibrations a and b both serve Oaken\n"
 
 
 def test_same_seed_gives_the_same_file(loaded, tmp_path, monkeypatch):
@@ -238,6 +287,48 @@ def test_stopped_work_is_resumed(loaded, tmp_path, monkeypatch):
     assert not (tmp_path / "a.partial").exists()
 
 
+def test_every_option_shapes_what_is_resumed(loaded, tmp_path, monkeypatch):
+    headers, starts = [], []
+    check, data = Steps.check, calibrate_command.CalibrationData
+
+    def checked(self, header):
+        headers.append(json.dumps(header, sort_keys=True))
+        check(self, header)
+
+    def started(model, parts, *others):
+        starts.append(chr(int(parts[0][0]) + 64))
+        return data(model, parts, *others)
+
+    monkeypatch.setattr(Steps, "check", checked)
+    monkeypatch.setattr(calibrate_command, "CalibrationData", started)
+    for name, letters in (("one", "abcdefgh"), ("two", "habcdefg")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text").write_text(letters * 20)
+    base = ["--method", "oaken", "--windows", 1, "--tokens", 32, "-o", tmp_path / "out"]
+    base += ["--text", tmp_path / "one" / "text"]
+    for change in ([], ["--seed", 1], ["--skip", 3], ["--tokens", 33], ["--windows", 2],
+                   ["--text", tmp_path / "two" / "text"], ["--method", "oaken:ratios=10/90"]):
+        assert calibrate_main(*base, *change) == 0
+    assert len(set(headers)) == 7
+    assert starts == ["a", "a", "d", "a", "a", "h", "a"]
+    monkeypatch.setattr(calibrate_command, "code_version", lambda modules: "of other code")
+    assert calibrate_main(*base) == 0
+    assert len(set(headers)) == 8
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\0\0", b"\xff" * 40])
+def test_broken_steps_are_made_again(tmp_path, content):
+    steps = Steps(tmp_path / "x.partial")
+    steps.check({"seed": 1})
+    steps.once("a", lambda: {"t": torch.ones(2)})
+    (tmp_path / "x.partial" / "a.safetensors").write_bytes(content)
+    assert steps.once("a", lambda: {"t": torch.zeros(2)})["t"].tolist() == [0, 0]
+    assert steps.once("a", lambda: {"t": torch.ones(2)})["t"].tolist() == [0, 0]
+    (tmp_path / "x.partial" / "header.json").write_bytes(b"\xff\xfe")
+    steps.check({"seed": 1})
+    assert steps.once("a", lambda: {"t": torch.ones(2)})["t"].tolist() == [1, 1]
+
+
 def test_steps_of_other_work_are_dropped(tmp_path):
     steps = Steps(tmp_path / "x.partial")
     steps.check({"seed": 1})
@@ -263,7 +354,20 @@ def test_fingerprint_sees_every_weight():
     ("arguments", "line"),
     [
         (["--method", "rtn-w4a4"], "rtn-w4a4 needs no calibration"),
-        (["--method", "oaken", "--tokens", "257"], "tokens must be 2..256 for this model, not 257"),
+        (
+            ["--method", "oaken", "--tokens", "257"],
+            "calibration tokens must be 2..256 for this model, not 257",
+        ),
+        (
+            ["--method", "oaken", "--seed", str(10**15)],
+            f"seed must be 0..{1 << 40}, not {10**15}",
+        ),
+        (["--method", "oaken", "--seed", "-1"], f"seed must be 0..{1 << 40}, not -1"),
+        (["--method", "oaken", "--skip", "-5"], "skip must be at least 0, not -5"),
+        (["--method", "oaken", "-o", ""], "output must be a file, not the folder ."),
+        (["--method", "oaken", "-o", "/"], "output must be a file, not the folder /"),
+        (["--method", "oaken", "-o", "{tmp}"], "output must be a file, not the folder {tmp}"),
+        (["--method", "oaken", "--device", "meta"], "device must be a cpu or cuda that torch"),
         (["--method", "oaken", "--windows", "100"], "tokens, 12800 are needed"),
         (["--method", "oaken", "--text", "{tmp}/none"], "cannot read {tmp}/none"),
         (["--method", "oaken", "-o", "{tmp}/none/file"], "no folder {tmp}/none to write to"),
@@ -289,6 +393,76 @@ def test_not_a_calibration_file(tiny, tmp_path):
     for name in ("other", "newer"):
         with pytest.raises(CheckpointError, match="is not a calibration file"):
             load_states(Path(tmp_path / name), tiny, parse_all("oaken"))
+
+
+@pytest.fixture(scope="module")
+def made(tiny, tiny_windows, tmp_path_factory) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
+    """Tensors and header of a file for oaken."""
+    methods, file = parse_all("oaken"), tmp_path_factory.mktemp("made") / "file"
+    header = {
+        "model": tiny.name, "fingerprint": fingerprint(tiny.model), "text": "t",
+        "text_sha256": "", "windows": 3, "tokens": 32, "skip": 0, "seed": 0,
+    }  # fmt: skip
+    states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
+    save_states(file, methods, states, header)
+    with safe_open(file, framework="pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}
+        return tensors, json.loads(opened.metadata()["senbazuru"])
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda header: [], "is not a calibration file"),
+        (lambda header: 5, "is not a calibration file"),
+        (lambda header: None, "is not a calibration file"),
+        (lambda header: header | {"version": 99}, "is not a calibration file of version 2"),
+        (lambda header: header | {"fingerprint": None}, "it has no fingerprint"),
+        (lambda header: header | {"methods": None}, "it has no methods"),
+        (lambda header: header | {"methods": [5]}, "it has no methods"),
+        (lambda header: header | {"tensors": None}, "it has no tensors"),
+        (lambda header: header | {"tensors": header["tensors"] | {"x": [2]}},
+         "the shape of x must be [2], not None"),
+        (lambda header: header | {"tensors": {"0.intervals": [2, 2, 2, 9]}},
+         "the shape of 0.intervals must be [2, 2, 2, 9], not [2, 2, 2, 2]"),
+    ],
+)  # fmt: skip
+def test_files_of_another_kind_are_refused(tiny, made, tmp_path, change, line):
+    from safetensors.torch import save_file
+
+    tensors, header = made
+    save_file(tensors, tmp_path / "a", metadata={"senbazuru": json.dumps(change(header))})
+    with pytest.raises(CheckpointError) as caught:
+        load_states(tmp_path / "a", tiny, parse_all("oaken"))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+FAILURES = [
+    ("kllm-w4a4", "*.0.mlp.up_proj.weight", 1e6, "weight must be within the FP16 range"),
+    ("kllm-w4a4", "*.0.input_layernorm.weight", 1e6, "weight must be within the FP16 range"),
+    ("kllm-w16a4", "*embed_tokens.weight", 1e6, "samples must be finite and not empty"),
+    ("kvquant-like:bits=2", "lm_head.weight", 1e25, "weight must be finite"),
+    ("gptq-like-w4a16", "*.0.mlp.up_proj.weight", 1e20, "linalg.cholesky: "),
+]
+
+
+@pytest.mark.parametrize(("method", "pattern", "factor", "line"), FAILURES)
+def test_methods_that_fail_are_one_line(
+    method, pattern, factor, line, tmp_path, monkeypatch, capsys
+):
+    checkpoint = tiny_llama()
+    with torch.no_grad():
+        for name, value in checkpoint.model.named_parameters():
+            if fnmatch.fnmatchcase(name, pattern):
+                value *= factor
+    for name, module, more in (("calibrate", calibrate_command, ["-o", str(tmp_path / "out")]),
+                               ("eval", command, ["--calibration-tokens", "32"])):
+        monkeypatch.setattr(module, "load", lambda *_: checkpoint)
+        assert module.main(["--method", method, "--tokens", "32", *more]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"{name}: {method}: {line}")
+        assert error.count("\n") == 1
 
 
 def test_ratios_out_of_range_are_refused():
