@@ -234,8 +234,11 @@ def test_claims_of_the_papers():
     assert judged(closes, 15, 10, 90, 40, 20) is True
     assert judged(closes, 15.1, 10, 90, 40, 20) is False
     assert judged(closes, 5, 10, 9, 40, 20) is None  # there is no gap
-    assert judged(stricter, 15, 10, 90, 40, 20, 19) is False
-    assert stricter.methods[-1] == "atom-like-w4a4"
+    assert judged(stricter, 15, 10, 90, 40, 20, 19, 30, 30) is False
+    assert judged(stricter, 14, 10, 90, 40, 20, 19, 18, 30) is True
+    assert stricter.methods[5:] == (
+        "atom-like-w4a4", "quarot-w4a4:rounding=gptq", "atom-like-w4a4:rounding=gptq"
+    )  # fmt: skip
     close = claims_of("Oaken close")[0]
     assert judged(close, 10.1, 10, 10) is True
     assert judged(close, 10.2, 10, 10) is False
@@ -268,9 +271,8 @@ def test_windows_tell_what_may_be_chance():
         found = {"x": Spread((10.0,), losses), "y": Spread((11.0,), other)}
         return rising({"X": "x", "Y": "y"})(found.get).figures
 
-    assert judged(-0.05, 0.1, 0.1, 0.1, 0.25) == (
-        "X 10.000, Y 11.000"  # 0.1 / (0.10607 / sqrt(5)) = 2.108
-    )
+    # mean 0.1, standard deviation 0.0707: 0.1 / (0.0707 / sqrt(5)) = 3.16
+    assert judged(0.0, 0.1, 0.1, 0.1, 0.2) == "X 10.000, Y 11.000"
     assert judged(-0.1, 0.1, 0.1, 0.1, 0.3) == (
         "X 10.000, Y 11.000; X and Y are 1.6 standard errors apart"  # sd 0.1414
     )
@@ -518,3 +520,25 @@ def test_bad_input_is_one_line(line, capsys, arguments, message):
     assert line(*arguments) == 2
     captured = capsys.readouterr()
     assert captured.err == f"accuracy: {message}\n"
+
+
+def test_losses_are_means_of_the_seeds_and_any_seed_may_fail():
+    rows = {
+        Row("a", "m", 0): Record(1.0, window_losses=[1.0, 2.0]),
+        Row("a", "m", 1): Record(3.0, window_losses=[3.0, 6.0]),
+        Row("a", "n", 0): Record(1.0),
+        Row("a", "n", 1): Record(failed="why"),
+    }
+    report = Report({"seeds": [0, 1], "sweeps": "a", "texts": [{"name": "a"}]}, rows)
+    assert report.spread("a", "m", True).losses == (2.0, 4.0)
+    assert report.spread("a", "m").losses == (1.0, 2.0)
+    assert report.failure("a", "n") == "why"
+
+
+def test_other_windows_are_not_compared():
+    a, b = Spread((1.0,), (1.0,) * 6), Spread((1.0,), (1.0, 2, 3, 4, 5, 6, 7))
+    assert a.standard_errors_below(b) is None
+
+
+def test_mean_of_the_seeds():
+    assert Spread((1.0, 2.0, 6.0)).mean == 3.0

@@ -10,7 +10,7 @@ from golden.eval.command import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods.atom import Groups
 from golden.eval.methods.rtn import rtn_symmetric
-from tests.tiny import uneven_llama
+from tests.tiny import SHAPES, Q, uneven_llama
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from tests.tiny import uneven_llama
 )
 def test_groups(groups: Groups, sizes: list[int], bits: list[int]) -> None:
     assert groups.sizes == sizes
-    assert groups.each_bits == bits
+    assert groups.of_each(groups.bits, 8) == bits
     stored = sum(size * b + 16 for size, b in zip(sizes, bits, strict=True))
     assert groups.mean_bits == pytest.approx(stored / groups.width)
 
@@ -38,7 +38,7 @@ def test_every_group_is_rounded_on_its_own(outliers: int, size: int) -> None:
     x = torch.randn(2, 3, 50, generator=torch.Generator().manual_seed(0)).exp()
     expected = [
         rtn_symmetric(part, bits, 0.9 if bits == 4 else 1.0)
-        for part, bits in zip(x.split(groups.sizes, -1), groups.each_bits, strict=True)
+        for part, bits in zip(x.split(groups.sizes, -1), groups.of_each(4, 8), strict=True)
     ]
     assert torch.equal(groups.round(x, 0.9), torch.cat(expected, -1))
 
@@ -122,15 +122,14 @@ def test_bits(tiny, tiny_windows, rounding: str) -> None:
     methods = parse_all(f"atom-like-w4a3:group=16,share=0.1,rounding={rounding}")
     states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
     found = evaluate(tiny, "atom", methods, tiny_windows, states)
-    shapes = [(72, 36), (24, 36), (24, 36), (36, 72), (56, 36), (56, 36), (36, 56)]
     stored = read = 0
-    for n, k in shapes:
+    for n, k in SHAPES:
         outliers = round(0.1 * k)
         scales = -(-(k - outliers) // 16) + -(-outliers // 16)
         stored += n * ((k - outliers) * 4 + outliers * 8 + scales * 16) + 16 * k
         read += (k - outliers) * 3 + outliers * 8 + scales * 16
-    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in shapes))
-    assert found.bits["activations"] == pytest.approx(read / sum(k for _, k in shapes))
+    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in SHAPES))
+    assert found.bits["activations"] == pytest.approx(read / sum(k for _, k in SHAPES))
 
 
 @pytest.mark.parametrize(
@@ -139,3 +138,15 @@ def test_bits(tiny, tiny_windows, rounding: str) -> None:
 def test_refuses(text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         parse(f"atom-like-{text}")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gptq_clips_the_inliers_only(bits, tiny, tiny_windows):
+    data = CalibrationData(tiny.model, tiny_windows)
+    one, half = (
+        parse(f"atom-like-w{bits}a16:rounding=gptq,group=0,weight_clip={clip}").calibrate(data)
+        for clip in (1.0, 0.5)
+    )
+    a, b = (each[f"{Q}.scale"].float() for each in (one, half))
+    assert torch.allclose(b[:, 0], a[:, 0] / 2, rtol=2e-3)
+    assert bool((b[:, 1] > 0.6 * a[:, 1]).float().mean() > 0.5)

@@ -12,6 +12,7 @@ from golden.eval.command import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods.gptq import gptq, ragged, restored
 from golden.eval.methods.rtn import best_clip, rtn_symmetric
+from tests.tiny import SHAPES, Q
 
 
 def correlated(width: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -142,9 +143,8 @@ def test_bits_count_scales_zeros_and_order(tiny, tiny_windows) -> None:
     states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
     found = evaluate(tiny, "gptq", methods, tiny_windows, states)
     # (N, K) of a layer's q, k, v, o, gate, up, down.
-    shapes = [(72, 36), (24, 36), (24, 36), (36, 72), (56, 36), (56, 36), (36, 56)]
-    stored = sum(n * k * 4 + n * -(-k // 16) * 20 + k * 16 for n, k in shapes)
-    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in shapes))
+    stored = sum(n * k * 4 + n * -(-k // 16) * 20 + k * 16 for n, k in SHAPES)
+    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in SHAPES))
 
 
 def test_a_row_of_zeros_stays() -> None:
@@ -159,3 +159,13 @@ def test_a_row_of_zeros_stays() -> None:
 def test_refuses(text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         parse(f"gptq-like-{text}")
+
+
+def test_order_is_of_weight_and_hessian(tiny, tiny_windows):
+    data = CalibrationData(tiny.model, tiny_windows)
+    state = parse("gptq-like-w3a16:order=true").calibrate(data)
+    hessian = data.accumulate("h", lambda x: x.t() @ x, names=[Q])[Q]
+    order = hessian.diagonal().argsort(descending=True)
+    weight = data.linears[Q].weight.detach()
+    wanted = gptq(weight[:, order], hessian[order][:, order], [36], [3])
+    assert float((wanted.code == state[f"{Q}.code"]).float().mean()) > 0.99

@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from golden.eval.calibration import CalibrationData
+from golden.eval.calibration import CalibrationData, calibrate
 from golden.eval.command import evaluate
 from golden.eval.method import Site, parse, parse_all
+from golden.eval.methods import kv as kv_methods
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.kmeans import kmeans_1d
 from golden.oaken import baselines
 from golden.oaken.fake import fake_artifact, fake_restore
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
@@ -235,3 +237,56 @@ def test_more_bits_come_closer(name, tiny, tiny_windows):
         x = plain[0][kv]
         error = float(((seen[0, kv][0] - x) ** 2).sum() / (x**2).sum())
         assert 0 < error < (0.02 if name == "oaken" else 1e-3)
+
+
+def test_samples_weigh_as_errors_of_the_value(tiny, tiny_windows):
+    method, data = KvQuantLike(bits=2), CalibrationData(tiny.model, tiny_windows)
+    state = method.calibrate(data)
+    found = [data.kv_gradients(ids, True)[0] for ids in tiny_windows]
+    v, g = (torch.cat([each[i] for each in found]) for i in (1, 3))
+    low, high = v.amin(1, keepdim=True), v.amax(1, keepdim=True)  # 1 % of 24 channels: none
+    half = (high - low) / 2
+    unit = (v - (low + half)) / half
+    wanted = kmeans_1d(unit.flatten(), 4, ((g * half) ** 2).flatten(), seed=0).centroids.float()
+    assert torch.allclose(state["codebook"][0, V], wanted, atol=1e-5)
+
+
+def test_drawn_samples_keep_their_weights(tiny, tiny_windows, monkeypatch):
+    monkeypatch.setattr(kv_methods, "_SAMPLES", 40)
+    unit = torch.linspace(-1, 1, 400)
+    data = CalibrationData(tiny.model, tiny_windows)
+    book = KvQuantLike(bits=2)._codebook(unit, (unit > 0).float(), data, 0)
+    assert float(book.min()) > 0
+
+
+@pytest.mark.parametrize("name", ["rtn-kv2:pre_rope=true", "kivi-like:bits=2,pre_rope=true"])
+def test_k_is_rounded_before_rope(name, tiny, tiny_windows):
+    seen: dict[int, Tensor] = {}
+    with torch.no_grad(), Site(tiny.model) as site:
+        parse(name).install(site, {})
+        site.kv(lambda layer, kv, x: seen.setdefault(kv, x) if layer == 0 else None, pre_rope=True)
+        tiny.model(tiny_windows[0][None])
+    lines = seen[K][0] if name.startswith("rtn") else seen[K][0].t()  # per token, per channel
+    assert max(len(line.unique()) for line in lines) <= 4
+
+
+def test_kvquant_bits_are_counted(tiny, tiny_windows):
+    """Without outliers nothing is one, wherever FP16 puts the ends of V's range."""
+    state = {
+        "low": torch.full((2, 24), -1e4),
+        "high": torch.full((2, 24), 1e4),
+        "codebook": torch.linspace(-1, 1, 4).expand(2, 2, 4),
+    }
+    method = KvQuantLike(bits=2, share=0.0)
+    found = evaluate(tiny, "", [method], tiny_windows, [state])
+    assert found.bits["kv"] == pytest.approx(2 + (32 + 64) / 24 / 2)
+
+
+@pytest.mark.parametrize("second", ["oaken", "rtn-kv4", "kivi-like", "kvquant-like"])
+def test_bits_of_a_cache_do_not_depend_on_what_is_before_it(second, tiny, tiny_windows):
+    found = []
+    for name in (second, f"fp16+{second}"):
+        methods = parse_all(name)
+        states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
+        found.append(evaluate(tiny, name, methods, tiny_windows, states).bits["kv"])
+    assert found[1] == pytest.approx(found[0], abs=0.25)  # FP16 moves ends of ranges

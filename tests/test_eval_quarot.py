@@ -12,7 +12,8 @@ from golden.eval.calibration import CalibrationData, calibrate
 from golden.eval.command import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods.quarot import Rotation, factors, hadamard, paley, small_matrix
-from tests.tiny import uneven_llama
+from golden.eval.methods.rtn import best_clip, rtn_symmetric
+from tests.tiny import Q, uneven_llama
 
 
 def matrix(width: int, signs: Tensor | None = None, seed: int = 0) -> Tensor:
@@ -182,3 +183,67 @@ def test_changes_of_coordinates_leave_a_real_model() -> None:
         changed = logits(loaded.model, ids, method, state)
         distance = float((plain - changed).abs().max())
         assert 0 < distance < 1e-4 * float(plain.abs().max()), name
+
+
+@pytest.mark.parametrize(("search", "clip"), [(True, 0.9), (False, 0.7)])
+def test_rotated_layer_by_hand(tiny, tiny_windows, search, clip):
+    method = parse(f"quarot-w4a3:search={search},clip={clip}")
+    state = method.calibrate(CalibrationData(tiny.model, tiny_windows))
+    with Site(tiny.model) as site:
+        parse("quarot-w16a16").install(site, state)
+        weight = site.linears[Q].weight.detach().clone()
+    x = torch.randn(2, 5, 36, generator=torch.Generator().manual_seed(1))
+    own = best_clip(weight, 4) if search else 1.0
+    wanted = rtn_symmetric(x, 3, clip) @ rtn_symmetric(weight, 4, own).t()
+    with torch.no_grad(), Site(tiny.model) as site:
+        method.install(site, state)
+        assert torch.allclose(site.linears[Q](x), wanted, atol=1e-5)
+
+
+def test_gptq_searches_the_clipping(tiny, tiny_windows):
+    data = CalibrationData(tiny.model, tiny_windows)
+    found, whole = (
+        parse(f"quarot-w3a16:rounding=gptq,search={each}").calibrate(data)[f"{Q}.scale"]
+        for each in ("true", "false")
+    )
+    assert bool((found <= whole).all())
+    assert bool((found < whole).any())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("smoothquant-w16a16+gptq-like-w8a16", "its weights are those of the unchanged model"),
+        ("quarot-w16a16+squeezellm-like-w4a16", "its weights are those of the unchanged model"),
+        ("kllm-w4a4+gptq-like-w4a16", "its weights are those of the unchanged model"),
+        ("smoothquant-w4a4+atom-like-w4a4:rounding=gptq", "its weights are those"),
+        ("atom-like-w16a16+fp16+quarot-w16a16", "the channels are in another order by then"),
+        ("atom-like-w16a16+kllm-w4a4", "the channels are in another order by then"),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(name: str, reason: str) -> None:
+    before, behind = name.split("+")[0], name.split("+")[-1]
+    with pytest.raises(ConfigError) as caught:
+        parse_all(name)
+    assert f"{behind} cannot stand behind {before}: {reason}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["smoothquant-w16a16+quarot-w16a16", "quarot-w16a16+atom-like-w16a16"]
+)
+def test_changes_of_coordinates_combine(name: str, tiny, tiny_windows) -> None:
+    methods = parse_all(name)
+    states = calibrate(methods, CalibrationData(tiny.model, tiny_windows))
+    plain = evaluate(tiny, "fp32", parse_all("fp32"), tiny_windows, [{}])
+    found = evaluate(tiny, name, methods, tiny_windows, states)
+    assert found.perplexity == pytest.approx(plain.perplexity, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "text", ["quarot-w4a4:weight_bits=3", "rtn-w4a4:activation_bits=8", "rtn-w" + "4" * 5000 + "a4"]
+)
+def test_a_name_is_not_contradicted(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse(text)
+    with pytest.raises(ConfigError, match="outliers must be"):
+        parse("kllm-s-w4a4:outliers=dynamic")

@@ -9,7 +9,7 @@ from golden.eval.command import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.methods.smoothquant import migration
-from tests.tiny import uneven_llama
+from tests.tiny import SHAPES, uneven_llama
 
 
 def logits(model, windows, method=None, state=None):
@@ -95,3 +95,11 @@ def test_one_calibration_serves_every_alpha() -> None:
 def test_refuses(text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         parse(f"smoothquant-{text}")
+
+
+def test_scales_at_the_input_are_counted(tiny, tiny_windows):
+    methods = parse_all("smoothquant-w4a4:scope=all")
+    state = methods[0].calibrate(CalibrationData(tiny.model, tiny_windows))
+    found = evaluate(tiny, "", methods, tiny_windows, [state])
+    stored = sum(n * k * 4 + n * 16 for n, k in SHAPES) + 72 * 16
+    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in SHAPES))

@@ -8,9 +8,11 @@ from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate
 from golden.eval.command import evaluate
 from golden.eval.method import Site, parse, parse_all
+from golden.eval.methods import squeezellm
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.methods.squeezellm import codebooks, nearest, sparse_places
 from golden.kllm.kmeans import kmeans_rows, optimal_kmeans_1d
+from tests.tiny import SHAPES
 
 
 def rows(count: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -147,14 +149,27 @@ def test_bits_and_perplexity(tiny, tiny_windows, sparse: float) -> None:
     plain = evaluate(tiny, "fp32", parse_all("fp32"), tiny_windows, [{}])
     found = evaluate(tiny, "squeezellm", methods, tiny_windows, states)
     assert found.perplexity == pytest.approx(plain.perplexity, rel=0.1)
-    shapes = [(72, 36), (24, 36), (24, 36), (36, 72), (56, 36), (56, 36), (36, 56)]
-    stored = sum(n * k * 5 + n * 32 * 16 for n, k in shapes)
+    stored = sum(n * k * 5 + n * 32 * 16 for n, k in SHAPES)
     if sparse:
-        stored += sum(32 * round(sparse * n * k) + 32 * n for n, k in shapes)
-    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in shapes))
+        stored += sum(32 * round(sparse * n * k) + 32 * n for n, k in SHAPES)
+    assert found.bits["weights"] == pytest.approx(stored / sum(n * k for n, k in SHAPES))
 
 
 @pytest.mark.parametrize("text", ["w1a16", "w9a16", "w4a16:sparse=0.6"])
 def test_refuses(text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         parse(f"squeezellm-like-{text}")
+
+
+def test_the_uniform_grid_is_among_the_seeds(monkeypatch):
+    x = torch.randn(600, 20, generator=torch.Generator().manual_seed(0))
+    seen: list[Tensor] = []
+
+    def spy(*given, start=None):
+        seen.append(start)
+        return kmeans_rows(*given, start=start)
+
+    monkeypatch.setattr(squeezellm, "kmeans_rows", spy)
+    codebooks(x, None, 3)
+    step = x.abs().amax(1, keepdim=True).double() / 3
+    assert torch.equal(torch.cat(seen), step * torch.arange(-4, 4))

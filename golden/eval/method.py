@@ -11,6 +11,7 @@ finds it there.
 import dataclasses
 import functools
 import importlib
+import itertools
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -134,7 +135,8 @@ class Method(Config):
 
     pattern: regular expression of all spellings, its named groups are integer fields. spellings:
     examples for lists. calibrated: ``calibrate`` is needed. caches: it is a method for K and V.
-    Fields of types bool, int, float, str.
+    folds: it multiplies something into the weights, channel by channel; reorders: it puts the
+    channels of weights and inputs in another order. Fields of types bool, int, float, str.
     ``__post_init__`` checks ranges with the ``_check_*`` helpers of Config.
     """
 
@@ -142,6 +144,13 @@ class Method(Config):
     spellings: ClassVar[tuple[str, ...]] = ()
     calibrated: ClassVar[bool] = False
     caches: ClassVar[bool] = False
+    folds: ClassVar[bool] = False
+    reorders: ClassVar[bool] = False
+
+    @property
+    def replaces_weights(self) -> bool:
+        """The installed weights were found offline, whatever other methods have made of them."""
+        return False
 
     def beside(self, others: "Sequence[Method]") -> "Method":
         """This method as it is in a combination with others: what one of them does, it leaves."""
@@ -199,8 +208,12 @@ def parse(text: str) -> Method:
         if match is None:
             continue
         fields = {key: int(value) for key, value in match.groupdict().items() if value is not None}
+        given = list(filter(None, parameters.split(",")))
+        for key in (each.partition("=")[0].strip() for each in given):
+            if key in fields:
+                raise ConfigError(f"{text}: {key} is in the name already")
         try:
-            found = method.parse(method(**fields), filter(None, parameters.split(",")))
+            found = method.parse(method(**fields), given)
         except ConfigError as error:
             raise ConfigError(f"{text}: {error}") from None
         assert isinstance(found, Method)
@@ -210,6 +223,20 @@ def parse(text: str) -> Method:
 
 
 def parse_all(text: str) -> list[Method]:
-    """The methods of a combination, ``A+B``, each as it is beside the others."""
-    found = [parse(part) for part in text.split("+")]
+    """The methods of a combination, ``A+B``, each as it is beside the others.
+
+    ConfigError: two that cannot stand in this order.
+    """
+    parts = text.split("+")
+    found = [parse(part) for part in parts]
+    for (before, first), (behind, then) in itertools.combinations(
+        zip(parts, found, strict=True), 2
+    ):
+        if then.replaces_weights and (first.folds or first.reorders):
+            reason = "its weights are those of the unchanged model"
+        elif then.folds and first.reorders:
+            reason = "the channels are in another order by then"
+        else:
+            continue
+        raise ConfigError(f"{behind} cannot stand behind {before}: {reason}")
     return [each.beside(found[:i] + found[i + 1 :]) for i, each in enumerate(found)]

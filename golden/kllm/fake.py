@@ -180,7 +180,8 @@ def fake_attention(
     q: (B, heads, T, head_dim), scaled; k, v: (B, kv_heads, T, head_dim), dequantized;
     scale_v: (B, kv_heads, T, 1), V's token scales: they multiply the probabilities before these
     become integers of ``integer_bits``, one scale per query and head (decision 0015); 16 bits or
-    more leave them as they are. Scores are rounded to FP16. rows: queries at a time.
+    more leave them as they are. Scores are rounded to FP16; one beyond it makes its query's result
+    NaN. rows: queries at a time.
     """
     batch, heads, tokens, size = q.shape
     kv_heads = k.shape[1]

@@ -34,15 +34,15 @@ class Groups:
 
     @property
     def sizes(self) -> list[int]:
-        outliers = ragged(self.outliers, self.size) if self.outliers else []
-        inliers = self.width - self.outliers
-        return (ragged(inliers, self.size) if inliers else []) + outliers
+        return [*self._parts(self.width - self.outliers), *self._parts(self.outliers)]
 
-    @property
-    def each_bits(self) -> list[int]:
-        """Of every group."""
-        outliers = len(ragged(self.outliers, self.size)) if self.outliers else 0
-        return [self.bits] * (len(self.sizes) - outliers) + [_OUTLIER_BITS] * outliers
+    def _parts(self, channels: int) -> list[int]:
+        return ragged(channels, self.size) if channels else []
+
+    def of_each(self, inlier: float, outlier: float) -> list[float]:
+        """One value for every group of inliers, another for every group of outliers."""
+        inliers = len(self._parts(self.width - self.outliers))
+        return [inlier] * inliers + [outlier] * (len(self.sizes) - inliers)
 
     @property
     def mean_bits(self) -> float:
@@ -74,17 +74,19 @@ class AtomLike(Method):
     After Atom (Zhao et al. 2024, sections 4.1 to 4.3): the channels of a linear layer's input are
     put in order of their sum of squares on the calibration text, the weight's columns likewise;
     the last ones, a ``share`` of them (128 of 4096 in the paper; 0: none), are rounded to 8 bits on
-    both sides, the others to N and M bits. Symmetric round to nearest with an FP16 scale per token
-    (or output channel) and ``group`` of channels, the last one ragged; 0: one group. Scales are
-    clipped to ``activation_clip`` and ``weight_clip`` of the largest magnitude (0.9 and 0.85 in the
-    paper). rounding of the weights: ``rtn``, or ``gptq`` as in the paper, each layer on the inputs
-    behind the quantized ones. Layers with the same input share an order. Each layer's order is
-    counted, 16 bits a channel. K and V are left alone: combine with a cache.
+    both sides, the others to N and M bits. Symmetric round to nearest with a scale per token (or
+    output channel) and ``group`` of channels, the last one ragged; 0: one group. Scales are clipped
+    to ``activation_clip`` and ``weight_clip`` of the largest magnitude (0.9 and 0.85 in the paper,
+    good at 4 bits, a loss at 8), and counted with 16 bits. rounding of the weights: ``rtn``, or
+    ``gptq`` as in the paper, each layer on the inputs behind the quantized ones. Layers with the
+    same input share an order. Each layer's order is counted, 16 bits a channel. K and V are left
+    alone: combine with a cache.
     """
 
-    pattern: ClassVar[str] = r"atom-like-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    pattern: ClassVar[str] = r"atom-like-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("atom-like-w4a4",)
     calibrated: ClassVar[bool] = True
+    reorders: ClassVar[bool] = True
 
     weight_bits: int = 4
     activation_bits: int = 4
@@ -104,6 +106,10 @@ class AtomLike(Method):
         self._check_choice("rounding", ("rtn", "gptq"))
         if self.rounding == "gptq":
             self._check_range("weight_bits", 2, 8)
+
+    @property
+    def replaces_weights(self) -> bool:
+        return self.rounding == "gptq"
 
     def calibration_fields(self) -> dict[str, object]:
         if self.rounding == "rtn":
@@ -127,15 +133,14 @@ class AtomLike(Method):
         def quantize(name: str, weight: Tensor, hessian: Tensor) -> Columns:
             order = state[f"{name}.reorder"].long().to(weight.device)
             groups = self.groups(weight.shape[1], self.weight_bits)
-            clips = [self.weight_clip if bits < _OUTLIER_BITS else 1.0 for bits in groups.each_bits]
             return dataclasses.replace(
                 gptq(
                     weight[:, order],
                     hessian[order][:, order],
                     groups.sizes,
-                    groups.each_bits,
+                    [int(bits) for bits in groups.of_each(groups.bits, _OUTLIER_BITS)],
                     symmetric=True,
-                    clip=clips,
+                    clip=groups.of_each(self.weight_clip, 1.0),
                 ),
                 order=order,
             )

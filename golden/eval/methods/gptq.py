@@ -265,7 +265,7 @@ class GptqLike(Method):
     groups this stores a 16-bit index for every column of a layer.
     """
 
-    pattern: ClassVar[str] = r"gptq-like-w(?P<weight_bits>\d+)a16"
+    pattern: ClassVar[str] = r"gptq-like-w(?P<weight_bits>\d{1,3})a16"
     spellings: ClassVar[tuple[str, ...]] = ("gptq-like-w4a16",)
     calibrated: ClassVar[bool] = True
 
@@ -279,6 +279,10 @@ class GptqLike(Method):
         self._check_range("group", 0, 1 << 20)
         self._check_real("damping", 1e-6, 1.0)
         self._check_bool("order")
+
+    @property
+    def replaces_weights(self) -> bool:
+        return True
 
     def calibrate(self, data: CalibrationData) -> State:
         """What ``restored`` reads."""

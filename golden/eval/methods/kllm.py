@@ -82,9 +82,10 @@ class Kllm(Method):
     codebooks in the lanes, bit-true only. tokens: of calibration.
     """
 
-    pattern: ClassVar[str] = r"kllm-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    pattern: ClassVar[str] = r"kllm-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("kllm-w4a4", "kllm-w4a3")
     calibrated: ClassVar[bool] = True
+    folds: ClassVar[bool] = True
 
     weight_bits: int = 4
     activation_bits: int = 4
@@ -575,7 +576,11 @@ def static_thresholds(x: Tensor, share: float) -> tuple[float, float]:
 class KllmS(Kllm):
     """``kllm-s-wNaM``: KLLM with offline outlier thresholds, Orizuru bypassed."""
 
-    pattern: ClassVar[str] = r"kllm-s-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    pattern: ClassVar[str] = r"kllm-s-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("kllm-s-w4a4", "kllm-s-w4a3")
 
     outliers: str = "static"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("outliers", ("static",))

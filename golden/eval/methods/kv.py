@@ -22,7 +22,7 @@ _SAMPLES = 1 << 16  # of a layer's K or V, for a codebook
 class RtnKv(Method):
     """``rtn-kvN``: every token of K and of V on its own grid of N bits from Min to Max."""
 
-    pattern: ClassVar[str] = r"rtn-kv(?P<bits>\d+)"
+    pattern: ClassVar[str] = r"rtn-kv(?P<bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("rtn-kv4",)
     caches: ClassVar[bool] = True
 
@@ -98,8 +98,9 @@ class KvQuantLike(Method):
     K: range of every channel offline, values beyond it are outliers; V: range of every token, its
     largest and smallest values are outliers. Normalised to [-1, 1], both take the nearest of
     2**bits centroids, one codebook per layer and for K and V apart. share: of outliers, both sides
-    together. sink: first tokens of a window that stay in FP16 (KVQuant's attention sink option).
-    Bits: an outlier takes 32 (value, position), a token a row pointer of 32, V two words of range.
+    together; of a token of V round(share / 2 * D) a side. sink: first tokens of a window that stay
+    in FP16 (KVQuant's attention sink option). Bits: an outlier takes 32 (value, position), a token
+    a row pointer of 32, V two words of range.
     """
 
     pattern: ClassVar[str] = "kvquant-like"
@@ -185,9 +186,10 @@ class KvQuantLike(Method):
 
         def tap(layer: int, kv: int, x: Tensor) -> Tensor:
             least, most = (low[layer], high[layer]) if kv == K else self._token_range(x)
-            if kv == V:  # stored words
+            outlier = (x < least) | (x > most)  # before the range is rounded to what is stored
+            if kv == V:
                 least, most = least.half().to(x.dtype), most.half().to(x.dtype)
-            unit, outlier = _normalised(x, least, most)
+            unit, _ = _normalised(x, least, most)
             index = torch.bucketize(unit, midpoints[layer, kv])
             value = codebook[layer, kv][index]
             half = (most - least) / 2

@@ -152,9 +152,10 @@ class QuaRot(Method):
     which golden.eval.methods.gptq does on the rotated model. FP16 scales are counted.
     """
 
-    pattern: ClassVar[str] = r"quarot-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    pattern: ClassVar[str] = r"quarot-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("quarot-w4a4",)
     calibrated: ClassVar[bool] = True
+    folds: ClassVar[bool] = True
 
     weight_bits: int = 4
     activation_bits: int = 4
@@ -170,6 +171,10 @@ class QuaRot(Method):
         self._check_choice("rounding", ("rtn", "gptq"))
         if self.rounding == "gptq":
             self._check_range("weight_bits", 2, 8)
+
+    @property
+    def replaces_weights(self) -> bool:
+        return self.rounding == "gptq"
 
     def calibration_fields(self) -> dict[str, object]:
         if self.rounding == "rtn":

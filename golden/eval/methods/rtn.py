@@ -93,7 +93,9 @@ class Fp16(Method):
             site.bits.add("activations", name, linear.in_features, 16)
         # After RoPE once more: that is what is cached.
         site.kv(lambda _layer, _kv, x: _half(x))
-        site.bits.add("kv", "all layers", 1, 16)
+        for counters in site.kv_counters():
+            for count in counters:
+                count(1, 16)
 
 
 def _half(x: Tensor) -> Tensor:
@@ -107,7 +109,7 @@ class Rtn(Method):
     16 bits leave weights or activations as they are. FP16 scales are counted, not rounded.
     """
 
-    pattern: ClassVar[str] = r"rtn-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    pattern: ClassVar[str] = r"rtn-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("rtn-w4a4",)
 
     weight_bits: int = 4

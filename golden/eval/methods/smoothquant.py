@@ -36,9 +36,10 @@ class SmoothQuant(Method):
     Symmetric round to nearest as ``rtn-wNaM``; 16 bits leave weights or activations as they are.
     """
 
-    pattern: ClassVar[str] = r"smoothquant-w(?P<weight_bits>\d+)a(?P<activation_bits>\d+)"
+    pattern: ClassVar[str] = r"smoothquant-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("smoothquant-w4a4",)
     calibrated: ClassVar[bool] = True
+    folds: ClassVar[bool] = True
 
     weight_bits: int = 4
     activation_bits: int = 4

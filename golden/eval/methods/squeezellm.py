@@ -65,7 +65,7 @@ class SqueezeLlmLike(Method):
     takes 32 bits (value, column) and a row 32 more (pointer).
     """
 
-    pattern: ClassVar[str] = r"squeezellm-like-w(?P<weight_bits>\d+)a16"
+    pattern: ClassVar[str] = r"squeezellm-like-w(?P<weight_bits>\d{1,3})a16"
     spellings: ClassVar[tuple[str, ...]] = ("squeezellm-like-w4a16",)
     calibrated: ClassVar[bool] = True
 
@@ -75,6 +75,10 @@ class SqueezeLlmLike(Method):
     def __post_init__(self) -> None:
         self._check_range("weight_bits", 2, 8)
         self._check_real("sparse", 0.0, 0.5)
+
+    @property
+    def replaces_weights(self) -> bool:
+        return True
 
     def calibrate(self, data: CalibrationData) -> State:
         """{name}.code (N, K) uint8, .codebook (N, 2**bits) FP16; .place, .value of sparse ones."""
