@@ -2,7 +2,8 @@
 
 Shown to fail: a window's first token predicted from the one before it; the head's chunks cut at a
 wrong place; a hook or a weight left behind; a tied head changed with the embedding; one function
-called three times for q, k and v; bits of the first method counted, not of the last.
+called three times for q, k and v; bits of the first method counted, not of the last; tensors that a
+checkpoint lacks made at random.
 """
 
 import json
@@ -16,16 +17,20 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden.checkpoint import Checkpoint, CheckpointError
+from golden.checkpoint import Checkpoint, CheckpointError, read_text
 from golden.config import ConfigError
 from golden.eval import command, methods, perplexity
 from golden.eval.calibration import CalibrationData, calibrate
 from golden.eval.command import evaluate, main, quiet
-from golden.eval.method import Bits, Site, discover, parse, parse_all
+from golden.eval.method import Bits, Distance, Site, discover, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
-from golden.eval.perplexity import first_not_finite, loss
+from golden.eval.perplexity import Loss, check_finite, first_not_finite, loss
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float
+from golden.kllm import attention as exact
+from golden.kllm.quantize import quantize_weight
 from golden.patch import K, Patch, V
-from tests.tiny import tiny_llama
+from tests.tiny import Letters, tiny_llama
 
 SHAPES = [(9, 3, 8), (5, 1, 6), (7, 7, 4)]  # heads, KV heads, head_dim
 Q, GATE = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.gate_proj"
@@ -385,7 +390,97 @@ def test_bit_true_without_such_arithmetic_is_refused(tiny, tiny_windows):
             evaluate(tiny, "rtn-w4a4", parse_all("rtn-w4a4"), tiny_windows, [{}], exact=[layer])
 
 
+def test_an_attention_that_is_not_exact_is_refused_after_one_batch(tiny, tiny_windows):
+    name, ran = "model.layers.0.self_attn", []
+    handle = tiny.model.lm_head.register_forward_hook(lambda *_: ran.append(1))
+    try:
+        with pytest.raises(ConfigError, match=f"no bit-true arithmetic for {name}"):
+            evaluate(tiny, "rtn-w4a4", parse_all("rtn-w4a4"), tiny_windows, [{}], exact=[name])
+    finally:
+        handle.remove()
+    assert len(ran) == 1
+
+
+def test_distance_keeps_the_largest():
+    found = Distance()
+    found.add(torch.tensor([3.0]), torch.tensor([1.0]))
+    found.add(torch.tensor([1.5]), torch.tensor([1.0]))
+    assert found.describe()["largest"] == 2.0
+
+
+def words(*shape: int, factor: float = 1.0) -> Tensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0)).double()
+    return bits_from_float(factor * x)
+
+
+BOOK = bits_from_float(torch.linspace(-1, 1, 16).double())
+
+
+def test_a_product_without_a_result_is_an_error():
+    infinity = FP16.infinity, FP16.infinity | FP16.sign_bit
+    weight = quantize_weight(torch.randn(4, 40, generator=torch.Generator().manual_seed(1)))
+    for factor, thresholds in ((1.0, None), (1e4, None), (1.0, infinity)):
+        x = words(2, 40, factor=factor)
+        tokens = exact.quantize(x, BOOK, 0.1, thresholds)
+        if thresholds is None:  # sums beyond FP16 are infinite, as IEEE 754 has them
+            overflow = exact.linear(x, tokens, BOOK, weight).y & 0x7FFF == FP16.infinity
+            assert bool(overflow.any()) == (factor > 1)
+            continue
+        with pytest.raises(ArithmeticError, match=r"MATMUL: .*NONFINITE"):
+            exact.linear(x, tokens, BOOK, weight)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "line"),
+    [
+        (words(3, 6, 8).masked_fill(words(3, 6, 8) < 1 << 15, FP16.infinity), words(1, 6, 8),
+         "MATMUL: .*NONFINITE"),
+        (words(3, 6, 8, factor=1e4), words(1, 6, 8, factor=1e4), "SOFTMAX: a score is NaN or inf"),
+    ],
+)  # fmt: skip
+def test_scores_without_a_result_are_an_error(q, k, line):
+    with pytest.raises(ArithmeticError, match=line):
+        exact.attention(q, k, words(1, 6, 8), BOOK, BOOK)
+
+
 # ---- not finite
+
+
+def test_infinite_weights_are_refused():
+    model = tiny_llama().model
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] = math.inf
+    with pytest.raises(CheckpointError, match=r"up_proj.weight holds a value that is not finite"):
+        check_finite(model)
+
+
+def test_the_first_layer_of_several_is_named(tiny, tiny_windows):
+    with Patch(tiny.model) as patch:
+        patch.output(patch.linears[Q], lambda y: y * torch.nan)
+        assert first_not_finite(tiny.model, tiny_windows[0][None]) == Q
+
+
+def test_perplexity_of_large_losses():
+    assert Loss([600.0], 1).perplexity == math.exp(600)
+    assert Loss([710.0], 1).perplexity == math.inf
+
+
+def test_infinite_loss_is_refused(tiny, tiny_windows):
+    with Patch(tiny.model) as patch:
+        words = torch.arange(1, 64)
+        patch.output(tiny.model.lm_head, lambda y: y.index_fill(-1, words, -torch.inf))
+        with pytest.raises(CheckpointError, match="NaN or infinity"):
+            loss(tiny.model, [tiny_windows[0][None]])
+
+
+def test_an_infinite_perplexity_is_null_for_programs(monkeypatch, capsys):
+    checkpoint = tiny_llama()
+    with torch.no_grad():
+        checkpoint.model.lm_head.weight *= 1e30
+    monkeypatch.setattr(command, "load", lambda *_: checkpoint)
+    assert main(["--seq", "16", "--tokens", "16", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert report["results"][0]["perplexity"] is None
 
 
 def test_the_layer_of_a_nan_is_named(tiny, tiny_windows):
@@ -456,6 +551,9 @@ BAD = [
     (["--device", "none"], "device must be a cpu or cuda that torch can use here, not 'none'"),
     (["--calibration", "{tmp}/none"], "no calibration at {tmp}/none"),
     (["--calibration", "{tmp}/short"], "{tmp}/short is not a calibration file"),
+    (["--device", "meta"], "device must be a cpu or cuda that torch can use here, not 'meta'"),
+    (["--seed", str(10**15)], f"seed must be 0..{1 << 40}, not {10**15}"),
+    (["--seed", "-1"], f"seed must be 0..{1 << 40}, not -1"),
     (["--bit-true", "x"], "no linear layer or attention is named 'x'"),
     (["--batch", "0"], "batch must be at least 1, not 0"),
     (["--method", "oaken", "--calibration-tokens", "257"],
@@ -486,6 +584,59 @@ def test_bad_input_is_one_line(folder, tmp_path, capsys, arguments, line):
     assert (code, out) == (2, "")
     assert err.startswith("eval: " + line.format(tmp=tmp_path))
     assert err.count("\n") == 1
+
+
+UP, DOWN = "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("dropped", "added", "line"),
+    [
+        ([UP], [], f"model has no tensor {UP}"),
+        ([UP, DOWN, "lm_head.weight"], [], "model has no tensor lm_head.weight (and 2 more)"),
+        ([], ["a", "b"], "model has a tensor that its model does not know, a (and 1 more)"),
+    ],
+)
+def test_checkpoints_of_other_tensors_are_refused(folder, tmp_path, capsys, dropped, added, line):
+    from safetensors.torch import load_file, save_file
+
+    file = shutil.copytree(folder, tmp_path / "model") / "model.safetensors"
+    tensors = {name: value for name, value in load_file(file).items() if name not in dropped}
+    tensors |= dict.fromkeys(added, torch.ones(1))
+    save_file({name: value.clone() for name, value in tensors.items()}, file, {"format": "pt"})
+    code, out, err = run(capsys, "--model", file.parent, "--tokens", 64)
+    assert (code, out, err.splitlines()[-1]) == (2, "", f"eval: {line}")
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "line"),
+    [
+        ("fp32", {"vocab_size": 50}, "token ids must be 0..49 for this model, not 52"),
+        ("oaken", {"vocab_size": 50}, "token ids must be 0..49 for this model, not 57"),
+        ("fp32", {"num_key_value_heads": 2}, "fp32: "),
+        ("kllm-w4a4", {"hidden_size": 2, "num_attention_heads": 1, "num_key_value_heads": 1},
+         "kllm-w4a4: k_max + k_min must be below the length 2, not 2"),
+    ],
+)  # fmt: skip
+def test_models_that_cannot_run_are_one_line(method, fields, line, monkeypatch, capsys):
+    config: dict[str, int] = {
+        "hidden_size": 36, "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 64,
+    }  # fmt: skip
+    given = LlamaConfig(
+        **(config | fields), head_dim=8, intermediate_size=56, num_hidden_layers=1,
+        max_position_embeddings=256,
+    )  # fmt: skip
+    checkpoint = Checkpoint(LlamaForCausalLM(given).eval(), Letters(), "small")
+    monkeypatch.setattr(command, "load", lambda *_: checkpoint)
+    code, out, err = run(capsys, "--tokens", 32, "--method", method, "--calibration-tokens", 32)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"eval: {line}")
+    assert err.count("\n") == 1
+
+
+def test_lines_of_jsonl_end_at_newlines_only(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one\u2028two"}\n\n \n{"text": "three"}\n')
+    assert read_text(tmp_path / "a.jsonl") == "one\u2028two\n\nthree"
 
 
 def test_list_names_every_method(capsys):
