@@ -210,9 +210,11 @@ def test_calibration_skips_what_is_evaluated(loaded, tiny, tmp_path, monkeypatch
     behind = [ord(chr(97 + i % 26)) % 64 for i in range(96, 104)]
     assert [each.tolist() for each in seen[:2]] == [behind, behind]
     assert seen[2].tolist() == [ord(each) % 64 for each in "The mill"]
-    for more, name, start in (([], "a behind these", 96),
-                              (["--calibration-text", same], "same behind these", 96),
-                              (["--calibration-text", __file__], "test_calibrate.py", None)):
+    for more, name, start in (
+        ([], "a behind these", 96),
+        (["--calibration-text", same], "same behind these", 96),
+        (["--calibration-text", __file__], "test_calibrate.py", None),
+    ):
         options = accuracy.arguments().parse_args(
             ["--text", f"a={text}", "--calibration-windows", "1", "--calibration-tokens", "8",
              *map(str, more)]
@@ -306,8 +308,15 @@ def test_every_option_shapes_what_is_resumed(loaded, tmp_path, monkeypatch):
         (tmp_path / name / "text").write_text(letters * 20)
     base = ["--method", "oaken", "--windows", 1, "--tokens", 32, "-o", tmp_path / "out"]
     base += ["--text", tmp_path / "one" / "text"]
-    for change in ([], ["--seed", 1], ["--skip", 3], ["--tokens", 33], ["--windows", 2],
-                   ["--text", tmp_path / "two" / "text"], ["--method", "oaken:ratios=10/90"]):
+    for change in (
+        [],
+        ["--seed", 1],
+        ["--skip", 3],
+        ["--tokens", 33],
+        ["--windows", 2],
+        ["--text", tmp_path / "two" / "text"],
+        ["--method", "oaken:ratios=10/90"],
+    ):
         assert calibrate_main(*base, *change) == 0
     assert len(set(headers)) == 7
     assert starts == ["a", "a", "d", "a", "a", "h", "a"]
@@ -456,8 +465,10 @@ def test_methods_that_fail_are_one_line(
         for name, value in checkpoint.model.named_parameters():
             if fnmatch.fnmatchcase(name, pattern):
                 value *= factor
-    for name, module, more in (("calibrate", calibrate_command, ["-o", str(tmp_path / "out")]),
-                               ("eval", command, ["--calibration-tokens", "32"])):
+    for name, module, more in (
+        ("calibrate", calibrate_command, ["-o", str(tmp_path / "out")]),
+        ("eval", command, ["--calibration-tokens", "32"]),
+    ):
         monkeypatch.setattr(module, "load", lambda *_: checkpoint)
         assert module.main(["--method", method, "--tokens", "32", *more]) == 2
         error = capsys.readouterr().err
