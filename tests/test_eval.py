@@ -21,7 +21,8 @@ from golden.checkpoint import Checkpoint, CheckpointError, read_text
 from golden.config import ConfigError
 from golden.eval import command, methods, perplexity
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate, main, quiet
+from golden.eval.command import main, quiet
+from golden.eval.evaluate import evaluate
 from golden.eval.method import Bits, Distance, Site, discover, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.perplexity import Loss, check_finite, first_not_finite, loss

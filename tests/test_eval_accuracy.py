@@ -64,7 +64,7 @@ def test_a_finished_row_is_not_run_again(tiny, tiny_windows, tmp_path, evaluated
 
 def test_a_row_is_what_golden_eval_finds(bench, tiny, tiny_windows):
     from golden.eval.calibration import CalibrationData, calibrate
-    from golden.eval.command import evaluate
+    from golden.eval.evaluate import evaluate
 
     name = "smoothquant-w4a4+oaken"
     methods = parse_all(name)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate
+from golden.eval.evaluate import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods.gptq import gptq, ragged, restored
 from golden.eval.methods.rtn import best_clip, rtn_symmetric

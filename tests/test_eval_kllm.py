@@ -8,7 +8,7 @@ import torch
 from golden import checkpoint
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate
+from golden.eval.evaluate import evaluate
 from golden.eval.method import Bits, Site, parse, parse_all
 from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
 from golden.fp16.ops import bits_from_float, float_from_bits

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate
+from golden.eval.evaluate import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods import kv as kv_methods
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values

@@ -5,7 +5,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
-from golden.eval.command import evaluate
+from golden.eval.evaluate import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.methods.smoothquant import migration

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate
+from golden.eval.evaluate import evaluate
 from golden.eval.method import Site, parse, parse_all
 from golden.eval.methods import squeezellm
 from golden.eval.methods.rtn import rtn_symmetric

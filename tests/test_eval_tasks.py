@@ -22,7 +22,8 @@ import torch
 from golden.checkpoint import Checkpoint, CheckpointError, load
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, calibrate
-from golden.eval.command import evaluate, main
+from golden.eval.command import main
+from golden.eval.evaluate import evaluate
 from golden.eval.llama2c import _tokenizer
 from golden.eval.method import Site, parse_all
 from golden.eval.tasks import Run, prepare

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.checkpoint import Checkpoint
+from golden.checkpoint import Checkpoint, reason
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
-from golden.eval.command import batch_size, evaluate, reset_peak_memory
+from golden.eval.evaluate import batch_size, evaluate, reset_peak_memory
 from golden.eval.method import Method, State, parse_all
 
 __all__ = ["Bench", "Record", "Row", "code_version", "digest"]
@@ -127,9 +127,9 @@ def code_version(modules: Iterable[str]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    line = (str(error).strip().splitlines() or [""])[0]
-    known = isinstance(error, ConfigError | RuntimeError) and line
-    return line if known else f"{type(error).__name__}: {line}".rstrip(": ")
+    if isinstance(error, ConfigError | RuntimeError):
+        return reason(error)
+    return f"{type(error).__name__}: {reason(error)}"
 
 
 class Bench:
@@ -186,7 +186,7 @@ class Bench:
     @staticmethod
     def _code_version(methods: list[Method]) -> str:
         return code_version(
-            [*(type(each).__module__ for each in methods), "golden.eval.perplexity"]
+            [*(type(each).__module__ for each in methods), "golden.eval.evaluate"]
         )
 
     def file(self, row: Row) -> Path:

@@ -162,7 +162,7 @@ class KvQuantLike(Method):
         if len(unit) > _SAMPLES:
             pick = torch.randperm(len(unit), generator=data.generator(salt))[:_SAMPLES]
             unit, weight = unit[pick], weight[pick]
-        known = weight if bool((weight > 0).any()) else None
+        known = None if bool((weight == 0).all()) else weight
         found = kmeans_1d(unit, 1 << self.bits, known, seed=data.seed)
         return found.centroids.float()
 
