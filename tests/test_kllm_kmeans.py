@@ -76,6 +76,15 @@ def test_zero_weight_is_no_sample() -> None:
     assert kmeans_1d(x, 2, w).centroids.tolist() == [0.0, 1.0]
 
 
+def test_weights_that_vanish_beside_others() -> None:
+    x = torch.linspace(-1, 1, 3000, dtype=torch.float64)
+    weight = torch.where(x < 0, 1.0, 1e-30)  # no sum of float64 sees the latter
+    found = kmeans_1d(x, 16, weight)
+    assert bool(found.centroids.isfinite().all())
+    alone = kmeans_1d(x[x < 0], 16)
+    assert found.cost == pytest.approx(alone.cost, rel=0.05)
+
+
 def test_fewer_distinct_samples_than_clusters() -> None:
     found = kmeans_1d(torch.tensor([2.0, -1.0, 2.0]), 4)
     assert found.centroids.tolist() == [-1.0, 2.0, 2.0, 2.0]

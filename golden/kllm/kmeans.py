@@ -182,7 +182,10 @@ def kmeans_1d(
         seeds.append(_optimal(coarse_x, coarse_w, clusters)[None])
     if restarts:
         seeds.append(_plus_plus(coarse_x, coarse_w, clusters, restarts, seed))
-    centroids = _lloyd(data, torch.cat(seeds), iterations)
+    starts = torch.cat(seeds)
+    # A weight that vanishes in a sum beside the others leaves a cluster of its own without a mean.
+    starts = starts[~starts.isnan().any(1)]
+    centroids = _lloyd(data, starts, iterations)
     cost = _cost(data, centroids)
     best = int(cost.argmin())
     return Clusters(centroids=centroids[best] + data.mean, cost=float(cost[best]))
