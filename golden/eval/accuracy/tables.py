@@ -165,10 +165,12 @@ def _groups() -> tuple[Entry, ...]:
 
 
 def _stochastic() -> tuple[Entry, ...]:
-    """The methods of the whole texts but W4A3, without the papers' figures."""
+    """The methods of the whole texts but W4A3 and W4A16, without the papers' figures."""
     every = {each.method: each for each in (*_precisions(), *_CACHES)}
     return tuple(
-        dataclasses.replace(each, paper="") for each in every.values() if each.precision != "W4A3"
+        dataclasses.replace(each, paper="")
+        for each in every.values()
+        if each.precision not in ("W4A3", "W4A16")
     )
 
 
