@@ -450,11 +450,13 @@ def test_command_line(line, tmp_path, capsys, evaluated):
     assert not (tmp_path / "page.md").exists()
     assert line("--row", "oaken", "rtn-*") == 0
     assert evaluated == ["oaken", "rtn-kv4"]
+    assert (tmp_path / "work" / "calibration").exists()
     assert "| rows | 2 of 4 done, 0 failed |" in (tmp_path / "page.md").read_text()
     assert line("--table", "precisions") == 0
     assert evaluated[2:] == ["fp32", "quarot-w4a4"]
     assert line("--seeds", "2") == 0
     assert evaluated[4:] == ["quarot-w4a4"]
+    assert not (tmp_path / "work" / "calibration").exists()  # nothing is left to resume
     captured = capsys.readouterr()
     assert captured.err.endswith("accuracy: all rows are done\n")
     assert "4 of 5 rows are done" in captured.err

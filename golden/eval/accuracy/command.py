@@ -6,6 +6,7 @@ Rows that are done are not run again: they wait under ``--work`` for the next ti
 import argparse
 import fnmatch
 import importlib.metadata
+import shutil
 import sys
 import time
 from collections.abc import Iterable
@@ -250,6 +251,8 @@ def run(options: argparse.Namespace) -> int:
     end = _run_rows(bench, rows, seeds, options.minutes)
     whole = all_rows(names, seeds, sweeps)
     found = {row: record for row in whole if (record := bench.stored(row)) is not None}
+    if all(bench.done(row) for row in whole):
+        shutil.rmtree(options.work / "calibration", ignore_errors=True)  # gigabytes
     settings = {**_settings(options, bench, names, name), "rows": len(whole)}
     for path in write(Report(settings, found), options.page):
         print(path)
