@@ -24,6 +24,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "capture",
+    "class_and_reason",
     "load",
     "next_token_loss",
     "read_text",
@@ -81,6 +82,12 @@ def smollm2_path() -> Path:
 def reason(error: BaseException) -> str:
     """The first line of what a library says, its class where that is nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def class_and_reason(error: BaseException) -> str:
+    """``reason`` behind the class of the error, for those that say little without it."""
+    name = type(error).__name__
+    return f"{name}: {reason(error)}" if str(error).strip() else name
 
 
 def _check_architecture(kind: str | None, name: str, architectures: Collection[str] | None) -> None:

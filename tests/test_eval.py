@@ -31,10 +31,10 @@ from golden.fp16.ops import bits_from_float
 from golden.kllm import attention as exact
 from golden.kllm.quantize import quantize_weight
 from golden.patch import K, Patch, V
-from tests.tiny import Letters, tiny_llama
+from tests.tiny import Letters, Q, tiny_llama
 
 SHAPES = [(9, 3, 8), (5, 1, 6), (7, 7, 4)]  # heads, KV heads, head_dim
-Q, GATE = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.gate_proj"
+GATE = "model.layers.1.mlp.gate_proj"
 
 
 def plain_loss(model: nn.Module, windows: list[Tensor]) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden.checkpoint import Checkpoint, CheckpointError
+from golden.checkpoint import Checkpoint, CheckpointError, class_and_reason
 from golden.config import ConfigError
 from golden.eval.perplexity import first_not_finite
 
@@ -80,7 +80,7 @@ def prepare(
         except (CheckpointError, ConfigError):
             raise
         except Exception as error:  # tasks bring code of their own, run in the midst of it
-            raise ConfigError(f"the tasks cannot be run: {_reason(error)}") from error
+            raise ConfigError(f"the tasks cannot be run: {class_and_reason(error)}") from error
         return _rows(found)
 
     return run
@@ -103,12 +103,6 @@ def _quiet() -> Iterator[None]:
     sink = sys.stderr if sys.stderr.isatty() else io.StringIO()
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         yield
-
-
-def _reason(error: Exception) -> str:
-    """Class and first line of what a library says."""
-    line = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {line}".rstrip(": ")
 
 
 def _model(checkpoint: Checkpoint) -> Any:
@@ -160,10 +154,10 @@ def _load(names: list[str], folder: Path | None) -> dict[str, Any]:
             loaded = manager.load([name])
         except OSError as error:
             raise ConfigError(
-                f"the data of task {name} are not on this machine: {_reason(error)}"
+                f"the data of task {name} are not on this machine: {class_and_reason(error)}"
             ) from None
         except Exception as error:  # a task's file and its code can fail in any way
-            raise ConfigError(f"task {name} cannot be read: {_reason(error)}") from None
+            raise ConfigError(f"task {name} cannot be read: {class_and_reason(error)}") from None
         for kind, each in found.items():
             each.update(loaded.get(kind, {}))
     return found
@@ -177,7 +171,7 @@ def _build(name: str, task: Any, limit: int | None, fewshot: int) -> None:
         _seed([task])
         task.build_all_requests(limit=limit)
     except Exception as error:  # as above
-        raise ConfigError(f"task {name} cannot be built: {_reason(error)}") from None
+        raise ConfigError(f"task {name} cannot be built: {class_and_reason(error)}") from None
     for kind in sorted({each.request_type for each in task.instances} - _REQUESTS):
         raise ConfigError(
             f"task {name} asks for {kind}: only likelihoods are measured, no text is generated"

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.checkpoint import Checkpoint, reason
+from golden.checkpoint import Checkpoint, class_and_reason, reason
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
 from golden.eval.evaluate import batch_size, evaluate, reset_peak_memory
@@ -126,12 +126,6 @@ def code_version(modules: Iterable[str]) -> str:
     return digest(sorted((name, code) for name, code in seen.items() if code))
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, ConfigError | RuntimeError):
-        return reason(error)
-    return f"{type(error).__name__}: {reason(error)}"
-
-
 class Bench:
     """One checkpoint, its texts, and the folder of finished rows.
 
@@ -217,7 +211,8 @@ class Bench:
         try:
             record = self._run(row, seeds)
         except Exception as error:  # whatever a method does, the other rows go on
-            record = Record(failed=_reason(error))
+            known = isinstance(error, ConfigError | RuntimeError)
+            record = Record(failed=reason(error) if known else class_and_reason(error))
         self._store(row, record)
         return record
 

@@ -131,12 +131,11 @@ def _calibration(
     """
     first = _named(options.text[0]) if options.text else None
     evaluated = read_text(first[1]) if first else own_text.EVALUATION
-    name, path = "golden.text.CALIBRATION", options.calibration_text
-    if path is not None:
-        name = path.name
+    name, text, skip = "golden.text.CALIBRATION", read_text(options.calibration_text), 0
+    if options.calibration_text is not None:
+        name = options.calibration_text.name
     elif first is not None:
-        name, path = first
-    text, skip = read_text(path), 0
+        name, text = first[0], evaluated
     if text == evaluated:
         name, skip = f"{name} behind these", used
     count, tokens = options.calibration_windows, options.calibration_tokens
@@ -251,7 +250,7 @@ def run(options: argparse.Namespace) -> int:
     end = _run_rows(bench, rows, seeds, options.minutes)
     whole = all_rows(names, seeds, sweeps)
     found = {row: record for row in whole if (record := bench.stored(row)) is not None}
-    if all(bench.done(row) for row in whole):
+    if len(found) == len(whole) and not any(each.failed for each in found.values()):
         shutil.rmtree(options.work / "calibration", ignore_errors=True)  # gigabytes
     settings = {**_settings(options, bench, names, name), "rows": len(whole)}
     for path in write(Report(settings, found), options.page):
