@@ -21,6 +21,7 @@ from amaranth.hdl import Fragment, Instance, Value
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
+from golden.config import ConfigError
 from hdl.block import Block
 
 __all__ = ["EmittedModule", "Port", "add", "emit", "flat_ports", "module_name", "signatures"]
@@ -79,13 +80,25 @@ def signatures(component, path) -> list[tuple[int, wiring.Signature]]:
 
 
 def module_name(block: Block) -> str:
-    """Snake-case class name and a digest of the whole key."""
+    """Snake-case class name and a digest of (class name, configuration's class name, its fields).
+
+    The file of a class is no part of the name: a class that moves keeps its modules' names.
+    ``emit`` refuses a design in which two different classes or configurations share a name.
+    """
     key = json.dumps(
-        [type(block).__module__, type(block).__qualname__, block.config.describe()],
+        [type(block).__qualname__, type(block.config).__qualname__, block.config.describe()],
         sort_keys=True,
     )
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(block).__name__).lower()
     return f"{stem}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+
+
+def _full_name(block: Block) -> str:
+    """``module.Class(module.Configuration)``."""
+    block_class, config_class = (
+        f"{each.__module__}.{each.__qualname__}" for each in (type(block), type(block.config))
+    )
+    return f"{block_class}({config_class})"
 
 
 def _without_elements(fields):
@@ -105,6 +118,7 @@ def _without_elements(fields):
 class _Library:
     def __init__(self):
         self.modules: dict[tuple, EmittedModule | None] = {}
+        self.names: dict[str, Block] = {}  # the first block of each name
 
     def get(self, block: Block, top_name: str | None = None) -> EmittedModule:
         key = (type(block), block.config)
@@ -113,8 +127,14 @@ class _Library:
             if module is None:
                 raise RecursionError(f"{module_name(block)} contains itself")
             return module
-        self.modules[key] = None
         name = top_name or module_name(block)
+        first = self.names.setdefault(name, block)
+        if first is not block:
+            raise ConfigError(
+                f"two different blocks are the module {name}: {_full_name(first)} "
+                f"and {_full_name(block)}"
+            )
+        self.modules[key] = None
         token = _library.set(self)
         try:
             declared = {

@@ -34,10 +34,18 @@ class Registered:
 def all_blocks() -> dict[str, Registered]:
     """Name to block, over all rooms, sorted by name."""
     blocks: dict[str, Registered] = {}
+    classes: dict[str, type] = {}  # hdl.emit names modules by class name, whatever its file
     for room in ROOMS:
         for name, block in importlib.import_module(f"hdl.{room}.blocks").BLOCKS.items():
             if name in blocks:
-                raise ValueError(f"two blocks are called {name}")
+                raise ConfigError(f"two blocks are called {name}")
+            component = block.component
+            first = classes.setdefault(component.__qualname__, component)
+            if first is not component:
+                raise ConfigError(
+                    f"two classes are called {component.__qualname__}: "
+                    f"{first.__module__} and {component.__module__}"
+                )
             blocks[name] = block
     return dict(sorted(blocks.items()))
 

@@ -1,0 +1,106 @@
+"""Names of emitted modules: by class name and configuration, never by file.
+
+Planted: ``__module__`` put back into the key fails ``test_name_ignores_the_file``; the check of
+``emit`` removed fails ``test_two_classes_of_one_name``.
+"""
+
+import dataclasses
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config, ConfigError
+from hdl.block import Block
+from hdl.emit import add, emit, module_name
+from hdl.registry import Registered, all_blocks
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainConfig(Config):
+    width: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OtherConfig(Config):
+    width: int = 2
+
+
+def leaf_class(inverts: bool, module: str) -> type[Block]:
+    """A class called Leaf of a file of its own."""
+
+    class Leaf(Block):
+        def __init__(self, config):
+            super().__init__(
+                config, wiring.Signature({"i": In(config.width), "o": Out(config.width)})
+            )
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o.eq(~self.i if inverts else self.i)
+            return m
+
+    Leaf.__module__, Leaf.__qualname__ = module, "Leaf"
+    return Leaf
+
+
+class Chain(Block):
+    """``leaves`` in series."""
+
+    def __init__(self, leaves: list[Block]):
+        self.leaves = leaves
+        super().__init__(PlainConfig(), wiring.Signature({"i": In(2), "o": Out(2)}))
+
+    def elaborate(self, platform):
+        m = Module()
+        last = self.i
+        for n, leaf in enumerate(self.leaves):
+            shared = add(m, f"leaf_{n}", leaf)
+            m.d.comb += shared.i.eq(last)
+            last = shared.o
+        m.d.comb += self.o.eq(last)
+        return m
+
+
+FIRST, SECOND = leaf_class(False, "room.first"), leaf_class(True, "room.second")
+
+
+def made(component: type[Block], config: Config | None = None) -> Block:
+    """A block that need not be elaborated."""
+    block = component(config or PlainConfig())
+    block._MustUse__silence = True
+    return block
+
+
+def test_name_ignores_the_file():
+    name = module_name(made(FIRST))
+    assert module_name(made(SECOND)) == name
+    assert module_name(made(FIRST, PlainConfig(width=3))) != name
+    assert module_name(made(FIRST, OtherConfig())) != name
+
+
+def test_one_class_is_one_module():
+    modules = emit(Chain([made(FIRST), made(FIRST)]), "chain")
+    assert [module.name for module in modules] == [module_name(made(FIRST)), "chain"]
+
+
+def test_two_classes_of_one_name():
+    chain = Chain([made(FIRST), made(SECOND)])
+    with pytest.raises(ConfigError) as error:
+        emit(chain, "chain")
+    message = str(error.value)
+    assert "\n" not in message
+    assert "two different blocks are the module leaf_" in message
+    assert "room.first.Leaf" in message
+    assert "room.second.Leaf" in message
+
+
+def test_registry_refuses_two_classes_of_one_name(monkeypatch):
+    blocks = {
+        name: Registered(component=component, config=PlainConfig())
+        for name, component in (("memory_first", FIRST), ("memory_second", SECOND))
+    }
+    monkeypatch.setattr("hdl.memory.blocks.BLOCKS", blocks)
+    with pytest.raises(ConfigError, match=r"two classes are called Leaf: room\.first and"):
+        all_blocks()
