@@ -5,8 +5,9 @@ file it judges the whole tree. ``tests/test_prose.py`` applies the rule as a tes
 
 A sentence ends at ``.``, ``!`` or ``?`` before a space. It also ends with its paragraph, list item,
 heading or table cell. A semicolon also ends a fragment in a table cell. The splitter skips fenced
-and indented code, generated parts, HTML comments, images and the targets of links. A piece of inline
-code counts as one word. In a docstring it also skips formulas: lines indented deeper than the text.
+and indented code, generated parts, HTML comments, images and the targets of links. A piece of
+inline code counts as one word. In a docstring it also skips formulas: lines indented deeper than
+the text.
 """
 
 import ast
