@@ -174,6 +174,9 @@ def run_model(
     """Run the cocotb tests of ``test_module``; AssertionError unless all pass and one ran."""
     work = Path(tempfile.mkdtemp(prefix="run-", dir=model.directory))
     np.savez(work / "vectors.npz", **(vectors or {}))
+    # cocotb reads pytest's settings from here upwards. Without this file it finds the `pythonpath`
+    # of the tree that holds the cache, and imports that tree's benches: the cache may be shared.
+    (work / "pytest.ini").write_text("[pytest]\n")
     (work / "setup.pickle").write_bytes(pickle.dumps((config, params or {})))
     runner = _Runner(model.directory / "ports.vlt", model.hierarchical)
     log = work / "log"
