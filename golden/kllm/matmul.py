@@ -243,10 +243,11 @@ def _length_fault(length: int, k_max: int) -> int:
 def _refused(
     fault: int, s_a: Tensor, s_b: Tensor, d_grid: int, device: torch.device
 ) -> MatmulResult:
-    """A request of impossible length: its status, and nothing else."""
+    """A request of impossible length: the faults of its length and of s_a, and no outputs."""
     zeros = torch.zeros(s_a.numel(), s_b.shape[-1], dtype=torch.int64, device=device)
     nan = torch.full_like(zeros, FP16.canonical_nan)
-    status = torch.full((s_a.numel(),), fault, dtype=torch.int64, device=device)
+    # Both are faults of a job's header, and a lane reports them together.
+    status = fault | _nonfinite(s_a.long()).long() * int(Status.NONFINITE)
     t = torch.full_like(zeros, FP32.canonical_nan)
     return MatmulResult(
         y=nan, status=status, d=zeros, d_grid=d_grid, s_hi=zeros, s_lo=zeros.clone(), t=t

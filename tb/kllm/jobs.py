@@ -6,13 +6,19 @@ import numpy as np
 import torch
 
 from golden.kllm.format import NO_OUTPUT, Status
-from golden.kllm.matmul import index_matmul, integer_matmul, product_codebook
+from golden.kllm.lane import JobHeader, header_status, job_status
+from golden.kllm.matmul import MatmulResult, index_matmul, integer_matmul, product_codebook
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from tb.words import pack
 
 __all__ = ["Job", "codebook_packet", "phase_vectors", "random_codebook", "random_job"]
 
 STREAMS = ("job", "a", "w", "x", "s_b", "y", "status")
+
+# Faults that golden.kllm.matmul has no operands for.
+_BEYOND_MATMUL = (
+    Status.CODEBOOK_MISSING | Status.LAST_MISPLACED | Status.OUTLIER_COUNT | Status.COLUMN_RANGE
+)
 
 
 @dataclasses.dataclass
@@ -31,11 +37,22 @@ class Job:
     last_a: int | None = None  # the beat of `a` that has last, and is the packet's final one
     last_w: int | None = None
     missing_codebook: bool = False
-    fault: int = 0  # Status bits: what the malformation above raises
 
     @property
-    def header_length(self) -> int:
-        return len(self.values) if self.length is None else self.length
+    def is_malformed(self) -> bool:
+        """The header or a ``last`` contradicts the operands."""
+        given = (self.length, self.outliers, self.last_a, self.last_w)
+        return any(each is not None for each in given)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Beats:
+    """What a lane meets of a job."""
+
+    mask: np.ndarray  # (beats of a, elements), junk beyond the length
+    last_a: int
+    last_w: int
+    x: np.ndarray  # the outlier words
 
 
 def codebook_packet(config: KllmPeLaneConfig, codebook_a, codebook_b) -> np.ndarray:
@@ -105,35 +122,53 @@ def random_job(
     )
 
 
-def _expected(config, job: Job, codebooks) -> tuple[np.ndarray, int]:
-    """(y words, status) of one job."""
-    fault = job.fault
-    if job.header_length == 0:
-        fault |= Status.LENGTH_ZERO
-    if job.header_length > config.k_max:
-        fault |= Status.LENGTH_TOO_LONG
-    if job.missing_codebook:
-        fault |= Status.CODEBOOK_MISSING
-    if job.s_a & 0x7C00 == 0x7C00:
-        fault |= Status.NONFINITE
-    if fault & NO_OUTPUT:
-        return np.zeros(0, dtype=np.int64), int(fault)
+def _header(job: Job) -> JobHeader:
+    return JobHeader(
+        length=len(job.values) if job.length is None else job.length,
+        outliers=int(job.outlier.sum()) if job.outliers is None else job.outliers,
+        s_a=job.s_a,
+        last_column=len(job.s_b) - 1,
+        integer=job.integer,
+    )
+
+
+def _of_golden(config, job: Job, codebooks) -> MatmulResult:
+    """The matrix product of a well-formed job."""
     tensor = torch.as_tensor
     s_a, s_b = tensor([job.s_a]), tensor(job.s_b)
     if job.integer:
-        result = integer_matmul(
+        return integer_matmul(
             tensor(job.values)[None], s_a, tensor(job.index_b), s_b, tensor(codebooks[0]),
             int_bits=config.integer_bits, k_max=config.k_max,
         )  # fmt: skip
-    else:
-        result = index_matmul(
-            tensor(job.values)[None], tensor(job.outlier)[None], tensor(job.x)[None], s_a,
-            tensor(job.index_b), s_b, tensor(codebooks[0]), tensor(codebooks[1]),
-            product=config.product, k_max=config.k_max,
-        )  # fmt: skip
-    status = int(result.status[0])
-    y = result.y[0].numpy() if not status & NO_OUTPUT else np.zeros(0, dtype=np.int64)
-    return y, status
+    return index_matmul(
+        tensor(job.values)[None], tensor(job.outlier)[None], tensor(job.x)[None], s_a,
+        tensor(job.index_b), s_b, tensor(codebooks[0]), tensor(codebooks[1]),
+        product=config.product, k_max=config.k_max,
+    )  # fmt: skip
+
+
+def _expected(config, job: Job, codebooks, beats: _Beats) -> tuple[np.ndarray, int]:
+    """(y words, status) of one job: golden.kllm.lane, and golden.kllm.matmul where it applies."""
+    header = _header(job)
+    of_header = header_status(
+        header, columns=config.columns, k_max=config.k_max, outliers_max=config.outliers_max,
+        has_codebook=not job.missing_codebook,
+    )  # fmt: skip
+    status = job_status(
+        header, of_header, mask=beats.mask.tolist(), last_a=beats.last_a, last_w=beats.last_w,
+        x=beats.x.tolist(),
+    )  # fmt: skip
+    none = np.zeros(0, dtype=np.int64)
+    if job.is_malformed or status & _BEYOND_MATMUL:
+        assert status & NO_OUTPUT, f"a malformed job without a fault: {job}"
+        return none, int(status)
+    result = _of_golden(config, job, codebooks)
+    of_product = int(result.status[0])
+    assert of_product & NO_OUTPUT == status, (
+        f"golden.kllm.matmul: {Status(of_product)!r}, golden.kllm.lane: {status!r}"
+    )
+    return none if status & NO_OUTPUT else result.y[0].numpy(), of_product
 
 
 def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[str, np.ndarray]:
@@ -148,14 +183,14 @@ def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[
     for job in jobs:
         length = len(job.values)
         beats = -(-length // elements)
-        header_outliers = int(job.outlier.sum()) if job.outliers is None else job.outliers
+        header = _header(job)
         words["job"].append(
             pack(
-                ([job.header_length], 16),
-                ([header_outliers], 16),
-                ([job.s_a], 16),
-                ([len(job.s_b) - 1], column_bits),
-                ([job.integer], 1),
+                ([header.length], 16),
+                ([header.outliers], 16),
+                ([header.s_a], 16),
+                ([header.last_column], column_bits),
+                ([header.integer], 1),
             )
         )
         padding = beats * elements - length
@@ -166,23 +201,28 @@ def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[
             job.index_b, ((0, padding), (0, columns - job.index_b.shape[1])), constant_values=1
         )
         index = index.reshape(beats, elements, columns).transpose(0, 2, 1)
+        final = {}
         for name, at, fields in (
             ("a", job.last_a, [(values, value_bits), (outlier, 1)]),
             ("w", job.last_w, [(index, config.bits_b)]),
         ):
-            final = beats - 1 if at is None else at
-            take = np.minimum(np.arange(final + 1), max(beats - 1, 0))
+            final[name] = beats - 1 if at is None else at
+            take = np.minimum(np.arange(final[name] + 1), max(beats - 1, 0))
             if beats:
-                last = (np.arange(final + 1) == final).astype(np.int64)
+                last = (np.arange(final[name] + 1) == final[name]).astype(np.int64)
                 words[name].append(pack(*((f[take], bits) for f, bits in fields), (last, 1)))
         at_outliers = job.x[job.outlier]
-        sent = np.resize(at_outliers, header_outliers) if len(at_outliers) else np.zeros(
-            header_outliers, dtype=np.int64
+        sent = (
+            np.resize(at_outliers, header.outliers)
+            if len(at_outliers)
+            else np.zeros(header.outliers, dtype=np.int64)
         )
-        if header_outliers:
+        if header.outliers:
             words["x"].append(pack((sent, 16)))
         words["s_b"].append(pack((job.s_b, 16)))
-        y, status = _expected(config, job, codebooks)
+        mask = outlier[np.minimum(np.arange(final["a"] + 1), beats - 1)] if beats else outlier
+        met = _Beats(mask=mask, last_a=final["a"], last_w=final["w"], x=sent)
+        y, status = _expected(config, job, codebooks, met)
         if len(y):
             last = (np.arange(len(y)) == len(y) - 1).astype(np.int64)
             words["y"].append(pack((y, 16), (last, 1)))

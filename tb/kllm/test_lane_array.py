@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.kllm.format import Status
 from hdl.kllm.blocks import BLOCKS
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
@@ -47,7 +46,7 @@ def lane_job(rng, config, job: Job, lane: int) -> Job:
     beats = -(-len(job.values) // config.elements)
     if job.last_w is not None and job.last_a in (None, beats - 1):
         # only the weights of lane 0 end in the wrong place
-        own = dataclasses.replace(own, last_w=None, last_a=None, fault=Status(0))
+        own = dataclasses.replace(own, last_w=None, last_a=None)
     return own
 
 

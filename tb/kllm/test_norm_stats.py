@@ -106,7 +106,10 @@ class Job:
         header |= Status.LENGTH_ZERO if self.length == 0 else Status(0)
         header |= Status.LENGTH_TOO_LONG if self.length > self.config.k_max else Status(0)
         if header:
+            assert int(status) == header & ~Status.CODEBOOK_MISSING  # golden's word
             return nan, nan, int(header)
+        if self.clean:
+            return int(mean), int(rms_reciprocal), int(status)
         found = Status(0)
         if self.cut != self.count:
             found |= Status.LAST_MISPLACED

@@ -1,16 +1,17 @@
 """KllmPeLane against golden: both modes, every micro-architecture, faults, rates.
 
 Shown to fail: with ``tag.empty`` tied to 0 (a faulty job has outputs), without the mask of ``done``
-in ``inlier`` (a beat counted again with its second outlier), and with the limit of ``codebook``'s
-entries left out (a packet out of range is taken).
+in ``inlier`` (a beat counted again with its second outlier), with the limit of ``codebook``'s
+entries left out (a packet out of range is taken), with the outliers of an integer job's header not
+refused, and with NONFINITE of a header hidden by LENGTH_TOO_LONG.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
-from golden.kllm.format import Status
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from tb.kllm.jobs import (
     codebook_packet,
@@ -95,39 +96,74 @@ def faulty_jobs(rng, config) -> list:
     s_nan.s_a = NAN
     faults = [
         replaced(job(0), s_b=np.zeros(1, dtype=np.int64)),
-        replaced(job(outliers=1), length=k + 1),
+        job(k + 1, outliers=1),
         replaced(job(), length=2**16 - 1),
         s_nan,
         outlier_nan,
         outlier_inf,
-        replaced(job(min(k, config.outliers_max), outliers=1), outliers=2,
-                 fault=Status.OUTLIER_COUNT),
-        replaced(job(outliers=min(k, 3)), outliers=0, fault=Status.OUTLIER_COUNT),
-        replaced(job(outliers=1), outliers=config.outliers_max + 1, fault=Status.OUTLIER_COUNT),
+        replaced(job(min(k, config.outliers_max), outliers=1), outliers=2),
+        replaced(job(outliers=min(k, 3)), outliers=0),
+        replaced(job(outliers=1), outliers=config.outliers_max + 1),
     ]
     # A header that promises outliers only, and a mask that does not keep it.
     direct = min(k, config.outliers_max)
-    faults.append(
-        replaced(job(direct, outliers=direct // 2), outliers=direct, fault=Status.OUTLIER_COUNT)
-    )
-    misplaced = Status.LAST_MISPLACED
+    faults.append(replaced(job(direct, outliers=direct // 2), outliers=direct))
     early = job(direct, outliers=direct)
-    faults.append(replaced(early, last_a=-(-direct // e), fault=misplaced))
+    faults.append(replaced(early, last_a=-(-direct // e)))
     for last_a, last_w in (
         (0, beats - 1), (beats - 1, 0), (0, 0), (beats + 2, beats - 1), (beats - 1, beats + 3),
         (beats + 1, beats + 1), (0, beats + 2),
     ):  # fmt: skip
         if (last_a, last_w) != (beats - 1, beats - 1):
-            faults.append(replaced(job(), last_a=last_a, last_w=last_w, fault=misplaced))
+            faults.append(replaced(job(), last_a=last_a, last_w=last_w))
     jobs = []
     for faulty in faults:
         jobs += [faulty, job(int(rng.integers(1, k + 1)), outliers=1)]
     if config.columns & (config.columns - 1) or config.columns == 1:  # the header can say more
         beyond = job(outliers=1)
         beyond.s_b = np.resize(beyond.s_b, config.columns + 1)
-        jobs += [replaced(beyond, fault=Status.COLUMN_RANGE), job()]
+        jobs += [beyond, job()]
     if config.integer_bits:
         jobs += [replaced(job(5, integer=True), missing_codebook=True), job()]
+    for faulty in coinciding_faults(rng, config):
+        jobs += [faulty, job(3, outliers=1)]
+    return jobs
+
+
+def coinciding_faults(rng, config) -> list:
+    """Every pair of header faults, all of them at once, and beats with several faults."""
+    k, most = config.k_max, config.outliers_max
+
+    def of_header(*kinds):
+        length = 0 if "zero" in kinds else k + 1 if "long" in kinds else min(5, k)
+        faulty = random_job(rng, config, length, integer="codebook" in kinds)
+        faulty.missing_codebook = "codebook" in kinds
+        if "scale" in kinds:
+            faulty.s_a = NAN
+        if "outliers" in kinds:
+            faulty.outliers = most + 1
+        if "column" in kinds:
+            faulty.s_b = np.resize(faulty.s_b, config.columns + 1)
+        return faulty
+
+    kinds = ["zero", "long", "scale", "outliers"]
+    if config.columns & (config.columns - 1) or config.columns == 1:  # the header can say more
+        kinds.append("column")
+    if config.integer_bits:
+        kinds.append("codebook")
+    chosen = [pair for pair in itertools.combinations(kinds, 2) if pair != ("zero", "long")]
+    chosen += [[kind for kind in kinds if kind != other] for other in ("zero", "long")]
+    jobs = [of_header(*each) for each in chosen]
+    for x, last, outliers, s_a in (
+        (NAN, 0, None, 0x3C00),  # misplaced, outliers left over, one of them taken and a NaN
+        (0x3C00, 0, None, 0x3C00),  # misplaced, outliers left over
+        (INF, None, 1, 0x3C00),  # too few outliers, and an infinity
+        (NAN, 0, 1, NAN),  # a fault of the header hides those of the beats
+    ):
+        length = min(k, config.elements + 3)
+        faulty = random_job(rng, config, length, outliers=length if length < most else most)
+        faulty.x[:], faulty.s_a = x, s_a
+        jobs.append(dataclasses.replace(faulty, last_a=last, last_w=last, outliers=outliers))
     return jobs
 
 
@@ -136,10 +172,11 @@ def integer_jobs(rng, config) -> list:
     jobs = [random_job(rng, config, int(n), integer=True) for n in (1, k, *rng.integers(1, k, 6))]
     full = random_job(rng, config, k, integer=True, index=2**config.integer_bits - 1)
     kmeans = dataclasses.replace(random_job(rng, config, 5), missing_codebook=True)
-    outlier = dataclasses.replace(
-        random_job(rng, config, 5, integer=True), outliers=1, fault=Status.OUTLIER_COUNT
-    )
-    return [*jobs, full, kmeans, jobs[0], outlier, jobs[1]]
+    # Outliers in the header, in the mask, and in both.
+    header = dataclasses.replace(random_job(rng, config, 5, integer=True), outliers=1)
+    mask = dataclasses.replace(random_job(rng, config, 5, integer=True, outliers=1), outliers=0)
+    both = random_job(rng, config, 5, integer=True, outliers=1)
+    return [*jobs, full, kmeans, jobs[0], header, jobs[1], mask, jobs[2], both, jobs[3]]
 
 
 def lane_vectors(config, seed):

@@ -1,0 +1,98 @@
+"""What a lane reports for a job, well-formed or not (docs/blocks/kllm_pe_lane.md). Pure Python.
+
+golden.kllm.matmul computes the outputs of a well-formed job; this module adds the faults that only
+a lane can see: counts and ``last`` bits that contradict each other, a codebook that is missing.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from golden.kllm.format import Status
+
+__all__ = ["JobHeader", "header_status", "job_status"]
+
+_INFINITY = 0x7C00  # the exponent field of an FP16 word, all ones
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobHeader:
+    """The word of ``job``."""
+
+    length: int  # elements of the reduction, K
+    outliers: int  # words of x
+    s_a: int  # FP16 word
+    last_column: int  # output columns less one
+    integer: bool = False  # Integer x K-Means
+
+
+def _is_special(word: int) -> bool:
+    return word & _INFINITY == _INFINITY
+
+
+def header_status(
+    header: JobHeader, *, columns: int, k_max: int, outliers_max: int, has_codebook: bool = True
+) -> Status:
+    """Every fault that the header alone shows: the union of the bits, 0 if none.
+
+    columns, k_max, outliers_max: of the lane. has_codebook: the buffer holds a packet of the job's
+    mode. The faults are LENGTH_ZERO or LENGTH_TOO_LONG, CODEBOOK_MISSING, NONFINITE (s_a),
+    COLUMN_RANGE and OUTLIER_COUNT (more than outliers_max, or any in integer mode).
+    """
+    status = Status(0)
+    if header.length == 0:
+        status |= Status.LENGTH_ZERO
+    if header.length > k_max:
+        status |= Status.LENGTH_TOO_LONG
+    if not has_codebook:
+        status |= Status.CODEBOOK_MISSING
+    if _is_special(header.s_a):
+        status |= Status.NONFINITE
+    if header.last_column >= columns:
+        status |= Status.COLUMN_RANGE
+    if header.outliers > outliers_max or (header.integer and header.outliers):
+        status |= Status.OUTLIER_COUNT
+    return status
+
+
+def job_status(
+    header: JobHeader,
+    of_header: Status,
+    *,
+    mask: Sequence[Sequence[int]],
+    last_a: int,
+    last_w: int,
+    x: Sequence[int],
+) -> Status:
+    """Faults of a job before its outputs: ``of_header``, or else those that its beats show.
+
+    of_header: ``header_status`` of the header. A lane drains a job with a header fault and checks
+    nothing of its beats. mask: outlier mask of each beat of ``a``; last_a, last_w: the beat with
+    ``last`` of each stream; x: the outlier words. A lane checks beats up to the one on which the
+    length, ``last`` of a or ``last`` of w ends the job; it drains the beats and words after that
+    one. Bits: LAST_MISPLACED, OUTLIER_COUNT and NONFINITE (an outlier that was taken), several
+    together. SCALE_NONFINITE and OVERFLOW need outputs: see golden.kllm.matmul.
+    """
+    status = Status(of_header)
+    if status:
+        return status
+    taken = 0
+    elements = len(mask[0])
+    for beat in range(len(mask)):
+        left = header.length - beat * elements
+        for is_outlier in mask[beat][:left]:
+            if not is_outlier:
+                continue
+            if taken == header.outliers:
+                status |= Status.OUTLIER_COUNT
+            else:
+                if _is_special(x[taken]):
+                    status |= Status.NONFINITE
+                taken += 1
+        ends = (left <= elements, beat == last_a, beat == last_w)
+        if any(ends):
+            if not all(ends):
+                status |= Status.LAST_MISPLACED
+            if taken != header.outliers:
+                status |= Status.OUTLIER_COUNT
+            return status
+    raise ValueError(f"mask must reach beat {min(last_a, last_w)}, not {len(mask)} beats")
