@@ -171,8 +171,7 @@ def test_divide_vectors_fill_every_bin(format, seed):
         kind = "subnormal" if size < 1 << format.frac_bits else "normal"
         half = (fraction(size + 1, format) - here) / 2
         tie = value != here and (
-            abs(value - here) == half
-            or (size and value == (here + fraction(size - 1, format)) / 2)
+            abs(value - here) == half or (size and value == (here + fraction(size - 1, format)) / 2)
         )
         way = "exact" if value == here else "tie" if tie else "up" if here > value else "down"
         bins[f"{kind} {way}"] += 1

@@ -32,9 +32,7 @@ def test_modules_mapped_alone_are_the_design_mapped_at_once():
 
 
 def test_rows_hold_every_instance_once():
-    design = map_modules(
-        convert(block("memory_shared", "rows"), "memory_shared"), load_libraries()
-    )
+    design = map_modules(convert(block("memory_shared", "rows"), "memory_shared"), load_libraries())
     rows = design.by_row(lambda kind, parent, row: kind or row)
     assert sum(rows.values(), Cost()) == design.total()
     assert design.total().ram_bits
