@@ -24,15 +24,17 @@ class StreamFifoConfig(Config):
     width: int = 32  # bits of data, 1..32759
     depth: int = 4  # words held, 1..65536
     storage: str = "flipflop"  # or "memory": a Memory1R1W macro
+    last: bool = True  # whether a word has last, which ends a packet
 
     def __post_init__(self) -> None:
         self._check_range("width", 1, 32_759)  # a macro's word with last is 32,760 bits
         self._check_range("depth", 1, 65_536)
         self._check_choice("storage", ("flipflop", "memory"))
+        self._check_bool("last")
 
     @property
     def layout(self):
-        return payload_layout(self.width)
+        return payload_layout(self.width, self.last)
 
     @property
     def memory(self) -> MemoryConfig:
@@ -57,7 +59,7 @@ class StreamFifo(Block):
 
     Members
     -------
-    i : In(stream)   data: width bits; last
+    i : In(stream)   data: width bits; last, if the configuration has it
     o : Out(stream)  the same
     level : Out      words held, 0..depth
     """

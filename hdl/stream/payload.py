@@ -11,9 +11,9 @@ __all__ = ["MAX_BITS", "connect", "data_bits", "pack", "payload_layout", "ports"
 MAX_BITS = 65_520
 
 
-def payload_layout(width: int) -> data.StructLayout:
-    """``data``: ``width`` bits that the block does not look into; ``last``: ends a packet."""
-    return data.StructLayout({"data": width, "last": 1})
+def payload_layout(width: int, last: bool = True) -> data.StructLayout:
+    """``data``: ``width`` bits that the block does not read; ``last``, if any: ends a packet."""
+    return data.StructLayout({"data": width, "last": 1} if last else {"data": width})
 
 
 def data_bits(layout: data.StructLayout) -> int:

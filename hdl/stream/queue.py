@@ -1,0 +1,38 @@
+"""Typed queues inside an engine: a StreamFifo whose words are of any shape."""
+
+import dataclasses
+
+from amaranth import Module, Shape, Value
+
+from hdl.emit import add
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.link import StreamView
+
+__all__ = ["Queue", "queue"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """What ``queue`` returns: typed streams ``i`` and ``o``, and ``level``, the words held."""
+
+    i: StreamView
+    o: StreamView
+    level: Value
+
+
+def queue(m: Module, name: str, shape, depth: int, *, storage: str = "flipflop") -> Queue:
+    """Add a queue of ``depth`` words of ``shape`` to ``m`` as ``name``.
+
+    Words leave ``o`` in the order in which ``i`` took them. ``shape`` is a layout or a width in
+    bits; the queue has ``last`` only if ``shape`` has it. Timing by ``storage``, and the range
+    of ``depth``, are those of StreamFifo. ConfigError names a size that StreamFifo refuses.
+    """
+    config = StreamFifoConfig(
+        width=Shape.cast(shape).width, depth=depth, storage=storage, last=False
+    )
+    fifo = add(m, name, StreamFifo(config))
+    return Queue(
+        StreamView.of(fifo.i.p.data, shape, fifo.i),
+        StreamView.of(fifo.o.p.data, shape, fifo.o),
+        fifo.level,
+    )
