@@ -1,7 +1,7 @@
 """Walk against Python's nested loops (pysim).
 
-Seen to fail with: ``inner`` not passed outwards, ``start`` not resetting a position, a step that
-is taken after ``done``, and the last position compared with the count itself.
+Seen to fail with: ``inner`` not passed outwards, ``start`` that leaves a position, a step that
+is taken after ``done`` or with ``start``, and the last position compared with the count itself.
 """
 
 import itertools
@@ -35,10 +35,13 @@ def visited(counts, as_values, rng, p_step, walks=3):
             ctx.set(inputs[name], count)
         assert ctx.get(walk.done)
         for _ in range(walks):
-            ctx.set(walk.start, 1)
-            ctx.set(walk.step, rng.random() < p_step)
-            await ctx.tick()
-            ctx.set(walk.start, 0)
+            for cut in (rng.randrange(12), 0):  # the first walk is cut off by the second's start
+                ctx.set(walk.start, 1)
+                ctx.set(walk.step, 1)
+                await ctx.tick()
+                ctx.set(walk.start, 0)
+                if cut:
+                    await ctx.tick().repeat(cut)
             path = []
             while not ctx.get(walk.done):
                 step = rng.random() < p_step
@@ -56,6 +59,7 @@ def visited(counts, as_values, rng, p_step, walks=3):
                 ctx.set(walk.step, 1)
                 await ctx.tick()
                 checks.append(ctx.get(walk.done))
+                checks.append(all(ctx.get(getattr(walk.at, name)) == 0 for name in counts))
             found.append(path)
 
     simulator = Simulator(m)

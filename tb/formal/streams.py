@@ -446,8 +446,9 @@ def _proofs() -> list[Proof]:
         add(SkidSpec, StreamSkidBuffer, StreamSkidBufferConfig(width=width), 8)
     for width, depth in ((1, 1), (2, 2), (7, 3), (3, 5), (32, 4)):
         for block, storage in ((StreamFifo, "flipflop"), (RamFifo, "memory")):
-            config = StreamFifoConfig(width=width, depth=depth, storage=storage)
-            add(FifoSpec, block, config, depth + 6)
+            for last in (True, False) if depth == 3 else (True,):
+                config = StreamFifoConfig(width=width, depth=depth, storage=storage, last=last)
+                add(FifoSpec, block, config, depth + 6)
     for width, outputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
         add(ForkSpec, StreamFork, StreamForkConfig(width=width, outputs=outputs), 5)
     for width, inputs in ((1, 1), (32, 2), (7, 3)):
