@@ -15,9 +15,6 @@ from tests.prose import LIMIT, ROOT, docstring, faults, judge, markdown, prose_f
 NOT_YET = """
 CHANGELOG.md
 docs/accuracy.md
-docs/architecture.md
-docs/area.md
-docs/axi.md
 docs/blocks/axi_lite_registers.md
 docs/blocks/axi_read_port.md
 docs/blocks/axi_write_port.md
@@ -133,13 +130,7 @@ docs/decisions/0094-kllm-gamma-in-the-weights.md
 docs/decisions/0095-kllm-fisher-weights-for-weights.md
 docs/evaluation.md
 docs/glossary.md
-docs/kllm-commands.md
-docs/kllm-cycles.md
-docs/kllm-layer.md
-docs/kllm.md
-docs/memory.md
 docs/mutation.md
-docs/numerics.md
 docs/oaken-proof.md
 docs/oaken-soak.md
 docs/oaken.md
