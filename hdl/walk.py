@@ -42,7 +42,7 @@ class Walk:
         self.at, self.last, self.wraps = SimpleNamespace(), SimpleNamespace(), SimpleNamespace()
         inner = Const(1)  # all loops inside this one are at their last position
         moves = Signal(name=f"{name}_moves")
-        m.d.comb += moves.eq(self.step & ~self.done & ~self.start)
+        m.d.comb += moves.eq(self.step & ~self.done)
         for loop, count in reversed(counts.items()):
             if isinstance(count, int) and count < 1:
                 raise ValueError(f"{name}: {loop} must be 1 or more, not {count}")
