@@ -18,7 +18,7 @@ from golden import text as own_text
 from golden.checkpoint import CheckpointError, load, read_text
 from golden.config import ConfigError
 from golden.eval.accuracy.bench import code_version
-from golden.eval.calibration import CalibrationData, Steps, calibrate, fingerprint, save_states
+from golden.eval.calibration import CalibrationData, Steps, fingerprint
 from golden.eval.command import (
     ARCHITECTURES,
     calibration_windows,
@@ -27,8 +27,9 @@ from golden.eval.command import (
     in_one_line,
     quiet,
 )
-from golden.eval.method import parse_all
+from golden.eval.methods import parse_all
 from golden.eval.perplexity import check_finite
+from golden.eval.state import calibrate, save_states
 
 __all__ = ["main", "run"]
 

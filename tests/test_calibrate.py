@@ -19,15 +19,9 @@ from golden.checkpoint import CheckpointError
 from golden.config import ConfigError
 from golden.eval import command
 from golden.eval.accuracy import command as accuracy
-from golden.eval.calibration import (
-    CalibrationData,
-    Steps,
-    calibrate,
-    fingerprint,
-    load_states,
-    save_states,
-)
-from golden.eval.method import parse_all
+from golden.eval.calibration import CalibrationData, Steps, fingerprint
+from golden.eval.methods import parse_all
+from golden.eval.state import calibrate, load_states, save_states
 from golden.patch import Patch
 from tests.tiny import tiny_llama
 

@@ -20,12 +20,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from golden.checkpoint import Checkpoint, CheckpointError, read_text
 from golden.config import ConfigError
 from golden.eval import command, methods, perplexity
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.command import main, quiet
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Bits, Distance, Site, discover, parse, parse_all
+from golden.eval.method import Bits, Distance, Site
+from golden.eval.methods import discover, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.perplexity import Loss, check_finite, first_not_finite, loss
+from golden.eval.state import calibrate
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.kllm import attention as exact

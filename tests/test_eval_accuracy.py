@@ -20,7 +20,7 @@ from golden.eval.accuracy.bench import Bench, Record, Row, code_version
 from golden.eval.accuracy.command import all_rows, main, write
 from golden.eval.accuracy.report import Report, Spread, load_report
 from golden.eval.accuracy.tables import CLAIMS, TABLES, Claim, Entry, Table, rising
-from golden.eval.method import parse_all
+from golden.eval.methods import parse_all
 from golden.eval.methods.rtn import Rtn
 
 
@@ -63,8 +63,9 @@ def test_a_finished_row_is_not_run_again(tiny, tiny_windows, tmp_path, evaluated
 
 
 def test_a_row_is_what_golden_eval_finds(bench, tiny, tiny_windows):
-    from golden.eval.calibration import CalibrationData, calibrate
+    from golden.eval.calibration import CalibrationData
     from golden.eval.evaluate import evaluate
+    from golden.eval.state import calibrate
 
     name = "smoothquant-w4a4+oaken"
     methods = parse_all(name)

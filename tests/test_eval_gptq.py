@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Site, parse, parse_all
+from golden.eval.method import Site
+from golden.eval.methods import parse, parse_all
 from golden.eval.methods.gptq import gptq, ragged, restored
 from golden.eval.methods.rtn import best_clip, rtn_symmetric
+from golden.eval.state import calibrate
 from tests.tiny import SHAPES, Q
 
 

@@ -7,10 +7,12 @@ import torch
 
 from golden import checkpoint
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Bits, Site, parse, parse_all
+from golden.eval.method import Bits, Site
+from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
+from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES

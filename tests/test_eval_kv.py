@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Site, parse, parse_all
+from golden.eval.method import Site
 from golden.eval.methods import kv as kv_methods
+from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
+from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.kmeans import kmeans_1d
 from golden.oaken import baselines

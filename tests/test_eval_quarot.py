@@ -8,11 +8,13 @@ from torch import Tensor
 
 from golden import checkpoint
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Site, parse, parse_all
+from golden.eval.method import Site
+from golden.eval.methods import parse, parse_all
 from golden.eval.methods.quarot import Rotation, factors, hadamard, paley, small_matrix
 from golden.eval.methods.rtn import best_clip, rtn_symmetric
+from golden.eval.state import calibrate
 from tests.tiny import Q, uneven_llama
 
 

@@ -6,7 +6,8 @@ import torch
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Site, parse, parse_all
+from golden.eval.method import Site
+from golden.eval.methods import parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.methods.smoothquant import migration
 from tests.tiny import SHAPES, uneven_llama

@@ -5,12 +5,13 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
-from golden.eval.method import Site, parse, parse_all
-from golden.eval.methods import squeezellm
+from golden.eval.method import Site
+from golden.eval.methods import parse, parse_all, squeezellm
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.methods.squeezellm import codebooks, nearest, sparse_places
+from golden.eval.state import calibrate
 from golden.kllm.kmeans import kmeans_rows, optimal_kmeans_1d
 from tests.tiny import SHAPES
 

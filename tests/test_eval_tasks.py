@@ -21,11 +21,13 @@ import torch
 
 from golden.checkpoint import Checkpoint, CheckpointError, load
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate
+from golden.eval.calibration import CalibrationData
 from golden.eval.command import main
 from golden.eval.evaluate import evaluate
 from golden.eval.llama2c import _tokenizer
-from golden.eval.method import Site, parse_all
+from golden.eval.method import Site
+from golden.eval.methods import parse_all
+from golden.eval.state import calibrate
 from golden.eval.tasks import Run, prepare
 from golden.patch import Patch
 from tests.tiny import uneven_llama

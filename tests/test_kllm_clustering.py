@@ -5,9 +5,10 @@ from fractions import Fraction
 import numpy as np
 import torch
 
+from golden.eval.reports.clustering import main
 from golden.fp16.ops import float_from_bits, mul
 from golden.fp16.vectors import random_words
-from golden.kllm.clustering import cluster, cluster_by_midpoints, main, midpoints
+from golden.kllm.clustering import cluster, cluster_by_midpoints, midpoints
 
 
 def test_rule_on_any_words(seed):

@@ -26,10 +26,12 @@ from torch import Tensor
 from golden import text as own_text
 from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, reason, windows
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, calibrate, load_header, load_states
+from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import batch_size, evaluate, reset_peak_memory
-from golden.eval.method import Method, Site, State, discover, parse_all
+from golden.eval.method import Method, Site, State
+from golden.eval.methods import discover, parse_all
 from golden.eval.perplexity import check_finite
+from golden.eval.state import calibrate, load_header, load_states
 from golden.eval.tasks import prepare
 
 __all__ = [

@@ -9,26 +9,18 @@ finds it there.
 """
 
 import dataclasses
-import functools
-import importlib
-import itertools
-import pkgutil
-import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
-from golden.config import Config, ConfigError
+from golden.config import Config
+from golden.eval.calibration import CalibrationData, State
 from golden.patch import K, Patch, V
 
-if TYPE_CHECKING:
-    from golden.eval.calibration import CalibrationData
-
-__all__ = ["KINDS", "Bits", "Distance", "Method", "Site", "discover", "parse", "parse_all"]
+__all__ = ["KINDS", "Bits", "Distance", "Method", "Site", "State"]
 
 KINDS = ("weights", "activations", "kv")
-State = dict[str, Tensor]
 
 
 class Bits:
@@ -156,7 +148,7 @@ class Method(Config):
         """This method as it is in a combination with others: what one of them does, it leaves."""
         return self
 
-    def calibrate(self, data: "CalibrationData") -> State:
+    def calibrate(self, data: CalibrationData) -> State:
         """What is found offline, from the unchanged model: named tensors, stored in a file.
 
         Plain tensors of any dtype that safetensors knows, on the CPU. The same data and seed give
@@ -179,64 +171,3 @@ class Method(Config):
         It is called before ``install``, with the same state.
         """
         return None
-
-
-@functools.cache
-def discover() -> tuple[type[Method], ...]:
-    """All methods in the files of golden/eval/methods, in order of file and line."""
-    from golden.eval import methods
-
-    found: list[type[Method]] = []
-    for module in sorted(each.name for each in pkgutil.iter_modules(methods.__path__)):
-        loaded = importlib.import_module(f"{methods.__name__}.{module}")
-        found += [
-            each
-            for each in vars(loaded).values()
-            if isinstance(each, type)
-            and issubclass(each, Method)
-            and each.__module__ == loaded.__name__
-            and each.pattern
-        ]
-    return tuple(found)
-
-
-def parse(text: str) -> Method:
-    """One method; ConfigError names what is not known or out of range."""
-    name, _, parameters = text.strip().partition(":")
-    for method in discover():
-        match = re.fullmatch(method.pattern, name)
-        if match is None:
-            continue
-        fields = {key: int(value) for key, value in match.groupdict().items() if value is not None}
-        given = list(filter(None, parameters.split(",")))
-        for key in (each.partition("=")[0].strip() for each in given):
-            if key in fields:
-                raise ConfigError(f"{text}: {key} is in the name already")
-        try:
-            found = method.parse(method(**fields), given)
-        except ConfigError as error:
-            raise ConfigError(f"{text}: {error}") from None
-        assert isinstance(found, Method)
-        return found
-    known = ", ".join(spelling for method in discover() for spelling in method.spellings)
-    raise ConfigError(f"there is no method {name!r}; methods: {known}")
-
-
-def parse_all(text: str) -> list[Method]:
-    """The methods of a combination, ``A+B``, each as it is beside the others.
-
-    ConfigError: two that cannot stand in this order.
-    """
-    parts = text.split("+")
-    found = [parse(part) for part in parts]
-    for (before, first), (behind, then) in itertools.combinations(
-        zip(parts, found, strict=True), 2
-    ):
-        if then.replaces_weights and (first.folds or first.reorders):
-            reason = "its weights are those of the unchanged model"
-        elif then.folds and first.reorders:
-            reason = "the channels are in another order by then"
-        else:
-            continue
-        raise ConfigError(f"{behind} cannot stand behind {before}: {reason}")
-    return [each.beside(found[:i] + found[i + 1 :]) for i, each in enumerate(found)]

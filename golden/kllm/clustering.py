@@ -5,7 +5,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16
-from golden.fp16.ops import bits_from_float, float_from_bits, from_fixed, mul
+from golden.fp16.ops import float_from_bits, from_fixed, mul
 from golden.kllm.matmul import check_codebook, fixed_point
 
 __all__ = [
@@ -76,41 +76,3 @@ def mismatch(x: Tensor, scale: Tensor, codebook: Tensor, inlier: Tensor | None =
     """Share of (inlier) elements whose ``cluster`` index is not the ``nearest`` one."""
     differs = cluster(x, scale, codebook) != nearest(x, scale, codebook)
     return float((differs if inlier is None else differs[inlier]).double().mean())
-
-
-def main(tokens: int = 64) -> int:
-    """Print the share of elements whose index is not that of the nearest centroid.
-
-    ``tokens`` of 4096 elements, 0.5 % outliers on either side, k-means codebooks trained on 8 other
-    tokens of the same distribution.
-    """
-    from golden.kllm.quantize import split_outliers, train_activation_codebook
-
-    generator = torch.Generator().manual_seed(1)
-
-    def normal() -> Tensor:
-        return torch.randn(tokens, 4096, generator=generator, dtype=torch.float64)
-
-    def laplace() -> Tensor:
-        uniform = torch.rand(tokens, 4096, generator=generator, dtype=torch.float64) - 0.5
-        return -uniform.sign() * torch.log1p(-2 * uniform.abs())
-
-    def channels() -> Tensor:
-        """Channels of log-normal size: a few are large, as in a decoder's hidden states."""
-        size = torch.exp(torch.randn(4096, generator=generator, dtype=torch.float64))
-        return normal() * size
-
-    print("| data | 3 bits | 4 bits |\n|---|---|---|")
-    for name, draw in (("normal", normal), ("Laplace", laplace), ("channels", channels)):
-        shares = []
-        for bits in (3, 4):
-            codebook = train_activation_codebook(bits_from_float(draw()[:8]), bits)
-            x = bits_from_float(draw())
-            outlier, scale, _ = split_outliers(x)
-            shares.append(f"{mismatch(x, scale, codebook, ~outlier):.1e}")
-        print(f"| {name} | {' | '.join(shares)} |")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

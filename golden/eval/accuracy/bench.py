@@ -20,7 +20,8 @@ from golden.checkpoint import Checkpoint, class_and_reason, reason
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
 from golden.eval.evaluate import batch_size, evaluate, reset_peak_memory
-from golden.eval.method import Method, State, parse_all
+from golden.eval.method import Method, State
+from golden.eval.methods import parse_all
 
 __all__ = ["Bench", "Record", "Row", "code_version", "digest"]
 

@@ -30,7 +30,7 @@ from golden.eval.command import (
     evaluation_windows,
     quiet,
 )
-from golden.eval.method import parse_all
+from golden.eval.methods import parse_all
 from golden.eval.perplexity import check_finite
 
 __all__ = ["all_rows", "main", "write"]

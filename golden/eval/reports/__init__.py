@@ -1,0 +1,1 @@
+"""What the arithmetic costs, part by part: commands that print tables."""
