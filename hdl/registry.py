@@ -1,7 +1,7 @@
 """Every block by name: what ``python -m hdl.build`` builds and what the structure test checks.
 
 Each room of hdl lists its blocks in ``hdl/<room>/blocks.py``. A block is found by its name alone:
-``kllm_reducer`` is hdl/kllm/reducer.py, tb/kllm/test_reducer.py and docs/blocks/kllm_reducer.md.
+``index_reducer`` is hdl/index/reducer.py, tb/index/test_reducer.py, docs/blocks/index_reducer.md.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from golden.config import Config, ConfigError
 
 __all__ = ["ROOMS", "Registered", "all_blocks", "configuration", "find"]
 
-ROOMS = ("fp16", "stream", "memory", "axi", "kllm", "oaken")
+ROOMS = ("fp16", "stream", "memory", "axi", "index", "kllm", "oaken")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ from hdl.block import Block
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.index.histogram_parallel import IndexHistogramParallel
+from hdl.index.reducer import IndexReducer
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
-from hdl.kllm.idx_counter import KllmIdxCounter
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
-from hdl.kllm.reducer import KllmReducer
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.registry import find
@@ -75,11 +75,11 @@ TABLE1_TOTAL = 16.87
 # Rows of the chip's table: Table I's names where it has them, then what it does not list.
 _ROWS = {
     "KllmConcat": "Concat",
-    "KllmIdxCounter": "IdxCounter",
-    "KllmReducer": "MAC",
+    "IndexHistogramParallel": "IdxCounter",
+    "IndexReducer": "MAC",
     "KllmWeightBuffer": "Wgt Buffer",
     "KllmSlotMemory": "Act Idx Buffer",
-    "KllmClusteringUnit": "Clustering Unit",
+    "IndexNearest": "Clustering Unit",
     "KllmOrizuru": "Orizuru",
     "KllmFunctionalUnit": "Functional Unit",
     "KllmNormStats": "norm statistics",
@@ -192,8 +192,8 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
     lanes = {
         name: _Lane(
             config,
-            map_block(KllmIdxCounter(config.counter_config), "kllm_idx_counter"),
-            map_block(KllmReducer(config.reducer_config), "kllm_reducer"),
+            map_block(IndexHistogramParallel(config.counter_config), "index_histogram_parallel"),
+            map_block(IndexReducer(config.reducer_config), "index_reducer"),
         )
         for name, config in _lanes().items()
     }
@@ -519,8 +519,12 @@ def library_tables(sets: dict[str, Map]) -> dict[str, str]:
     assert isinstance(lane, KllmPeLaneConfig)
     # A block is elaborated once: each library gets one of its own.
     blocks: dict[str, tuple[Callable[[Any], Block], Config, str]] = {
-        "kllm_idx_counter, table1": (KllmIdxCounter, lane.counter_config, "kllm_idx_counter"),
-        "kllm_reducer, table1": (KllmReducer, lane.reducer_config, "kllm_reducer"),
+        "index_histogram_parallel, table1": (
+            IndexHistogramParallel,
+            lane.counter_config,
+            "index_histogram_parallel",
+        ),
+        "index_reducer, table1": (IndexReducer, lane.reducer_config, "index_reducer"),
         "fp16_fma, 2 stages": (FpFma, FpFmaConfig(), "fp16_fma"),
     }
     rows = []

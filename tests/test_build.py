@@ -9,10 +9,10 @@ from hdl.registry import all_blocks
 
 
 def test_writes_verilog_and_description(tmp_path, capsys):
-    assert main(["kllm_reducer", "macs=4", "wide_slots=0", "-o", str(tmp_path)]) == 0
-    verilog = (tmp_path / "kllm_reducer.v").read_text()
-    description = json.loads((tmp_path / "kllm_reducer.json").read_text())
-    assert "module kllm_reducer(" in verilog
+    assert main(["index_reducer", "macs=4", "wide_slots=0", "-o", str(tmp_path)]) == 0
+    verilog = (tmp_path / "index_reducer.v").read_text()
+    description = json.loads((tmp_path / "index_reducer.json").read_text())
+    assert "module index_reducer(" in verilog
     assert description["configuration"]["macs"] == 4
     ports = {port["name"]: port for port in description["ports"]}
     assert ports["clk"]["direction"] == ports["rst"]["direction"] == "input"
@@ -47,12 +47,12 @@ def test_lists_every_block(capsys):
     ("arguments", "message"),
     [
         (["kllm_pe_lan"], "no block is called 'kllm_pe_lan'; nearest: kllm_pe_lane"),
-        (["kllm_reducer", "macs=3"], "Config.macs must be a power of two in 1..256, not 3"),
-        (["kllm_reducer", "mac=3"], "KllmReducerConfig has no field 'mac'"),
-        (["kllm_reducer", "macs"], "'macs' must be field=value"),
-        (["kllm_reducer", "--config", "big"], "kllm_reducer has no configuration 'big'"),
+        (["index_reducer", "macs=3"], "Config.macs must be a power of two in 1..256, not 3"),
+        (["index_reducer", "mac=3"], "IndexReducerConfig has no field 'mac'"),
+        (["index_reducer", "macs"], "'macs' must be field=value"),
+        (["index_reducer", "--config", "big"], "index_reducer has no configuration 'big'"),
         (["kllm_lane_array", "lane.macs=5"], "KllmPeLaneConfig.macs must be a power of two"),
-        (["kllm_reducer", "-o", "pyproject.toml/x"], "Not a directory"),
+        (["index_reducer", "-o", "pyproject.toml/x"], "Not a directory"),
     ],
 )
 def test_one_line_for_a_mistake(arguments, message, capsys):

@@ -16,7 +16,7 @@ from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.kllm.kmeans import kmeans_1d
+from golden.index.kmeans import kmeans_1d
 from golden.oaken import baselines
 from golden.oaken.fake import fake_artifact, fake_restore
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact

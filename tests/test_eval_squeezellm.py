@@ -12,7 +12,7 @@ from golden.eval.methods import parse, parse_all, squeezellm
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.eval.methods.squeezellm import codebooks, nearest, sparse_places
 from golden.eval.state import calibrate
-from golden.kllm.kmeans import kmeans_rows, optimal_kmeans_1d
+from golden.index.kmeans import kmeans_rows, optimal_kmeans_1d
 from tests.tiny import SHAPES
 
 

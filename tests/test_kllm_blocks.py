@@ -8,16 +8,9 @@ import pytest
 import torch
 
 from golden.fp16.format import FP16, FP32, FloatFormat
-from golden.kllm.blocks import (
-    bin_words,
-    concatenate,
-    index_histogram,
-    scale_outputs,
-    sparse_sums,
-    value_histogram,
-)
-from golden.kllm.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
-from golden.kllm.matmul import reduce_counts
+from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from golden.index.histogram import bin_words, index_histogram, reduce_counts, value_histogram
+from golden.kllm.blocks import concatenate, scale_outputs, sparse_sums
 
 CORNERS16 = (0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF)
 CORNERS32 = (0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import golden.kllm.kmeans
+import golden.index.kmeans
 import golden.kllm.layer
 import golden.kllm.quantize
 import golden.text
@@ -293,7 +293,7 @@ def test_softmax_overlaps_score_times_v() -> None:
 
 def smollm2_layer() -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
     """Layer 15, its inputs on 33 tokens and what it computes; kept in build/ by the code's hash."""
-    modules = (golden.kllm.layer, golden.kllm.quantize, golden.kllm.kmeans, golden.text)
+    modules = (golden.kllm.layer, golden.kllm.quantize, golden.index.kmeans, golden.text)
     key = hashlib.sha256("".join(map(inspect.getsource, modules)).encode()).hexdigest()[:16]
     folder = Path(__file__).parent.parent / "build" / "tests"
     layer_file, seen_file = folder / f"smollm2_15_{key}.npz", folder / f"smollm2_15_{key}.pt"

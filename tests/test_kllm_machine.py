@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.clustering import midpoints
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.format import weight_port_words
 from golden.kllm.image import weight_image

@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.index.codebook import fixed_point, product_codebook
+from golden.index.histogram import counts, integer_counts
 from golden.kllm.format import Status, product_index
 from golden.kllm.matmul import (
-    counts,
     dequantized_matmul,
-    fixed_point,
     index_matmul,
-    integer_counts,
     integer_matmul,
-    product_codebook,
     two_level_sums,
 )
 

@@ -8,7 +8,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.kllm.clustering import cluster, midpoints, mismatch, nearest, thresholds
+from golden.index.nearest import cluster, midpoints, mismatch, nearest, thresholds
 from golden.kllm.format import Status
 from golden.kllm.orizuru import outlier_count, pop_order
 from golden.kllm.quantize import (

@@ -8,7 +8,7 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
-from golden.kllm.clustering import cluster, midpoints
+from golden.index.nearest import cluster, midpoints
 from golden.kllm.isa import CommandStatus, Norm, Opcode, OutlierMode
 from golden.kllm.norms import norm_statistics
 from golden.kllm.quantize import quantize_tokens

@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def verilog():
-    block = find("kllm_reducer")
+    block = find("index_reducer")
     return _renamed_top(
-        convert(block.component(block.configs["small"]), "kllm_reducer").verilog, "kllm_reducer"
+        convert(block.component(block.configs["small"]), "index_reducer").verilog, "index_reducer"
     )
 
 

@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from golden.config import Config
 from hdl.block import Block
 from hdl.emit import add
-from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
+from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1rw import Memory1RW
 from hdl.stream.join import StreamJoin, StreamJoinConfig
@@ -132,11 +132,11 @@ def test_totals_are_sums_of_parts_with_multiplicity(libraries):
 
 def test_macros_are_black_boxes(libraries):
     elements, bits = 3, 2
-    config = KllmIdxCounterConfig(
+    config = IndexHistogramParallelConfig(
         bits_a=bits, bits_b=bits, elements=elements, k_max=40, integer_bits=0,
         architecture="sram", word_bins=1,
     )  # fmt: skip
-    found = synthesize(KllmIdxCounter(config), "kllm_idx_counter", libraries)
+    found = synthesize(IndexHistogramParallel(config), "index_histogram_parallel", libraries)
     (macro,) = found.macros
     assert (macro.instances, macro.depth, macro.ports) == (2 * elements, 16, "1r1w")
     assert found.macro_bits == 2 * elements * 16 * macro.width

@@ -14,7 +14,7 @@ from torch import Tensor
 from golden import text
 from golden.checkpoint import Captured, CheckpointError, capture, load, tokens
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.kllm.clustering import mismatch
+from golden.index.nearest import mismatch
 from golden.kllm.quantize import (
     linear,
     quantize_tokens,

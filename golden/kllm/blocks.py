@@ -1,8 +1,7 @@
 """What each KLLM block computes, on the words of its ports, bit-true (docs/blocks/kllm_*.md).
 
 ``golden.kllm.matmul`` states the arithmetic of whole matrices; the functions here apply the same
-arithmetic to one packet of one block, in the block's order of words. The reducer needs none of its
-own: ``golden.kllm.matmul.reduce_counts`` takes its packets as they are.
+arithmetic to one packet of one block, in the block's order of words.
 """
 
 from collections.abc import Sequence
@@ -16,12 +15,9 @@ from golden.kllm import matmul
 from golden.kllm.format import GRID_SPARSE
 
 __all__ = [
-    "bin_words",
     "concatenate",
-    "index_histogram",
     "scale_outputs",
     "sparse_sums",
-    "value_histogram",
 ]
 
 
@@ -31,34 +27,6 @@ def concatenate(value: Tensor, index_b: Tensor, bits_b: int) -> Tensor:
     value: (beats, elements), one for all columns; index_b: (beats, columns, elements).
     """
     return matmul.concatenate(value[:, None, :], index_b, bits_b)
-
-
-def index_histogram(pair: Tensor, inlier: Tensor, bits_a: int, bits_b: int) -> Tensor:
-    """``count[b] = #{k : inlier_k and pair_k = b}``: (2**(bits_a+bits_b),) int64.
-
-    pair, inlier: (K,), the elements of a packet in any order.
-    """
-    index_a, index_b = pair.long() >> bits_b, pair.long() & ((1 << bits_b) - 1)
-    return matmul.counts(index_a[None], ~inlier.bool()[None], index_b[:, None], bits_a, bits_b)[
-        0, 0
-    ]
-
-
-def value_histogram(value: Tensor, index_b: Tensor, inlier: Tensor, bits_b: int) -> Tensor:
-    """``count[j] = sum of value_k over inlier k with index_b_k = j``: (2**bits_b,) int64.
-
-    value: (K,) unsigned integers (integer mode) or signed addends (two_level), |sum| < 2**53.
-    """
-    counted = torch.where(inlier.bool(), value.long(), 0)
-    return matmul.integer_counts(counted[None], index_b.long()[:, None], bits_b)[0, 0]
-
-
-def bin_words(bins: Tensor, word_bins: int) -> Tensor:
-    """Output words of a counter: (words, word_bins), slots beyond the last bin are 0."""
-    words = -(-len(bins) // word_bins)
-    padded = bins.new_zeros(words * word_bins)
-    padded[: len(bins)] = bins
-    return padded.reshape(words, word_bins)
 
 
 def sparse_sums(x: Tensor, present: Tensor, index_b: Tensor, codebook_b: Tensor) -> list[int]:

@@ -3,9 +3,8 @@
 import dataclasses
 
 from golden.config import Config
+from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
-    INT_BITS,
-    K_MAX,
     PRODUCTS,
     groups,
     integer_packet_length,

@@ -2,7 +2,7 @@
 
 Inputs are rounded to FP16, as the hardware gets them. From there on every decision is that of the
 bit-true functions, bit for bit: which elements are outliers (golden.kllm.orizuru.pop_order), the
-scale, and the index of every inlier (golden.kllm.clustering.cluster). What comes back is s * c in
+scale, and the index of every inlier (golden.index.nearest.cluster). What comes back is s * c in
 float32, exact; the roundings that follow in hardware (products of the codebooks, sums, results) are
 left to float32. Tensors of any device. Source: KLLM, section III.
 """
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
-from golden.kllm.clustering import midpoints
-from golden.kllm.format import K_MAX
+from golden.index.format import K_MAX
+from golden.index.nearest import midpoints
 
 __all__ = [
     "FakeCodebook",

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from enum import IntFlag
 
 __all__ = [
-    "CODEBOOK_BITS_MAX",
-    "CODEBOOK_BITS_MIN",
-    "GRID_PRODUCT_EXACT",
-    "GRID_PRODUCT_ROUNDED",
     "GRID_SPARSE",
-    "INT_BITS",
-    "K_MAX",
     "NO_OUTPUT",
     "PRODUCTS",
     "OrizuruStatus",
@@ -34,15 +28,9 @@ __all__ = [
     "weight_word_place",
 ]
 
-CODEBOOK_BITS_MIN = 2  # nA and nB
-CODEBOOK_BITS_MAX = 4
-INT_BITS = (4, 8)  # widths of the unsigned integers of score x V
-K_MAX = 16383  # longest reduction: keeps a dense sum on the 2**-48 grid inside int64
 PRODUCTS = ("rounded", "exact")  # what stands in the product codebook
 
-# Every sum is an integer times 2**grid.
-GRID_PRODUCT_ROUNDED = -24  # P = rne16(C_A * C_B); also C_V of the integer mode
-GRID_PRODUCT_EXACT = -48  # P = C_A * C_B
+# The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
 
 

@@ -15,6 +15,7 @@ from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import add, fma, from_fixed, is_nan, mul, negate
 from golden.fp16.ops import total_order_key as order_key
+from golden.index.codebook import fixed_point, look_up
 from golden.kllm.isa import (
     GELU_C0,
     GELU_C1,
@@ -26,7 +27,6 @@ from golden.kllm.isa import (
     Scalar,
     row_count,
 )
-from golden.kllm.matmul import fixed_point
 
 __all__ = [
     "FunctionalState",
@@ -38,7 +38,6 @@ __all__ = [
     "execute",
     "function",
     "glu",
-    "look_up",
     "negated_mean",
     "rotary",
     "softmax",
@@ -138,11 +137,6 @@ def function(f: int, x: Tensor) -> Tensor:
     if f == Function.RSQRT:
         return functions.rsqrt(x)
     return x
-
-
-def look_up(index: Tensor, outlier: Tensor, x: Tensor, table: Tensor) -> Tensor:
-    """``table[index]``, or x at outliers: (..., L) words; table: (..., 2**n)."""
-    return torch.where(outlier.bool(), _words(x), _words(table).gather(-1, index.long()))
 
 
 def dequantize(

@@ -28,8 +28,8 @@ from torch import Tensor
 from golden.config import Config, ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.clustering import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.functional import Slot
 from golden.kllm.image import weight_image

@@ -11,12 +11,11 @@ rne16 (P, rounded mode), rne32 (D), rne32 (S), fma32 and rne16 (Y), nothing else
 follow IEEE 754-2019: an exact D or S of 0 is +0. FP16 and FP32 values are integer bit patterns.
 
 The golden groups the elements by weight index j: 2**nB products of a matrix of integers with a
-0/1 matrix, in float64 but exact because every sum stays below 2**53. ``counts`` gives the histogram
-that the counter block holds. Source: KLLM, section III-B and III-D.
+0/1 matrix, in float64 but exact because every sum stays below 2**53. The histogram that the counter
+block holds is ``golden.index.histogram.counts``. Source: KLLM, section III-B and III-D.
 """
 
 import dataclasses
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -24,14 +23,16 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, float_from_bits, fma, from_fixed, mul
-from golden.kllm.format import (
-    CODEBOOK_BITS_MAX,
-    CODEBOOK_BITS_MIN,
+from golden.index.codebook import check_codebook, fixed_point, product_codebook
+from golden.index.format import (
     GRID_PRODUCT_EXACT,
     GRID_PRODUCT_ROUNDED,
-    GRID_SPARSE,
     INT_BITS,
     K_MAX,
+)
+from golden.index.histogram import check_indices, grouped_sums, integer_counts
+from golden.kllm.format import (
+    GRID_SPARSE,
     NO_OUTPUT,
     PRODUCTS,
     Status,
@@ -40,25 +41,17 @@ from golden.kllm.format import (
 
 __all__ = [
     "MatmulResult",
-    "check_codebook",
-    "codebook_bits",
     "concatenate",
-    "counts",
     "dequantized_matmul",
     "finish",
-    "fixed_point",
     "index_matmul",
-    "integer_counts",
     "integer_matmul",
     "packet_matmul",
-    "product_codebook",
-    "reduce_counts",
     "sparse_sums",
     "two_level_sums",
 ]
 
 _HALF = 20  # bits of the low part of an FP16 value on grid 2**-24, which has 40
-_ONE = 0x3C00
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,43 +79,8 @@ class MatmulResult:
         return self.status & int(NO_OUTPUT) == 0
 
 
-def codebook_bits(codebook: Tensor, name: str = "codebook") -> int:
-    """``log2`` of the number of entries, 2..4; ConfigError otherwise."""
-    entries = codebook.numel()
-    bits = entries.bit_length() - 1
-    if (
-        codebook.ndim != 1
-        or entries != 1 << bits
-        or not CODEBOOK_BITS_MIN <= bits <= CODEBOOK_BITS_MAX
-    ):
-        raise ConfigError(f"{name} must have 4 or 8 or 16 entries, not {entries}")
-    return bits
-
-
-def check_codebook(codebook: Tensor, name: str = "codebook") -> int:
-    """Bits of a codebook whose entries are FP16 words of magnitude <= 1; ConfigError otherwise."""
-    bits = codebook_bits(codebook, name)
-    for i, word in enumerate(codebook.tolist()):
-        if not 0 <= word <= 0xFFFF or word & 0x7FFF > _ONE:
-            raise ConfigError(f"{name}[{i}] must be an FP16 word in -1..1, not {word:#06x}")
-    return bits
-
-
 def _nonfinite(word: Tensor) -> Tensor:
     return word & FP16.infinity == FP16.infinity
-
-
-def fixed_point(word: Tensor) -> Tensor:
-    """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40)."""
-    return (float_from_bits(word, FP16) * 2.0**-FP16.grid_exponent).long()
-
-
-def product_codebook(codebook_a: Tensor, codebook_b: Tensor) -> Tensor:
-    """``P[ia * 2**nB + ib] = rne16(C_A[ia] * C_B[ib])``: (2**(nA+nB),) int64 FP16 words."""
-    check_codebook(codebook_a, "codebook_a")
-    check_codebook(codebook_b, "codebook_b")
-    a, b = codebook_a.long()[:, None], codebook_b.long()[None, :]
-    return mul(a, b).reshape(-1)
 
 
 def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Tensor, int]:
@@ -137,28 +95,6 @@ def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Ten
     return exact, GRID_PRODUCT_EXACT
 
 
-def _check_indices(index: Tensor, bits: int, name: str) -> None:
-    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < 1 << bits:
-        raise ValueError(f"{name} must hold 0..{(1 << bits) - 1}")
-
-
-def _grouped(per_code: Tensor, idx_b: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """``part[j, r, n] = sum over k of per_code[j, r, k] [ib_kn = j]``, some columns at a time.
-
-    per_code: (2**nB, R, K) int64; part: (2**nB, R, columns) int64, exact as every |sum| < 2**53 by
-    the callers' bounds.
-    """
-    codes, _, length = per_code.shape
-    outputs = idx_b.shape[1]
-    rows = per_code.double()
-    idx_b = idx_b.to(torch.uint8)  # comparing int64 takes twice as long
-    code = torch.arange(codes, device=idx_b.device, dtype=torch.uint8)[:, None, None]
-    step = max(1, (1 << 23) // max(length * codes, 1))  # 0/1 matrices of about 64 MiB
-    for start in range(0, outputs, step):
-        columns = slice(start, min(start + step, outputs))
-        yield columns, (rows @ (idx_b[:, columns] == code).double()).long()
-
-
 def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tensor:
     """(T, N) sum of table[ia, ib] over inliers."""
     tokens, outputs = idx_a.shape[0], idx_b.shape[1]
@@ -167,7 +103,7 @@ def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tenso
     wide = int(table.abs().max()) > 1 << 24
     rows = torch.cat((value >> 24, value & 0xFFFFFF), dim=1) if wide else value
     d = torch.zeros(tokens, outputs, dtype=torch.int64, device=idx_a.device)
-    for columns, part in _grouped(rows, idx_b):
+    for columns, part in grouped_sums(rows, idx_b):
         total = part.sum(0)
         d[:, columns] = (total[:tokens] << 24) + total[tokens:] if wide else total
     return d
@@ -191,7 +127,7 @@ def sparse_sums(
     rows = torch.cat((value >> _HALF, value & ((1 << _HALF) - 1)))  # each below 2**20
     centroid = fixed_point(codebook_b)[:, None, None]
     # |part| <= 2**20 * K_MAX < 2**34, times a centroid of at most 2**24: below 2**58.
-    for columns, part in _grouped(rows.expand(len(centroid), -1, -1), idx_b[taken]):
+    for columns, part in grouped_sums(rows.expand(len(centroid), -1, -1), idx_b[taken]):
         total = (part * centroid).sum(0)
         hi[:, columns], lo[:, columns] = total[:tokens], total[tokens:]
     # (hi, lo) are 2**20 apart: carry, then cut at 2**62.
@@ -338,8 +274,8 @@ def _kmeans(
         return _refused(fault, s_a, s_b, d_grid, idx_b.device)
     outlier = outlier_mask.bool()
     idx_a = torch.where(outlier, 0, idx_a.long())
-    _check_indices(idx_a, bits_a, "idx_a")
-    _check_indices(idx_b, bits_b, "idx_b")
+    check_indices(idx_a, bits_a, "idx_a")
+    check_indices(idx_b, bits_b, "idx_b")
     bad = outlier & _nonfinite(x.long())
     faults = bad.any(dim=1).long() * int(Status.NONFINITE)
     d = _dense(idx_a, ~outlier, idx_b, table)
@@ -370,8 +306,8 @@ def integer_matmul(
     fault = _length_fault(idx_b.shape[0], k_max)
     if fault:
         return _refused(fault, s_a, s_b, GRID_PRODUCT_ROUNDED, idx_b.device)
-    _check_indices(a, int_bits, "a")
-    _check_indices(idx_b, bits_b, "idx_b")
+    check_indices(a, int_bits, "a")
+    check_indices(idx_b, bits_b, "idx_b")
     d = (integer_counts(a, idx_b, bits_b) * fixed_point(codebook_v)).sum(-1)
     s = torch.zeros_like(d)
     faults = torch.zeros(a.shape[0], dtype=torch.int64, device=d.device)
@@ -381,45 +317,6 @@ def integer_matmul(
 def concatenate(idx_a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
     """``pair = idx_a * 2**bits_b + idx_b``, element by element: int64 of the broadcast shape."""
     return idx_a.long() << bits_b | idx_b.long()
-
-
-def counts(idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, bits_a: int, bits_b: int) -> Tensor:
-    """``counts[t, n, bin] = #{inlier k : ia_tk * 2**nB + ib_kn = bin}``: (T, N, 2**(nA+nB)) int64.
-
-    What the index distribution counters of a K-Means request hold when its last beat is in.
-    """
-    _check_indices(idx_b, bits_b, "idx_b")
-    tokens, outputs = idx_a.shape[0], idx_b.shape[1]
-    bins_a, bins_b = 1 << bits_a, 1 << bits_b
-    inlier = ~outlier_mask.bool()
-    codes = torch.arange(bins_a, device=idx_a.device)
-    chosen = (idx_a[:, None, :] == codes[:, None]) & inlier[:, None, :]  # (T, 2**nA, K)
-    rows = chosen.reshape(tokens * bins_a, -1).long()
-    out = torch.zeros(tokens, outputs, bins_a, bins_b, dtype=torch.int64, device=idx_a.device)
-    for columns, part in _grouped(rows.expand(bins_b, -1, -1), idx_b):
-        by_token = part.reshape(bins_b, tokens, bins_a, -1)
-        out[:, columns] = by_token.permute(1, 3, 2, 0)
-    return out.reshape(tokens, outputs, bins_a * bins_b)
-
-
-def integer_counts(a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
-    """``counts[t, n, j] = sum over k of a_tk [ib_kn = j]``: (T, N, 2**nB) int64."""
-    _check_indices(idx_b, bits_b, "idx_b")
-    bins = 1 << bits_b
-    out = torch.zeros(a.shape[0], idx_b.shape[1], bins, dtype=torch.int64, device=idx_b.device)
-    for columns, part in _grouped(a.long().expand(bins, -1, -1), idx_b):
-        out[:, columns] = part.permute(1, 2, 0)
-    return out
-
-
-def reduce_counts(count: Tensor, weight: Tensor, grid: int = GRID_PRODUCT_ROUNDED) -> Tensor:
-    """``rne32(sum over the last axis of count * weight)``: int64 FP32 words.
-
-    count: integers in units of 2**(grid + 24), so plain counts with the default grid and sums of
-    centroids (2**-24) with GRID_PRODUCT_EXACT; weight: finite FP16 words. The sum is exact and
-    must lie within int64; it is rounded once, a sum of 0 gives +0.
-    """
-    return from_fixed((count.long() * fixed_point(weight)).sum(-1), grid, FP32)
 
 
 def two_level_sums(

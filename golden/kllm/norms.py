@@ -25,8 +25,9 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.functions import divide, rsqrt
 from golden.fp16.ops import LIMB_BITS, add, convert, fma, from_fixed, from_int, mul, negate
-from golden.kllm.format import K_MAX, Status
-from golden.kllm.matmul import check_codebook, fixed_point
+from golden.index.codebook import check_codebook, fixed_point
+from golden.index.format import K_MAX
+from golden.kllm.format import Status
 
 __all__ = ["Folded", "finish_statistics", "fold", "norm_statistics", "normalise"]
 

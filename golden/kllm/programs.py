@@ -10,8 +10,8 @@ import dataclasses
 import numpy as np
 import torch
 
+from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, accesses, overlap
-from golden.kllm.clustering import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
 from golden.kllm.isa import (

@@ -13,10 +13,11 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits, from_fixed
-from golden.kllm.clustering import cluster
-from golden.kllm.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
-from golden.kllm.kmeans import kmeans_1d
-from golden.kllm.matmul import MatmulResult, codebook_bits, fixed_point, index_matmul
+from golden.index.codebook import codebook_bits, fixed_point
+from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
+from golden.index.kmeans import kmeans_1d
+from golden.index.nearest import cluster
+from golden.kllm.matmul import MatmulResult, index_matmul
 from golden.kllm.orizuru import outlier_count, pop_order
 
 __all__ = [

@@ -13,11 +13,11 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import float_from_bits, from_fixed
-from golden.kllm.clustering import cluster_by_midpoints
-from golden.kllm.clustering import midpoints as midpoints_of
-from golden.kllm.format import INT_BITS
+from golden.index.codebook import fixed_point
+from golden.index.format import INT_BITS
+from golden.index.nearest import cluster_by_midpoints
+from golden.index.nearest import midpoints as midpoints_of
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
-from golden.kllm.matmul import fixed_point
 from golden.kllm.norms import norm_statistics
 from golden.kllm.orizuru import pop_order
 from golden.kllm.quantize import quantize_unsigned
@@ -157,8 +157,8 @@ def quantize_command(
     ONLINE: outliers = the k_max largest and k_min smallest (golden.kllm.orizuru.pop_order), scale
     = largest magnitude word of the others. OFFLINE: outliers = x > upper or x < lower (IEEE 754),
     scale = larger magnitude word of the two. Then the indices of the inliers
-    (golden.kllm.clustering.cluster_by_midpoints; ``midpoints`` is by default what
-    golden.kllm.clustering.midpoints makes of the codebook) and, with a norm, the statistics of
+    (golden.index.nearest.cluster_by_midpoints; ``midpoints`` is by default what
+    golden.index.nearest.midpoints makes of the codebook) and, with a norm, the statistics of
     golden.kllm.norms.norm_statistics; without one rms_reciprocal is 1.0 and mean +0.
 
     NONFINITE: an element is NaN or infinite. (An infinity is an outlier that may not be stored,

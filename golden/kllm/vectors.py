@@ -7,8 +7,9 @@ import numpy.typing as npt
 import torch
 
 from golden.fp16.format import FP16
+from golden.index.codebook import product_codebook
 from golden.kllm.format import NO_OUTPUT, product_index
-from golden.kllm.matmul import index_matmul, integer_matmul, product_codebook
+from golden.kllm.matmul import index_matmul, integer_matmul
 
 __all__ = ["LaneRequest", "codebook_packet", "lane_vectors"]
 

@@ -7,8 +7,8 @@ from amaranth import Cat, Const, Module
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.index.format import K_MAX
 from golden.kllm.config import MachineConfig
-from golden.kllm.format import K_MAX
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig

@@ -1,13 +1,10 @@
 """Blocks of KLLM by name."""
 
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
-from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
-from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
-from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
@@ -19,7 +16,6 @@ from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
-from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.kllm.slot_memory import KllmSlotMemory
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
@@ -83,25 +79,6 @@ BLOCKS = {
         golden="golden.kllm.machine:Machine",
         checked="small",
     ),
-    "kllm_clustering_unit": Registered(
-        component=KllmClusteringUnit,
-        config=KllmClusteringUnitConfig(),
-        configs={
-            "table1": KllmClusteringUnitConfig(),
-            "table1_w4a3": KllmClusteringUnitConfig(bits_a=3),
-            "small": KllmClusteringUnitConfig(bits_a=2, elements=4),
-        },
-        golden="golden.kllm.clustering:cluster_by_midpoints",
-    ),
-    "kllm_index_table": Registered(
-        component=KllmIndexTable,
-        config=KllmIndexTableConfig(),
-        configs={
-            "table1": KllmIndexTableConfig(),
-            "small": KllmIndexTableConfig(bits_a=2, width=4),
-        },
-        golden="golden.kllm.functional:look_up",
-    ),
     "kllm_load": Registered(
         component=KllmLoad,
         config=KllmLoadConfig(),
@@ -162,12 +139,6 @@ BLOCKS = {
         },
         golden="golden.kllm.engines:screen",
     ),
-    "kllm_idx_counter": Registered(
-        component=KllmIdxCounter,
-        config=KllmIdxCounterConfig(),
-        configs={name: lane.counter_config for name, lane in _LANES.items()},
-        golden="golden.kllm.blocks:index_histogram",
-    ),
     "kllm_readback": Registered(
         component=KllmReadback,
         config=KllmReadbackConfig(),
@@ -176,12 +147,6 @@ BLOCKS = {
             "small": KllmReadbackConfig(vector_rows=256, slots=4),
         },
         golden="golden.kllm.machine:slot_words",
-    ),
-    "kllm_reducer": Registered(
-        component=KllmReducer,
-        config=KllmReducerConfig(),
-        configs={name: lane.reducer_config for name, lane in _LANES.items()},
-        golden="golden.kllm.matmul:reduce_counts",
     ),
     "kllm_outlier": Registered(
         component=KllmOutlier,

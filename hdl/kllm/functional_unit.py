@@ -10,7 +10,7 @@ from amaranth.lib.wiring import Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
-from golden.kllm.format import INT_BITS, K_MAX
+from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Opcode, Scalar
 from hdl.block import Block
 from hdl.emit import add
@@ -21,6 +21,7 @@ from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.index.table import IndexTable, IndexTableConfig
 from hdl.kllm.engine import (
     ROW,
     command_layout,
@@ -33,7 +34,6 @@ from hdl.kllm.engine import (
     status_stream,
 )
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
-from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
@@ -93,8 +93,8 @@ class KllmFunctionalUnitConfig(Config):
         return max(4, self.width // 2)
 
     @property
-    def table(self) -> KllmIndexTableConfig:
-        return KllmIndexTableConfig(
+    def table(self) -> IndexTableConfig:
+        return IndexTableConfig(
             bits_a=self.bits_a, integer_bits=self.integer_bits, width=self.width
         )
 
@@ -286,8 +286,8 @@ class KllmFunctionalUnit(Block):
         fifo = StreamFifoConfig(width=_ROW_BITS, depth=config.rows_ahead)
         queue_a = add(m, "queue_a", StreamFifo(fifo))
         queue_b = add(m, "queue_b", StreamFifo(fifo))
-        table_a = add(m, "table_a", KllmIndexTable(config.table))
-        table_b = add(m, "table_b", KllmIndexTable(config.table))
+        table_a = add(m, "table_a", IndexTable(config.table))
+        table_b = add(m, "table_b", IndexTable(config.table))
         for name, walk, queue, table in (
             ("a", rows_a, queue_a, table_a),
             ("b", rows_b, queue_b, table_b),

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.kllm.format import INT_BITS
+from golden.index.format import INT_BITS
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig

@@ -12,8 +12,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
+from golden.index.format import K_MAX
 from golden.kllm.format import (
-    K_MAX,
     NO_OUTPUT,
     Status,
     integer_packet_length,

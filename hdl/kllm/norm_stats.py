@@ -10,7 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
-from golden.kllm.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX, Status
+from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
+from golden.kllm.format import Status
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.convert import convert
@@ -19,7 +20,7 @@ from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.unpack import unpack
-from hdl.kllm.reducer import centroid_parts
+from hdl.index.reducer import centroid_parts
 from hdl.kllm.scaler import is_special
 
 __all__ = ["KllmNormStats", "KllmNormStatsConfig"]

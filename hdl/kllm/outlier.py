@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.fp16.format import FP16
 from hdl.block import Block
-from hdl.kllm.reducer import centroid_parts
+from hdl.index.reducer import centroid_parts
 
 __all__ = ["KllmOutlier", "KllmOutlierConfig"]
 

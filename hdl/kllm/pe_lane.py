@@ -9,9 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
-    INT_BITS,
-    K_MAX,
     NO_OUTPUT,
     Status,
     integer_packet_length,
@@ -19,10 +18,14 @@ from golden.kllm.format import (
 )
 from hdl.block import Block
 from hdl.emit import add
+from hdl.index.histogram_parallel import (
+    ARCHITECTURES,
+    IndexHistogramParallel,
+    IndexHistogramParallelConfig,
+)
+from hdl.index.reducer import IndexReducer, IndexReducerConfig, centroid_parts
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
-from hdl.kllm.idx_counter import ARCHITECTURES, KllmIdxCounter, KllmIdxCounterConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
-from hdl.kllm.reducer import KllmReducer, KllmReducerConfig, centroid_parts
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig, is_special
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
@@ -75,8 +78,8 @@ class KllmPeLaneConfig(Config):
         return 1 if self.counter == "sram" else self.macs
 
     @property
-    def counter_config(self) -> KllmIdxCounterConfig:
-        return KllmIdxCounterConfig(
+    def counter_config(self) -> IndexHistogramParallelConfig:
+        return IndexHistogramParallelConfig(
             bits_a=self.bits_a,
             bits_b=self.bits_b,
             elements=self.elements,
@@ -87,8 +90,8 @@ class KllmPeLaneConfig(Config):
         )
 
     @property
-    def reducer_config(self) -> KllmReducerConfig:
-        return KllmReducerConfig.of_counter(self.counter_config, self.word_bins)
+    def reducer_config(self) -> IndexReducerConfig:
+        return IndexReducerConfig.of_counter(self.counter_config, self.word_bins)
 
     @property
     def outlier_config(self) -> KllmOutlierConfig:
@@ -603,7 +606,7 @@ class KllmPeLane(Block):
         config = self.config
         concat = self.concat
         counters = [
-            add(m, f"counter_{c}", KllmIdxCounter(config.counter_config))
+            add(m, f"counter_{c}", IndexHistogramParallel(config.counter_config))
             for c in range(config.columns)
         ]
         self.sparse = sparse = add(m, "outlier", KllmOutlier(config.outlier_config))
@@ -621,8 +624,7 @@ class KllmPeLane(Block):
             concat.o.ready.eq(served.all()),
         ]
         m.d.comb += [
-            unit.i.valid.eq(concat.o.valid & ~done[n] & ~skipped[n])
-            for n, unit in enumerate(units)
+            unit.i.valid.eq(concat.o.valid & ~done[n] & ~skipped[n]) for n, unit in enumerate(units)
         ]
         with m.If(concat.o.valid):
             m.d.sync += done.eq(Mux(concat.o.ready, 0, served))
@@ -642,7 +644,7 @@ class KllmPeLane(Block):
     def _reduce_columns_in_turn(self, m: Module, counters: list) -> None:
         """One reducer of ``macs`` bins per cycle; the columns' outputs come evenly spaced."""
         config = self.config
-        reducer = add(m, "reducer", KllmReducer(config.reducer_config))
+        reducer = add(m, "reducer", IndexReducer(config.reducer_config))
         count_layout = config.counter_config.o_layout["count"].shape
         column = Signal(range(max(config.columns, 2)))
         word = Signal(range(max(config.counter_config.words, 2)))
@@ -654,9 +656,7 @@ class KllmPeLane(Block):
         held_word = Signal.like(word)
 
         def of_selected(values):
-            return _any_of(
-                Mux(one, value, 0) for one, value in zip(selected, values, strict=True)
-            )
+            return _any_of(Mux(one, value, 0) for one, value in zip(selected, values, strict=True))
 
         m.d.comb += [
             head_valid.eq(of_selected([counter.o.valid for counter in counters])),
@@ -711,7 +711,7 @@ class KllmPeLane(Block):
         """A MAC per column, since RAMs give one bin per cycle; the sums then go out in turn."""
         config = self.config
         reducers = [
-            add(m, f"reducer_{c}", KllmReducer(config.reducer_config))
+            add(m, f"reducer_{c}", IndexReducer(config.reducer_config))
             for c in range(config.columns)
         ]
         word = Signal(range(config.counter_config.words))
@@ -811,9 +811,7 @@ class KllmPeLane(Block):
             scaler.i.p.s_b.eq(s_b.p.word),
             tag.empty.eq(dropped),
             tag.end.eq(is_end),
-            tag.status.eq(
-                info.status | Mux(bad_scale & ~dropped, int(Status.SCALE_NONFINITE), 0)
-            ),
+            tag.status.eq(info.status | Mux(bad_scale & ~dropped, int(Status.SCALE_NONFINITE), 0)),
         ]
 
         # y, and behind the last y of a job its status.

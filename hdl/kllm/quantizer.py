@@ -9,13 +9,13 @@ from amaranth.lib.wiring import Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
-from golden.kllm.format import INT_BITS, K_MAX
+from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import total_order_key
 from hdl.fp16.shift import let
-from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
+from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from hdl.kllm.engine import (
     ROW,
     SLOT_LENGTH_BITS,
@@ -87,8 +87,8 @@ class KllmQuantizerConfig(Config):
         )
 
     @property
-    def clustering_config(self) -> KllmClusteringUnitConfig:
-        return KllmClusteringUnitConfig(
+    def clustering_config(self) -> IndexNearestConfig:
+        return IndexNearestConfig(
             bits_a=self.bits_a, elements=ROW_ELEMENTS, tag_bits=self.beat_layout.size
         )
 
@@ -253,7 +253,7 @@ class KllmQuantizer(Block):
         m = Module()
         config = self.config
         self.orizuru = add(m, "orizuru", KllmOrizuru(config.orizuru_config))
-        self.clustering = add(m, "clustering", KllmClusteringUnit(config.clustering_config))
+        self.clustering = add(m, "clustering", IndexNearest(config.clustering_config))
         self.norms = add(m, "norms", KllmNormStats(config.norm_config))
         self.integers = None
         if config.integer_bits:

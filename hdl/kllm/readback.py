@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Out
 
 from golden.config import Config
-from golden.kllm.format import INT_BITS
+from golden.index.format import INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
 from hdl.block import Block
 from hdl.kllm.engine import (

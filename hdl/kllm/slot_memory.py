@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In
 
 from golden.config import Config
-from golden.kllm.format import INT_BITS, K_MAX
+from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.isa import ROW_ELEMENTS
 from hdl.block import Block
 from hdl.emit import add

@@ -18,8 +18,8 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
+from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.clustering import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
 from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, decode

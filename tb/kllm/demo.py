@@ -25,7 +25,7 @@ from golden.kllm.quantize import (
     quantize_weight,
     train_activation_codebook,
 )
-from hdl.kllm.idx_counter import ARCHITECTURES
+from hdl.index.histogram_parallel import ARCHITECTURES
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from synth.area import load_libraries, synthesize
 from tb.kllm.jobs import Job, codebook_packet, phase_vectors
@@ -140,7 +140,9 @@ def _run_precision(config: KllmPeLaneConfig, names, seen, say) -> list[dict]:
                 "shape": f"{length}x{weight.index.shape[1]}",
                 "tokens": len(quantized.scale),
                 "bound": config.bound(length, len(jobs)),
-                "ideal": length * weight.index.shape[1] * len(quantized.scale)
+                "ideal": length
+                * weight.index.shape[1]
+                * len(quantized.scale)
                 // (config.elements * config.columns),
                 "binds": "counting" if counting > config.reduce_cycles else "reducing",
                 "stalls": groups * _extra_outlier_cycles(quantized.outlier, config.elements),

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import torch
 
+from golden.index.codebook import product_codebook
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.lane import JobHeader, header_status, job_status
-from golden.kllm.matmul import MatmulResult, index_matmul, integer_matmul, product_codebook
+from golden.kllm.matmul import MatmulResult, index_matmul, integer_matmul
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from tb.words import pack
 

@@ -4,7 +4,7 @@ import cocotb
 
 from hdl.kllm.outlier import KllmOutlier
 from tb.bench import Bench, config, params, vectors
-from tb.kllm.two_sets import two_set_cycles
+from tb.index.support.two_sets import two_set_cycles
 from tb.words import unpack_ints
 
 PHASES = params["phases"]  # words of each packet, per codebook

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from golden.kllm.clustering import midpoints
+from golden.index.nearest import midpoints
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import (
     FIRST_OPERAND_WORD,

@@ -20,9 +20,10 @@ from golden.checkpoint import next_token_loss
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
 from golden.kllm.fake import FakeCodebook, fake_attention, fake_tokens, half_words
-from golden.kllm.format import INT_BITS, PRODUCTS
+from golden.kllm.format import PRODUCTS
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.norms import fold
 from golden.kllm.orizuru import outlier_count

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
-from golden.kllm.kmeans import kmeans_1d
+from golden.index.kmeans import kmeans_1d
 from golden.oaken.baselines import uniform_grid
 from golden.patch import K, V
 

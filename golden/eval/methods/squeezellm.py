@@ -9,7 +9,7 @@ from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
-from golden.kllm.kmeans import kmeans_rows
+from golden.index.kmeans import kmeans_rows
 
 __all__ = ["SqueezeLlmLike", "codebooks", "nearest", "sparse_places"]
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from golden.fp16.ops import bits_from_float
-from golden.kllm.clustering import mismatch
+from golden.index.nearest import mismatch
 from golden.kllm.quantize import split_outliers, train_activation_codebook
 
 __all__ = ["main"]

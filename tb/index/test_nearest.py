@@ -1,4 +1,4 @@
-"""KllmClusteringUnit against golden.kllm.clustering.cluster_by_midpoints.
+"""IndexNearest against golden.index.nearest.cluster_by_midpoints.
 
 Shown to fail: with -0 below +0, with a NaN threshold below or a NaN element above everything, with
 ``>=`` in place of ``>``, with thresholds handed over before the token's last beat, with midpoints
@@ -12,15 +12,15 @@ import torch
 
 from golden.fp16.ops import mul
 from golden.fp16.vectors import random_words
-from golden.kllm.clustering import cluster_by_midpoints, midpoints
-from hdl.kllm.clustering_unit import KllmClusteringUnit, KllmClusteringUnitConfig
+from golden.index.nearest import cluster_by_midpoints, midpoints
+from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from tb.run import simulate
 from tb.words import pack
 
 CONFIGS = {
-    "table1": KllmClusteringUnitConfig(),
-    "three_bits": KllmClusteringUnitConfig(bits_a=3, elements=5, tag_bits=7),
-    "two_bits": KllmClusteringUnitConfig(bits_a=2, elements=1, tag_bits=1),
+    "table1": IndexNearestConfig(),
+    "three_bits": IndexNearestConfig(bits_a=3, elements=5, tag_bits=7),
+    "two_bits": IndexNearestConfig(bits_a=2, elements=1, tag_bits=1),
 }
 ONE, INF, NAN = 0x3C00, 0x7C00, 0x7E00
 SCALES = [0, 0x8000, 0x0001, 0x03FF, 0x0400, ONE, 0x4A3C, 0x7BFF, 0xBC00, INF, 0xFC00, NAN]
@@ -96,12 +96,12 @@ def unit_vectors(config, seed):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_clustering_unit(name, seed):
+def test_nearest(name, seed):
     config = CONFIGS[name]
     vectors, params = unit_vectors(config, seed)
     simulate(
-        KllmClusteringUnit(config),
-        "tb.kllm.tb_clustering_unit",
+        IndexNearest(config),
+        "tb.index.tb_nearest",
         vectors=vectors,
         params=params,
         seed=seed,
@@ -126,5 +126,5 @@ def test_vectors_have_ties_and_every_index():
 )
 def test_rejects(wrong, message):
     with pytest.raises(ValueError, match="must be") as error:
-        KllmClusteringUnitConfig(**wrong)
-    assert str(error.value) == f"KllmClusteringUnitConfig.{message}"
+        IndexNearestConfig(**wrong)
+    assert str(error.value) == f"IndexNearestConfig.{message}"

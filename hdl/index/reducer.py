@@ -1,4 +1,4 @@
-"""Weighted sum of counts with the codebook (docs/blocks/kllm_reducer.md)."""
+"""Weighted sum of counts with the codebook (docs/blocks/index_reducer.md)."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,17 +9,17 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
-from golden.kllm.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.kllm.idx_counter import KllmIdxCounterConfig
+from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 
-__all__ = ["KllmReducer", "KllmReducerConfig", "centroid_parts"]
+__all__ = ["IndexReducer", "IndexReducerConfig", "centroid_parts"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KllmReducerConfig(Config):
+class IndexReducerConfig(Config):
     """Shape of one reducer; follows from that of the counters it serves."""
 
     macs: int = 32  # terms per cycle, a power of two 1..256
@@ -40,7 +40,7 @@ class KllmReducerConfig(Config):
         self._check_bool("two_grids")
 
     @classmethod
-    def of_counter(cls, counter: KllmIdxCounterConfig, macs: int) -> "KllmReducerConfig":
+    def of_counter(cls, counter: IndexHistogramParallelConfig, macs: int) -> "IndexReducerConfig":
         """The reducer that takes ``macs`` bins of ``counter`` per cycle, exactly."""
         shapes = [counter.slot_shape(slot) for slot in range(macs)]
         per_element = 2**counter.integer_bits - 1 if counter.integer_bits else 1
@@ -82,7 +82,7 @@ class KllmReducerConfig(Config):
         return data.StructLayout({"y": FP32.bits})
 
 
-class KllmReducer(Block):
+class IndexReducer(Block):
     """``y = rne32(sum over the packet of count[s] * weight[s])``, the sum exact.
 
     count: integers; weight: FP16 words with |weight| <= 1 (codebook entries; others are illegal
@@ -93,7 +93,7 @@ class KllmReducer(Block):
     ``macs`` terms per cycle. Latency 3 cycles from the beat with ``last``: products, sum,
     rounding. ``i.ready`` depends on ``o.ready`` combinationally.
     Source: KLLM, section III-B, step 3.
-    Golden: golden.kllm.matmul.reduce_counts.
+    Golden: golden.index.histogram.reduce_counts.
 
     Members
     -------
@@ -107,7 +107,7 @@ class KllmReducer(Block):
         "o": "the sum, rounded once to binary32",
     }
 
-    def __init__(self, config: KllmReducerConfig):
+    def __init__(self, config: IndexReducerConfig):
         super().__init__(
             config,
             {
@@ -149,9 +149,7 @@ class KllmReducer(Block):
         for slot in range(config.macs):
             count = self.i.p.count[str(slot)]
             sign, significand, shift = centroid_parts(self.i.p.weight[slot])
-            magnitude = Signal(
-                signed(config.slot_shape(slot).width + 13), name=f"magnitude_{slot}"
-            )
+            magnitude = Signal(signed(config.slot_shape(slot).width + 13), name=f"magnitude_{slot}")
             product = Signal(
                 signed(config.slot_shape(slot).width + 26), name=f"product_{slot}", reset_less=True
             )

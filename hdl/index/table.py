@@ -1,4 +1,4 @@
-"""Rows of indices to rows of words, outliers patched in (docs/blocks/kllm_index_table.md)."""
+"""Rows of indices to rows of words, outliers patched in (docs/blocks/index_table.md)."""
 
 import dataclasses
 from typing import ClassVar
@@ -8,16 +8,15 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.kllm.format import INT_BITS
-from golden.kllm.isa import ROW_ELEMENTS
+from golden.fp16.format import FP16
+from golden.index.format import INT_BITS, TABLE_ROW
 from hdl.block import Block
-from hdl.kllm.engine import ROW, entry_row_layout
 
-__all__ = ["KllmIndexTable", "KllmIndexTableConfig"]
+__all__ = ["IndexTable", "IndexTableConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KllmIndexTableConfig(Config):
+class IndexTableConfig(Config):
     """Size of the table, and look-ups per cycle."""
 
     bits_a: int = 4  # bits of an index, 2..4
@@ -29,8 +28,19 @@ class KllmIndexTableConfig(Config):
         self._check_choice("integer_bits", (0, *INT_BITS))
         self._check_choice("width", (4, 8, 16))
 
+    @property
+    def i_layout(self) -> data.StructLayout:
+        entry = max(self.bits_a, self.integer_bits)  # an index or an integer, low-aligned
+        return data.StructLayout(
+            {"value": data.ArrayLayout(entry, TABLE_ROW), "outlier": TABLE_ROW}
+        )
 
-class KllmIndexTable(Block):
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, TABLE_ROW)})
+
+
+class IndexTable(Block):
     """``o[e] = outlier mask of e ? next outlier word : table[entry e]``, one row of 16 at a time.
 
     ``table`` takes 2**bits_a words in index order, at any time when no row is inside; they stay
@@ -38,7 +48,7 @@ class KllmIndexTable(Block):
     one begins at once; latency as much, and one more. One ``outlier`` word per one in the masks,
     in ascending position. Of an entry the low bits_a bits count. ``o.valid`` and ``i.ready``
     depend combinationally on ``outlier.valid``, all ``ready`` but that of table on ``o.ready``.
-    Source: KLLM, section III-C. Golden: golden.kllm.functional.look_up.
+    Source: KLLM, section III-C. Golden: golden.index.codebook.look_up.
 
     Members
     -------
@@ -55,46 +65,46 @@ class KllmIndexTable(Block):
         "o": "16 words.",
     }
 
-    def __init__(self, config: KllmIndexTableConfig):
+    def __init__(self, config: IndexTableConfig):
         word = stream.Signature(data.StructLayout({"word": 16}))
         super().__init__(
             config,
             {
                 "table": In(word),
-                "i": In(stream.Signature(entry_row_layout(config.bits_a, config.integer_bits))),
+                "i": In(stream.Signature(config.i_layout)),
                 "outlier": In(word),
-                "o": Out(stream.Signature(data.StructLayout({"word": ROW}))),
+                "o": Out(stream.Signature(config.o_layout)),
             },
         )
 
     @property
     def latency(self) -> str:
-        return f"1 + max({ROW_ELEMENTS // self.config.width}, outliers of the row) cycles"
+        return f"1 + max({TABLE_ROW // self.config.width}, outliers of the row) cycles"
 
     @property
     def throughput(self) -> str:
-        return f"1 row per max({ROW_ELEMENTS // self.config.width}, its outliers) cycles"
+        return f"1 row per max({TABLE_ROW // self.config.width}, its outliers) cycles"
 
     def elaborate(self, platform) -> Module:
         config, m = self.config, Module()
         entries, width = 1 << config.bits_a, config.width
-        groups = ROW_ELEMENTS // width
+        groups = TABLE_ROW // width
         table = [Signal(16, name=f"table_{j}", reset_less=True) for j in range(entries)]
         at = Signal(range(entries))
         held, filled = Signal(), Signal()
         index = [
-            Signal(config.bits_a, name=f"index_{e}", reset_less=True) for e in range(ROW_ELEMENTS)
+            Signal(config.bits_a, name=f"index_{e}", reset_less=True) for e in range(TABLE_ROW)
         ]
-        is_outlier = Signal(ROW_ELEMENTS, reset_less=True)
-        missing = Signal(ROW_ELEMENTS, reset_less=True)  # outliers whose word is not there yet
+        is_outlier = Signal(TABLE_ROW, reset_less=True)
+        missing = Signal(TABLE_ROW, reset_less=True)  # outliers whose word is not there yet
         group = Signal(range(max(groups, 2)))
-        row = [Signal(16, name=f"row_{e}", reset_less=True) for e in range(ROW_ELEMENTS)]
+        row = [Signal(16, name=f"row_{e}", reset_less=True) for e in range(TABLE_ROW)]
 
         m.d.comb += self.table.ready.eq(~held)
         with m.If(self.table.valid & self.table.ready):
             m.d.sync += [Array(table)[at].eq(self.table.p.word), at.eq(at + 1)]
 
-        lowest, after = Signal(ROW_ELEMENTS), Signal(ROW_ELEMENTS)
+        lowest, after = Signal(TABLE_ROW), Signal(TABLE_ROW)
         complete, all_looked_up, step = Signal(), Signal(), Signal()
         m.d.comb += [
             lowest.eq(missing & -missing),
@@ -114,7 +124,7 @@ class KllmIndexTable(Block):
             Array(table)[Array(index[lane::width])[group] if groups > 1 else index[lane]]
             for lane in range(width)
         ]
-        for e in range(ROW_ELEMENTS):
+        for e in range(TABLE_ROW):
             current = Signal(16, name=f"current_{e}")
             m.d.comb += current.eq(row[e])
             with m.If(lowest[e]):
@@ -134,5 +144,5 @@ class KllmIndexTable(Block):
                 group.eq(0),
                 filled.eq(0),
             ]
-            m.d.sync += [index[e].eq(self.i.p.value[e]) for e in range(ROW_ELEMENTS)]
+            m.d.sync += [index[e].eq(self.i.p.value[e]) for e in range(TABLE_ROW)]
         return m

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by test_index_table.py: tables, then rows through them."""
+"""Runs inside the simulator, started by test_table.py: tables, then rows through them."""
 
 import cocotb
 

@@ -1,10 +1,10 @@
-"""Runs inside the simulator, started by test_reducer.py: packets of counts through KllmReducer."""
+"""Runs inside the simulator, started by test_reducer.py: packets of counts through IndexReducer."""
 
 from itertools import accumulate
 
 import cocotb
 
-from hdl.kllm.reducer import KllmReducer
+from hdl.index.reducer import IndexReducer
 from tb.bench import Bench, params, vectors
 from tb.words import unpack_ints
 
@@ -34,7 +34,7 @@ async def full_rate(dut):
     bench = await Bench.started(dut)
     flow = await replay(bench)
     assert flow.cycles["i"] == list(range(len(WORDS_I)))
-    assert flow.cycles["o"] == [end - 1 + KllmReducer.LATENCY for end in ENDS]
+    assert flow.cycles["o"] == [end - 1 + IndexReducer.LATENCY for end in ENDS]
 
 
 @cocotb.test()

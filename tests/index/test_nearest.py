@@ -8,7 +8,7 @@ import torch
 from golden.eval.reports.clustering import main
 from golden.fp16.ops import float_from_bits, mul
 from golden.fp16.vectors import random_words
-from golden.kllm.clustering import cluster, cluster_by_midpoints, midpoints
+from golden.index.nearest import cluster, cluster_by_midpoints, midpoints
 
 
 def test_rule_on_any_words(seed):
@@ -42,7 +42,7 @@ def test_cluster_is_the_rule_on_a_codebook():
 
 
 def test_shares_of_the_page(capsys):
-    """The command of docs/blocks/kllm_clustering_unit.md, on fewer tokens."""
+    """The command of docs/blocks/index_nearest.md, on fewer tokens."""
     assert main(tokens=8) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
     shares = [float(cell) for row in rows for cell in row.split("|")[2:4]]

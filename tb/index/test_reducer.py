@@ -1,4 +1,4 @@
-"""KllmReducer against golden.kllm.matmul.reduce_counts: exact sums, one rounding, full rate.
+"""IndexReducer against golden.index.histogram.reduce_counts: exact sums, one rounding, full rate.
 
 Shown to fail: with the accumulator one bit short, with subnormal weights shifted once too often,
 with ``fine`` ignored, with ``is_open`` that never falls, and with ``move`` blind to a free rounder.
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from golden.kllm.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
-from golden.kllm.matmul import reduce_counts
-from hdl.kllm.idx_counter import KllmIdxCounterConfig
-from hdl.kllm.reducer import KllmReducer, KllmReducerConfig
+from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from golden.index.histogram import reduce_counts
+from hdl.index.histogram_parallel import IndexHistogramParallelConfig
+from hdl.index.reducer import IndexReducer, IndexReducerConfig
 from tb.run import simulate
 from tb.words import pack
 
@@ -21,7 +21,7 @@ ONE, MINUS_ONE = 0x3C00, 0xBC00
 
 
 def of_counter(macs, **fields):
-    return KllmReducerConfig.of_counter(KllmIdxCounterConfig(**fields), macs)
+    return IndexReducerConfig.of_counter(IndexHistogramParallelConfig(**fields), macs)
 
 
 CONFIGS = {
@@ -29,7 +29,7 @@ CONFIGS = {
     "eight_macs": of_counter(8, bits_a=3, bits_b=2, k_max=3000, integer_bits=8, word_bins=8),
     "32_macs": of_counter(32),  # as in Table I
     "two_grids": of_counter(8, architecture="two_level", k_max=16383, word_bins=8),
-    "widest": KllmReducerConfig(
+    "widest": IndexReducerConfig(
         macs=2, count_bits=40, count_signed=True, wide_slots=1, wide_bits=48,
         total_max=2**39 - 1, two_grids=True,
     ),
@@ -66,8 +66,7 @@ class Builder:
         """Random counts, the magnitudes summing to at most ``total``."""
         total = self.config.total_max if total is None else total
         share = np.minimum(self.high, total // (beats * self.config.macs))
-        return self.rng.integers(np.maximum(self.low, -share), share + 1,
-                                 (beats, self.config.macs))
+        return self.rng.integers(np.maximum(self.low, -share), share + 1, (beats, self.config.macs))
 
     def weights(self, beats, low=0, high=ONE + 1):
         shape = (beats, self.config.macs)
@@ -154,7 +153,7 @@ def reducer_vectors(config, seed):
 def test_reducer(name, seed):
     config = CONFIGS[name]
     vectors, params = reducer_vectors(config, seed)
-    simulate(KllmReducer(config), "tb.kllm.tb_reducer", vectors=vectors, params=params, seed=seed)
+    simulate(IndexReducer(config), "tb.index.tb_reducer", vectors=vectors, params=params, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -168,5 +167,5 @@ def test_reducer(name, seed):
 )
 def test_rejects(wrong, message):
     with pytest.raises(ValueError, match="must be") as error:
-        KllmReducerConfig(**wrong)
-    assert str(error.value) == f"KllmReducerConfig.{message}"
+        IndexReducerConfig(**wrong)
+    assert str(error.value) == f"IndexReducerConfig.{message}"

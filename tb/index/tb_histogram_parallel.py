@@ -1,11 +1,11 @@
-"""Runs inside the simulator, started by test_idx_counter.py: packets of pairs through a counter."""
+"""Inside the simulator, started by test_histogram_parallel.py: packets through a counter."""
 
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from hdl.kllm.idx_counter import KllmIdxCounter
+from hdl.index.histogram_parallel import IndexHistogramParallel
 from tb.bench import Bench, config, params, vectors
-from tb.kllm.two_sets import two_set_cycles
+from tb.index.support.two_sets import two_set_cycles
 from tb.words import unpack_ints
 
 WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
@@ -55,7 +55,7 @@ async def full_rate(dut):
     i, o = sram_cycles() if IS_SRAM else two_set_cycles(PACKETS)
     assert flow.cycles["i"] == i
     assert flow.cycles["o"] == o
-    assert o[0] - i[PACKETS[0][0] - 1] == KllmIdxCounter.LATENCY
+    assert o[0] - i[PACKETS[0][0] - 1] == IndexHistogramParallel.LATENCY
     overlapped = set(i) & set(range(o[0], o[-1]))
     assert len(overlapped) > len(i) // 4, "counting does not overlap reading"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from golden.kllm.kmeans import kmeans_1d, optimal_kmeans_1d
+from golden.index.kmeans import kmeans_1d, optimal_kmeans_1d
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 

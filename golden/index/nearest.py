@@ -6,7 +6,7 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits, from_fixed, mul
-from golden.kllm.matmul import check_codebook, fixed_point
+from golden.index.codebook import check_codebook, fixed_point
 
 __all__ = [
     "cluster",

@@ -1,4 +1,4 @@
-"""Index distribution counter of one output column (docs/blocks/kllm_idx_counter.md)."""
+"""Index distribution counter of one output column (docs/blocks/index_histogram_parallel.md)."""
 
 import dataclasses
 from itertools import pairwise
@@ -9,19 +9,19 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.kllm.format import INT_BITS, K_MAX
+from golden.index.format import INT_BITS, K_MAX
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 
-__all__ = ["ARCHITECTURES", "KllmIdxCounter", "KllmIdxCounterConfig"]
+__all__ = ["ARCHITECTURES", "IndexHistogramParallel", "IndexHistogramParallelConfig"]
 
 ARCHITECTURES = ("flipflop", "sram", "two_level")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KllmIdxCounterConfig(Config):
+class IndexHistogramParallelConfig(Config):
     """Shape and micro-architecture of one counter."""
 
     bits_a: int = 4  # bits of an activation index, 2..4
@@ -67,7 +67,7 @@ class KllmIdxCounterConfig(Config):
     @property
     def integer_words(self) -> int:
         """Output words of a packet, integer mode."""
-        return -(-2**self.bits_b // self.word_bins)
+        return -(-(2**self.bits_b) // self.word_bins)
 
     def bin_shape(self, index: int):
         """Exact for ``k_max`` elements: a count, a sum of integers, or a sum of addends."""
@@ -83,9 +83,7 @@ class KllmIdxCounterConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         pair = data.ArrayLayout(self.value_bits + self.bits_b, self.elements)
-        return data.StructLayout(
-            {"pair": pair, "inlier": self.elements, "integer": 1, "last": 1}
-        )
+        return data.StructLayout({"pair": pair, "inlier": self.elements, "integer": 1, "last": 1})
 
     @property
     def o_layout(self) -> data.StructLayout:
@@ -93,7 +91,7 @@ class KllmIdxCounterConfig(Config):
         return data.StructLayout({"count": data.StructLayout(slots), "last": 1})
 
 
-class KllmIdxCounter(Block):
+class IndexHistogramParallel(Block):
     """``count[b] = #{k : inlier_k and pair_k = b}`` over a packet of pairs; all bins, exactly.
 
     Integer mode (``integer`` set on every beat of the packet): the value above the weight index
@@ -115,7 +113,7 @@ class KllmIdxCounter(Block):
 
     Latency from the beat with ``last`` to the first word: 3 cycles when the second set is free.
     ``i.ready`` depends on ``o.ready`` combinationally (not in sram). Source: KLLM, section IV-B.
-    Golden: golden.kllm.blocks.index_histogram, value_histogram (integers, addends), bin_words.
+    Golden: golden.index.histogram.index_histogram, value_histogram (integers, addends), bin_words.
 
     Members
     -------
@@ -130,7 +128,7 @@ class KllmIdxCounter(Block):
         "o": "bins of a finished packet, word_bins at a time, lowest first",
     }
 
-    def __init__(self, config: KllmIdxCounterConfig):
+    def __init__(self, config: IndexHistogramParallelConfig):
         super().__init__(
             config,
             {
@@ -334,13 +332,9 @@ class KllmIdxCounter(Block):
         fetched_bin = Signal(range(bins))
         read_done = Signal()  # the last bin has been fetched
         fetch_last = Signal()
-        last_bin = Mux(
-            full_integer.bit_select(reading_side, 1), 2**config.bits_b - 1, bins - 1
-        )
+        last_bin = Mux(full_integer.bit_select(reading_side, 1), 2**config.bits_b - 1, bins - 1)
         m.d.comb += [
-            fetch.eq(
-                full.bit_select(reading_side, 1) & ~read_done & (~fetched | self.o.ready)
-            ),
+            fetch.eq(full.bit_select(reading_side, 1) & ~read_done & (~fetched | self.o.ready)),
             fetch_last.eq(read_bin == last_bin),
         ]
         with m.If(fetch):
@@ -383,9 +377,7 @@ class KllmIdxCounter(Block):
             forwarded = Signal(word_bits, name=f"forwarded_{e}", reset_less=True)
             updated = Signal(word_bits, name=f"updated_{e}")
             m.d.sync += counted.eq(take & self.i.p.inlier[e])
-            m.d.sync += forward.eq(
-                counted & (addr == bin_index) & (write_side == counting_side)
-            )
+            m.d.sync += forward.eq(counted & (addr == bin_index) & (write_side == counting_side))
             m.d.sync += forwarded.eq(updated)
             with m.If(take):
                 m.d.sync += [addr.eq(bin_index), added.eq(amount)]

@@ -1,4 +1,4 @@
-"""KllmIdxCounter against golden.kllm.blocks: three micro-architectures, both modes, exact cycles.
+"""IndexHistogramParallel against golden.index.histogram: three architectures, both modes, cycles.
 
 K-Means and integer packets are mixed on one block. Shown to fail: without forwarding, without
 waiting for the write of the last beat, without clearing as a bin is read, and with an integer bit
@@ -13,34 +13,34 @@ import numpy as np
 import pytest
 import torch
 
-from golden.kllm.blocks import bin_words, index_histogram, value_histogram
-from hdl.kllm.idx_counter import KllmIdxCounter, KllmIdxCounterConfig
+from golden.index.histogram import bin_words, index_histogram, value_histogram
+from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from tb.run import simulate
 from tb.words import pack
 
 CONFIGS = {
-    "flipflop_1_bin_words": KllmIdxCounterConfig(
+    "flipflop_1_bin_words": IndexHistogramParallelConfig(
         bits_a=2, bits_b=2, elements=3, k_max=40, integer_bits=4, word_bins=1
     ),
-    "flipflop_8_bin_words": KllmIdxCounterConfig(
+    "flipflop_8_bin_words": IndexHistogramParallelConfig(
         bits_a=3, bits_b=2, elements=16, k_max=300, integer_bits=8, word_bins=8
     ),
-    "flipflop_32_bin_words": KllmIdxCounterConfig(
+    "flipflop_32_bin_words": IndexHistogramParallelConfig(
         bits_a=3, bits_b=3, elements=4, k_max=70, integer_bits=4, word_bins=32
     ),
-    "flipflop_more_slots_than_bins": KllmIdxCounterConfig(
+    "flipflop_more_slots_than_bins": IndexHistogramParallelConfig(
         bits_a=2, bits_b=2, elements=1, k_max=20, integer_bits=0, word_bins=32
     ),
-    "sram": KllmIdxCounterConfig(
+    "sram": IndexHistogramParallelConfig(
         bits_a=2, bits_b=2, elements=3, k_max=40, integer_bits=8, architecture="sram", word_bins=1
     ),
-    "sram_no_integer": KllmIdxCounterConfig(
+    "sram_no_integer": IndexHistogramParallelConfig(
         bits_a=2, bits_b=3, elements=1, k_max=17, integer_bits=0, architecture="sram", word_bins=1
     ),
-    "two_level": KllmIdxCounterConfig(
+    "two_level": IndexHistogramParallelConfig(
         bits_b=3, elements=5, k_max=100, integer_bits=8, architecture="two_level", word_bins=4
     ),
-    "two_level_more_slots_than_bins": KllmIdxCounterConfig(
+    "two_level_more_slots_than_bins": IndexHistogramParallelConfig(
         bits_b=2, elements=2, k_max=16383, integer_bits=0, architecture="two_level", word_bins=32
     ),
 }
@@ -150,11 +150,15 @@ def counter_vectors(config, seed):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_idx_counter(name, seed):
+def test_histogram_parallel(name, seed):
     config = CONFIGS[name]
     vectors, params = counter_vectors(config, seed)
     simulate(
-        KllmIdxCounter(config), "tb.kllm.tb_idx_counter", vectors=vectors, params=params, seed=seed
+        IndexHistogramParallel(config),
+        "tb.index.tb_histogram_parallel",
+        vectors=vectors,
+        params=params,
+        seed=seed,
     )
 
 
@@ -173,5 +177,5 @@ def test_idx_counter(name, seed):
 )
 def test_rejects(wrong, message):
     with pytest.raises(ValueError, match="must be") as error:
-        KllmIdxCounterConfig(**wrong)
-    assert str(error.value) == f"KllmIdxCounterConfig.{message}"
+        IndexHistogramParallelConfig(**wrong)
+    assert str(error.value) == f"IndexHistogramParallelConfig.{message}"

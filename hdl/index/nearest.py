@@ -1,4 +1,4 @@
-"""Centroid indices by thresholds scaled once per token (docs/blocks/kllm_clustering_unit.md)."""
+"""Centroid indices by thresholds scaled once per token (docs/blocks/index_nearest.md)."""
 
 import dataclasses
 from itertools import pairwise
@@ -11,19 +11,19 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.kllm.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
+from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 
-__all__ = ["KllmClusteringUnit", "KllmClusteringUnitConfig"]
+__all__ = ["IndexNearest", "IndexNearestConfig"]
 
 _MUL_STAGES = 2
 _LOWEST_KEY, _HIGHEST_KEY = -(1 << 15), (1 << 15) - 1  # beyond the keys of both infinities
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KllmClusteringUnitConfig(Config):
+class IndexNearestConfig(Config):
     """Shape of the clustering unit."""
 
     bits_a: int = 4  # bits of an index, 2..4
@@ -63,7 +63,7 @@ class KllmClusteringUnitConfig(Config):
         return data.StructLayout({"index": indices, "fault": 1, "last": 1} | self._tag)
 
 
-class KllmClusteringUnit(Block):
+class IndexNearest(Block):
     """``index_e = number of i with x_e > rne16(s * midpoint_i)`` for every element of a token.
 
     midpoint_i = rne16((c_i + c_{i+1}) / 2), computed offline; any FP16 words in any order are
@@ -81,7 +81,7 @@ class KllmClusteringUnit(Block):
     from x to o; the first beat is taken 2**bits_a + 4 cycles after its scale when nothing else is
     in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready`` on
     ``midpoints.valid``.
-    Source: KLLM, section IV-A. Golden: golden.kllm.clustering.cluster_by_midpoints.
+    Source: KLLM, section IV-A. Golden: golden.index.nearest.cluster_by_midpoints.
 
     Members
     -------
@@ -99,7 +99,7 @@ class KllmClusteringUnit(Block):
         "o": "centroid indices; fault: no valid midpoints",
     }
 
-    def __init__(self, config: KllmClusteringUnitConfig):
+    def __init__(self, config: IndexNearestConfig):
         super().__init__(
             config,
             {

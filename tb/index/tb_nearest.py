@@ -1,14 +1,14 @@
-"""Runs inside the simulator, started by test_clustering_unit.py: tokens through the unit."""
+"""Runs inside the simulator, started by test_nearest.py: tokens through the unit."""
 
 import cocotb
 
-from hdl.kllm.clustering_unit import KllmClusteringUnit
+from hdl.index.nearest import IndexNearest
 from tb.bench import Bench, config, params, vectors
 from tb.words import unpack_ints
 
 PHASES = params["phases"]  # beats of each token, per midpoints packet
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
-UNIT = KllmClusteringUnit(config)
+UNIT = IndexNearest(config)
 UNIT._MustUse__silence = True  # read for its timing alone
 
 

@@ -1,4 +1,4 @@
-"""KllmIndexTable against golden.kllm.functional.look_up.
+"""IndexTable against golden.index.codebook.look_up.
 
 Shown to fail: with a row given before its last outlier, with an outlier taken while o stalls, with
 outliers from the highest position down, with a table written one place on, and with indices one
@@ -10,21 +10,21 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.kllm.functional import look_up
-from hdl.kllm.index_table import KllmIndexTable, KllmIndexTableConfig
+from golden.index.codebook import look_up
+from hdl.index.table import IndexTable, IndexTableConfig
 from tb.run import simulate
 from tb.words import pack
 
 CONFIGS = {
-    "width_8": KllmIndexTableConfig(),
-    "width_4": KllmIndexTableConfig(bits_a=3, width=4),
-    "width_16": KllmIndexTableConfig(bits_a=2, integer_bits=0, width=16),
+    "width_8": IndexTableConfig(),
+    "width_4": IndexTableConfig(bits_a=3, width=4),
+    "width_16": IndexTableConfig(bits_a=2, integer_bits=0, width=16),
 }
 PHASES, ROWS = 3, 60
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_index_table(name, seed):
+def test_table(name, seed):
     config = CONFIGS[name]
     rng = np.random.default_rng([seed, 62])
     entry_bits = max(config.bits_a, config.integer_bits)
@@ -48,8 +48,8 @@ def test_index_table(name, seed):
         vectors[f"{phase}.outlier"] = pack((x[outlier], 16))
         vectors[f"{phase}.o"] = pack((golden.numpy(), 16))
     simulate(
-        KllmIndexTable(config),
-        "tb.kllm.tb_index_table",
+        IndexTable(config),
+        "tb.index.tb_table",
         vectors=vectors,
         params={"phases": PHASES, "outliers": outlier.sum(axis=1).tolist()},
         seed=seed,
@@ -59,4 +59,4 @@ def test_index_table(name, seed):
 @pytest.mark.parametrize(("wrong", "message"), [({"width": 2}, "width"), ({"bits_a": 5}, "bits_a")])
 def test_rejects(wrong, message):
     with pytest.raises(ConfigError, match=message):
-        KllmIndexTableConfig(**wrong)
+        IndexTableConfig(**wrong)
