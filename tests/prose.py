@@ -42,7 +42,7 @@ WORDS = [
     (r"(?:the|its|their|a) rest(?! of the world)", "remainder"),
     (r"tak(?:es?|en|ing) and drop(?:s|ped|ping)?|took and dropped", "discards"),
     (r"on (?:its|their|the) way", "in flight"),
-    (r"h(?:o|e)ld(?:s|ing)? up", "stall"),
+    (r"h(?:o|e)ld(?:s|ing)? up(?! to\b)", "stall"),
 ]
 _WORDS = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), better) for word, better in WORDS]
 

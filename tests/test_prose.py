@@ -14,12 +14,6 @@ from tests.prose import LIMIT, ROOT, docstring, faults, judge, markdown, prose_f
 # Files that are not yet rewritten. The list may only shrink: a listed file that passes fails.
 NOT_YET = """
 CHANGELOG.md
-docs/blocks/axi_lite_registers.md
-docs/blocks/axi_read_port.md
-docs/blocks/axi_write_port.md
-docs/blocks/fp16_exp.md
-docs/blocks/fp16_fma.md
-docs/blocks/fp16_rsqrt.md
 docs/blocks/index_histogram_parallel.md
 docs/blocks/index_nearest.md
 docs/blocks/index_reducer.md
@@ -40,7 +34,6 @@ docs/blocks/kllm_scaler.md
 docs/blocks/kllm_weight_buffer.md
 docs/blocks/kllm_weight_stripe.md
 docs/blocks/kllm_weight_supply.md
-docs/blocks/memory_shared.md
 docs/blocks/oaken_decomposer.md
 docs/blocks/oaken_dequant_engine.md
 docs/blocks/oaken_inlier_dequantizer.md
@@ -52,12 +45,6 @@ docs/blocks/oaken_quant_engine.md
 docs/blocks/oaken_scale_buffer.md
 docs/blocks/oaken_zero_insert.md
 docs/blocks/oaken_zero_remove.md
-docs/blocks/stream_fifo.md
-docs/blocks/stream_fork.md
-docs/blocks/stream_join.md
-docs/blocks/stream_narrow.md
-docs/blocks/stream_repack.md
-docs/blocks/stream_skid.md
 docs/decisions/0001-deduplicated-emission.md
 docs/decisions/0002-one-runner.md
 docs/decisions/0003-outliers-on-their-own-multipliers.md
@@ -456,7 +443,14 @@ def test_words_of_the_list_fail(text, split):
 
 @pytest.mark.parametrize(
     "text",
-    ["`behind`", "We understand it.", "besides", "a standing rule", "rest_of", "left-behind"],
+    [
+        "`behind`",
+        "We understand it.",
+        "besides",
+        "a standing rule",
+        "rest_of",
+        "holds up to 4 words",
+    ],
 )
 def test_code_and_other_words_pass(text):
     assert reasons(text) == []
