@@ -34,7 +34,7 @@ tb: $(READY)  ## every block's Verilog: co-simulation, lint, netlist, page
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tb
 
 soak: $(READY)  ## a million random requests to Oaken's memory management unit
-	@$(PYTHON) -m tb.oaken.soak --seed $(SEED)
+	@$(PYTHON) -m tb.runs.soak --seed $(SEED)
 
 formal: $(READY)  ## proofs of the stream blocks and of the page table
 	@$(PYTHON) -m tb.formal

@@ -12,7 +12,7 @@ from golden.config import Config, ConfigError
 
 __all__ = ["ROOMS", "Registered", "all_blocks", "configuration", "find"]
 
-ROOMS = ("fp16", "stream", "memory", "axi", "index", "kllm", "oaken")
+ROOMS = ("fp16", "stream", "memory", "axi", "index", "paging", "kllm", "oaken")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from golden.oaken.dequantize import inliers, insert_zeros, outliers, repeat_scales, request_status
-from golden.oaken.format import Group, Status
+from golden.oaken.format import Group
 from golden.oaken.quantize import RecordError, decode, sparse_records, unpack_sparse
+from golden.paging.format import Status
 from tb.oaken.dequant_vectors import damaged, some_tokens
 
 

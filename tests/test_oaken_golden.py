@@ -19,7 +19,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.oaken.example import example
-from golden.oaken.format import Group, ScaleWord, Status, Threshold, entry, entry_fields
+from golden.oaken.format import Group, ScaleWord, Threshold, entry, entry_fields
 from golden.oaken.quantize import (
     Encoded,
     RecordError,
@@ -41,6 +41,7 @@ from golden.oaken.quantize import (
     unpack_token,
     zero_point,
 )
+from golden.paging.format import Status
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 ULP = Fraction(1, 1 << 24)

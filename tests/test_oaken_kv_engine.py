@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from golden.oaken.config import CacheConfig, KvShape
-from golden.oaken.format import SCALE_BYTES, Op, Status
+from golden.oaken.format import SCALE_BYTES
 from golden.oaken.kv_engine import KvEngine, Request
 from golden.oaken.quantize import bits_read, decode, encode
+from golden.paging.format import Op, Status
 from tb.oaken.kv_script import THRESHOLDS, vector
 
 KV = KvShape(heads=2, head_dim=32, block=16)

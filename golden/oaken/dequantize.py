@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.oaken.format import Group, Status, entry_fields
+from golden.oaken.format import Group, entry_fields
 from golden.oaken.quantize import Encoded, decode
+from golden.paging.format import Status
 
 __all__ = ["Beat", "inliers", "insert_zeros", "outliers", "repeat_scales", "request_status"]
 

@@ -7,17 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from golden.oaken.config import CacheConfig
-from golden.oaken.format import (
-    SCALE_BYTES,
-    Op,
-    PageOp,
-    Status,
-    dense_slot,
-    scale_slot,
-    sparse_slot,
-)
-from golden.oaken.pages import PageCommand, PageResponse, PageTable
+from golden.oaken.format import SCALE_BYTES, dense_slot, scale_slot, sparse_slot
 from golden.oaken.quantize import decode, encode, pack_token, thresholds_valid, unpack_token
+from golden.paging.format import Op, PageOp, Status
+from golden.paging.pages import PageCommand, PageResponse, PageTable
 
 __all__ = ["Answer", "KvEngine", "Request"]
 
@@ -74,7 +67,7 @@ class KvEngine:
 
     BAD_REQUEST: no such op, layer or head. The first status that applies, in the order of Status.
     A READ that meets an error or a MALFORMED record gives all its words; here they are those that
-    were written. Arithmetic: golden.oaken.quantize; pages: golden.oaken.pages.
+    were written. Arithmetic: golden.oaken.quantize; pages: golden.paging.pages.
     scale_tokens: a READ of several heads and more than so many tokens reads the scales once
     per head, which only ``bytes_read`` shows.
     """

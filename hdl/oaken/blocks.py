@@ -6,14 +6,13 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from hdl.oaken.mmu import OakenMmu, OakenMmuConfig
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
-from hdl.oaken.page_table import OakenPageTable
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
+from hdl.paging.mmu import PagingMmuConfig
 from hdl.registry import Registered
 
 __all__ = ["BLOCKS"]
@@ -87,9 +86,9 @@ BLOCKS: dict[str, Registered] = {
         component=OakenKvEngine,
         config=OakenKvEngineConfig(),
         configs={
-            "smollm2": OakenKvEngineConfig(mmu=OakenMmuConfig(cache=_CACHES["smollm2"]), lanes=16),
+            "smollm2": OakenKvEngineConfig(mmu=PagingMmuConfig(cache=_CACHES["smollm2"]), lanes=16),
             "small": OakenKvEngineConfig(
-                mmu=OakenMmuConfig(
+                mmu=PagingMmuConfig(
                     cache=_CACHES["small"],
                     data_bits=64,
                     burst_beats=4,
@@ -107,34 +106,6 @@ BLOCKS: dict[str, Registered] = {
         },
         golden="golden.oaken.kv_engine:KvEngine",
     ),
-    "oaken_mmu": Registered(
-        component=OakenMmu,
-        config=OakenMmuConfig(),
-        configs={
-            # Few pages and short queues: everything that can run out or full does so often.
-            "soak": OakenMmuConfig(
-                cache=CacheConfig(
-                    kv=KvShape(heads=2, head_dim=16, block=16),
-                    sequences=6,
-                    layers=2,
-                    pages=96,
-                    page_bytes=256,
-                    max_tokens=64,
-                ),
-                data_bits=64,
-                address_bits=32,
-                burst_beats=8,
-                outstanding=3,
-                reads=3,
-                appends=2,
-                dense_beats=8,
-                sparse_beats=8,
-                scale_beats=4,
-            ),
-            "smollm2": OakenMmuConfig(cache=_CACHES["smollm2"]),
-        },
-        golden="golden.oaken.mmu:Mmu",
-    ),
     "oaken_outlier_dequantizer": Registered(
         component=OakenOutlierDequantizer,
         config=OakenOutlierDequantizerConfig(),
@@ -142,12 +113,6 @@ BLOCKS: dict[str, Registered] = {
             "small": OakenOutlierDequantizerConfig(lanes=8, stages=1),
         },
         golden="golden.oaken.dequantize:outliers",
-    ),
-    "oaken_page_table": Registered(
-        component=OakenPageTable,
-        config=CacheConfig(),
-        configs=_CACHES,
-        golden="golden.oaken.pages:PageTable",
     ),
     "oaken_scale_buffer": Registered(
         component=OakenScaleBuffer,

@@ -9,15 +9,17 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.oaken.format import DENSE_BITS, ScaleWord, Status, Threshold
+from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
+from golden.paging.format import Status
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
 from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
-from hdl.oaken.layouts import SCALE_LAYOUT, THRESHOLD_LAYOUT, TOKEN_BITS
+from hdl.oaken.layouts import SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
+from hdl.paging.layouts import TOKEN_BITS
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
@@ -113,7 +115,7 @@ class OakenDequantEngine(Block):
     dense : In(stream)    code: 4 bits per lane; error
     sparse : In(stream)   word_layout(data_bits)
     o : Out(stream)       x: FP16 per lane; error; last (of the request)
-    status : Out(stream)  status: golden.oaken.format.Status
+    status : Out(stream)  status: golden.paging.format.Status
     """
 
     meaning: ClassVar[dict[str, str]] = {

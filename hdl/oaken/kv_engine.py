@@ -10,23 +10,18 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken.config import CacheConfig
-from golden.oaken.format import Op, Status, Threshold
+from golden.oaken.format import Threshold
+from golden.paging.format import Op, Status
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
 from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
-from hdl.oaken.layouts import (
-    FP16_BITS,
-    REQUEST_LAYOUT,
-    SCALE_LAYOUT,
-    STATUS_LAYOUT,
-    THRESHOLD_LAYOUT,
-    TOKEN_BITS,
-)
-from hdl.oaken.mmu import OakenMmu, OakenMmuConfig
+from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
+from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
+from hdl.paging.mmu import PagingMmu, PagingMmuConfig
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
@@ -34,6 +29,12 @@ from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 __all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
 
 _VECTORS = 4  # vectors in the quantization engine and just behind it
+
+
+def _mmu() -> PagingMmuConfig:
+    return PagingMmuConfig(cache=CacheConfig())
+
+
 _COUNT_BITS = 12  # of requests under way: those in all queues together are fewer than 4096
 
 
@@ -41,14 +42,14 @@ _COUNT_BITS = 12  # of requests under way: those in all queues together are fewe
 class OakenKvEngineConfig(Config):
     """The cache, its memory port, and what stands in front of them."""
 
-    mmu: OakenMmuConfig = dataclasses.field(default_factory=OakenMmuConfig)  # cache and port
+    mmu: PagingMmuConfig = dataclasses.field(default_factory=_mmu)  # cache and port
     lanes: int = 32  # elements per beat of kv and o, a power of two in 8..64, at most block
     scale_tokens: int = 1024  # tokens that a READ of several heads has at once, 4..65536
     queue: int = 4  # requests of each kind (APPEND, READ, the others) that wait, 2..64
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mmu, OakenMmuConfig):
-            self._refuse("mmu", "an OakenMmuConfig")
+        if not isinstance(self.mmu, PagingMmuConfig):
+            self._refuse("mmu", "an PagingMmuConfig")
         self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.cache.kv.block:
             self._refuse("lanes", f"at most block = {self.cache.kv.block}")
@@ -158,7 +159,7 @@ class OakenKvEngine(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        mmu = add(m, "mmu", OakenMmu(config.mmu))
+        mmu = add(m, "mmu", PagingMmu(config.mmu))
         m.d.comb += [mmu.base.eq(self.base), self.free_pages.eq(mmu.free_pages)]
         _connect_axi(m, mmu.axi, self.axi)
 

@@ -9,12 +9,14 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken.config import KvShape
-from golden.oaken.format import DENSE_BITS, SCALE_BYTES, Status
+from golden.oaken.format import DENSE_BITS, SCALE_BYTES
+from golden.paging.format import Status
 from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
-from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT, TOKEN_BITS, word_layout
+from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
+from hdl.paging.layouts import TOKEN_BITS, word_layout
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 

@@ -13,7 +13,7 @@ from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.layouts import SCALE_LAYOUT
-from hdl.oaken.mmu import BYTES_BITS
+from hdl.paging.mmu import BYTES_BITS
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 

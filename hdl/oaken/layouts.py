@@ -3,72 +3,18 @@
 from amaranth.lib import data
 
 __all__ = [
-    "BYTES_BITS",
     "FP16_BITS",
-    "INFO_LAYOUT",
     "OUTLIER_LAYOUT",
-    "REQUEST_LAYOUT",
     "SCALE_LAYOUT",
-    "STATUS_LAYOUT",
     "THRESHOLD_LAYOUT",
-    "TOKEN_BITS",
-    "word_layout",
 ]
 
 FP16_BITS = 16
-TOKEN_BITS = 21  # positions 0..2**20
-BYTES_BITS = 12  # of the number of bytes of a record
 
 # Four FP16 words in the order of golden.oaken.format.Threshold.
 THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)
 # Six FP16 words in the order of golden.oaken.format.ScaleWord.
 SCALE_LAYOUT = data.ArrayLayout(FP16_BITS, 6)
 
-# One request to the cache; fields that an op does not use are ignored.
-REQUEST_LAYOUT = data.StructLayout(
-    {
-        "op": 4,  # golden.oaken.format.Op
-        "tag": 8,  # comes back with the status
-        "sequence": 8,
-        "layer": 8,
-        "kv": 1,  # 0: K, 1: V
-        "head": 8,  # READ: first head
-        "heads": 8,  # READ: number of heads
-        "token": TOKEN_BITS,  # position; READ: one past the last
-    }
-)
-STATUS_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,
-        "op": 4,
-        "status": 4,  # golden.oaken.format.Status
-        "sequence": 8,  # OPEN: the new sequence; else the request's
-    }
-)
-# What the dense and the sparse transfer of one head of a READ are.
-INFO_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,  # of the READ
-        "head": 8,
-        "tokens": TOKEN_BITS,  # records of the dense transfer
-        "skip": TOKEN_BITS,  # records of the sparse transfer that stand before the first token
-        "first": 1,  # head of the READ
-        "last": 1,
-    }
-)
 # What the zero-insert shifter finds for one element of a block.
 OUTLIER_LAYOUT = data.StructLayout({"present": 1, "group": 1, "fifth": 1})
-
-
-def word_layout(data_bits: int) -> data.StructLayout:
-    """One word of a transfer from memory: bytes ``first``..``end - 1`` of ``data`` count."""
-    size = data_bits // 8
-    return data.StructLayout(
-        {
-            "data": data_bits,
-            "first": range(size),  # 0 but in the first word
-            "end": range(size + 1),  # one past the last byte, ``size`` but in the last word
-            "error": 2,  # the worst RRESP so far in this transfer: 0, 2 (SLVERR) or 3 (DECERR)
-            "last": 1,  # of the transfer
-        }
-    )

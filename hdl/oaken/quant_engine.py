@@ -9,7 +9,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord, Status
+from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
+from golden.paging.format import Status
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
@@ -201,7 +202,7 @@ class OakenQuantEngine(Block):
     -------
     request : In(stream)  blocks: of the vector; thresholds: four FP16 words
     i : In(stream)        x: ``lanes`` FP16 words; last of the vector
-    header : Out(stream)  status: golden.oaken.format.Status; scale: six FP16 words
+    header : Out(stream)  status: golden.paging.format.Status; scale: six FP16 words
     dense : Out(stream)   code: four bits per element; last of the vector
     sparse : Out(stream)  one word per block: data: block + 1 bytes; bytes: those in use; last
     """

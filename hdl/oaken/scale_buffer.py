@@ -13,7 +13,8 @@ from hdl.emit import add
 from hdl.fp16.shift import let
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.oaken.layouts import SCALE_LAYOUT, TOKEN_BITS
+from hdl.oaken.layouts import SCALE_LAYOUT
+from hdl.paging.layouts import TOKEN_BITS
 
 __all__ = ["OakenScaleBuffer", "OakenScaleBufferConfig"]
 

@@ -12,7 +12,8 @@ from golden.config import Config
 from golden.oaken.format import INDEX_BITS
 from hdl.block import Block
 from hdl.fp16.shift import let, shift_left
-from hdl.oaken.layouts import OUTLIER_LAYOUT, TOKEN_BITS, word_layout
+from hdl.oaken.layouts import OUTLIER_LAYOUT
+from hdl.paging.layouts import TOKEN_BITS, word_layout
 
 __all__ = ["OakenZeroInsert", "OakenZeroInsertConfig"]
 

@@ -22,10 +22,10 @@ from amaranth import Array, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.hdl import Assume, Fragment
 from amaranth.lib import data
 
-import hdl.oaken.page_table
-from golden.oaken.config import CacheConfig, KvShape
-from golden.oaken.format import PageOp, Status
-from hdl.oaken.page_table import CLOSING, OPEN, VACANT, OakenPageTable
+import hdl.paging.page_table
+from golden.paging.config import CacheConfig, RecordKind, VectorRecords
+from golden.paging.format import PageOp, Status
+from hdl.paging.page_table import CLOSING, OPEN, VACANT, PagingPageTable
 from tb.formal.prove import Proof
 from tb.formal.spec import Spec, transfer
 from tb.formal.streams import WeakestRam
@@ -33,28 +33,24 @@ from tb.plant import plant
 
 __all__ = ["DEFECTS", "PROOFS", "PageTableSpec", "SmallCache", "SmallShape", "WatchedTable"]
 
-SCALE_BYTES = 2  # in place of 12
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SmallShape(KvShape):
+class SmallShape(VectorRecords):
     """Records of 1, 1..2 and 2 bytes: as real ones, at most half a page."""
 
     heads: int = 1
-    dense_bytes = 1
-    head_blocks = 1
-    sparse_bytes_max = 2
-    record_bytes_max = 2
-
-    def __post_init__(self):
-        pass
+    per_head: tuple[RecordKind, ...] = (
+        RecordKind(name="dense", least=1, most=1),
+        RecordKind(name="sparse", least=1, most=2),
+    )
+    per_vector: tuple[RecordKind, ...] = (RecordKind(name="scale", least=2, most=2),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallCache(CacheConfig):
     """3 sequences, 18 streams, 8 pages of 4 bytes: widths that a solver can bear."""
 
-    kv: KvShape = SmallShape()
+    kv: VectorRecords = SmallShape()
     sequences: int = 3
     layers: int = 1
     pages: int = 8
@@ -77,11 +73,11 @@ class _Watched:
             setattr(m.submodules, name, self.rams[name])
             return self.rams[name]
 
-        with unittest.mock.patch.multiple(hdl.oaken.page_table, add=add, SCALE_BYTES=SCALE_BYTES):
+        with unittest.mock.patch.multiple(hdl.paging.page_table, add=add):
             return super().elaborate(platform)
 
 
-class WatchedTable(_Watched, OakenPageTable):
+class WatchedTable(_Watched, PagingPageTable):
     pass
 
 
@@ -144,7 +140,7 @@ class PageTableSpec(Spec):
         pages, slots, streams = config.pages, config.kv.slots, config.streams
         sequences = config.sequences
         registers, rams = self.registers, block.rams
-        words = hdl.oaken.page_table._Words(config)
+        words = hdl.paging.page_table._Words(config)
         FREE, STREAM, SLOT = 0, 1, 1 + streams
 
         given, response = block.command, block.response
@@ -154,8 +150,8 @@ class PageTableSpec(Spec):
             self.always(m, ~ram.collision, f"{name}: the row being written is not read")
 
         # The steps of the table, and the answer while it is written into its register.
-        command = data.View(hdl.oaken.page_table.PAGE_COMMAND_LAYOUT, registers["command"])
-        answer = data.View(hdl.oaken.page_table.PAGE_RESPONSE_LAYOUT, self.wires["answer"])
+        command = data.View(hdl.paging.page_table.PAGE_COMMAND_LAYOUT, registers["command"])
+        answer = data.View(hdl.paging.page_table.PAGE_RESPONSE_LAYOUT, self.wires["answer"])
         done = self.wires["done"]
         slot = registers["slot"]
         running = Signal()
@@ -577,10 +573,11 @@ class PageTableSpec(Spec):
         extends = (index == to_vector * slots + command.slot) & (command.slot == extended)
         extends &= read_row & link & appending & (extended < slots)
         while_(["EXTEND"], op(PageOp.EXTEND) & extends, "the stream to extend")
-        right = Mux(command.slot == slots - 1, SCALE_BYTES, config.kv.dense_bytes)
-        sparse = (command.bytes >= config.kv.head_blocks) & (
-            command.bytes <= config.kv.sparse_bytes_max
+        right = Mux(
+            command.slot == slots - 1, config.kv.named("scale").most, config.kv.named("dense").most
         )
+        kind = config.kv.named("sparse")
+        sparse = (command.bytes >= kind.least) & (command.bytes <= kind.most)
         while_(["EXTEND"], Mux(command.slot[0], sparse, command.bytes == right), "size")
         commits = (index == to_vector * slots + slot) & read_row & (slot < slots)
         commits &= appending & (extended == slots)
@@ -620,10 +617,10 @@ class PageTableSpec(Spec):
 
     def holds(self, slot, records, size):
         """``size`` bytes may be ``records`` records of ``slot``."""
-        kv = self.block.config.kv
-        if slot % 2:
-            return (size >= records * kv.head_blocks) & (size <= records * kv.sparse_bytes_max)
-        return size == records * (SCALE_BYTES if slot == kv.slots - 1 else kv.dense_bytes)
+        kind = self.block.config.kv.kind(slot)
+        if kind.is_fixed:
+            return size == records * kind.most
+        return (size >= records * kind.least) & (size <= records * kind.most)
 
 
 def in_stream_of(owner, base, stream):
@@ -637,7 +634,7 @@ def vector_bits(command, config):
 
 
 def _faulty(old, new):
-    table = plant(OakenPageTable, "elaborate", old, new)
+    table = plant(PagingPageTable, "elaborate", old, new)
     return lambda: PageTableSpec(type("FaultyTable", (_Watched, table), {})(SmallCache()))
 
 

@@ -5,7 +5,7 @@ import torch
 from golden.oaken.dequantize import insert_zeros, request_status
 from golden.oaken.format import Group, ScaleWord
 from golden.oaken.quantize import Encoded, decode, sparse_records
-from hdl.oaken.layouts import TOKEN_BITS
+from hdl.paging.layouts import TOKEN_BITS
 from tb.oaken.dequant_vectors import as_bytes, damaged, join, transfer
 
 __all__ = ["Job"]

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from golden.oaken import quantize
-from golden.oaken.format import ScaleWord, Status
+from golden.oaken.format import ScaleWord
+from golden.paging.format import Status
 from hdl.oaken.quant_engine import BLOCKS_BITS
 from tb.oaken.quantize_vectors import (
     BAD_THRESHOLDS,

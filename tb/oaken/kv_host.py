@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from golden.oaken.format import Op, Status
-from hdl.oaken.layouts import STATUS_LAYOUT
+from golden.paging.format import Op, Status
+from hdl.paging.layouts import STATUS_LAYOUT
 
 __all__ = ["Expected", "field", "response"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from golden.oaken.format import Status
+from golden.paging.format import Status
 from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from tb.oaken.kv_script import Script

@@ -9,11 +9,11 @@ import random
 
 import numpy as np
 
-from golden.oaken.format import Op, PageOp, Status
 from golden.oaken.kv_engine import Answer, KvEngine, Request
-from golden.oaken.pages import PageCommand
+from golden.paging.format import Op, PageOp, Status
+from golden.paging.pages import PageCommand
 from hdl.oaken.kv_engine import OakenKvEngineConfig
-from hdl.oaken.layouts import STATUS_LAYOUT
+from hdl.paging.layouts import STATUS_LAYOUT
 
 __all__ = [
     "THRESHOLDS",

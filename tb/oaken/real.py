@@ -22,11 +22,11 @@ from rich.table import Table
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float
-from golden.oaken.format import Op, Status
 from golden.oaken.groups import Ratios
 from golden.oaken.model import capture_kv
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.oaken.report import nmse
+from golden.paging.format import Op, Status
 from golden.text import EVALUATION
 from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig

@@ -13,7 +13,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, with_timeout
 from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiBus, AxiRam
 
-from golden.oaken.format import Op
+from golden.paging.format import Op
 from tb.axi.buses import pauses, reset, sink, source, start_clock
 from tb.bench import config, params
 from tb.oaken.kv_host import Expected

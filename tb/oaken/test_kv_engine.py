@@ -16,15 +16,16 @@ import functools
 import pytest
 
 from golden.oaken.config import CacheConfig, KvShape
-from golden.oaken.format import Op, Status, sparse_slot
+from golden.oaken.format import sparse_slot
+from golden.paging.format import Op, Status
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from hdl.oaken.mmu import OakenMmuConfig
+from hdl.paging.mmu import PagingMmuConfig
 from tb.oaken.kv_rates import overlap_script
 from tb.oaken.kv_script import THRESHOLDS, Script, fp16, random_script, some_thresholds, vector
 from tb.run import simulate
 
 SMALL = OakenKvEngineConfig(
-    mmu=OakenMmuConfig(
+    mmu=PagingMmuConfig(
         cache=CacheConfig(
             kv=KvShape(heads=4, head_dim=32, block=16),
             sequences=3, layers=2, pages=120, page_bytes=256, max_tokens=40,
@@ -37,7 +38,7 @@ SMALL = OakenKvEngineConfig(
 CONFIGS = {
     "small": SMALL,
     "one_head": OakenKvEngineConfig(
-        mmu=OakenMmuConfig(
+        mmu=PagingMmuConfig(
             cache=CacheConfig(
                 kv=KvShape(heads=1, head_dim=64, block=64),
                 sequences=2, layers=1, pages=24, page_bytes=512, max_tokens=25,
@@ -48,7 +49,7 @@ CONFIGS = {
         lanes=64, scale_tokens=4, queue=2,
     ),
     "three_heads": OakenKvEngineConfig(
-        mmu=OakenMmuConfig(
+        mmu=PagingMmuConfig(
             cache=CacheConfig(
                 kv=KvShape(heads=3, head_dim=64, block=32),
                 sequences=4, layers=2, pages=120, page_bytes=1024, max_tokens=60,
@@ -463,7 +464,7 @@ def test_every_status_is_asked_for(seed):
         ({"queue": 1}, "queue must be 2..64, not 1"),
         ({"scale_tokens": 3}, "scale_tokens must be 4..65536, not 3"),
         ({"mmu": SMALL.mmu, "lanes": 32}, "lanes must be at most block = 16, not 32"),
-        ({"mmu": 3}, "mmu must be an OakenMmuConfig, not 3"),
+        ({"mmu": 3}, "mmu must be an PagingMmuConfig, not 3"),
     ],
 )
 def test_rejects(wrong, message):

@@ -14,7 +14,7 @@ scales in a queue of 2 words, where a vector is one beat.
 import numpy as np
 import pytest
 
-from golden.oaken.format import Status
+from golden.paging.format import Status
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from tb.oaken.engine_vectors import FAULTS, engine_vectors, random_jobs
 from tb.run import simulate

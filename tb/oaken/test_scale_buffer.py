@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from golden.oaken.dequantize import repeat_scales
-from hdl.oaken.layouts import TOKEN_BITS
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
+from hdl.paging.layouts import TOKEN_BITS
 from tb.oaken.dequant_vectors import as_bytes, join
 from tb.run import simulate
 

@@ -10,8 +10,8 @@ import pytest
 
 from golden.oaken.dequantize import insert_zeros
 from golden.oaken.format import entry
-from hdl.oaken.layouts import TOKEN_BITS
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
+from hdl.paging.layouts import TOKEN_BITS
 from tb.oaken.dequant_vectors import as_bytes, damaged, join, transfer
 from tb.run import simulate
 

@@ -1,0 +1,1 @@
+"""Golden models of the paged memory of token vectors."""

@@ -1,0 +1,142 @@
+"""Sizes of a paged cache of token vectors that golden, RTL and testbenches share. Pure Python."""
+
+import dataclasses
+
+from golden.config import Config
+
+__all__ = ["CacheConfig", "RecordKind", "VectorRecords", "VectorShape"]
+
+BYTES_MAX = 4095  # bytes of a record: 12 bits
+STREAMS_MAX = 1 << 20  # words of one RAM
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordKind(Config):
+    """The size of one record of a vector: fixed where ``least`` equals ``most``."""
+
+    name: str  # of the channel that carries it
+    least: int  # bytes of the shortest, 1..most
+    most: int  # bytes of the longest, 1..4095
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isidentifier():
+            self._refuse("name", "an identifier")
+        self._check_range("most", 1, BYTES_MAX)
+        self._check_range("least", 1, self.most)
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.least == self.most
+
+
+class VectorShape(Config):
+    """The records of one token's K or V vector, in the order in which they are appended.
+
+    For each of ``heads`` heads the records ``per_head``, then the records ``per_vector``. Each is
+    one slot. A subclass gives the three as fields or properties and calls ``_check_shape``.
+    """
+
+    heads: int
+    per_head: tuple[RecordKind, ...]
+    per_vector: tuple[RecordKind, ...]
+
+    def _check_shape(self) -> None:
+        self._check_range("heads", 1, 128)
+        for field in ("per_head", "per_vector"):
+            kinds = getattr(self, field)
+            if not isinstance(kinds, tuple) or not all(isinstance(k, RecordKind) for k in kinds):
+                self._refuse(field, "RecordKinds")
+        if len(self.per_head) not in (1, 2, 4):  # a slot's low bits are its kind
+            self._refuse("per_head", "1, 2 or 4 RecordKinds")
+        names = [kind.name for kind in self.kinds]
+        if len(set(names)) != len(names):
+            self._refuse("per_vector", "RecordKinds of other names")
+
+    @property
+    def kinds(self) -> tuple[RecordKind, ...]:
+        return (*self.per_head, *self.per_vector)
+
+    @property
+    def slots(self) -> int:
+        """Streams of one (sequence, layer, K or V)."""
+        return self.heads * len(self.per_head) + len(self.per_vector)
+
+    def kind(self, slot: int) -> RecordKind:
+        """What the records of ``slot`` are."""
+        first = self.heads * len(self.per_head)
+        if slot < first:
+            return self.per_head[slot % len(self.per_head)]
+        return self.per_vector[slot - first]
+
+    def slot(self, name: str, head: int = 0) -> int:
+        """The slot of kind ``name``, of ``head`` where each head has one."""
+        place = [kind.name for kind in self.kinds].index(name)
+        inner = len(self.per_head)
+        if place < inner:
+            return head * inner + place
+        return self.heads * inner + place - inner
+
+    def named(self, name: str) -> RecordKind:
+        return next(kind for kind in self.kinds if kind.name == name)
+
+    @property
+    def record_bytes_max(self) -> int:
+        return max(kind.most for kind in self.kinds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorRecords(VectorShape):
+    """A ``VectorShape`` by its kinds."""
+
+    heads: int = 8  # KV heads of a layer, 1..128
+    # records of each head: 1, 2 or 4 of them
+    per_head: tuple[RecordKind, ...] = (
+        RecordKind(name="dense", least=64, most=64),
+        RecordKind(name="sparse", least=2, most=130),
+    )
+    # records of the whole vector
+    per_vector: tuple[RecordKind, ...] = (RecordKind(name="scale", least=12, most=12),)
+
+    def __post_init__(self) -> None:
+        self._check_shape()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CacheConfig(Config):
+    """Capacity of the paged cache."""
+
+    kv: VectorShape = VectorRecords()
+    sequences: int = 4  # sequences open at a time, 1..256
+    layers: int = 32  # layers of the model, 1..256
+    pages: int = 4096  # pages of memory, one for each stream of a vector or more, 3..2**20
+    page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
+    max_tokens: int = 4096  # longest sequence, 1..2**20
+
+    def __post_init__(self) -> None:
+        self._check_range("sequences", 1, 256)
+        self._check_range("layers", 1, 256)
+        self._check_range("pages", self.kv.slots, 1 << 20)  # else no token finds room
+        self._check_power_of_two("page_bytes", 256, 65536)
+        self._check_range("max_tokens", 1, 1 << 20)
+        if 2 * self.kv.record_bytes_max > self.page_bytes:
+            # So that a record takes at most one new page, and that a page starts a record.
+            self._refuse("page_bytes", f"at least two records, {2 * self.kv.record_bytes_max}")
+        if self.streams > STREAMS_MAX:
+            per_sequence = self.streams // self.sequences
+            self._refuse("sequences", f"at most {STREAMS_MAX // per_sequence} of as many streams")
+
+    @property
+    def streams(self) -> int:
+        """Streams that have pages: (sequence, layer, K or V, slot)."""
+        return self.vectors * self.kv.slots
+
+    @property
+    def vectors(self) -> int:
+        """(sequence, layer, K or V)."""
+        return self.sequences * self.layers * 2
+
+    def vector_index(self, sequence: int, layer: int, kv: int) -> int:
+        return (sequence * self.layers + layer) * 2 + kv
+
+    def stream_index(self, sequence: int, layer: int, kv: int, slot: int) -> int:
+        return self.vector_index(sequence, layer, kv) * self.kv.slots + slot

@@ -1,0 +1,226 @@
+"""The paged KV cache, request by request: records in, statuses and memory words out. Pure Python.
+
+One request is over before the next begins. The hardware works on several; its docstring and page
+say which orders are possible then.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+
+from golden.paging.config import CacheConfig
+from golden.paging.format import Op, PageOp, Status
+from golden.paging.pages import PageCommand, PageResponse, PageTable
+
+__all__ = ["Answer", "HeadRead", "Mmu", "Request", "Word", "joined"]
+
+
+class Request(typing.NamedTuple):
+    """Fields of hdl.paging.layouts.REQUEST_LAYOUT, in order."""
+
+    op: int
+    tag: int = 0
+    sequence: int = 0
+    layer: int = 0
+    kv: int = 0
+    head: int = 0
+    heads: int = 0
+    token: int = 0
+
+
+class Word(typing.NamedTuple):
+    """One word of a transfer, fields of hdl.paging.layouts.word_layout."""
+
+    data: int
+    first: int
+    end: int
+    error: int  # the worst response so far in the transfer
+    last: int
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadRead:
+    """What a READ gives of one head."""
+
+    head: int
+    tokens: int
+    skip: int
+    dense: tuple[Word, ...]
+    sparse: tuple[Word, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    status: Status
+    sequence: int
+    heads: tuple[HeadRead, ...] = ()
+    scale: tuple[Word, ...] = ()
+
+
+def joined(words: Sequence[Word], word_bytes: int) -> bytes:
+    """The bytes that count of a transfer."""
+    return b"".join(
+        word.data.to_bytes(word_bytes, "little")[word.first : word.end] for word in words
+    )
+
+
+def _no_errors(address: int, is_write: bool) -> int:
+    return 0
+
+
+class Mmu:
+    """A cache of ``config`` in memory words of ``data_bits``, page 0 at address 0.
+
+    ``respond(address, is_write)`` is the response of the word at ``address``: 0, 2 or 3. What is
+    written with an error is in memory nevertheless. ``memory`` holds every byte.
+    """
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        data_bits: int,
+        respond: Callable[[int, bool], int] = _no_errors,
+    ):
+        self.config, self.word_bytes, self.respond = config, data_bits // 8, respond
+        self.table = PageTable(config)
+        self.memory = bytearray(config.pages * config.page_bytes)
+
+    @property
+    def free_pages(self) -> int:
+        return self.table.free_pages
+
+    def request(self, request: Request, records: Sequence[bytes] = ()) -> Answer:
+        """Carry out one request; ``records`` are those of an APPEND, in order of slots."""
+        if request.op == Op.OPEN:
+            found = self._table(PageOp.OPEN)
+            return Answer(found.status, found.sequence)
+        if request.op == Op.APPEND:
+            return Answer(self._append(request, records), request.sequence)
+        if request.op == Op.READ:
+            return self._read(request)
+        if request.op == Op.TRIM:
+            return Answer(self._trim(request), request.sequence)
+        if request.op == Op.FREE:
+            return Answer(self._free(request), request.sequence)
+        return Answer(Status.BAD_REQUEST, request.sequence)
+
+    def _table(self, op: PageOp, **fields) -> PageResponse:
+        return self.table.command(PageCommand(op, **fields))
+
+    def _streams(self) -> list[dict[str, int]]:
+        config = self.config
+        return [
+            {"layer": layer, "kv": kv, "slot": slot}
+            for layer in range(config.layers)
+            for kv in range(2)
+            for slot in range(config.kv.slots)
+        ]
+
+    def _free(self, request: Request) -> Status:
+        sequence = request.sequence
+        if status := self._table(PageOp.CLOSE, sequence=sequence).status:
+            return status
+        for each in self._streams():
+            self._table(PageOp.FREE_STREAM, sequence=sequence, **each)
+        return self._table(PageOp.VACATE, sequence=sequence).status
+
+    def _trim(self, request: Request) -> Status:
+        named = {"sequence": request.sequence, "token": request.token}
+        for layer in range(self.config.layers):
+            for kv in range(2):
+                answer = self._table(PageOp.TRIM_CHECK, layer=layer, kv=kv, **named)
+                if answer.status:
+                    return answer.status
+        self._table(PageOp.SET_START, **named)
+        for each in self._streams():
+            self._table(PageOp.TRIM_STREAM, **named, **each)
+        return Status.OK
+
+    def _append(self, request: Request, records: Sequence[bytes]) -> Status:
+        named = {"sequence": request.sequence, "layer": request.layer, "kv": request.kv}
+        status = self._table(PageOp.BEGIN, token=request.token, **named).status
+        if status:
+            return status
+        worst = 0
+        for slot, record in enumerate(records):
+            place = self._table(PageOp.EXTEND, slot=slot, bytes=len(record))
+            if place.status:
+                status = place.status
+                if status == Status.BAD_REQUEST:  # no size of such a record
+                    status = Status.VECTOR_LENGTH
+                break
+            parts = [(place.page, place.offset, record[: place.bytes])]
+            parts.append((place.page2, 0, record[place.bytes :]))
+            for page, offset, part in parts:
+                if part:
+                    worst = max(worst, self._write(page, offset, part))
+        status = status or _error(worst)
+        self._table(PageOp.ABORT if status else PageOp.COMMIT)
+        return status
+
+    def _write(self, page: int, offset: int, part: bytes) -> int:
+        start = page * self.config.page_bytes + offset
+        self.memory[start : start + len(part)] = part
+        size = self.word_bytes
+        words = range(start // size * size, start + len(part), size)
+        return max(self.respond(address, True) for address in words)
+
+    def _read(self, request: Request) -> Answer:
+        config, kv = self.config, self.config.kv
+        end = request.head + request.heads
+        if request.layer >= config.layers or not request.heads or end > kv.heads:
+            return Answer(Status.BAD_REQUEST, request.sequence)
+
+        def find(slot: int) -> PageResponse:
+            return self._table(
+                PageOp.READ,
+                sequence=request.sequence,
+                layer=request.layer,
+                kv=request.kv,
+                slot=slot,
+                token=request.token,
+            )
+
+        place = find(kv.slot("scale"))
+        if place.status:
+            return Answer(place.status, request.sequence)
+        scale = self._words(place)
+        heads = []
+        for head in range(request.head, end):
+            dense, sparse = find(kv.slot("dense", head)), find(kv.slot("sparse", head))
+            heads.append(
+                HeadRead(
+                    head,
+                    dense.skip,
+                    sparse.skip,
+                    self._words(dense),
+                    self._words(sparse),
+                )
+            )
+        transfers = [scale, *(each for head in heads for each in (head.dense, head.sparse))]
+        worst = max(words[-1].error for words in transfers)
+        return Answer(_error(worst), request.sequence, tuple(heads), scale)
+
+    def _words(self, place: PageResponse) -> tuple[Word, ...]:
+        """The words of a transfer along its chain."""
+        size, page_bytes = self.word_bytes, self.config.page_bytes
+        page, offset, left = place.page, place.offset, place.bytes
+        words: list[Word] = []
+        worst = 0
+        while left:
+            if offset == page_bytes:
+                page, offset = self._table(PageOp.NEXT, page=page).page, 0
+            first = offset % size
+            address = page * page_bytes + offset - first
+            end = min(size, first + left)
+            worst = max(worst, self.respond(address, False))
+            data = int.from_bytes(self.memory[address : address + size], "little")
+            left -= end - first
+            offset += end - first
+            words.append(Word(data, first, end, worst, int(not left)))
+        return tuple(words)
+
+
+def _error(worst: int) -> Status:
+    """Of the worst response."""
+    return {2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}.get(worst, Status.OK)

@@ -1,0 +1,378 @@
+"""The page table of the KV cache, command by command. Pure Python.
+
+A stream, (sequence, layer, K or V, slot), is the records of its tokens one behind the other, over a
+chain of pages. A record takes at most half a page, so it lies in one page or straddles two. Every
+command has one answer; a refused command changes nothing, and fields that an answer does not use
+are 0.
+"""
+
+import dataclasses
+import enum
+import typing
+from collections.abc import Iterator
+
+from golden.paging.config import CacheConfig
+from golden.paging.format import PageOp, Status
+
+__all__ = ["PageCommand", "PageResponse", "PageTable"]
+
+
+class PageCommand(typing.NamedTuple):
+    """One command; fields that its op does not use are ignored."""
+
+    op: int  # PageOp
+    sequence: int = 0
+    layer: int = 0
+    kv: int = 0
+    slot: int = 0
+    token: int = 0
+    bytes: int = 0
+    page: int = 0
+
+
+class PageResponse(typing.NamedTuple):
+    """The answer to one command."""
+
+    status: Status = Status.OK
+    page: int = 0
+    page2: int = 0
+    offset: int = 0
+    bytes: int = 0
+    skip: int = 0
+    sequence: int = 0
+
+
+class _State(enum.IntEnum):
+    VACANT = 0
+    OPEN = 1
+    CLOSING = 2
+
+
+@dataclasses.dataclass
+class _Sequence:
+    state: _State = _State.VACANT
+    start: int = 0  # tokens below are forgotten
+    pages: int = 0  # in the chains of its streams
+
+
+@dataclasses.dataclass
+class _Page:
+    next: int  # in its stream's chain or in the free list; of the last one: unspecified
+    first_token: int = 0  # whose record is the first that starts in this page
+    offset: int = 0  # byte where it starts
+
+
+@dataclasses.dataclass
+class _Stream:
+    first: int = 0
+    last: int = 0
+    pages: int = 0
+    bytes: int = 0  # from the first record that starts in page `first` on
+    end: int = 0  # bytes used in page `last`
+
+
+@dataclasses.dataclass
+class _Taken:
+    """One slot of the open transaction."""
+
+    bytes: int
+    page: int | None  # the new page, where one was taken
+
+
+@dataclasses.dataclass
+class _Transaction:
+    sequence: int
+    layer: int
+    kv: int
+    token: int
+    log: list[_Taken] = dataclasses.field(default_factory=list)
+
+
+class PageTable:
+    """State of the page table and the answer to each command.
+
+    OPEN         -> sequence: the lowest vacant one is open, without tokens. TABLE_FULL.
+    CLOSE        the sequence is closing: only FREE_STREAM and VACATE know it.
+    FREE_STREAM  all pages of a stream go back; with the last slot the vector's tokens are 0.
+    VACATE       a closing sequence without pages is vacant. BAD_REQUEST: it has pages.
+    TRIM_CHECK   BEYOND_LENGTH: the vector has fewer tokens than ``token``.
+    SET_START    tokens below ``token`` are forgotten. BAD_REQUEST: above max_tokens.
+    TRIM_STREAM  pages in which no record of ``token`` or later starts go back, but for the
+                 stream's last. BAD_REQUEST: ``token`` is above the sequence's start.
+    BEGIN        opens the transaction that appends record ``token`` to all slots of a vector.
+                 BAD_REQUEST: one is open. TOKEN_ORDER, LENGTH_LIMIT.
+    EXTEND       -> page, offset, bytes, page2: the record of ``bytes`` bytes of ``slot`` goes to
+                 ``bytes`` bytes from ``offset`` of ``page`` on; the rest, if any, to byte 0 of
+                 ``page2``. BAD_REQUEST: no transaction, slots not in the order 0, 1, 2, .., or no
+                 such size of a record. OUT_OF_PAGES.
+    COMMIT       the records of all slots belong to the vector. BAD_REQUEST: slots are missing.
+    ABORT        the pages taken go back; nothing else has changed.
+    READ         -> page, offset, bytes, skip: the records of tokens start..``token`` - 1 lie in
+                 ``bytes`` bytes from ``offset`` of ``page`` on, along the chain; ``skip`` of them.
+                 Records of variable size: all bytes of the chain; its first ``skip`` records are
+                 before start.
+                 BEYOND_LENGTH, EMPTY. BAD_REQUEST: TRIM_STREAM has not followed SET_START.
+    NEXT         -> page: the one behind ``page`` in its chain.
+
+    Every op that names a layer or slot: BAD_REQUEST if it is beyond the configuration. Every op
+    that names a sequence: SEQUENCE_UNKNOWN unless it is open (FREE_STREAM, VACATE: closing). CLOSE
+    and TRIM_STREAM of the transaction's sequence: BAD_REQUEST.
+    The first status that applies, in this order: BAD_REQUEST for an unknown op or a field beyond
+    the configuration, SEQUENCE_UNKNOWN, BAD_REQUEST, the others as listed; READ's own BAD_REQUEST
+    comes last.
+    The free list is a stack; at first page 0 is on top, then 1, 2, ...
+    Source: Oaken, section 5.2; docs/blocks/paging_page_table.md.
+    """
+
+    def __init__(self, config: CacheConfig):
+        self.config = config
+        self._pages = [_Page((page + 1) % config.pages) for page in range(config.pages)]
+        self._streams = [_Stream() for _ in range(config.streams)]
+        self._tokens = [0] * config.vectors
+        self._sequences = [_Sequence() for _ in range(config.sequences)]
+        self._free_head = 0
+        self._free_pages = config.pages
+        self._transaction: _Transaction | None = None
+
+    @property
+    def free_pages(self) -> int:
+        return self._free_pages
+
+    def command(self, command: PageCommand) -> PageResponse:
+        """Carry out one command."""
+        try:
+            run = getattr(self, f"_{PageOp(command.op).name.lower()}")
+        except ValueError:
+            return PageResponse(Status.BAD_REQUEST)
+        answer = run(command)
+        return PageResponse(answer) if isinstance(answer, Status) else answer
+
+    def chain(self, sequence: int, layer: int, kv: int, slot: int) -> Iterator[int]:
+        """Pages of a stream, first to last; for tests."""
+        stream = self._streams[self.config.stream_index(sequence, layer, kv, slot)]
+        page = stream.first
+        for _ in range(stream.pages):
+            yield page
+            page = self._pages[page].next
+
+    def free_chain(self) -> Iterator[int]:
+        """The free list, next to be taken first; for tests."""
+        page = self._free_head
+        for _ in range(self._free_pages):
+            yield page
+            page = self._pages[page].next
+
+    @property
+    def extended(self) -> int:
+        """Slots extended in the open transaction; for tests."""
+        return len(self._transaction.log) if self._transaction else 0
+
+    def taken(self) -> list[int]:
+        """Pages of the open transaction; for tests."""
+        log = self._transaction.log if self._transaction else []
+        return [entry.page for entry in log if entry.page is not None]
+
+    def _check(self, command: PageCommand, state=_State.OPEN, *, layer=False, slot=False) -> Status:
+        """BAD_REQUEST and SEQUENCE_UNKNOWN, for the fields that the op uses."""
+        config = self.config
+        if (layer and command.layer >= config.layers) or (slot and command.slot >= config.kv.slots):
+            return Status.BAD_REQUEST
+        if command.sequence >= config.sequences:
+            return Status.SEQUENCE_UNKNOWN
+        if self._sequences[command.sequence].state != state:
+            return Status.SEQUENCE_UNKNOWN
+        return Status.OK
+
+    def _is_appending(self, sequence: int) -> bool:
+        return self._transaction is not None and self._transaction.sequence == sequence
+
+    def _vector(self, command: PageCommand) -> int:
+        return self.config.vector_index(command.sequence, command.layer, command.kv)
+
+    def _stream(self, command: PageCommand) -> _Stream:
+        index = self.config.stream_index(command.sequence, command.layer, command.kv, command.slot)
+        return self._streams[index]
+
+    def _open(self, command):
+        for number, sequence in enumerate(self._sequences):
+            if sequence.state == _State.VACANT:
+                sequence.state, sequence.start = _State.OPEN, 0
+                return PageResponse(sequence=number)
+        return Status.TABLE_FULL
+
+    def _close(self, command):
+        if status := self._check(command):
+            return status
+        if self._is_appending(command.sequence):
+            return Status.BAD_REQUEST
+        self._sequences[command.sequence].state = _State.CLOSING
+        return Status.OK
+
+    def _free_stream(self, command):
+        if status := self._check(command, _State.CLOSING, layer=True, slot=True):
+            return status
+        stream = self._stream(command)
+        if stream.pages:
+            self._pages[stream.last].next = self._free_head
+            self._free_head = stream.first
+            self._free_pages += stream.pages
+            self._sequences[command.sequence].pages -= stream.pages
+        stream.first = stream.last = stream.pages = stream.bytes = stream.end = 0
+        if command.slot == self.config.kv.slots - 1:
+            self._tokens[self._vector(command)] = 0
+        return Status.OK
+
+    def _vacate(self, command):
+        if status := self._check(command, _State.CLOSING):
+            return status
+        if self._sequences[command.sequence].pages:
+            return Status.BAD_REQUEST
+        self._sequences[command.sequence].state = _State.VACANT
+        return Status.OK
+
+    def _trim_check(self, command):
+        if status := self._check(command, layer=True):
+            return status
+        is_beyond = self._tokens[self._vector(command)] < command.token
+        return Status.BEYOND_LENGTH if is_beyond else Status.OK
+
+    def _set_start(self, command):
+        if status := self._check(command):
+            return status
+        if command.token > self.config.max_tokens:
+            return Status.BAD_REQUEST
+        sequence = self._sequences[command.sequence]
+        sequence.start = max(sequence.start, command.token)
+        return Status.OK
+
+    def _trim_stream(self, command):
+        if status := self._check(command, layer=True, slot=True):
+            return status
+        sequence = self._sequences[command.sequence]
+        if self._is_appending(command.sequence) or command.token > sequence.start:
+            return Status.BAD_REQUEST
+        stream = self._stream(command)
+        while stream.pages > 1:
+            old = stream.first
+            new = self._pages[old].next
+            if self._pages[new].first_token > command.token:
+                break
+            stream.first = new
+            stream.pages -= 1
+            stream.bytes -= self.config.page_bytes - self._pages[old].offset
+            stream.bytes -= self._pages[new].offset
+            sequence.pages -= 1
+            self._release(old)
+        return Status.OK
+
+    def _begin(self, command):
+        if status := self._check(command, layer=True):
+            return status
+        if self._transaction is not None:
+            return Status.BAD_REQUEST
+        tokens = self._tokens[self._vector(command)]
+        if command.token != tokens:
+            return Status.TOKEN_ORDER
+        if tokens == self.config.max_tokens:
+            return Status.LENGTH_LIMIT
+        self._transaction = _Transaction(command.sequence, command.layer, command.kv, command.token)
+        return Status.OK
+
+    def _extend(self, command):
+        transaction, config = self._transaction, self.config
+        if command.slot >= config.kv.slots or transaction is None:
+            return Status.BAD_REQUEST
+        if command.slot != len(transaction.log) or not self._is_size(command):
+            return Status.BAD_REQUEST
+        stream = self._appended(transaction, command.slot)
+        room = config.page_bytes - stream.end if stream.pages else 0
+        if command.bytes <= room:
+            transaction.log.append(_Taken(command.bytes, None))
+            return PageResponse(page=stream.last, offset=stream.end, bytes=command.bytes)
+        if not self._free_pages:
+            return Status.OUT_OF_PAGES
+        new = self._free_head
+        self._free_head = self._pages[new].next
+        self._free_pages -= 1
+        # The record that straddles, if one does, starts in the page before.
+        self._pages[new].first_token = transaction.token + (room > 0)
+        self._pages[new].offset = command.bytes - room if room else 0
+        transaction.log.append(_Taken(command.bytes, new))
+        if room:
+            return PageResponse(page=stream.last, offset=stream.end, bytes=room, page2=new)
+        return PageResponse(page=new, bytes=command.bytes)
+
+    def _commit(self, command):
+        transaction, config = self._transaction, self.config
+        if transaction is None or len(transaction.log) != config.kv.slots:
+            return Status.BAD_REQUEST
+        for slot, entry in enumerate(transaction.log):
+            stream = self._appended(transaction, slot)
+            stream.bytes += entry.bytes
+            stream.end += entry.bytes
+            if entry.page is None:
+                continue
+            if stream.pages:
+                self._pages[stream.last].next = entry.page
+                stream.end -= config.page_bytes
+            else:
+                stream.first = entry.page
+            stream.last = entry.page
+            stream.pages += 1
+            self._sequences[transaction.sequence].pages += 1
+        vector = config.vector_index(transaction.sequence, transaction.layer, transaction.kv)
+        self._tokens[vector] += 1
+        self._transaction = None
+        return Status.OK
+
+    def _abort(self, command):
+        if self._transaction is None:
+            return Status.BAD_REQUEST
+        for page in self.taken():
+            self._release(page)
+        self._transaction = None
+        return Status.OK
+
+    def _read(self, command):
+        if status := self._check(command, layer=True, slot=True):
+            return status
+        if command.token > self._tokens[self._vector(command)]:
+            return Status.BEYOND_LENGTH
+        start = self._sequences[command.sequence].start
+        if command.token <= start:
+            return Status.EMPTY
+        stream = self._stream(command)
+        page = self._pages[stream.first]
+        skip = start - page.first_token
+        kind = self.config.kv.kind(command.slot)
+        if not kind.is_fixed:
+            return PageResponse(
+                page=stream.first, offset=page.offset, bytes=stream.bytes, skip=skip
+            )
+        record = kind.most
+        offset = page.offset + skip * record
+        if offset > self.config.page_bytes:
+            return Status.BAD_REQUEST
+        count = command.token - start
+        size = count * record
+        if offset == self.config.page_bytes:
+            # The page was full when all its tokens were trimmed: the records start in the next.
+            return PageResponse(page=page.next, bytes=size, skip=count)
+        return PageResponse(page=stream.first, offset=offset, bytes=size, skip=count)
+
+    def _next(self, command):
+        if command.page >= self.config.pages:
+            return Status.BAD_REQUEST
+        return PageResponse(page=self._pages[command.page].next)
+
+    def _release(self, page: int) -> None:
+        self._pages[page].next = self._free_head
+        self._free_head = page
+        self._free_pages += 1
+
+    def _appended(self, to: _Transaction, slot: int) -> _Stream:
+        return self._streams[self.config.stream_index(to.sequence, to.layer, to.kv, slot)]
+
+    def _is_size(self, command: PageCommand) -> bool:
+        kind = self.config.kv.kind(command.slot)
+        return kind.least <= command.bytes <= kind.most

@@ -1,0 +1,1 @@
+"""Generators of the paged memory of token vectors."""

@@ -1,0 +1,470 @@
+"""Paged memory management of the KV cache (docs/blocks/paging_mmu.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.paging.config import CacheConfig
+from golden.paging.format import Op, PageOp, Status
+from hdl.axi.signature import Axi4, axi4, pass_channels
+from hdl.block import Block
+from hdl.emit import add
+from hdl.paging.layouts import (
+    BYTES_BITS,
+    INFO_LAYOUT,
+    REQUEST_LAYOUT,
+    STATUS_LAYOUT,
+    word_layout,
+)
+from hdl.paging.mmu_control import PagingMmuControl, PagingMmuControlConfig
+from hdl.paging.mmu_reader import CHANNELS, CLIENTS, PagingMmuReader, PagingMmuReaderConfig
+from hdl.paging.mmu_writer import PagingMmuWriter, PagingMmuWriterConfig
+from hdl.paging.page_table import (
+    PAGE_COMMAND_LAYOUT,
+    PAGE_RESPONSE_LAYOUT,
+    PagingPageTable,
+)
+from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.payload import connect, pack
+from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+
+__all__ = ["PagingMmu", "PagingMmuConfig"]
+
+CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PagingMmuConfig(Config):
+    """Capacity of the cache, and widths and queues between memory and the engines."""
+
+    cache: CacheConfig = dataclasses.field(default_factory=CacheConfig)  # what is kept
+    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
+    address_bits: int = 40  # bits of a byte address, 32..64
+    burst_beats: int = 64  # words of the longest burst, 1..256
+    outstanding: int = 16  # bursts read ahead, 1..16
+    reads: int = 8  # READs under way, 1..16
+    appends: int = 4  # APPENDs accepted and not yet complete, 1..16
+    dense_beats: int = 256  # words of the queue in front of dense, 4..4096
+    sparse_beats: int = 128  # words of the queue in front of sparse, 4..4096
+    scale_beats: int = 64  # words of the queue in front of scale, 4..4096
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cache, CacheConfig):
+            self._refuse("cache", "a CacheConfig")
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("address_bits", 32, 64)
+        self._check_range("burst_beats", 1, 256)
+        self._check_range("outstanding", 1, 16)
+        self._check_range("reads", 1, 16)
+        self._check_range("appends", 1, 16)
+        for field in ("dense_beats", "sparse_beats", "scale_beats"):
+            self._check_range(field, 4, 4096)
+        shape = [(kind.name, kind.is_fixed) for kind in self.cache.kv.kinds]
+        if shape != [("dense", True), ("sparse", False), ("scale", True)]:
+            self._refuse("cache", "of records dense (fixed), sparse (variable), scale (fixed)")
+        if self.cache.pages * self.cache.page_bytes > 1 << self.address_bits:
+            bits = (self.cache.pages * self.cache.page_bytes - 1).bit_length()
+            self._refuse("address_bits", f"at least {bits} for the cache's pages")
+
+    @property
+    def word_bytes(self) -> int:
+        return self.data_bits // 8
+
+    @property
+    def _shape(self) -> dict:
+        return {
+            "kv": self.cache.kv,
+            "data_bits": self.data_bits,
+            "address_bits": self.address_bits,
+            "page_bytes": self.cache.page_bytes,
+            "burst_beats": self.burst_beats,
+        }
+
+    @property
+    def reader(self) -> PagingMmuReaderConfig:
+        return PagingMmuReaderConfig(
+            **self._shape,
+            outstanding=self.outstanding,
+            reads=self.reads,
+            dense_beats=self.dense_beats,
+            sparse_beats=self.sparse_beats,
+            scale_beats=self.scale_beats,
+        )
+
+    @property
+    def writer(self) -> PagingMmuWriterConfig:
+        return PagingMmuWriterConfig(**self._shape, appends=self.appends)
+
+    @property
+    def control(self) -> PagingMmuControlConfig:
+        return PagingMmuControlConfig(
+            layers=self.cache.layers, slots=self.cache.kv.slots, waiting=CHANGES
+        )
+
+    @property
+    def axi_signature(self) -> Axi4:
+        return axi4(self.address_bits, self.data_bits)
+
+    @property
+    def word_layout(self) -> data.StructLayout:
+        return word_layout(self.data_bits)
+
+    @property
+    def record_layout(self) -> data.StructLayout:
+        return data.StructLayout({"bytes": BYTES_BITS})
+
+    @property
+    def w_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": self.data_bits, "last": 1})
+
+
+class PagingMmu(Block):
+    """A paged cache of records behind one AXI4 port: requests in, statuses and words out.
+
+    OPEN, TRIM and FREE change what sequences there are; APPEND writes the records of one token's K
+    or V vector, all or none; READ gives the records of many tokens on three channels. One status
+    per request. Those of one kind (OPEN and what is no request; APPEND; READ; TRIM and FREE)
+    are carried out in order, one kind beside another. A request sees what was committed before
+    it was dispatched.
+
+    - APPEND: all writes are answered before its records count, and before its pages go back if it
+      fails. ``record`` and ``w`` are taken for every APPEND, refused or not; 0 bytes have no words.
+    - READ: a burst is asked for only when its words have room, so no consumer stops another's
+      words. Its status comes with the last word; words with errors come in full number.
+    - TRIM and FREE wait for the READs and APPENDs of their sequence. From its dispatch on, a FREE
+      makes later requests for the sequence SEQUENCE_UNKNOWN; during a TRIM they wait.
+    - ``status`` may stall for ever: accepted READs still get their words.
+
+    1 word per cycle when READs follow one another and ``burst_beats * outstanding`` and the queues
+    cover the memory's latency. ``request.ready`` is low after reset until the page table stands.
+    No combinational path leads from an input to an output.
+    ``base + pages * page_bytes`` above ``2**address_bits`` wraps. A reset with bursts on their way
+    needs a reset of the bus too.
+    Source: Oaken, section 5.2. Golden: golden.paging.mmu.Mmu (one request at a time).
+
+    Members
+    -------
+    request : In(stream)   REQUEST_LAYOUT
+    status : Out(stream)   STATUS_LAYOUT: one per request
+    base : In              byte address of page 0, a multiple of page_bytes, constant
+    free_pages : Out       pages that no stream owns
+    idle : Out             nothing is under way
+    record : In(stream)    bytes: 1..record_bytes_max; 2 heads + 1 per APPEND, in order of slots
+    w : In(stream)         the records' bytes, packed; last on each record's final word
+    info : Out(stream)     INFO_LAYOUT: one per READ and head
+    dense, sparse : Out(stream)  word_layout: one transfer per info
+    scale : Out(stream)    word_layout: one transfer per READ that has an info
+    axi : Out(axi4)        the memory
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "request": "What to do; fields as in hdl.paging.layouts.REQUEST_LAYOUT.",
+        "status": "How a request ended; requests of one kind end in order.",
+        "base": "Byte address of page 0, a multiple of page_bytes; constant while running.",
+        "free_pages": "Pages that no stream owns.",
+        "idle": "Nothing is under way.",
+        "record": "Size of the next record of an APPEND, in order of slots.",
+        "w": "The records' bytes, packed; last on each record's final word.",
+        "info": "What the next dense and sparse transfers are.",
+        "dense": "Dense records of one head: bytes first..end - 1 of data.",
+        "sparse": "Sparse records of one head, of every token from skip before on.",
+        "scale": "Scale records of a READ.",
+        "axi": "AXI4 manager: the memory that holds the pages.",
+    }
+
+    def __init__(self, config: PagingMmuConfig):
+        word = stream.Signature(config.word_layout)
+        super().__init__(
+            config,
+            {
+                "request": In(stream.Signature(REQUEST_LAYOUT)),
+                "status": Out(stream.Signature(STATUS_LAYOUT)),
+                "base": In(config.address_bits),
+                "free_pages": Out(range(config.cache.pages + 1)),
+                "idle": Out(1),
+                "record": In(stream.Signature(config.record_layout)),
+                "w": In(stream.Signature(config.w_layout)),
+                "info": Out(stream.Signature(INFO_LAYOUT)),
+                "dense": Out(word),
+                "sparse": Out(word),
+                "scale": Out(word),
+                "axi": Out(config.axi_signature),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "16 cycles and the memory's latency from a READ to its first word"
+
+    @property
+    def throughput(self) -> str:
+        return "1 word per cycle"
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self.config
+        self.table = add(m, "table", PagingPageTable(config.cache))
+        self.reader = add(m, "reader", PagingMmuReader(config.reader))
+        self.writer = add(m, "writer", PagingMmuWriter(config.writer))
+        self.control = add(m, "control", PagingMmuControl(config.control))
+        self.opened = add(
+            m, "opened", StreamFifo(StreamFifoConfig(width=STATUS_LAYOUT.size, depth=2))
+        )
+        m.d.comb += [
+            self.free_pages.eq(self.table.free_pages),
+            self.reader.base.eq(self.base),
+            self.writer.base.eq(self.base),
+        ]
+        for name in ("info", *CHANNELS):
+            connect(m, getattr(self.reader, name), getattr(self, name))
+        for name in ("record", "w"):
+            connect(m, getattr(self, name), getattr(self.writer, name))
+        pass_channels(m, self.reader.axi, self.axi)
+        pass_channels(m, self.writer.axi, self.axi)
+        is_set_up = self._elaborate_table(m)
+        is_waiting = self._elaborate_status(m)
+        self._elaborate_dispatch(m, is_set_up, is_waiting)
+        return m
+
+    def _elaborate_table(self, m: Module):
+        """Commands of all parts in turn to the page table; returns whether it stands."""
+        self.open_command = stream.Signature(PAGE_COMMAND_LAYOUT).create()
+        self.open_response = stream.Signature(PAGE_RESPONSE_LAYOUT).create()
+        clients = [
+            (self.open_command, self.open_response),
+            (self.control.command, self.control.response),
+            (self.writer.command, self.writer.response),
+        ]
+        clients += [
+            (getattr(self.reader, f"{name}_command"), getattr(self.reader, f"{name}_response"))
+            for name in CLIENTS
+        ]
+        width = PAGE_COMMAND_LAYOUT.size
+        turns = add(
+            m, "turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=len(clients)))
+        )
+        owners = add(
+            m, "owners", StreamFifo(StreamFifoConfig(width=len(turns.o.p.source), depth=2))
+        )
+        table = self.table
+        m.d.comb += [
+            table.command.valid.eq(turns.o.valid & owners.i.ready),
+            table.command.payload.eq(turns.o.p.data),
+            turns.o.ready.eq(table.command.ready & owners.i.ready),
+            owners.i.valid.eq(turns.o.valid & table.command.ready),
+            owners.i.p.data.eq(turns.o.p.source),
+            owners.i.p.last.eq(1),
+            # Who has asked waits for nothing but the answer.
+            table.response.ready.eq(owners.o.valid),
+            owners.o.ready.eq(table.response.valid),
+        ]
+        for k, (command, response) in enumerate(clients):
+            pack(m, command, getattr(turns, f"i_{k}"))
+            m.d.comb += [
+                response.valid.eq(table.response.valid & owners.o.valid & (owners.o.p.data == k)),
+                response.payload.eq(table.response.payload),
+            ]
+        is_set_up = Signal()
+        with m.If(table.command.ready):
+            m.d.sync += is_set_up.eq(1)
+        return is_set_up
+
+    def _elaborate_status(self, m: Module):
+        """Statuses of all kinds in turn; returns whether one waits at the exit."""
+        layout = STATUS_LAYOUT
+        sources = [self.reader.status, self.writer.status, self.control.status]
+        width = layout.size
+        turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
+        for k, source in enumerate(sources):
+            pack(m, source, getattr(turns, f"i_{k}"))
+        connect(m, self.opened.o, turns.i_3)
+        waiting = add(m, "status_exit", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
+        m.d.comb += [
+            waiting.i.valid.eq(turns.o.valid),
+            waiting.i.p.data.eq(turns.o.p.data),
+            waiting.i.p.last.eq(1),
+            turns.o.ready.eq(waiting.i.ready),
+            self.status.valid.eq(waiting.o.valid),
+            self.status.payload.eq(waiting.o.p.data),
+            waiting.o.ready.eq(self.status.ready),
+        ]
+        return waiting.o.valid
+
+    def _elaborate_dispatch(self, m: Module, is_set_up, is_waiting) -> None:
+        """Requests in order to those who carry them out."""
+        config, cache = self.config, self.config.cache
+        entry = add(m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=REQUEST_LAYOUT.size)))
+        m.d.comb += [
+            entry.i.valid.eq(self.request.valid & is_set_up),
+            entry.i.p.data.eq(self.request.payload),
+            entry.i.p.last.eq(1),
+            self.request.ready.eq(entry.i.ready & is_set_up),
+        ]
+        request = data.View(REQUEST_LAYOUT, entry.o.p.data)
+
+        # Who is under way, and which of them a later request must know of.
+        reads = _Ring(m, "reads", config.reads, self.reader.status)
+        appends = _Ring(m, "appends", config.appends, self.writer.status)
+        changes = _Ring(m, "changes", CHANGES, self.control.status)
+        busy = self.control.sequence
+        m.d.comb += self.control.is_busy.eq(reads.has(busy) | appends.has(busy))
+
+        # Sequences that requests may name: opened, and no FREE of them was accepted.
+        known = Signal(cache.sequences)
+        is_known, is_named, has_shape, is_trimming = Signal(), Signal(), Signal(), Signal()
+        op = request.op
+        head_end = Signal(9)
+        m.d.comb += [
+            head_end.eq(request.head + request.heads),
+            is_known.eq(
+                (request.sequence < cache.sequences)
+                & known.bit_select(request.sequence[: (cache.sequences - 1).bit_length()], 1)
+                if cache.sequences > 1
+                else (request.sequence == 0) & known
+            ),
+            is_trimming.eq(changes.has(request.sequence)),
+        ]
+        refusal = Signal(4)
+        with m.Switch(op):
+            with m.Case(Op.APPEND, Op.READ):
+                m.d.comb += has_shape.eq(
+                    (request.layer < cache.layers)
+                    & ((op == Op.APPEND) | ((request.heads != 0) & (head_end <= cache.kv.heads)))
+                )
+                m.d.comb += is_named.eq(has_shape)
+            with m.Case(Op.TRIM, Op.FREE):
+                m.d.comb += [has_shape.eq(1), is_named.eq(1)]
+        with m.If(~has_shape):
+            m.d.comb += refusal.eq(Status.BAD_REQUEST)
+        with m.Elif(~is_known):
+            m.d.comb += refusal.eq(Status.SEQUENCE_UNKNOWN)
+        is_good, may = Signal(), Signal()
+        m.d.comb += [
+            is_good.eq(refusal == Status.OK),
+            may.eq(entry.o.valid & ~(is_named & is_known & is_trimming)),
+        ]
+        targets = [
+            (reads, self.reader.i, (Op.READ,)),
+            (appends, self.writer.i, (Op.APPEND,)),
+            (changes, self.control.i, (Op.TRIM, Op.FREE)),
+        ]
+        is_here, given = Signal(), Signal()
+        m.d.comb += is_here.eq(1)
+        for ring, sink, ops in targets:
+            is_its = Signal(name=f"{ring.name}_is_its")
+            m.d.comb += [
+                is_its.eq(Cat(op == each for each in ops).any()),
+                sink.valid.eq(may & is_its & ring.has_room),
+                ring.enters.eq(sink.valid & sink.ready),
+                ring.entering.eq(request.sequence),
+                # A FREE stops later requests by `known`, a TRIM by its place among `changes`.
+                ring.is_live.eq(is_good & (op != Op.FREE)),
+                sink.p.status.eq(refusal),
+            ]
+            for name in sink.p.shape().members:
+                if name in REQUEST_LAYOUT.members:
+                    m.d.comb += sink.p[name].eq(request[name])
+            with m.If(is_its):
+                m.d.comb += [is_here.eq(0), given.eq(ring.enters)]
+        m.d.comb += self.control.i.p.is_free.eq(op == Op.FREE)
+
+        # OPEN, and what is no request at all, here.
+        opening = Signal()
+        opened = data.View(STATUS_LAYOUT, self.opened.i.p.data)
+        has_answer = self.open_response.valid
+        m.d.comb += [
+            self.open_command.p.op.eq(PageOp.OPEN),
+            opened.tag.eq(request.tag),
+            opened.op.eq(op),
+            opened.status.eq(Mux(opening, self.open_response.p.status, Status.BAD_REQUEST)),
+            opened.sequence.eq(Mux(opening, self.open_response.p.sequence, request.sequence)),
+            self.opened.i.p.last.eq(1),
+        ]
+        open_given = Signal()
+        with m.If(opening):
+            # The answer waits for nothing: OPEN is asked only when its status has room.
+            m.d.comb += [self.opened.i.valid.eq(has_answer), open_given.eq(has_answer)]
+            with m.If(has_answer):
+                m.d.sync += opening.eq(0)
+        with m.Elif(may & is_here & self.opened.i.ready):
+            with m.If(op == Op.OPEN):
+                m.d.comb += self.open_command.valid.eq(1)
+                with m.If(self.open_command.ready):
+                    m.d.sync += opening.eq(1)
+            with m.Else():
+                m.d.comb += [self.opened.i.valid.eq(1), open_given.eq(1)]
+        m.d.comb += entry.o.ready.eq(given | open_given)
+        for sequence in range(cache.sequences):
+            with m.If(
+                opening
+                & has_answer
+                & (self.open_response.p.status == Status.OK)
+                & (self.open_response.p.sequence == sequence)
+            ):
+                m.d.sync += known[sequence].eq(1)
+            with m.Elif(
+                changes.enters & is_good & (op == Op.FREE) & (request.sequence == sequence)
+            ):
+                m.d.sync += known[sequence].eq(0)
+        is_under_way = Signal()
+        m.d.comb += [
+            is_under_way.eq(
+                entry.o.valid
+                | reads.is_used
+                | appends.is_used
+                | changes.is_used
+                | self.opened.o.valid
+                | is_waiting
+                | self.info.valid
+            ),
+            self.idle.eq(is_set_up & ~is_under_way),
+        ]
+
+
+class _Ring:
+    """Requests of one kind that are under way, in order: which sequence each is of.
+
+    One enters with ``enters``; the oldest leaves with a transfer on ``status``.
+    """
+
+    def __init__(self, m: Module, name: str, depth: int, status):
+        self.name = name
+        self.enters, self.is_live = Signal(name=f"{name}_enters"), Signal(name=f"{name}_is_live")
+        self.entering = Signal(8, name=f"{name}_entering")
+        self.has_room, self.is_used = Signal(name=f"{name}_room"), Signal(name=f"{name}_used")
+        index = range(max(depth, 2))
+        head, tail = Signal(index, name=f"{name}_head"), Signal(index, name=f"{name}_tail")
+        level = Signal(range(depth + 1), name=f"{name}_level")
+        self._live = [Signal(name=f"{name}_live_{k}") for k in range(depth)]
+        self._sequence = [
+            Signal(8, name=f"{name}_sequence_{k}", reset_less=True) for k in range(depth)
+        ]
+        leaves = Signal(name=f"{name}_leaves")
+        m.d.comb += [
+            leaves.eq(status.valid & status.ready),
+            self.has_room.eq(level != depth),
+            self.is_used.eq(level != 0),
+        ]
+        m.d.sync += level.eq(level + self.enters - leaves)
+        for pointer, steps in ((head, leaves), (tail, self.enters)):
+            with m.If(steps):
+                m.d.sync += pointer.eq(Mux(pointer == depth - 1, 0, pointer + 1))
+        for k in range(depth):
+            with m.If(self.enters & (tail == k)):
+                m.d.sync += [
+                    self._live[k].eq(self.is_live),
+                    self._sequence[k].eq(self.entering),
+                ]
+            with m.Elif(leaves & (head == k)):
+                m.d.sync += self._live[k].eq(0)
+
+    def has(self, sequence):
+        """Whether one of ``sequence`` that is live is under way."""
+        return Cat(
+            live & (each == sequence) for live, each in zip(self._live, self._sequence, strict=True)
+        ).any()

@@ -1,0 +1,307 @@
+"""One of the MMU's three read channels: transfers in, bursts out, words back."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
+from golden.config import Config
+from golden.paging.format import PageOp
+from hdl.block import Block
+from hdl.emit import add
+from hdl.paging.layouts import word_layout
+from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+
+__all__ = ["TRANSFER_LAYOUT", "PagingMmuChannel", "PagingMmuChannelConfig"]
+
+_RAM_FROM = 32  # words of a queue from which on it is a RAM
+
+# Bytes that stand one behind the other along a chain of pages.
+TRANSFER_LAYOUT = data.StructLayout(
+    {
+        "page": 20,
+        "offset": 17,  # bytes, below page_bytes
+        "bytes": 32,  # 1 or more
+        "final": 1,  # of the READ on this channel
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PagingMmuChannelConfig(Config):
+    """Widths of a channel and its queue."""
+
+    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
+    address_bits: int = 40  # bits of a byte address, 32..64
+    page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
+    burst_beats: int = 64  # words of the longest burst, 1..256
+    depth: int = 256  # words of the queue, 4..4096
+    reads: int = 8  # READs under way, 1..16
+
+    def __post_init__(self) -> None:
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("address_bits", 32, 64)
+        self._check_power_of_two("page_bytes", 256, 65536)
+        self._check_range("burst_beats", 1, 256)
+        self._check_range("depth", 4, 4096)
+        self._check_range("reads", 1, 16)
+
+    @property
+    def word_bytes(self) -> int:
+        return self.data_bits // 8
+
+    @property
+    def page_words(self) -> int:
+        return self.page_bytes // self.word_bytes
+
+    @property
+    def boundary_words(self) -> int:
+        """Words between two addresses that no burst crosses: a page, 4 KiB at most."""
+        return min(self.page_bytes, AXI_BOUNDARY) // self.word_bytes
+
+    @property
+    def burst_words(self) -> int:
+        """Words of the longest burst that this channel asks for."""
+        return min(self.burst_beats, self.boundary_words, self.depth)
+
+    @property
+    def place_layout(self) -> data.StructLayout:
+        """What is known of a burst's words when it is asked for."""
+        return data.StructLayout(
+            {
+                "first": range(self.word_bytes),  # first byte of the burst's first word
+                "end": range(self.word_bytes + 1),  # one past the last byte of its last word
+                "is_end": 1,  # ends the transfer
+                "final": 1,
+            }
+        )
+
+    @property
+    def burst_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "address": self.address_bits,
+                "words": range(257),
+                "place": self.place_layout,
+            }
+        )
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        word = {key: field.shape for key, field in word_layout(self.data_bits)}
+        return data.StructLayout({**word, "final": 1})
+
+
+class PagingMmuChannel(Block):
+    """Cuts transfers into bursts along their pages, and gives their words in order.
+
+    A burst stays within a page and within 4 KiB, and is offered only when the queue has room for
+    all its words, so ``i`` never waits. The number of the next page is fetched by NEXT as soon as
+    a transfer is known to go beyond its page, while the page before is being read.
+
+    ``error`` of ``i`` is the word's response; on ``o`` it is the worst so far in the transfer.
+    ``done`` has one word for each READ, the worst response of its transfers, when the last
+    word of the last of them has been taken; it has room for ``reads``.
+
+    A transfer's first burst is offered 2 cycles after it; others every 2 cycles.
+
+    Members
+    -------
+    transfer : In(stream)   TRANSFER_LAYOUT
+    base : In               byte address of page 0, a multiple of page_bytes
+    command : Out(stream), response : In(stream)  to the page table
+    burst : Out(stream)     address: bytes; words; place: of its bytes
+    i : In(stream)          word_layout and final: the READ's last word on this channel is last
+    o : Out(stream)         word_layout
+    done : Out(stream)      error: 0, 2 or 3
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "transfer": "Bytes along a chain of pages.",
+        "base": "Byte address of page 0.",
+        "command": "NEXT, to the page table.",
+        "response": "Its answers.",
+        "burst": "Words to read.",
+        "i": "The words of all bursts, in order.",
+        "o": "The same words, as they are taken.",
+        "done": "A READ's last word was taken: the worst response.",
+    }
+
+    def __init__(self, config: PagingMmuChannelConfig):
+        super().__init__(
+            config,
+            {
+                "transfer": In(stream.Signature(TRANSFER_LAYOUT)),
+                "base": In(config.address_bits),
+                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
+                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
+                "burst": Out(stream.Signature(config.burst_layout)),
+                "i": In(stream.Signature(config.i_layout)),
+                "o": Out(stream.Signature(word_layout(config.data_bits))),
+                "done": Out(stream.Signature(data.StructLayout({"error": 2}))),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        taken = self._elaborate_queue(m)
+        self._elaborate_bursts(m, taken)
+        return m
+
+    def _elaborate_bursts(self, m: Module, taken) -> None:
+        config = self.config
+        size = config.word_bytes.bit_length() - 1  # log2 of the bytes of a word
+        page_words, boundary = config.page_words, config.boundary_words
+
+        page = Signal(20, reset_less=True)
+        position = Signal(range(page_words), reset_less=True)  # word of the page
+        left = Signal(33 - size, reset_less=True)  # words of the transfer
+        first = Signal(size, reset_less=True)
+        end = Signal(size + 1, reset_less=True)
+        final = Signal(reset_less=True)
+        credit = Signal(range(config.depth + 1), init=config.depth)  # words that have room
+
+        # The page behind this one.
+        follower = Signal(20, reset_less=True)
+        asking, awaiting, has_follower = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.command.valid.eq(asking),
+            self.command.p.op.eq(PageOp.NEXT),
+            self.command.p.page.eq(page),
+            self.response.ready.eq(1),
+        ]
+        with m.If(asking & self.command.ready):
+            m.d.sync += [asking.eq(0), awaiting.eq(1)]
+        with m.If(awaiting & self.response.valid):
+            m.d.sync += [awaiting.eq(0), has_follower.eq(1), follower.eq(self.response.p.page)]
+
+        transfer = self.transfer.p
+        span = Signal(34)  # bytes from the start of the first word to the transfer's end
+        m.d.comb += span.eq(transfer.offset[:size] + transfer.bytes)
+
+        words = Signal(range(config.burst_words + 1), reset_less=True)
+        address = Signal(config.address_bits, reset_less=True)
+        room = Signal(range(boundary + 1))
+        most, fits = Signal.like(words), Signal()
+        is_end, is_page_end = Signal(reset_less=True), Signal(reset_less=True)
+        rest = Signal(range(page_words + 1))  # words of the page from position on
+        m.d.comb += [
+            room.eq(boundary - position[: (boundary - 1).bit_length()]),
+            most.eq(Mux(room < config.burst_words, room, config.burst_words)),
+            fits.eq(left <= most),
+            rest.eq(page_words - position),
+        ]
+        asked = Signal(range(config.burst_words + 1))
+        m.d.sync += credit.eq(credit + taken - asked)
+        burst = self.burst.p
+        m.d.comb += [
+            burst.address.eq(address),
+            burst.words.eq(words),
+            burst.place.first.eq(first),
+            burst.place.end.eq(Mux(is_end, end, config.word_bytes)),
+            burst.place.is_end.eq(is_end),
+            burst.place.final.eq(final),
+        ]
+        with m.FSM():
+            with m.State("TRANSFER"):
+                m.d.comb += self.transfer.ready.eq(1)
+                m.d.sync += [
+                    page.eq(transfer.page),
+                    position.eq(transfer.offset[size:]),
+                    left.eq((span + config.word_bytes - 1)[size:]),
+                    first.eq(transfer.offset[:size]),
+                    end.eq((span - 1)[:size] + 1),
+                    final.eq(transfer.final),
+                ]
+                with m.If(self.transfer.valid):
+                    m.next = "SIZE"
+            with m.State("SIZE"):
+                m.d.sync += [
+                    words.eq(Mux(fits, left, most)),
+                    is_end.eq(fits),
+                    is_page_end.eq(most == rest),
+                    address.eq(self.base + Cat(position, page) * config.word_bytes),
+                ]
+                # Only in this state: while an answer is awaited the condition cannot come up anew.
+                with m.If((left > rest) & ~asking & ~awaiting & ~has_follower):
+                    m.d.sync += asking.eq(1)
+                m.next = "ASK"
+            with m.State("ASK"):
+                # Credit only grows while a burst is waiting: valid does not fall.
+                m.d.comb += self.burst.valid.eq(credit >= words)
+                with m.If(self.burst.valid & self.burst.ready):
+                    m.d.comb += asked.eq(words)
+                    m.d.sync += [
+                        left.eq(left - words),
+                        position.eq(position + words),
+                        first.eq(0),
+                    ]
+                    with m.If(is_end):
+                        m.next = "TRANSFER"
+                    with m.Elif(is_page_end):
+                        m.next = "PAGE"
+                    with m.Else():
+                        m.next = "SIZE"
+            with m.State("PAGE"):
+                with m.If(has_follower):
+                    m.d.sync += [page.eq(follower), has_follower.eq(0)]
+                    m.next = "SIZE"
+
+    def _elaborate_queue(self, m: Module):
+        """The words on their way to ``o``; returns whether one is taken."""
+        config = self.config
+        layout = config.i_layout
+        queue = add(
+            m,
+            "queue",
+            StreamFifo(
+                StreamFifoConfig(
+                    width=layout.size - 1,
+                    depth=config.depth,
+                    storage="memory" if config.depth > _RAM_FROM else "flipflop",
+                )
+            ),
+        )
+        names = [name for name in layout.members if name not in ("last", "error")]
+        # Codes other than SLVERR (2) and DECERR (3) are no errors.
+        worst, error = Signal(2), Signal(2)
+        code = self.i.p.error
+        m.d.comb += error.eq(worst | Mux(code[1], code, 0))
+        m.d.comb += [
+            queue.i.valid.eq(self.i.valid),
+            self.i.ready.eq(queue.i.ready),
+            queue.i.p.data.eq(Cat(*(self.i.p[name] for name in names), error)),
+            queue.i.p.last.eq(self.i.p.last),
+        ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += worst.eq(Mux(self.i.p.last, 0, error))
+
+        final = Signal()
+        fields = {name: self.o.p[name] for name in names if name != "final"} | {"final": final}
+        m.d.comb += [
+            self.o.valid.eq(queue.o.valid),
+            queue.o.ready.eq(self.o.ready),
+            Cat(*(fields[name] for name in names), self.o.p.error).eq(queue.o.p.data),
+            self.o.p.last.eq(queue.o.p.last),
+        ]
+        taken = Signal()
+        m.d.comb += taken.eq(queue.o.valid & self.o.ready)
+
+        # 2 | 3 is 3, so that the worst response is the OR of all.
+        done = add(m, "done_queue", StreamFifo(StreamFifoConfig(width=2, depth=config.reads)))
+        total = Signal(2)
+        m.d.comb += [
+            done.i.valid.eq(taken & self.o.p.last & final),
+            done.i.p.data.eq(total | self.o.p.error),
+            done.i.p.last.eq(1),
+            self.done.valid.eq(done.o.valid),
+            done.o.ready.eq(self.done.ready),
+            self.done.p.error.eq(done.o.p.data),
+        ]
+        with m.If(taken & self.o.p.last):
+            m.d.sync += total.eq(Mux(final, 0, total | self.o.p.error))
+        return taken

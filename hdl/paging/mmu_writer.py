@@ -1,0 +1,286 @@
+"""The MMU's APPENDs: one transaction of the page table each, through one write port."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.paging.config import VectorRecords, VectorShape
+from golden.paging.format import Op, PageOp, Status
+from hdl.axi.signature import Axi4Write, axi4_write, pass_channels
+from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
+from hdl.block import Block
+from hdl.emit import add
+from hdl.paging.layouts import BYTES_BITS, STATUS_LAYOUT, TOKEN_BITS
+from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.payload import pack
+
+__all__ = ["APPEND_LAYOUT", "PagingMmuWriter", "PagingMmuWriterConfig"]
+
+_WRITES_AHEAD = 16  # bursts: the answers to an APPEND's records are waited for together
+
+APPEND_LAYOUT = data.StructLayout(
+    {
+        "tag": 8,
+        "sequence": 8,
+        "layer": 8,
+        "kv": 1,
+        "token": TOKEN_BITS,
+        "status": 4,  # not OK: refused already
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PagingMmuWriterConfig(Config):
+    """Widths and queues of the MMU's writing side; fields as in PagingMmuConfig."""
+
+    kv: VectorShape = dataclasses.field(default_factory=VectorRecords)
+    data_bits: int = 256
+    address_bits: int = 40
+    page_bytes: int = 4096
+    burst_beats: int = 64
+    appends: int = 4
+
+    @property
+    def port(self) -> AxiWritePortConfig:
+        return AxiWritePortConfig(
+            address_bits=self.address_bits,
+            data_bits=self.data_bits,
+            burst_beats=self.burst_beats,
+            outstanding=_WRITES_AHEAD,
+            length_bits=BYTES_BITS,
+        )
+
+    @property
+    def write_signature(self) -> Axi4Write:
+        return axi4_write(self.address_bits, self.data_bits)
+
+
+class PagingMmuWriter(Block):
+    """APPENDs in order, one at a time: BEGIN, an EXTEND and a write per record, COMMIT, status.
+
+    Of every APPEND, good or refused, all ``2 heads + 1`` records are taken from ``record``, and
+    of each that has bytes the words up to ``last`` from ``w``. A record that the page table does
+    not place, and all behind it, are dropped. COMMIT follows the answers to all writes, and so does
+    ABORT: pages that go back have no write on its way. The words of one record move while the
+    next are placed.
+
+    Members
+    -------
+    i : In(stream)        APPEND_LAYOUT
+    status : Out(stream)  STATUS_LAYOUT
+    base : In             byte address of page 0
+    record, w             as in PagingMmu
+    command : Out(stream), response : In(stream)  to the page table
+    axi : Out(axi4_write)
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "APPENDs.",
+        "status": "How each ended.",
+        "base": "Byte address of page 0.",
+        "record": "Sizes of the records, in order of slots.",
+        "w": "The records' bytes.",
+        "command": "To the page table.",
+        "response": "Its answers.",
+        "axi": "AXI4 write manager.",
+    }
+
+    def __init__(self, config: PagingMmuWriterConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(APPEND_LAYOUT)),
+                "status": Out(stream.Signature(STATUS_LAYOUT)),
+                "base": In(config.address_bits),
+                "record": In(stream.Signature(data.StructLayout({"bytes": BYTES_BITS}))),
+                "w": In(stream.Signature(config.port.i_layout)),
+                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
+                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
+                "axi": Out(config.write_signature),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        port = add(m, "port", AxiWritePort(self.config.port))
+        pass_channels(m, port.axi, self.axi)
+        # For each record that has words: is it written, or dropped?
+        verdicts = add(m, "verdicts", StreamFifo(StreamFifoConfig(width=1, depth=4)))
+        self._elaborate_words(m, port, verdicts)
+        self._elaborate_records(m, port, verdicts)
+        return m
+
+    def _elaborate_words(self, m: Module, port, verdicts) -> None:
+        is_written = verdicts.o.p.data[0]
+        m.d.comb += [
+            port.i.valid.eq(self.w.valid & verdicts.o.valid & is_written),
+            port.i.payload.eq(self.w.payload),
+            self.w.ready.eq(verdicts.o.valid & (~is_written | port.i.ready)),
+            verdicts.o.ready.eq(self.w.valid & self.w.ready & self.w.p.last),
+        ]
+
+    def _elaborate_records(self, m: Module, port, verdicts) -> None:
+        config = self.config
+        slots, page_bytes = config.kv.slots, config.page_bytes
+        requests = add(
+            m,
+            "requests",
+            StreamFifo(StreamFifoConfig(width=APPEND_LAYOUT.size, depth=config.appends)),
+        )
+        pack(m, self.i, requests.i)
+        request = data.View(APPEND_LAYOUT, requests.o.p.data)
+        status = Signal(4, reset_less=True)
+        slot = Signal(9)
+        size = Signal(BYTES_BITS, reset_less=True)
+        answer = Signal(PAGE_RESPONSE_LAYOUT, reset_less=True)
+        has_begun = Signal()
+        straddles = Signal()
+
+        # Writes not answered, and the worst of their answers.
+        owed = Signal(range(2 * slots + 1))
+        worst = Signal(2)
+        written, answered = Signal(), Signal()
+        m.d.comb += [
+            written.eq(port.command.valid & port.command.ready),
+            port.done.ready.eq(1),
+            answered.eq(port.done.valid),
+        ]
+        m.d.sync += owed.eq(owed + written - answered)
+        with m.If(answered):
+            m.d.sync += worst.eq(worst | port.done.p.resp)  # 2 | 3 is 3
+
+        command, response = self.command, self.response
+        op = Signal(4)
+        m.d.comb += [
+            response.ready.eq(1),
+            command.p.op.eq(op),
+            command.p.sequence.eq(request.sequence),
+            command.p.layer.eq(request.layer),
+            command.p.kv.eq(request.kv),
+            command.p.slot.eq(slot),
+            command.p.token.eq(request.token),
+            command.p.bytes.eq(size),
+            straddles.eq(answer.bytes != size),
+            verdicts.i.p.data.eq(status == Status.OK),
+            verdicts.i.p.last.eq(1),
+            self.status.p.tag.eq(request.tag),
+            self.status.p.op.eq(Op.APPEND),
+            self.status.p.status.eq(status),
+            self.status.p.sequence.eq(request.sequence),
+        ]
+        rest = Signal()  # of a record that straddles: this is its second write
+        write = port.command.p
+        m.d.comb += [
+            write.address.eq(
+                self.base
+                + Mux(rest, answer.page2, answer.page) * page_bytes
+                + Mux(rest, 0, answer.offset)
+            ),
+            write.bytes.eq(Mux(rest, size - answer.bytes, answer.bytes)),
+            write.more.eq(straddles & ~rest),
+        ]
+
+        def advance() -> None:
+            m.d.sync += slot.eq(slot + 1)
+            m.next = "RECORD"
+            with m.If(slot == slots - 1):
+                m.next = "SETTLE"
+
+        with m.FSM():
+            with m.State("START"):
+                m.d.sync += [
+                    status.eq(request.status),
+                    slot.eq(0),
+                    worst.eq(0),
+                    has_begun.eq(0),
+                ]
+                with m.If(requests.o.valid):
+                    m.next = "BEGIN"
+                    with m.If(request.status != Status.OK):
+                        m.next = "RECORD"
+            with m.State("BEGIN"):
+                m.d.comb += [op.eq(PageOp.BEGIN), command.valid.eq(1)]
+                with m.If(command.ready):
+                    m.next = "BEGUN"
+            with m.State("BEGUN"):
+                m.d.sync += [
+                    status.eq(response.p.status),
+                    has_begun.eq(response.p.status == Status.OK),
+                ]
+                with m.If(response.valid):
+                    m.next = "RECORD"
+            with m.State("RECORD"):
+                m.d.comb += self.record.ready.eq(1)
+                m.d.sync += size.eq(self.record.p.bytes)
+                with m.If(self.record.valid):
+                    m.next = "EXTEND"
+                    with m.If(status != Status.OK):
+                        m.next = "DROP"
+            with m.State("EXTEND"):
+                m.d.comb += [op.eq(PageOp.EXTEND), command.valid.eq(1)]
+                with m.If(command.ready):
+                    m.next = "EXTENDED"
+            with m.State("EXTENDED"):
+                m.d.sync += answer.eq(response.payload)
+                with m.If(response.valid):
+                    with m.Switch(response.p.status):
+                        with m.Case(Status.OK):
+                            m.next = "WRITE"
+                        with m.Case(Status.BAD_REQUEST):  # no size of such a record
+                            m.d.sync += status.eq(Status.VECTOR_LENGTH)
+                            m.next = "DROP"
+                        with m.Default():
+                            m.d.sync += status.eq(response.p.status)
+                            m.next = "DROP"
+            with m.State("WRITE"):
+                # Both at once: the write port may take a command only when its words come.
+                m.d.comb += [
+                    port.command.valid.eq(verdicts.i.ready),
+                    verdicts.i.valid.eq(port.command.ready),
+                ]
+                with m.If(port.command.ready & verdicts.i.ready):
+                    advance()
+                    with m.If(straddles):
+                        m.next = "WRITE_REST"
+            with m.State("WRITE_REST"):
+                m.d.comb += [port.command.valid.eq(1), rest.eq(1)]
+                with m.If(port.command.ready):
+                    m.next = "RECORD"
+                    with m.If(slot == slots):
+                        m.next = "SETTLE"
+            with m.State("DROP"):
+                # A record without bytes has no words.
+                m.d.comb += verdicts.i.valid.eq(size != 0)
+                with m.If(verdicts.i.ready | (size == 0)):
+                    advance()
+            with m.State("SETTLE"):
+                # The verdicts too: a status comes when the APPEND's words are gone.
+                with m.If((owed == 0) & ~verdicts.o.valid):
+                    with m.If((status == Status.OK) & worst[1]):
+                        m.d.sync += status.eq(
+                            Mux(worst[0], Status.DECODE_ERROR, Status.SLAVE_ERROR)
+                        )
+                    m.next = "CLOSE"
+                    with m.If(~has_begun):
+                        m.next = "STATUS"
+            with m.State("CLOSE"):
+                m.d.comb += [
+                    op.eq(Mux(status == Status.OK, PageOp.COMMIT, PageOp.ABORT)),
+                    command.valid.eq(1),
+                ]
+                with m.If(command.ready):
+                    m.next = "CLOSED"
+            with m.State("CLOSED"):
+                with m.If(response.valid):
+                    m.next = "STATUS"
+            with m.State("STATUS"):
+                m.d.comb += self.status.valid.eq(1)
+                with m.If(self.status.ready):
+                    m.d.comb += requests.o.ready.eq(1)
+                    m.next = "START"

@@ -1,0 +1,530 @@
+"""Inside the simulator: a host, a memory and a model of what the MMU may answer.
+
+The memory is as unkind as AXI allows: a read burst sees the bytes of the cycle of its AR, and what
+is written is seen only once B has been taken.
+"""
+
+import dataclasses
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
+from golden.paging.format import Op, Status
+from golden.paging.mmu import Request, Word, joined
+from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT
+
+__all__ = ["CHANNELS", "Host", "PendingRead", "Shadow", "random_records"]
+
+CHANNELS = ("dense", "sparse", "scale")
+SOURCES = ("request", "record", "w", "axi__r", "axi__b")
+SINKS = ("status", "info", *CHANNELS, "axi__ar", "axi__aw", "axi__w")
+_GOES_AHEAD = {Status.OK, Status.SLAVE_ERROR, Status.DECODE_ERROR}
+
+
+def _fields(layout, word: int) -> dict[str, int]:
+    return {name: word >> field.offset & (1 << field.width) - 1 for name, field in layout}
+
+
+def _word(layout, fields: dict[str, int]) -> int:
+    return sum(value << layout[name].offset for name, value in fields.items())
+
+
+def random_records(rng: random.Random, kv, share: float = 0.3) -> list[bytes]:
+    """Records of one token, about ``share`` of the elements outliers."""
+    records = []
+    sparse = kv.named("sparse")
+    for _ in range(kv.heads):
+        records.append(rng.randbytes(kv.named("dense").most))
+        most = sparse.most - sparse.least
+        count = sum(rng.random() < share for _ in range(most))
+        if rng.random() < 0.05:
+            count = rng.choice([0, most])
+        records.append(rng.randbytes(sparse.least + count))
+    return [*records, rng.randbytes(kv.named("scale").most)]
+
+
+class Host:
+    """Drives every port of the MMU, a cycle per ``step``; ``events`` tells of each transfer.
+
+    idle, stall: chance per cycle of each source or sink, by name or for all. latency: least
+    and most cycles from AR to the first beat and from a write burst's end to B. respond: as
+    golden.paging.mmu.Mmu's. events: name of a port -> called with its payload's fields.
+    """
+
+    def __init__(
+        self,
+        dut,
+        config,
+        *,
+        name: str = "host",
+        base: int = 0,
+        idle=0.0,
+        stall=0.0,
+        latency: tuple[int, int] = (1, 1),
+        respond: Callable[[int, bool], int] = lambda address, is_write: 0,
+    ):
+        self.dut, self.config, self.base, self.respond = dut, config, base, respond
+        self.latency = latency
+        self.idle = idle if isinstance(idle, dict) else dict.fromkeys(SOURCES, idle)
+        self.stall = stall if isinstance(stall, dict) else dict.fromkeys(SINKS, stall)
+        self.rng = random.Random(f"{cocotb.RANDOM_SEED} {name}")
+        self.word_bytes = config.data_bits // 8
+        axi = config.axi_signature.members
+        channels = {name: axi[name].signature.members["payload"].shape for name in axi}
+        self.layouts = {
+            "request": REQUEST_LAYOUT,
+            "record": config.record_layout,
+            "w": config.w_layout,
+            "status": STATUS_LAYOUT,
+            "info": INFO_LAYOUT,
+            **dict.fromkeys(CHANNELS, config.word_layout),
+            **{f"axi__{name}": shape for name, shape in channels.items()},
+        }
+        self._port = {
+            name: tuple(dut[f"{name}__{part}"] for part in ("payload", "valid", "ready"))
+            for name in (*SOURCES, *SINKS)
+        }
+        self.queues: dict[str, deque] = {name: deque() for name in SOURCES}
+        self._offered: dict[str, int | None] = dict.fromkeys(SOURCES)
+        self._held: dict[str, int | None] = dict.fromkeys(SINKS)
+        self._ready: dict[str, int] = dict.fromkeys(SINKS, -1)
+        self.events: dict[str, Callable[[dict[str, int]], None]] = {}
+        self.cycle = 0
+        self.moved: dict[str, list[int]] = defaultdict(list)  # cycles of transfers
+        size = config.cache.pages * config.cache.page_bytes
+        self.memory = bytearray(size)
+        self._bursts: deque[tuple[int, int]] = deque()
+        self._beats: list[dict[str, int]] = []  # whose AW has not come
+        self._writes: deque[list[tuple[int, dict[str, int]]]] = deque()  # whose B is not taken
+        self.worst_write = 0  # response on B; reset by whoever wants to know
+
+    async def reset(self, cycles: int = 3, start_clock: bool = True) -> None:
+        """Reset with junk on every input."""
+        dut = self.dut
+        if start_clock:
+            Clock(dut.clk, 10, "ns").start(start_high=False)
+            await FallingEdge(dut.clk)
+        dut.rst.value = 1
+        dut.base.value = self.base
+        for _ in range(cycles):
+            for name in SOURCES:
+                payload, valid, _ = self._port[name]
+                payload.value = self.rng.getrandbits(len(payload))
+                valid.value = self.rng.getrandbits(1)
+            for name in SINKS:
+                self._port[name][2].value = self.rng.getrandbits(1)
+            await FallingEdge(dut.clk)
+        for name in SOURCES:
+            self._port[name][1].value = 0
+        for name in SINKS:
+            self._port[name][2].value = 0
+        dut.rst.value = 0
+
+    def send(self, request: Request, records=()) -> None:
+        """Queue a request, and the records of an APPEND."""
+        self.queues["request"].append(_word(REQUEST_LAYOUT, request._asdict()))
+        size = self.word_bytes
+        for record in records:
+            self.queues["record"].append(len(record))
+            for at in range(0, len(record), size):
+                data = int.from_bytes(record[at : at + size], "little")
+                last = at + size >= len(record)
+                word = _word(self.layouts["w"], {"data": data, "last": last})
+                self.queues["w"].append(word)
+
+    @property
+    def writes_under_way(self) -> int:
+        """Bursts, whole or in part, whose B was not taken."""
+        return len(self._bursts) + len(self._beats) + len(self._writes)
+
+    async def until(self, condition, limit: int = 20_000) -> None:
+        end = self.cycle + limit
+        while not condition():
+            assert self.cycle < end, f"nothing after {limit} cycles: {self.progress()}"
+            await self.step()
+
+    def progress(self) -> dict[str, int]:
+        return {name: len(cycles) for name, cycles in self.moved.items()} | {
+            f"{name} queued": len(queue) for name, queue in self.queues.items()
+        }
+
+    async def step(self) -> None:
+        rng = self.rng
+        for name in SOURCES:
+            if self._offered[name] is not None:
+                continue
+            payload, valid, _ = self._port[name]
+            queue, idle = self.queues[name], self.idle.get(name, 0.0)
+            if queue and (not idle or rng.random() >= idle):
+                word = queue[0]
+                if name in ("axi__r", "axi__b"):
+                    due, word = word
+                    if due > self.cycle:
+                        valid.value = 0
+                        continue
+                queue.popleft()
+                self._offered[name] = word
+                payload.value = word
+                valid.value = 1
+            else:
+                valid.value = 0
+                if idle:
+                    payload.value = rng.getrandbits(len(payload))
+        for name in SINKS:
+            stall = self.stall.get(name, 0.0)
+            ready = int(not stall or rng.random() >= stall)
+            if ready != self._ready[name]:
+                self._port[name][2].value = self._ready[name] = ready
+        await ReadOnly()
+        taken = []
+        for name in SOURCES:
+            word = self._offered[name]
+            if word is not None and self._port[name][2].value:
+                self._offered[name] = None
+                taken.append((name, word))
+        for name in SINKS:
+            payload, valid, _ = self._port[name]
+            if valid.value:
+                word = int(payload.value)
+                held = self._held[name]
+                assert held is None or held == word, f"{name} changed before its transfer"
+                self._held[name] = word
+                if self._ready[name]:
+                    self._held[name] = None
+                    taken.append((name, word))
+            else:
+                assert self._held[name] is None, f"{name}: valid fell before the transfer"
+        await FallingEdge(self.dut.clk)
+        for name, word in taken:
+            self.moved[name].append(self.cycle)
+            fields = _fields(self.layouts[name], word)
+            if name.startswith("axi__"):
+                getattr(self, f"_{name[5:]}")(fields)
+            elif name in self.events:
+                self.events[name](fields)
+        self.cycle += 1
+
+    # The memory.
+
+    def _check(self, request: dict[str, int]) -> tuple[int, int]:
+        """(offset from base, beats)."""
+        beats, size = request["len"] + 1, self.word_bytes
+        assert 1 << request["size"] == size
+        assert request["burst"] == 1
+        assert beats <= self.config.burst_beats
+        assert request["addr"] % size == 0
+        assert request["addr"] % AXI_BOUNDARY + beats * size <= AXI_BOUNDARY, "4 KiB crossed"
+        start = request["addr"] - self.base
+        assert 0 <= start <= len(self.memory) - beats * size, "outside of the pages"
+        page = self.config.cache.page_bytes
+        assert start // page == (start + beats * size - 1) // page, "burst over two pages"
+        return start, beats
+
+    def _due(self) -> int:
+        return self.cycle + self.rng.randint(*self.latency)
+
+    def _ar(self, request) -> None:
+        start, beats = self._check(request)
+        due = self._due()
+        for n in range(beats):
+            at = start + n * self.word_bytes
+            data = int.from_bytes(self.memory[at : at + self.word_bytes], "little")
+            beat = {"data": data, "resp": self.respond(at, False), "last": n == beats - 1}
+            self.queues["axi__r"].append((due, _word(self.layouts["axi__r"], beat)))
+
+    def _aw(self, request) -> None:
+        self._bursts.append(self._check(request))
+        self._match()
+
+    def _w(self, beat) -> None:
+        self._beats.append(beat)
+        self._match()
+
+    def _match(self) -> None:
+        while self._bursts and len(self._beats) >= self._bursts[0][1]:
+            start, count = self._bursts.popleft()
+            beats, self._beats = self._beats[:count], self._beats[count:]
+            assert [beat["last"] for beat in beats] == [0] * (count - 1) + [1], "WLAST"
+            places = [start + n * self.word_bytes for n in range(count)]
+            self._writes.append(list(zip(places, beats, strict=True)))
+            resp = max(self.respond(at, True) for at in places)
+            self.queues["axi__b"].append(
+                (self._due(), _word(self.layouts["axi__b"], {"resp": resp}))
+            )
+
+    def _r(self, _beat) -> None:
+        pass
+
+    def _b(self, answer) -> None:
+        self.worst_write = max(self.worst_write, answer["resp"])
+        for at, beat in self._writes.popleft():
+            for k in range(self.word_bytes):
+                if beat["strb"] >> k & 1:
+                    self.memory[at + k] = beat["data"] >> 8 * k & 0xFF
+
+
+@dataclasses.dataclass(eq=False)
+class Sequence:
+    """What a sequence holds: per vector the records of its tokens."""
+
+    start: int = 0
+    vectors: dict[tuple[int, int], list[list[bytes]]] = dataclasses.field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class Pending:
+    """A request that was taken and has no status yet."""
+
+    request: Request
+    sequence: Sequence | None  # the one that it names, where it was open
+    records: list[bytes]
+    committed: int = 0  # tokens of its vector when it was taken
+
+
+@dataclasses.dataclass(eq=False)
+class PendingRead:
+    """A READ with a status whose words are still to be compared."""
+
+    request: Request
+    records: list[list[bytes]]  # of the vector, all tokens
+    start: int
+    least: int  # tokens that its sparse transfers have at least and at most
+    most: int
+    status: Status
+
+
+class Shadow:
+    """Checks every status and every word, in whatever order the MMU may give them.
+
+    It follows the MMU where several answers are right (whether pages are left) and insists on
+    one everywhere else.
+    """
+
+    def __init__(self, host: Host):
+        self.host, self.config = host, host.config
+        self.cache, self.kv = host.config.cache, host.config.cache.kv
+        self.open: dict[int, Sequence] = {}
+        self.closing: list[int] = []  # FREEs without a status
+        self.queued: deque[tuple[Request, list[bytes]]] = deque()  # sent, not taken
+        self.waiting: dict[int, deque[Pending]] = defaultdict(deque)  # by op
+        self.counts: dict[tuple[int, Status], int] = defaultdict(int)
+        self.read: deque[PendingRead] = deque()
+        self.got: dict[str, deque] = {name: deque() for name in ("info", *CHANNELS)}
+        self.results: list[tuple[Request, Status, int]] = []
+        host.events["request"] = lambda fields: self._taken(Request(**fields))
+        host.events["status"] = self._status
+        host.events["info"] = self.got["info"].append
+        for name in CHANNELS:
+            host.events[name] = lambda fields, name=name: self.got[name].append(Word(**fields))
+
+    def send(self, request: Request, records=()) -> None:
+        self.queued.append((request, list(records)))
+        self.host.send(request, records)
+
+    @property
+    def is_done(self) -> bool:
+        """Every request has its status, and every READ its words."""
+        self.compare()
+        is_waiting = any(self.waiting.values()) or self.queued or self.read
+        return not is_waiting and not any(self.got.values())
+
+    def under_way(self, op: int, sequence=None, vector=None) -> list[Pending]:
+        return [
+            each
+            for each in self.waiting[op]
+            if sequence in (None, each.sequence)
+            and vector in (None, (each.request.layer, each.request.kv))
+        ]
+
+    def _taken(self, request: Request) -> None:
+        sent, records = self.queued.popleft()
+        assert request == sent
+        sequence = self.open.get(request.sequence)
+        pending = Pending(request, sequence, records)
+        if sequence is not None:
+            pending.committed = len(sequence.vectors.get((request.layer, request.kv), ()))
+        op = request.op if request.op <= Op.FREE else -1
+        if op == Op.FREE and sequence is not None:
+            del self.open[request.sequence]
+            self.closing.append(request.sequence)
+        self.waiting[op].append(pending)
+
+    def _status(self, fields: dict[str, int]) -> None:
+        op = fields["op"] if fields["op"] <= Op.FREE else -1
+        assert self.waiting[op], f"a status that nobody waits for: {fields}"
+        pending = self.waiting[op].popleft()
+        request, status = pending.request, Status(fields["status"])
+        assert (fields["tag"], fields["op"]) == (request.tag, request.op)
+        self.counts[op, status] += 1
+        self.results.append((request, status, fields["sequence"]))
+        if op == Op.OPEN:
+            self._opened(status, fields["sequence"])
+            return
+        assert fields["sequence"] == request.sequence
+        allowed = self._allowed(op, pending)
+        assert status in allowed, f"{request}: {status!r}, not {allowed}"
+        if op == Op.FREE and status == Status.OK:
+            self.closing.remove(request.sequence)
+        elif op == Op.TRIM and status == Status.OK:
+            pending.sequence.start = max(pending.sequence.start, request.token)
+        elif op == Op.APPEND and status == Status.OK:
+            pending.sequence.vectors[request.layer, request.kv].append(pending.records)
+        elif op == Op.READ and status in _GOES_AHEAD:
+            self._reads(pending, status)
+
+    def _opened(self, status: Status, number: int) -> None:
+        count = self.cache.sequences
+        if status == Status.TABLE_FULL:
+            assert len(self.open) + len(self.closing) == count
+            assert number == 0
+            return
+        assert status == Status.OK
+        assert number < count
+        assert number not in self.open, "an open sequence is opened"
+        self.open[number] = Sequence()
+
+    def _allowed(self, op: int, pending: Pending) -> set[Status]:
+        request, sequence = pending.request, pending.sequence
+        if op == -1:
+            return {Status.BAD_REQUEST}
+        if op in (Op.APPEND, Op.READ):
+            bad = request.layer >= self.cache.layers
+            if op == Op.READ:
+                bad |= not request.heads or request.head + request.heads > self.kv.heads
+            if bad:
+                return {Status.BAD_REQUEST} | self._forget_writes(op)
+        if sequence is None:
+            return {Status.SEQUENCE_UNKNOWN} | self._forget_writes(op)
+        if op == Op.FREE:
+            return {Status.OK}
+        if op == Op.TRIM:
+            lengths = [
+                len(sequence.vectors.get((layer, kv), ()))
+                for layer in range(self.cache.layers)
+                for kv in range(2)
+            ]
+            is_beyond = min(lengths) < request.token
+            return {Status.BEYOND_LENGTH if is_beyond else Status.OK}
+        tokens = len(sequence.vectors[request.layer, request.kv])
+        if op == Op.READ:
+            return self._read_statuses(pending, tokens)
+        worst, self.host.worst_write = self.host.worst_write, 0
+        if request.token != tokens:
+            return {Status.TOKEN_ORDER}
+        if tokens == self.cache.max_tokens:
+            return {Status.LENGTH_LIMIT}
+        is_sized = all(
+            self.kv.kind(slot).least <= len(record) <= self.kv.kind(slot).most
+            for slot, record in enumerate(pending.records)
+        )
+        if not is_sized:
+            return {Status.VECTOR_LENGTH, Status.OUT_OF_PAGES}
+        done = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[worst]
+        return {done, Status.OUT_OF_PAGES}
+
+    def _forget_writes(self, op: int) -> set[Status]:
+        if op == Op.APPEND:
+            assert not self.host.worst_write
+        return set()
+
+    def _read_statuses(self, pending: Pending, tokens: int) -> set[Status]:
+        request = pending.request
+        vector = request.layer, request.kv
+        most = tokens + len(self.under_way(Op.APPEND, pending.sequence, vector))
+        allowed = set()
+        if request.token > pending.committed:
+            allowed.add(Status.BEYOND_LENGTH)
+        if request.token <= most:
+            if request.token <= pending.sequence.start:
+                allowed.add(Status.EMPTY)
+            else:
+                allowed |= _GOES_AHEAD
+        return allowed
+
+    def _reads(self, pending: Pending, status: Status) -> None:
+        request, sequence = pending.request, pending.sequence
+        vector = request.layer, request.kv
+        records = sequence.vectors[vector]
+        later = [each.records for each in self.under_way(Op.APPEND, sequence, vector)]
+        self.read.append(
+            PendingRead(
+                request,
+                records + later,
+                sequence.start,
+                max(pending.committed, request.token),
+                len(records) + len(later),
+                status,
+            )
+        )
+        for name in CHANNELS:
+            ends = sum(1 if name == "scale" else read.request.heads for read in self.read)
+            taken = sum(word.last for word in self.got[name])
+            assert taken >= ends, f"{request}: a status before the last word of {name}"
+
+    def compare(self) -> None:
+        """Compare the words of all READs that have everything."""
+        got = self.got
+        while self.read:
+            heads = self.read[0].request.heads
+            if len(got["info"]) < heads:
+                return
+            if any(
+                sum(word.last for word in got[name]) < (1 if name == "scale" else heads)
+                for name in CHANNELS
+            ):
+                return
+            self._compare(self.read.popleft())
+
+    def _transfer(self, name: str) -> tuple[bytes, int]:
+        """(bytes, worst response) of the next transfer."""
+        size, words = self.host.word_bytes, []
+        while not words or not words[-1].last:
+            words.append(self.got[name].popleft())
+        for n, word in enumerate(words):
+            assert word.end == size or word.last
+            assert not word.first or not n
+            assert word.first < word.end <= size
+            assert not n or word.error >= words[n - 1].error
+        return joined(words, size), words[-1].error
+
+    def _compare(self, read: PendingRead) -> None:
+        request, kv = read.request, self.kv
+        errors = 0
+        wanted = read.records[read.start : request.token]
+        scale, error = self._transfer("scale")
+        assert scale == b"".join(token[-1] for token in wanted), f"{request}: scales"
+        errors = max(errors, error)
+        for n in range(request.heads):
+            head = request.head + n
+            info = self.got["info"].popleft()
+            skip = info.pop("skip")
+            assert info == {
+                "tag": request.tag,
+                "head": head,
+                "tokens": len(wanted),
+                "first": int(n == 0),
+                "last": int(n == request.heads - 1),
+            }
+            dense, error = self._transfer("dense")
+            errors = max(errors, error)
+            assert dense == b"".join(token[2 * head] for token in wanted), f"{request}: dense"
+            sparse, error = self._transfer("sparse")
+            errors = max(errors, error)
+            assert skip <= read.start
+            lengths = [len(token[2 * head + 1]) for token in read.records[read.start - skip :]]
+            least = read.least - read.start + skip
+            most = read.most - read.start + skip
+            allowed = [sum(lengths[:count]) for count in range(least, most + 1)]
+            assert len(sparse) in allowed, f"{request}: {len(sparse)} sparse bytes of {allowed}"
+            whole = b"".join(token[2 * head + 1] for token in read.records[read.start - skip :])
+            assert sparse == whole[: len(sparse)], f"{request}: sparse"
+        found = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[errors]
+        assert read.status == found, f"{request}: {read.status!r} with response {errors}"
+        assert kv.slots == len(read.records[0])

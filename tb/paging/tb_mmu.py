@@ -1,0 +1,457 @@
+"""Runs inside the simulator, started by test_mmu.py: PagingMmu under a host and a memory."""
+
+import random
+
+import cocotb
+
+from golden.paging.format import Op, Status
+from golden.paging.mmu import Mmu, Request, Word
+from tb.bench import config, params
+from tb.paging.support.mmu_host import CHANNELS, Host, Shadow, random_records
+
+CACHE, KV = config.cache, config.cache.kv
+BASE = 3 * CACHE.pages * CACHE.page_bytes
+CALM = {"idle": 0.0, "stall": 0.0, "latency": (1, 1)}
+ROUGH = {"idle": 0.4, "stall": 0.4, "latency": (1, 60)}
+STORM = {
+    "idle": {"request": 0.1, "record": 0.9, "w": 0.6, "axi__r": 0.5, "axi__b": 0.9},
+    "stall": {"status": 0.9, "info": 0.7, "dense": 0.2, "sparse": 0.85, "axi__ar": 0.5},
+    "latency": (20, 40),
+}
+
+
+def faults(chance: float, salt: int = 0, reads: float = 1.0):
+    """Responses: SLVERR or DECERR for ``chance`` of writes, for reads ``reads`` times as often."""
+
+    def respond(address: int, is_write: bool) -> int:
+        rng = random.Random(f"{salt} {address} {is_write}")
+        return rng.choice([2, 3]) if rng.random() < chance * (1 if is_write else reads) else 0
+
+    return respond
+
+
+async def start(dut, name: str, *, start_clock: bool = True, **flow) -> Host:
+    host = Host(dut, config, name=name, base=BASE, **flow)
+    await host.reset(start_clock=start_clock)
+    return host
+
+
+def spoiled(rng: random.Random, records: list[bytes]) -> list[bytes]:
+    """Records of which some have no size that such a record has."""
+    records = list(records)
+    slot = rng.randrange(len(records))
+    records[slot] = rng.choice([b"", records[slot] + b"x" * KV.record_bytes_max])
+    if rng.random() < 0.3:
+        records = [b""] * len(records)
+    return records
+
+
+class Requests:
+    """Random requests that leave to chance what may be: nobody reads what may not be there."""
+
+    def __init__(self, rng: random.Random, shadow: Shadow, *, wrong: float = 0.1):
+        self.rng, self.shadow, self.wrong = rng, shadow, wrong
+        self.sent = 0
+        # Not all where there are many: they shall grow.
+        self.vectors = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
+        if len(self.vectors) > 4:
+            self.vectors = rng.sample(self.vectors, 4)
+
+    def step(self) -> None:
+        shadow, rng = self.shadow, self.rng
+        if shadow.queued:
+            return
+        op = rng.choices(
+            [Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE, -1], [1, 60, 25, 2, 0.7, 1]
+        )[0]
+        tag = rng.getrandbits(8)
+        if op == -1:
+            self._send(Request(rng.randrange(Op.THRESHOLDS, 16), tag, rng.getrandbits(8)))
+            return
+        if op == Op.OPEN:
+            self._send(Request(op, tag))
+            return
+        opening = bool(shadow.under_way(Op.OPEN))
+        if rng.random() < self.wrong / 3 and not opening:
+            unknown = [n for n in range(256) if n not in shadow.open]
+            near = [n for n in unknown if n < CACHE.sequences + 2]
+            sequence = rng.choice(near or unknown)
+            self._vector(op, tag, sequence, None)
+            return
+        if shadow.open:
+            sequence = rng.choice(list(shadow.open))
+            self._vector(op, tag, sequence, shadow.open[sequence])
+
+    def _send(self, request: Request, records=()) -> None:
+        self.sent += 1
+        self.shadow.send(request, records)
+
+    def _vector(self, op, tag, number, sequence) -> None:
+        shadow, rng = self.shadow, self.rng
+        is_wrong = rng.random() < self.wrong
+        layer, kv = rng.choice(self.vectors)
+        if op == Op.APPEND and sequence and rng.random() < 0.7:
+            # The shortest, so that trims have something to forget.
+            layer, kv = min(self.vectors, key=lambda each: len(sequence.vectors[each]))
+        tokens = len(sequence.vectors[layer, kv]) if sequence else rng.randrange(4)
+        coming = shadow.under_way(Op.APPEND, sequence, (layer, kv)) if sequence else []
+        if is_wrong and rng.random() < 0.3:
+            layer = rng.randrange(CACHE.layers, 256)
+        request = Request(op, tag, number, layer, kv)
+        if op == Op.FREE:
+            self._send(request)
+        elif op == Op.TRIM:
+            shortest = min(
+                len(sequence.vectors[layer, kv]) if sequence else 4
+                for layer in range(CACHE.layers)
+                for kv in range(2)
+            )
+            token = rng.randint(0, shortest) if not is_wrong else rng.getrandbits(21)
+            self._send(request._replace(token=token))
+        elif op == Op.APPEND:
+            records = random_records(rng, KV, rng.choice([0.1, 0.5]))
+            token = tokens + len(coming)
+            if is_wrong and not coming:
+                if rng.random() < 0.5:
+                    records = spoiled(rng, records)
+                else:
+                    token = rng.choice([token + 1, max(token - 1, 0), rng.getrandbits(21)])
+            self._send(request._replace(token=token), records)
+        else:
+            head = rng.randrange(KV.heads)
+            heads = rng.randint(1, KV.heads - head)
+            if is_wrong and rng.random() < 0.4:
+                head, heads = rng.choice(
+                    [
+                        (head, 0),
+                        (KV.heads, 1),
+                        (head, 255),
+                        (rng.getrandbits(8), rng.getrandbits(8)),
+                    ]
+                )
+            token = rng.choice([tokens, tokens, rng.randint(0, tokens)])
+            if is_wrong:
+                token = rng.choice([tokens + len(coming) + 1, rng.getrandbits(21)])
+            self._send(request._replace(head=head, heads=heads, token=token))
+
+
+async def free_all(host: Host, shadow: Shadow) -> None:
+    """Free everything: all pages come back, and nothing is left anywhere."""
+    await host.until(lambda: shadow.is_done)
+    for number in list(shadow.open):
+        shadow.send(Request(Op.FREE, tag=number, sequence=number))
+    await host.until(lambda: shadow.is_done)
+    for _ in range(3):
+        await host.step()
+    assert int(host.dut.free_pages.value) == CACHE.pages
+    assert host.dut.idle.value
+
+
+async def run_requests(host: Host, shadow: Shadow, requests: Requests, count: int) -> None:
+    while requests.sent < count:
+        requests.step()
+        await host.step()
+        if host.cycle % 64 == 0:
+            shadow.compare()
+            assert host.cycle < 60_000, host.progress()
+
+
+@cocotb.test()
+@cocotb.parametrize(flow=["calm", "rough", "storm"], chance=[0.0, 0.001])
+async def traffic(dut, flow, chance):
+    """Requests of all kinds at once, frees and trims in between, out of pages again and again."""
+    host = await start(
+        dut,
+        "traffic",
+        respond=faults(chance, reads=20),
+        **{"calm": CALM, "rough": ROUGH, "storm": STORM}[flow],
+    )
+    shadow = Shadow(host)
+    requests = Requests(host.rng, shadow)
+    await run_requests(host, shadow, requests, params["requests"] // (1 if flow == "calm" else 3))
+    await free_all(host, shadow)
+    host.dut._log.info(f"{host.cycle} cycles: {dict(shadow.counts)}")
+    for op in (Op.OPEN, Op.APPEND, Op.READ, Op.FREE):
+        assert shadow.counts[op, Status.OK]
+
+
+class Sequential:
+    """One request at a time: everything equals golden, words and free pages too."""
+
+    def __init__(self, host: Host, golden: Mmu):
+        self.host, self.golden = host, golden
+        self.statuses, self.got = [], {name: [] for name in ("info", *CHANNELS)}
+        host.events["status"] = self.statuses.append
+        for name, found in self.got.items():
+            host.events[name] = found.append
+
+    async def run(self, request: Request, records=()) -> Status:
+        host = self.host
+        answer = self.golden.request(request, records)
+        host.send(request, records)
+        await host.until(lambda: self.statuses and host.dut.idle.value)
+        status = self.statuses.pop()
+        assert not self.statuses
+        assert status == {
+            "tag": request.tag,
+            "op": request.op,
+            "status": answer.status,
+            "sequence": answer.sequence,
+        }, f"{request}: {Status(status['status'])!r}, golden {answer.status!r}"
+        heads = answer.heads
+        assert self.got["info"] == [
+            {
+                "tag": request.tag,
+                "head": head.head,
+                "tokens": head.tokens,
+                "skip": head.skip,
+                "first": int(head is heads[0]),
+                "last": int(head is heads[-1]),
+            }
+            for head in heads
+        ], f"{request}"
+        wanted = {
+            "dense": [word for head in heads for word in head.dense],
+            "sparse": [word for head in heads for word in head.sparse],
+            "scale": list(answer.scale),
+        }
+        for name, words in wanted.items():
+            assert [Word(**word) for word in self.got[name]] == words, f"{request}: {name}"
+        for found in self.got.values():
+            found.clear()
+        assert int(host.dut.free_pages.value) == self.golden.free_pages
+        return answer.status
+
+
+@cocotb.test()
+@cocotb.parametrize(flow=["calm", "rough"], chance=[0.0, 0.02])
+async def one_at_a_time(dut, flow, chance):
+    """Random requests in turn, all statuses; statuses, words and pages are golden's."""
+    respond = faults(chance, 1)
+    flow = {"calm": CALM, "rough": ROUGH}[flow]
+    host = await start(dut, "sequential", respond=respond, **flow)
+    bench = Sequential(host, Mmu(CACHE, config.data_bits, respond))
+    rng, counts = host.rng, {}
+    sequences: dict[int, dict] = {}
+    shapes = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
+    shapes = rng.sample(shapes, min(len(shapes), 4))
+    for _ in range(params["requests"] // 2):
+        op = rng.choices([0, 1, 2, 3, 4, 5, 9], [1, 60, 20, 3, 0.5, 0.5, 0.5])[0]
+        op = op if sequences or rng.random() < 0.1 else Op.OPEN
+        number = rng.choice(list(sequences)) if sequences else 0
+        if rng.random() < 0.02:
+            number = rng.choice([CACHE.sequences, CACHE.sequences - 1, 255])
+        layer, kv = rng.choice(shapes)
+        vectors = sequences.get(number, {})
+        token = vectors.get((layer, kv), 0)
+        if rng.random() < 0.05:
+            token = rng.choice([token + 1, 0, rng.getrandbits(21)])
+        if rng.random() < 0.02:
+            layer = rng.choice([CACHE.layers, 255])
+        if op == Op.TRIM and rng.random() < 0.8:
+            token = rng.randint(0, min(
+                vectors.get((layer, kv), 0) for layer in range(CACHE.layers) for kv in range(2)
+            ))  # fmt: skip
+        head = rng.randrange(KV.heads)
+        heads = rng.randint(1, KV.heads - head) if rng.random() < 0.95 else rng.choice([0, 99])
+        request = Request(op, rng.getrandbits(8), number, layer, kv, head, heads, token)
+        records = random_records(rng, KV, rng.choice([0.1, 0.9])) if op == Op.APPEND else []
+        if records and rng.random() < 0.05:
+            records = spoiled(rng, records)
+        before = set(sequences)
+        status = await bench.run(request, records)
+        counts[op, status] = counts.get((op, status), 0) + 1
+        if op == Op.OPEN and status == Status.OK:
+            new = next(n for n in range(CACHE.sequences) if n not in before)
+            sequences[new] = {}
+        elif op == Op.FREE and status == Status.OK:
+            del sequences[number]
+        elif op == Op.APPEND and status == Status.OK:
+            vectors[layer, kv] = token + 1
+    dut._log.info(f"{host.cycle} cycles: {counts}")
+    for number in list(sequences):
+        await bench.run(Request(Op.FREE, sequence=number))
+    assert int(dut.free_pages.value) == CACHE.pages
+
+
+async def filled(dut, name: str, tokens: int, **flow) -> tuple[Host, Shadow]:
+    """Sequence 0 with ``tokens`` tokens in vector (0, 0), sequence 1 with one."""
+    host = await start(dut, name, **flow)
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    for token in range(tokens):
+        shadow.send(Request(Op.APPEND, token=token), random_records(host.rng, KV))
+    shadow.send(Request(Op.APPEND, sequence=1), random_records(host.rng, KV))
+    await host.until(lambda: shadow.is_done)
+    assert shadow.counts[Op.APPEND, Status.OK] == tokens + 1
+    return host, shadow
+
+
+@cocotb.test()
+@cocotb.parametrize(stalled=["info", *CHANNELS, "status"])
+async def one_stalls_alone(dut, stalled):
+    """A consumer that takes nothing stops no other: those of all READs accepted get everything."""
+    tokens = min(CACHE.max_tokens, 24)
+    host, shadow = await filled(dut, "stalled", tokens)
+    host.stall[stalled] = 1.0
+    count = len(host.moved[stalled])
+    reads = config.reads if stalled != "info" else 1
+    for n in range(reads):
+        shadow.send(Request(Op.READ, n, head=0, heads=KV.heads, token=tokens))
+    others = [name for name in ("info", *CHANNELS) if name != stalled]
+    lasts = {"info": KV.heads, "dense": KV.heads, "sparse": KV.heads, "scale": 1}
+    await host.until(
+        lambda: all(
+            sum(word["last"] if name == "info" else word.last for word in shadow.got[name])
+            >= reads * (1 if name == "info" else lasts[name])
+            for name in others
+        ),
+        limit=60_000,
+    )
+    assert len(host.moved[stalled]) == count
+    # Nor does it stop an APPEND, whose status waits where statuses are not taken.
+    before = len(host.moved["axi__b"])
+    if stalled != "status":
+        shadow.send(Request(Op.APPEND, sequence=1, token=1), random_records(host.rng, KV))
+        await host.until(lambda: shadow.counts[Op.APPEND, Status.OK] == tokens + 2)
+    else:
+        shadow.send(Request(Op.APPEND, sequence=1, token=1), random_records(host.rng, KV))
+        await host.until(lambda: len(host.moved["axi__b"]) >= before + KV.slots)
+    host.stall[stalled] = 0.0
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def an_append_that_waits_blocks_no_read(dut):
+    """Records that do not come stop their APPEND and who must wait for it, and nobody else."""
+    tokens = min(CACHE.max_tokens, 8) - 1
+    host, shadow = await filled(dut, "waiting", tokens)
+    host.idle["record"] = 1.0
+    shadow.send(Request(Op.APPEND, 1, token=tokens), random_records(host.rng, KV))
+    shadow.send(Request(Op.FREE, 2, sequence=0))  # waits for the APPEND
+    for n in range(3 * config.reads):
+        shadow.send(Request(Op.READ, n, sequence=n % 2, heads=1, token=1))
+    shadow.send(Request(Op.OPEN, 3))
+    shadow.send(Request(Op.TRIM, 4, sequence=1, token=0))
+    await host.until(
+        lambda: sum(shadow.counts[Op.READ, status] for status in Status) == 3 * config.reads
+    )
+    await host.until(lambda: shadow.counts[Op.OPEN, Status.OK] == 3)
+    assert shadow.counts[Op.READ, Status.SEQUENCE_UNKNOWN] == (3 * config.reads + 1) // 2
+    assert not shadow.counts[Op.FREE, Status.OK]
+    host.idle["record"] = 0.0
+    await free_all(host, shadow)
+    assert shadow.counts[Op.TRIM, Status.OK] == 1
+
+
+@cocotb.test()
+async def refused_appends_take_their_records(dut):
+    """Whatever refuses an APPEND, the records of the next one are its own; zero sizes too."""
+    host, shadow = await filled(dut, "refused", 1)
+    rng = host.rng
+    none = [b""] * KV.slots
+    cases = [
+        (Request(Op.APPEND, layer=CACHE.layers), Status.BAD_REQUEST),
+        (Request(Op.APPEND, sequence=CACHE.sequences - 1), Status.SEQUENCE_UNKNOWN),
+        (Request(Op.APPEND, token=2), Status.TOKEN_ORDER),
+        (Request(Op.APPEND, token=1), Status.VECTOR_LENGTH),
+    ]
+    for request, status in cases:
+        for records in (
+            none,
+            [b"", *random_records(rng, KV)[1:]],
+            spoiled(rng, random_records(rng, KV)),
+        ):
+            shadow.send(request, records)
+            await host.until(lambda: shadow.is_done)
+            assert shadow.results[-1][1] == status, request
+            assert host.dut.idle.value
+    for request, status in cases[:3]:
+        shadow.send(request, random_records(rng, KV))
+        await host.until(lambda: shadow.is_done)
+        assert shadow.results[-1][1] == status
+    for token in range(1, 4):
+        shadow.send(Request(Op.APPEND, token=token), random_records(rng, KV))
+    shadow.send(Request(Op.READ, heads=KV.heads, token=1))
+    await host.until(lambda: shadow.is_done)
+    shadow.send(Request(Op.READ, heads=KV.heads, token=4))
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+@cocotb.parametrize(chance=[0.0, 0.05])
+async def statuses_come_behind_the_answers(dut, chance):
+    """Neither a commit nor a page that goes back while a write of the APPEND has no answer."""
+    host = await start(dut, "behind", latency=(150, 150), respond=faults(chance, 3))
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    count, refused = 0, 0
+    for n in range(12):
+        records = random_records(host.rng, KV)
+        if n % 3 == 2:
+            records[-1] = b""  # refused when the others are on their way
+        shadow.send(Request(Op.APPEND, n, token=count), records)
+        free = int(dut.free_pages.value)
+        while not shadow.is_done:
+            # The pages of the transaction come back with its rollback, and go with its end.
+            now = int(dut.free_pages.value)
+            assert now <= free or not host.writes_under_way, "a page back before its answers"
+            free = now
+            await host.step()
+        status = shadow.results[-1][1]
+        assert not host.writes_under_way, f"{status!r} before the answers"
+        count += status == Status.OK
+        refused += status == Status.VECTOR_LENGTH
+    assert count
+    assert refused == 4
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def length_limit(dut):
+    """The longest sequence, one token more, and reads of all of it over all its pages."""
+    host = await start(dut, "longest")
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    assert CACHE.max_tokens <= 256, "choose a configuration with short sequences"
+    for token in range(CACHE.max_tokens + 1):
+        shadow.send(Request(Op.APPEND, token=token), random_records(host.rng, KV, 0.9))
+    await host.until(lambda: shadow.is_done, limit=60_000)
+    assert shadow.counts[Op.APPEND, Status.LENGTH_LIMIT] == 1
+    for head in range(KV.heads):
+        shadow.send(Request(Op.READ, head=head, heads=1, token=CACHE.max_tokens))
+    shadow.send(Request(Op.READ, heads=KV.heads, token=CACHE.max_tokens))
+    await free_all(host, shadow)
+    assert shadow.counts[Op.READ, Status.OK] == KV.heads + 1
+
+
+@cocotb.test()
+async def reset_in_mid_traffic(dut):
+    """After a reset nothing is left: no sequence, no page, no word, no status."""
+    host = await start(dut, "cut", **ROUGH)
+    for attempt in range(4):
+        shadow = Shadow(host)
+        requests = Requests(host.rng, shadow)
+        await host.until(lambda: bool(dut.request__ready.value))
+        end = host.cycle + host.rng.randrange(300, 3000)
+        while host.cycle < end:
+            requests.step()
+            await host.step()
+        host = Host(dut, config, name=f"cut {attempt}", base=BASE, **ROUGH)
+        await host.reset(1, start_clock=False)
+    shadow = Shadow(host)
+    await run_requests(host, shadow, Requests(host.rng, shadow), params["requests"] // 6)
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def ready_when_the_tables_stand(dut):
+    """After reset no request is taken until the page table is written."""
+    host = await start(dut, "late")
+    host.send(Request(Op.OPEN))
+    await host.until(lambda: host.moved["request"])
+    assert host.moved["request"][0] >= CACHE.pages - 3

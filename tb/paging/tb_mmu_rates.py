@@ -1,0 +1,74 @@
+"""Runs inside the simulator, started by mmu_rates.py: cycles of READs and APPENDs."""
+
+import json
+import os
+from pathlib import Path
+
+import cocotb
+
+from golden.paging.format import Op
+from golden.paging.mmu import Request
+from tb.bench import config, params
+from tb.paging.support.mmu_host import CHANNELS, Host, Shadow, random_records
+
+KV = config.cache.kv
+
+
+@cocotb.test()
+async def rates(dut):
+    """Cycles from the first request to the last word, for each run of ``params``."""
+    host = Host(dut, config)
+    await host.reset()
+    shadow = Shadow(host)
+    lengths = sorted({run["tokens"] for run in params["runs"]})
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    # A vector for each length: what is read is all that is there.
+    pages = []
+    for layer, tokens in enumerate(lengths):
+        free, used = int(dut.free_pages.value), 0
+        for token in range(tokens):
+            records = random_records(host.rng, KV, params["outliers"])
+            used += sum(map(len, records))
+            shadow.send(Request(Op.APPEND, layer=layer, token=token), records)
+        await host.until(lambda: shadow.is_done, limit=60_000)
+        taken = free - int(dut.free_pages.value)
+        pages.append((tokens, taken * config.cache.page_bytes, used))
+    appends = []
+    for latency in params["append_latencies"]:
+        # In another vector, so that what is read below stays as it is.
+        host.latency = (latency, latency)
+        for n in range(8):
+            records = random_records(host.rng, KV, params["outliers"])
+            shadow.send(Request(Op.APPEND, kv=1, token=len(appends) * 8 + n), records)
+        start = host.cycle
+        await host.until(lambda: shadow.is_done)
+        appends.append((latency, (host.moved["status"][-1] - start) / 8))
+    host.latency = (params["latency"],) * 2
+    results = []
+    for run in params["runs"]:
+        await host.until(lambda: dut.idle.value)
+        for _ in range(20):
+            await host.step()
+        host.moved.clear()
+        for n in range(run["reads"]):
+            request = Request(Op.READ, n, layer=lengths.index(run["tokens"]))
+            request = request._replace(heads=run["heads"], token=run["tokens"])
+            shadow.send(request)
+        await host.until(lambda: shadow.is_done, limit=params["limit"])
+        first = host.moved["request"][0]
+        words = [len(host.moved[name]) for name in CHANNELS]
+        end = max(host.moved[name][-1] for name in CHANNELS)
+        beats = host.moved["axi__r"]
+        results.append(
+            {
+                **run,
+                "words": sum(words),
+                "cycles": end - first + 1,
+                "bursts": len(host.moved["axi__ar"]),
+                "latency": beats[0] - first,
+                "status": host.moved["status"][-1] - first,
+            }
+        )
+    out = {"reads": results, "appends": appends, "pages": pages}
+    Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(out))

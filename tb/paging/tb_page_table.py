@@ -1,0 +1,146 @@
+"""Runs inside the simulator, started by test_page_table.py: commands through PagingPageTable."""
+
+import cocotb
+
+from golden.paging.format import PageOp, Status
+from golden.paging.pages import PageCommand, PageResponse, PageTable
+from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from tb.bench import Bench, config
+from tb.paging.support.page_commands import Traffic
+
+COMMANDS = 6000
+INITIALISATION = max(config.pages, config.streams)  # cycles
+SLOTS = config.kv.slots
+
+
+def pack(layout, words: PageCommand | PageResponse) -> int:
+    return sum(int(value) << layout[name].offset for name, value in words._asdict().items())
+
+
+def unpack(word: int) -> PageResponse:
+    values = {
+        name: word >> field.offset & (1 << field.width) - 1 for name, field in PAGE_RESPONSE_LAYOUT
+    }
+    return PageResponse(**{**values, "status": Status(values["status"])})
+
+
+async def start(dut) -> Bench:
+    bench = Bench(dut, sources=["command"], sinks=["response"])
+    await bench.reset()
+    return bench
+
+
+async def ask(bench, pairs, **flow):
+    """Give the commands; compare every answer and the free pages at the end."""
+    words = [pack(PAGE_COMMAND_LAYOUT, command) for command, _ in pairs]
+    busy = sum(cycles_at_most(command, answer) for command, answer in pairs)
+    limit = INITIALISATION + 10 * busy + 1000
+    result = await bench.run({"command": words}, {"response": len(pairs)}, limit=limit, **flow)
+    for n, (got, (command, expected)) in enumerate(
+        zip(result.words["response"], pairs, strict=True)
+    ):
+        assert got == pack(PAGE_RESPONSE_LAYOUT, expected), (
+            f"command {n}, {command}: got {unpack(got)}, golden {expected}"
+        )
+    return result
+
+
+def cycles_at_most(command, answer) -> int:
+    if command.op == PageOp.TRIM_STREAM:
+        return 5 + 2 * config.pages
+    return max(5, SLOTS + 2)
+
+
+def free_pages(dut) -> int:
+    return int(dut.free_pages.value)
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.6])
+async def random_commands(dut, p_idle, p_stall):
+    """What an MMU asks, with misuse between."""
+    bench = await start(dut)
+    traffic = Traffic(config, bench.rng(f"commands {p_idle} {p_stall}"))
+    await ask(bench, traffic.pairs(COMMANDS), p_idle=p_idle, p_stall=p_stall)
+    assert free_pages(dut) == traffic.table.free_pages
+
+
+@cocotb.test()
+async def well_behaved(dut):
+    """Without misuse, so that more pages are used; a consumer that waits for valid."""
+    bench = await start(dut)
+    traffic = Traffic(config, bench.rng("commands"), misuse=0.0, vectors=1)
+    await ask(bench, traffic.pairs(COMMANDS), late_ready=True)
+    assert free_pages(dut) == traffic.table.free_pages
+
+
+@cocotb.test()
+async def junk(dut):
+    """Commands of random bits: an answer to each, and all pages still there."""
+    bench = await start(dut)
+    rng = bench.rng("junk")
+    traffic = Traffic(config, rng)
+    pairs = traffic.pairs(200)
+    for _ in range(2000):
+        fields = [rng.getrandbits(field.width) for _, field in PAGE_COMMAND_LAYOUT]
+        command = PageCommand(*fields)
+        pairs.append((command, traffic.table.command(command)))
+    await ask(bench, pairs)
+    assert free_pages(dut) == traffic.table.free_pages
+
+
+@cocotb.test()
+async def initialisation(dut):
+    """The first command is taken when all tables are written, no later."""
+    bench = await start(dut)
+    result = await ask(bench, [(PageCommand(PageOp.OPEN), PageResponse())])
+    assert result.cycles["command"] == [INITIALISATION]
+
+
+@cocotb.test()
+async def cycles(dut):
+    """From each command to its answer, and to the next command."""
+    bench = await start(dut)
+    traffic = Traffic(config, bench.rng("commands"))
+    pairs = traffic.pairs(COMMANDS)
+    result = await ask(bench, pairs)
+    given, answered = result.cycles["command"], result.cycles["response"]
+    assert given[1:] == answered[:-1]
+    seen = {}
+    table = PageTable(config)
+    for n, (command, answer) in enumerate(pairs):
+        took = answered[n] - given[n]
+        expected = {PageOp.READ: 5, PageOp.COMMIT: 2 + SLOTS}
+        for op in (PageOp.TRIM_CHECK, PageOp.BEGIN, PageOp.EXTEND, PageOp.FREE_STREAM):
+            expected[op] = 3
+        if command.op == PageOp.ABORT:
+            expected[command.op] = 2 + table.extended
+        before = table.free_pages
+        table.command(command)
+        if command.op == PageOp.TRIM_STREAM and answer.status == Status.OK:
+            where = command[PageCommand._fields.index("sequence") :][:4]
+            is_alone = len(list(table.chain(*where))) < 2
+            expected[command.op] = (3 if is_alone else 5) + 2 * (table.free_pages - before)
+        if answer.status == Status.OK:
+            assert took == expected.get(command.op, 2), command
+            seen.setdefault(PageOp(command.op).name, set()).add(took)
+        else:
+            assert took <= expected.get(command.op, 2), command
+    for name, took in seen.items():
+        dut._log.info("%s: %s cycles", name, sorted(took))
+
+
+@cocotb.test()
+async def reset_in_the_middle(dut):
+    """Whatever the tables hold, a transaction or a chain half gone: all of it is forgotten."""
+    bench = await start(dut)
+    rng = bench.rng("cut")
+    for attempt in range(12):
+        traffic = Traffic(config, bench.rng(f"commands {attempt}"))
+        words = [pack(PAGE_COMMAND_LAYOUT, command) for command, _ in traffic.pairs(300)]
+        stop = rng.randrange(INITIALISATION + (0 if attempt == 0 else 900))
+        await bench.run({"command": words}, {"response": len(words)}, p_stall=0.3, stop_at=stop)
+        await bench.reset(1)
+    traffic = Traffic(config, bench.rng("after"))
+    await ask(bench, traffic.pairs(1000))
+    assert free_pages(dut) == traffic.table.free_pages

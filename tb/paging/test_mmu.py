@@ -1,0 +1,116 @@
+"""PagingMmu against golden.paging.mmu, and READs against the bandwidth of memory.
+
+Shown to fail: bursts asked for without room, a commit or a rollback before the writes are answered,
+a FREE that does not wait for READs and APPENDs, requests that do not wait for a TRIM, a page
+followed before its number is known, the errors of one channel alone in a READ's status.
+"""
+
+import dataclasses
+
+import pytest
+
+from golden.oaken.config import CacheConfig, KvShape
+from hdl.oaken.blocks import BLOCKS
+from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from tb.run import simulate
+from tb.runs.mmu_rates import ONE_HEAD, TARGET, measure
+
+CONFIGS = {
+    "soak": BLOCKS["paging_mmu"].configs["soak"],
+    # Four words to a page, and queues longer than that: chains are walked as fast as they can be.
+    "short_pages": PagingMmuConfig(
+        cache=CacheConfig(
+            kv=KvShape(heads=3, head_dim=48, block=16),
+            sequences=3,
+            layers=1,
+            pages=301,
+            page_bytes=256,
+            max_tokens=40,
+        ),
+        data_bits=512,
+        address_bits=64,
+        burst_beats=3,
+        outstanding=16,
+        reads=5,
+        appends=3,
+        dense_beats=40,
+        sparse_beats=64,
+        scale_beats=33,
+    ),
+    "one_of_each": PagingMmuConfig(
+        cache=CacheConfig(
+            kv=KvShape(heads=1, head_dim=32, block=32),
+            sequences=1,
+            layers=1,
+            pages=17,
+            page_bytes=256,
+            max_tokens=32,
+        ),
+        data_bits=1024,
+        burst_beats=1,
+        outstanding=1,
+        reads=1,
+        appends=1,
+        dense_beats=4,
+        sparse_beats=4,
+        scale_beats=4,
+    ),
+}
+
+
+TRAFFIC = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]
+# Other tests want three sequences, or fill them.
+CASES = {
+    "one_of_each": [*TRAFFIC, "length_limit", "reset_in_mid_traffic", "ready_when_the_tables_stand"]
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_mmu(name, seed):
+    simulate(
+        PagingMmu(CONFIGS[name]),
+        "tb.paging.tb_mmu",
+        params={"requests": 1200 if name == "soak" else 600},
+        seed=seed,
+        testcase=CASES.get(name),
+    )
+
+
+def test_smollm2(seed):
+    config = BLOCKS["paging_mmu"].configs["smollm2"]
+    simulate(
+        PagingMmu(config), "tb.paging.tb_mmu", params={"requests": 300}, seed=seed, testcase=TRAFFIC
+    )
+
+
+def test_reads_use_the_bandwidth(seed):
+    """32 READs of 256 tokens: at least 0.90 of the words that memory can give."""
+    (found,) = measure(ONE_HEAD, [TARGET], seed)["reads"]
+    assert found["words"] / found["cycles"] >= 0.90
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"data_bits": 32}, "data_bits must be a power of two in 64..1024, not 32"),
+        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        ({"burst_beats": 0}, "burst_beats must be 1..256, not 0"),
+        ({"outstanding": 17}, "outstanding must be 1..16, not 17"),
+        ({"reads": 0}, "reads must be 1..16, not 0"),
+        ({"appends": 17}, "appends must be 1..16, not 17"),
+        ({"dense_beats": 3}, "dense_beats must be 4..4096, not 3"),
+        ({"sparse_beats": 4097}, "sparse_beats must be 4..4096, not 4097"),
+        ({"scale_beats": 0}, "scale_beats must be 4..4096, not 0"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        PagingMmuConfig(**wrong)
+    assert str(error.value) == f"PagingMmuConfig.{message}"
+
+
+def test_rejects_pages_beyond_the_address_space():
+    cache = CacheConfig(pages=1 << 20, page_bytes=65536)
+    with pytest.raises(ValueError, match="address_bits must be at least 36"):
+        PagingMmuConfig(cache=cache, address_bits=32)
+    assert dataclasses.replace(PagingMmuConfig(), cache=cache, address_bits=36).cache == cache

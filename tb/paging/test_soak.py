@@ -1,0 +1,40 @@
+"""5,000 requests of the soak (docs/paging-soak.md), and that it finds a planted fault.
+
+Shown to fail: ``python -m tb.runs.soak --fault NAME`` for each name in tb/runs/soak/faults.py.
+"""
+
+import pytest
+
+from golden.paging.format import Status
+from hdl.paging.page_table import PagingPageTable
+from tb.plant import plant
+from tb.runs.soak.check import Mismatch
+from tb.runs.soak.faults import FAULTS
+from tb.runs.soak.run import soak
+
+REQUESTS = 5000
+
+
+def test_soak(seed):
+    figures = soak(REQUESTS, seed)
+    assert figures.requests >= REQUESTS
+    assert figures.write_errors > 0
+    assert figures.read_errors > 0
+    assert figures.drains > 1
+    found = {status for each in figures.statuses.values() for status in each}
+    rare = {"THRESHOLDS", "NONFINITE", "MALFORMED", "LENGTH_LIMIT", "BEYOND_LENGTH", "TABLE_FULL"}
+    assert found >= {status.name for status in Status} - rare
+    assert figures.most_pages > 48
+
+
+def test_a_planted_fault_is_found():
+    with pytest.raises(Mismatch, match=r"free pages|OUT_OF_PAGES, expected OK"):
+        soak(REQUESTS, 1, block=FAULTS["abort_leaks"].block())
+
+
+def test_faults_stand_in_the_generators():
+    assert len(FAULTS) >= 3
+    for fault in FAULTS.values():
+        assert issubclass(plant(fault.part, fault.method, fault.old, fault.new), fault.part)
+    with pytest.raises(ValueError, match="0 times"):
+        plant(PagingPageTable, "elaborate", "no such text", "")

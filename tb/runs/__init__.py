@@ -1,0 +1,1 @@
+"""Commands for users: ``python -m tb.runs.NAME``."""

@@ -1,0 +1,110 @@
+"""``python -m tb.runs.mmu_rates``: how much of memory's bandwidth READs use; cycles of APPENDs.
+
+Writes the table of docs/blocks/paging_mmu.md. All words are compared with what was written.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from golden.oaken.config import CacheConfig, KvShape
+from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from tb.run import build_model, run_model
+
+__all__ = ["ONE_HEAD", "TARGET", "main", "measure"]
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "blocks" / "paging_mmu.md"
+ONE_HEAD = PagingMmuConfig(
+    cache=CacheConfig(
+        kv=KvShape(heads=1, head_dim=128, block=64),
+        sequences=4,
+        layers=4,
+        pages=256,
+        max_tokens=1024,
+    )
+)
+MANY_HEADS = PagingMmuConfig(cache=CacheConfig(sequences=2, layers=4, pages=512, max_tokens=1024))
+TARGET = {"reads": 32, "tokens": 256, "heads": 1}  # at least 0.90 of the bandwidth
+LATENCY = 100  # cycles from AR to the first beat
+LENGTHS = (1, 16, 64, 256)
+OUTLIERS = 0.1  # of the elements
+
+
+def measure(config: PagingMmuConfig, runs: list[dict], seed: int = 1) -> dict:
+    """What tb_mmu_rates measured."""
+    work = run_model(
+        build_model(PagingMmu(config)),
+        "tb.paging.tb_mmu_rates",
+        config=config,
+        params={
+            "runs": runs,
+            "latency": LATENCY,
+            "outliers": OUTLIERS,
+            "append_latencies": [1, LATENCY],
+            "limit": 60_000,
+        },
+        seed=seed,
+    )
+    return json.loads((work / "rates.json").read_text())
+
+
+def _runs(heads: int) -> list[dict]:
+    return [
+        {"reads": reads, "tokens": tokens, "heads": heads}
+        for reads in (1, 32 // heads)
+        for tokens in LENGTHS
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.mmu_rates", description=__doc__)
+    parser.parse_args(arguments)
+    console = Console()
+    lines = [
+        "| heads of a READ | tokens | READs | words | cycles | words / cycle |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    appends, pages = [], []
+    for name, config, heads in (("one", ONE_HEAD, [1]), ("eight", MANY_HEADS, [1, 8])):
+        runs = [run for each in heads for run in _runs(each)]
+        found = measure(config, runs)
+        for run in found["reads"]:
+            console.print(name, run, highlight=False)
+            rate = run["words"] / run["cycles"]
+            lines.append(
+                f"| {run['heads']} of {config.cache.kv.heads} | {run['tokens']} | {run['reads']} "
+                f"| {run['words']} | {run['cycles']} | {rate:.3f} |"
+            )
+        for latency, cycles in found["appends"]:
+            appends.append(f"| {config.cache.kv.heads} | {latency} | {cycles:.0f} |")
+        for tokens, allocated, used in found["pages"]:
+            pages.append(
+                f"| {config.cache.kv.heads} | {tokens} | {allocated} | {used} "
+                f"| {allocated / used:.2f} |"
+            )
+    lines += [
+        "",
+        "| heads | latency of B | cycles of an APPEND |",
+        "| ---: | ---: | ---: |",
+        *appends,
+        "",
+        "| heads | tokens | bytes of pages | bytes used | ratio |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+        *pages,
+    ]
+    text = "\n".join(lines)
+    console.print(text, highlight=False)
+    if PAGE.exists():
+        page = PAGE.read_text()
+        pattern = r"(<!-- measured -->\n).*?(<!-- end measured -->)"
+        PAGE.write_text(
+            re.sub(pattern, lambda match: match[1] + text + "\n" + match[2], page, flags=re.S)
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,111 @@
+"""``python -m tb.runs.soak``: random requests to the Verilated MMU (docs/paging-soak.md)."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from golden.paging.format import Status
+from synth.compare import fill
+from tb.runs.soak.check import Mismatch
+from tb.runs.soak.faults import FAULTS
+from tb.runs.soak.run import Figures, soak
+
+__all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+PAGE = ROOT / "docs" / "paging-soak.md"
+
+
+def _rows(figures: Figures) -> list[tuple[str, str]]:
+    return [
+        ("requests", f"{figures.requests:,}"),
+        ("requests per second", f"{figures.requests / figures.seconds:,.0f}"),
+        ("minutes", f"{figures.seconds / 60:.1f}"),
+        ("cycles", f"{figures.cycles:,}"),
+        ("pages taken", f"{figures.pages_taken:,}"),
+        ("most pages in use when all was at rest", f"{figures.most_pages:,}"),
+        ("bytes written", f"{figures.bytes_written:,}"),
+        ("bytes read and compared", f"{figures.bytes_read:,}"),
+        ("write bursts", f"{figures.write_bursts:,}"),
+        ("of these answered by an error", f"{figures.write_errors:,}"),
+        ("read bursts", f"{figures.read_bursts:,}"),
+        ("words answered by an error", f"{figures.read_errors:,}"),
+        ("times that all was at rest", f"{figures.drains:,}"),
+    ]
+
+
+def _statuses(figures: Figures) -> tuple[list[str], list[list[str]]]:
+    ops = list(figures.statuses)
+    names = [status.name for status in Status]
+    names = [name for name in names if any(name in each for each in figures.statuses.values())]
+    rows = [[name, *(f"{figures.statuses[op].get(name, 0):,}" for op in ops)] for name in names]
+    return ["status", *ops], rows
+
+
+def _markdown(figures: Figures) -> str:
+    head, rows = _statuses(figures)
+    lines = ["| what | number |", "|---|---:|"]
+    lines += [f"| {name} | {value} |" for name, value in _rows(figures)]
+    lines += ["", f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.soak", description=__doc__)
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--page", action="store_true", help="write the figures into the page")
+    parser.add_argument("--fault", choices=sorted(FAULTS), help="plant a fault; it must be found")
+    options = parser.parse_args(arguments)
+    if options.requests < 1:
+        parser.error(f"--requests must be 1 or more, not {options.requests}")
+
+    console = Console()
+    columns = (
+        TextColumn("{task.completed:>9,.0f} of {task.total:,.0f} requests"),
+        BarColumn(),
+        TextColumn("{task.fields[cycles]:,} cycles"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    block = FAULTS[options.fault].block() if options.fault else None
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("soak", total=options.requests, cycles=0)
+
+        def progress(requests: int, cycles: int, seconds: float) -> None:
+            bar.update(task, completed=requests, cycles=cycles)
+
+        try:
+            figures = soak(options.requests, options.seed, block=block, progress=progress)
+        except Mismatch as error:
+            bar.stop()
+            print(f"tb.runs.soak: seed {options.seed}: {error}", file=sys.stderr)
+            return 0 if options.fault else 1
+    table = Table("what", "number")
+    for row in _rows(figures):
+        table.add_row(*row)
+    head, rows = _statuses(figures)
+    statuses = Table(*head)
+    for row in rows:
+        statuses.add_row(*row)
+    console.print(table, statuses)
+    if options.json:
+        options.json.write_text(json.dumps(dataclasses.asdict(figures), indent=2) + "\n")
+    if options.page:
+        PAGE.write_text(fill(PAGE.read_text(), {"soak": _markdown(figures) + "\n"}))
+    if options.fault:
+        print(f"tb.runs.soak: the fault {options.fault} was not found", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""golden.paging.mmu against lists of records: what was appended is read, and nothing else.
+
+Shown to fail: ``skip`` off by one, a second page written at the first one's offset, a rolled back
+append whose tokens stay, the first response instead of the worst.
+"""
+
+import random
+
+import pytest
+
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.format import SCALE_BYTES
+from golden.paging.format import Op, Status
+from golden.paging.mmu import Answer, Mmu, Request, joined
+
+CONFIG = CacheConfig(
+    kv=KvShape(heads=2, head_dim=16, block=16),
+    sequences=3,
+    layers=2,
+    pages=60,
+    page_bytes=256,
+    max_tokens=40,
+)
+KV = CONFIG.kv
+
+
+def records_of(rng: random.Random) -> list[bytes]:
+    records = []
+    for _ in range(KV.heads):
+        records.append(rng.randbytes(KV.dense_bytes))
+        records.append(rng.randbytes(rng.randint(KV.head_blocks, KV.sparse_bytes_max)))
+    return [*records, rng.randbytes(SCALE_BYTES)]
+
+
+def check_read(mmu: Mmu, request: Request, records: list[list[bytes]], start: int) -> None:
+    """``records``: of all tokens of the vector."""
+    answer = mmu.request(request)
+    size = mmu.word_bytes
+    wanted = records[start : request.token]
+    assert joined(answer.scale, size) == b"".join(token[-1] for token in wanted)
+    assert [head.head for head in answer.heads] == list(
+        range(request.head, request.head + request.heads)
+    )
+    for head in answer.heads:
+        assert head.tokens == len(wanted)
+        dense = b"".join(token[2 * head.head] for token in wanted)
+        assert joined(head.dense, size) == dense
+        first = start - head.skip
+        sparse = b"".join(token[2 * head.head + 1] for token in records[first:])
+        assert joined(head.sparse, size) == sparse
+    for words in (answer.scale, *(w for h in answer.heads for w in (h.dense, h.sparse))):
+        assert [word.last for word in words] == [0] * (len(words) - 1) + [1]
+        assert all(word.end == size for word in words[:-1])
+        assert not any(word.first for word in words[1:])
+
+
+def owned_pages(mmu: Mmu) -> list[int]:
+    return [
+        page
+        for sequence in range(CONFIG.sequences)
+        for layer in range(CONFIG.layers)
+        for kv in range(2)
+        for slot in range(KV.slots)
+        for page in mmu.table.chain(sequence, layer, kv, slot)
+    ]
+
+
+@pytest.mark.parametrize("data_bits", [64, 1024])
+def test_what_was_appended_is_read(data_bits, seed):
+    rng = random.Random(seed)
+    mmu = Mmu(CONFIG, data_bits)
+    cache: dict[int, dict] = {}
+    counts = dict.fromkeys(Status, 0)
+    for _ in range(3000):
+        op = rng.choices([Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE], [1, 60, 20, 4, 0.6])[0]
+        if op == Op.OPEN or not cache:
+            answer = mmu.request(Request(Op.OPEN))
+            if answer.status == Status.OK:
+                assert answer.sequence not in cache
+                cache[answer.sequence] = {"start": 0}
+            else:
+                assert len(cache) == CONFIG.sequences
+            continue
+        number = rng.choice(list(cache))
+        sequence, vector = cache[number], (rng.randrange(2), rng.randrange(2))
+        records = sequence.setdefault(vector, [])
+        request = Request(op, 0, number, *vector)
+        if op == Op.APPEND:
+            new = records_of(rng)
+            free = mmu.free_pages
+            answer = mmu.request(request._replace(token=len(records)), new)
+            counts[answer.status] += 1
+            if answer.status == Status.OK:
+                records.append(new)
+            elif answer.status == Status.OUT_OF_PAGES:
+                assert mmu.free_pages == free < KV.slots
+            else:
+                assert answer.status == Status.LENGTH_LIMIT
+                assert len(records) == CONFIG.max_tokens
+        elif op == Op.READ:
+            token = rng.randint(0, len(records))
+            head = rng.randrange(KV.heads)
+            heads = rng.randint(1, KV.heads - head)
+            request = request._replace(head=head, heads=heads, token=token)
+            if token > sequence["start"]:
+                check_read(mmu, request, records, sequence["start"])
+            else:
+                assert mmu.request(request).status == Status.EMPTY
+        elif op == Op.TRIM:
+            vectors = [(layer, kv) for layer in range(2) for kv in range(2)]
+            most = min(len(sequence.get(each, [])) for each in vectors)
+            token = rng.randint(0, most + 1)
+            answer = mmu.request(request._replace(token=token))
+            assert answer.status == (Status.BEYOND_LENGTH if token > most else Status.OK)
+            if token <= most:
+                sequence["start"] = max(sequence["start"], token)
+        else:
+            assert mmu.request(request).status == Status.OK
+            del cache[number]
+        owned = owned_pages(mmu)
+        assert len(set(owned)) == len(owned)
+        assert mmu.free_pages + len(owned) == CONFIG.pages
+    assert counts[Status.OUT_OF_PAGES]
+    for number in list(cache):
+        assert mmu.request(Request(Op.FREE, sequence=number)).status == Status.OK
+    assert mmu.free_pages == CONFIG.pages
+
+
+def test_refusals():
+    mmu = Mmu(CONFIG, 64)
+    rng = random.Random(1)
+    assert mmu.request(Request(7, sequence=9)).status == Status.BAD_REQUEST
+    for op in (Op.APPEND, Op.READ, Op.TRIM, Op.FREE):
+        request = Request(op, sequence=1, heads=1)
+        assert mmu.request(request, records_of(rng)).status == Status.SEQUENCE_UNKNOWN
+    assert mmu.request(Request(Op.OPEN)) == Answer(Status.OK, 0)
+    none = [b""] * KV.slots
+    for wrong, status in (
+        ({"layer": 2}, Status.BAD_REQUEST),
+        ({"sequence": 2}, Status.SEQUENCE_UNKNOWN),
+        ({"token": 1}, Status.TOKEN_ORDER),
+        ({}, Status.VECTOR_LENGTH),
+    ):
+        assert mmu.request(Request(Op.APPEND)._replace(**wrong), none).status == status
+    assert mmu.free_pages == CONFIG.pages
+    assert mmu.request(Request(Op.APPEND), records_of(rng)).status == Status.OK
+    for wrong, status in (
+        ({"heads": 0}, Status.BAD_REQUEST),
+        ({"head": 1, "heads": 2}, Status.BAD_REQUEST),
+        ({"layer": 2}, Status.BAD_REQUEST),
+        ({"token": 2}, Status.BEYOND_LENGTH),
+        ({"token": 0}, Status.EMPTY),
+    ):
+        request = Request(Op.READ, heads=1, token=1)._replace(**wrong)
+        assert mmu.request(request).status == status
+
+
+@pytest.mark.parametrize(
+    ("responses", "status"), [((2,), Status.SLAVE_ERROR), ((2, 3), Status.DECODE_ERROR)]
+)
+def test_the_worst_response_is_told(responses, status):
+    """On writes, where the append is rolled back, and on reads, from that word on."""
+    rng = random.Random(2)
+    bad: dict[tuple[int, bool], int] = {}
+    mmu = Mmu(CONFIG, 64, lambda address, is_write: bad.get((address, is_write), 0))
+    mmu.request(Request(Op.OPEN))
+    bad.update({(256 * n, True): resp for n, resp in enumerate(responses)})
+    assert mmu.request(Request(Op.APPEND), records_of(rng)).status == status
+    assert mmu.free_pages == CONFIG.pages
+    bad.clear()
+    for token in range(4):
+        assert mmu.request(Request(Op.APPEND, token=token), records_of(rng)).status == Status.OK
+    dense = next(iter(mmu.table.chain(0, 0, 0, 0)))
+    bad.update({(256 * dense + 8 * n, False): resp for n, resp in enumerate(responses, 1)})
+    answer = mmu.request(Request(Op.READ, heads=1, token=4))
+    assert answer.status == status
+    assert [word.error for word in answer.heads[0].dense][:2] == [0, responses[0]]
+    assert answer.heads[0].dense[-1].error == max(responses)
