@@ -5,6 +5,7 @@ from typing import ClassVar
 from amaranth.lib import wiring
 
 from golden.config import Config
+from golden.timing import Timing
 
 __all__ = ["Block"]
 
@@ -13,9 +14,8 @@ class Block(wiring.Component):
     """A component that ``hdl.emit`` converts once per (class, configuration).
 
     Everything that shapes the hardware is in ``config``; two blocks of one class with equal
-    configurations are one Verilog module. Subclasses set ``meaning`` and, where they are
-    known, ``latency`` (cycles from a transfer in to the transfer that it causes) and
-    ``throughput`` (one phrase, with its unit).
+    configurations are one Verilog module. Subclasses set ``meaning`` and ``timing``, which comes
+    from golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
     """
 
     config: Config
@@ -26,10 +26,14 @@ class Block(wiring.Component):
         super().__init__(signature)
 
     @property
+    def timing(self) -> Timing | None:
+        """Cycles of this block at its configuration, from golden/<room>/timing.py."""
+        return None
+
+    @property
     def latency(self) -> str:
-        """Latency in cycles, as the docstring states it."""
-        return "see docs"
+        return self.timing.latency_text if self.timing else "see docs"
 
     @property
     def throughput(self) -> str:
-        return "see docs"
+        return self.timing.throughput_text if self.timing else "see docs"

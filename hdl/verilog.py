@@ -89,6 +89,7 @@ def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
         "ports": ports,
         "latency": block.latency,
         "throughput": block.throughput,
+        "timing": block.timing.describe() if block.timing else None,
         "modules": [module.name for module in modules],
         "versions": {
             "senbazuru": importlib.metadata.version("senbazuru"),

@@ -123,14 +123,14 @@ def test_slice_keeps_words_and_order(block):
         )
         assert [fields(layout, word) for word in got["o"]] == reference.identity(words)
         if (p_idle, p_stall) == (0.0, 0.0):
-            assert cycles["o"][0] - cycles["i"][0] == block.LATENCY
+            assert cycles["o"][0] - cycles["i"][0] == block.timing.latency
             assert cycles["o"][-1] - cycles["o"][0] == full_rate_cycles(block, len(sent) - 1)
 
 
 def full_rate_cycles(block, words):
     """Cycles between the first and the last of words + 1 words at full offer and demand."""
     if isinstance(block, StreamFifo):
-        depth, loop = block.config.depth, block.LATENCY + 1
+        depth, loop = block.config.depth, block.timing.latency + 1
         if depth < loop:
             return words // depth * loop + words % depth
     return words

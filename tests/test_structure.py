@@ -19,7 +19,10 @@ BLOCKS = all_blocks()
 # Of golden, hdl may use only what is pure Python: configurations, formats and commands.
 ALLOWED = {
     "golden": {"golden"},
-    "hdl": {"hdl", "golden.config", "golden.*.config", "golden.*.format", "golden.*.isa"},
+    "hdl": {
+        "hdl", "golden.config", "golden.timing",
+        "golden.*.config", "golden.*.format", "golden.*.isa", "golden.*.timing",
+    },
     "synth": {"synth", "hdl", "golden"},
     "sim": {"sim", "golden"},
 }

@@ -7,6 +7,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from golden.axi import timing
 from golden.axi.format import (
     ID_WORD,
     LEVELS_COMMAND_MOST,
@@ -17,6 +18,7 @@ from golden.axi.format import (
     Register,
 )
 from golden.config import Config
+from golden.timing import Timing
 from hdl.axi.signature import axi_lite
 from hdl.block import Block
 from hdl.emit import add
@@ -100,12 +102,8 @@ class AxiLiteRegisters(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "2 cycles from the last of address and data to the answer"
-
-    @property
-    def throughput(self) -> str:
-        return "1 read and 1 write per 2 cycles"
+    def timing(self) -> Timing:
+        return timing.lite_registers()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -7,7 +7,9 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
+from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
@@ -87,13 +89,8 @@ class AxiReadPort(Block):
         )
 
     @property
-    def latency(self) -> str:
-        back = 1 if self.config.buffered else 0
-        return f"2 cycles from command to AR, {back} from R to o"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.read_port(self.config.buffered)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -7,7 +7,9 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
+from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
 from hdl.block import Block
@@ -106,12 +108,8 @@ class AxiWritePort(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "3 cycles from command to AW and W, 1 from i; 1 from B to done"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.write_port()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -14,7 +14,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.fp16 import timing
 from golden.fp16.format import FP16, FloatFormat
+from golden.timing import Timing
 from hdl.block import Block
 
 __all__ = ["Operator", "OperatorConfig", "UnaryConfig", "compute", "registers_after"]
@@ -125,12 +127,8 @@ class Operator(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.config.stages} cycles"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.operator(self.config.stages)
 
     def phases(self) -> list[Phase]:
         raise NotImplementedError

@@ -6,6 +6,8 @@ from amaranth import Module
 from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 
+from golden.memory import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.memory.config import MemoryConfig
 
@@ -61,12 +63,8 @@ class Memory1R1W(Block):
         return self.config.bits
 
     @property
-    def latency(self) -> str:
-        return "1 cycle from read_en to read_data"
-
-    @property
-    def throughput(self) -> str:
-        return "1 read and 1 write per cycle"
+    def timing(self) -> Timing:
+        return timing.one_read_one_write()
 
     def elaborate(self, platform) -> Module:
         config = self.config

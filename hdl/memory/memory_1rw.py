@@ -6,6 +6,8 @@ from amaranth import Module, Mux
 from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 
+from golden.memory import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.memory.config import MemoryConfig
 
@@ -60,12 +62,8 @@ class Memory1RW(Block):
         return self.config.bits
 
     @property
-    def latency(self) -> str:
-        return "1 cycle from a read to read_data"
-
-    @property
-    def throughput(self) -> str:
-        return "1 read or 1 write per cycle"
+    def timing(self) -> Timing:
+        return timing.one_port()
 
     def elaborate(self, platform) -> Module:
         config = self.config

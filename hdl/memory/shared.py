@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.memory import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
@@ -84,12 +86,8 @@ class MemoryShared(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return "2 cycles from a request to its answer"
-
-    @property
-    def throughput(self) -> str:
-        return "1 read and 1 write per cycle over all clients"
+    def timing(self) -> Timing:
+        return timing.shared()
 
     def elaborate(self, platform) -> Module:
         config = self.config

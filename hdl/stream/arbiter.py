@@ -7,6 +7,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -58,7 +60,6 @@ class StreamArbiter(Block):
     o : Out(stream)             data: width bits; source: index of the input; last
     """
 
-    LATENCY = 0  # cycles from i_k.valid to o.valid
 
     def __init__(self, config: StreamArbiterConfig):
         self.meaning = {f"i_{k}": f"Packets of source {k}." for k in range(config.inputs)} | {
@@ -76,12 +77,8 @@ class StreamArbiter(Block):
         self.locked = Signal()
 
     @property
-    def latency(self) -> str:
-        return "0 cycles (combinational)"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.arbiter()
 
     def elaborate(self, platform) -> Module:
         m = Module()

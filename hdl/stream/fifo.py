@@ -8,6 +8,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
@@ -88,20 +90,8 @@ class StreamFifo(Block):
         ]
 
     @property
-    def LATENCY(self) -> int:
-        """Cycles from a transfer on i into an empty queue to o.valid."""
-        return 1 if self.config.storage == "flipflop" else 2
-
-    @property
-    def latency(self) -> str:
-        return "1 cycle" if self.LATENCY == 1 else f"{self.LATENCY} cycles"
-
-    @property
-    def throughput(self) -> str:
-        full = self.LATENCY + 1  # words between i.ready's level and a word that has left
-        if self.config.depth >= full:
-            return "1 word per cycle"
-        return f"{self.config.depth} words per {full} cycles"
+    def timing(self) -> Timing:
+        return timing.fifo(self.config.depth, self.config.storage)
 
     def add_ram(self, m: Module):
         """The macro; the proofs put the weakest RAM that its contract allows here."""

@@ -7,6 +7,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -43,7 +45,6 @@ class StreamFork(Block):
     o_0, o_1, ... : Out(stream) the same
     """
 
-    LATENCY = 0  # cycles from i.valid to o_k.valid
 
     def __init__(self, config: StreamForkConfig):
         self.meaning = {"i": "Words in."} | {
@@ -58,12 +59,8 @@ class StreamFork(Block):
         self.done = Signal(config.outputs)  # outputs that have taken the word now on i
 
     @property
-    def latency(self) -> str:
-        return "0 cycles (combinational)"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.fork()
 
     def elaborate(self, platform) -> Module:
         m = Module()

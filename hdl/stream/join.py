@@ -7,6 +7,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -50,7 +52,6 @@ class StreamJoin(Block):
     mismatch : Out(1)           the word on o joins a last with a word that is not
     """
 
-    LATENCY = 0  # cycles from the last i_k.valid to o.valid
 
     def __init__(self, config: StreamJoinConfig):
         self.meaning = {
@@ -67,12 +68,8 @@ class StreamJoin(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "0 cycles (combinational)"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.join()
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -53,7 +55,6 @@ class StreamNarrow(Block):
     bad_count : Out(1) the beat on i has a count outside 1..ratio
     """
 
-    LATENCY = 0  # cycles from i.valid to o.valid
     meaning: ClassVar[dict[str, str]] = {
         "i": "Beats of count words, 1..ratio.",
         "o": "The words, low bits of a beat first.",
@@ -74,12 +75,8 @@ class StreamNarrow(Block):
         self.place = Signal(range(max(2, config.ratio)))
 
     @property
-    def latency(self) -> str:
-        return "0 cycles (combinational)"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 word per cycle, 1 beat per {self.config.ratio} cycles"
+    def timing(self) -> Timing:
+        return timing.narrow(self.config.ratio)
 
     def elaborate(self, platform) -> Module:
         m = Module()

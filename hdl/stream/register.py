@@ -8,6 +8,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -40,7 +42,6 @@ class StreamRegister(Block):
     o : Out(stream)  the same
     """
 
-    LATENCY = 1  # cycles from a transfer on i to o.valid
     meaning: ClassVar[dict[str, str]] = {"i": "Words in.", "o": "The same words, one cycle later."}
 
     def __init__(self, config: StreamRegisterConfig):
@@ -53,12 +54,8 @@ class StreamRegister(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "1 cycle"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.register()
 
     def elaborate(self, platform) -> Module:
         m = Module()

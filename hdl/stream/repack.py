@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.stream.payload import unpack
@@ -67,7 +69,6 @@ class StreamRepack(Block):
     o : Out(stream)   data: out_bytes bytes; bytes: 1..out_bytes that count; error; last
     """
 
-    LATENCY = 2  # cycles from the transfer of a word's final byte to o.valid
     meaning: ClassVar[dict[str, str]] = {
         "i": "Bytes first..end - 1 of each word; error goes with them.",
         "o": "The bytes joined: words full but for a packet's last.",
@@ -92,12 +93,8 @@ class StreamRepack(Block):
         self.error_newest = Signal()  # the newest byte held
 
     @property
-    def latency(self) -> str:
-        return "2 cycles from the word of i that completes a word of o"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word of i and 1 of o per cycle, as sizes allow"
+    def timing(self) -> Timing:
+        return timing.repack()
 
     @property
     def buffer_bits(self) -> int:

@@ -8,6 +8,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -40,7 +42,6 @@ class StreamSkidBuffer(Block):
     o : Out(stream)  the same
     """
 
-    LATENCY = 1  # cycles from a transfer on i to o.valid
     meaning: ClassVar[dict[str, str]] = {"i": "Words in.", "o": "The same words, one cycle later."}
 
     def __init__(self, config: StreamSkidBufferConfig):
@@ -55,12 +56,8 @@ class StreamSkidBuffer(Block):
         self.skid_word = Signal(config.layout.size, reset_less=True)
 
     @property
-    def latency(self) -> str:
-        return "1 cycle"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.skid()
 
     def elaborate(self, platform) -> Module:
         m = Module()

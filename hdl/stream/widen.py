@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.stream import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.stream.payload import MAX_BITS, payload_layout
 
@@ -50,7 +52,6 @@ class StreamWiden(Block):
     o : Out(stream)  data: ratio x width bits; count: words in it, 1..ratio; last
     """
 
-    LATENCY = 1  # cycles from the transfer of a beat's final word to o.valid
     meaning: ClassVar[dict[str, str]] = {
         "i": "Words in.",
         "o": "Beats of ratio words; only a packet's last beat has a smaller count.",
@@ -66,12 +67,8 @@ class StreamWiden(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "1 cycle after a beat's final word"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 word per cycle, 1 beat per {self.config.ratio} cycles"
+    def timing(self) -> Timing:
+        return timing.widen(self.config.ratio)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -4,6 +4,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
+from golden.axi import timing
 from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import RegisterModel
 from tb.axi.buses import pauses, reset, sink, source, start_clock
@@ -214,10 +215,12 @@ async def latency_and_rate(dut):
     writes = [registers.master.init_write(COMMAND, bytes(4)) for _ in range(20)]
     for each in (*reads, *writes):
         await with_timeout(each.wait(), 10, "us")
+    promised = timing.lite_registers()
     for address, answer in (("ar", "r"), ("aw", "b")):
         first = cycles[address][0]
-        assert cycles[address] == [first + 2 * n for n in range(20)], address
-        assert cycles[answer] == [first + 2 * n + 2 for n in range(20)], answer
+        each, latency = int(promised.interval), promised.latency
+        assert cycles[address] == [first + each * n for n in range(20)], address
+        assert cycles[answer] == [first + each * n + latency for n in range(20)], answer
 
 
 @cocotb.test()

@@ -6,6 +6,7 @@ import random
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.axi import timing
 from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import bursts, command_words, write_packet
 from tb.axi.memory import Ram, random_packets
@@ -206,7 +207,7 @@ async def full_rate(dut):
     contents = [random_words(rng, packet) for packet in packets]
     flow, _ = await write(bench, ram, packets, contents)
     cycles = flow.cycles["axi__w"]
-    assert cycles[0] == flow.cycles["axi__aw"][0] == 3  # from the command
+    assert cycles[0] == flow.cycles["axi__aw"][0] == timing.write_port().latency
     assert cycles == list(range(cycles[0], cycles[0] + len(cycles)))
 
 
@@ -242,8 +243,10 @@ async def requests_wait_for_data(dut):
         {"i": [1 << config.data_bits | 0xA5], "axi__b": ram.answers},
         {"axi__aw": 1, "axi__w": 1, "done": 1},
     )
-    assert flow.cycles["axi__aw"] == flow.cycles["axi__w"] == [flow.cycles["i"][0] + 1]
-    assert flow.cycles["done"] == [flow.cycles["axi__b"][0] + 1]
+    promised = timing.write_port()
+    to_w, to_done = promised.delay("from i to axi__w"), promised.delay("from axi__b to done")
+    assert flow.cycles["axi__aw"] == flow.cycles["axi__w"] == [flow.cycles["i"][0] + to_w]
+    assert flow.cycles["done"] == [flow.cycles["axi__b"][0] + to_done]
     assert ram.writes[0][2] == 1
     assert ram[5 * WORD] == 0xA5
 

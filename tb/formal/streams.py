@@ -77,7 +77,7 @@ class FifoSpec(SliceSpec):
     def __init__(self, block):
         super().__init__(block)
         self.capacity = block.config.depth
-        self.burst = 3 if block.config.depth > block.LATENCY else block.config.depth
+        self.burst = 3 if block.config.depth > block.timing.latency else block.config.depth
 
     def describe(self, m):
         block, queue, depth = self.block, self.queue, self.block.config.depth
@@ -86,7 +86,8 @@ class FifoSpec(SliceSpec):
         waited = Signal(range(3))  # cycles in which the oldest word was not offered
         hidden = (queue.count != 0) & ~block.o.valid
         m.d.sync += waited.eq(Mux(hidden, waited + 1, 0))
-        self.always(m, waited + hidden < block.LATENCY, "a word is offered after the latency")
+        latency = block.timing.latency
+        self.always(m, waited + hidden < latency, "a word is offered after the latency")
 
         def row(offset):
             place = Signal(range(2 * depth + 1))

@@ -2,6 +2,7 @@
 
 import cocotb
 
+from golden.memory import timing
 from golden.memory.reference import UNKNOWN, memory_shared
 from tb.bench import Bench, config, params
 
@@ -86,6 +87,9 @@ async def full_rate(dut):
                for name in WRITES}  # fmt: skip
     flow = await bench.run(offers, dict.fromkeys(ANSWERS, count))
     check(before, offers, flow)
+    first_read = min(flow.cycles[name][0] for name in READS)
+    first_answer = min(flow.cycles[name][0] for name in ANSWERS)
+    assert first_answer - first_read == timing.shared().latency
     enough = config.answers >= 4 or config.readers > 1
     if enough:
         assert max(flow.cycles[READS[-1]]) < count * config.readers + 2

@@ -63,8 +63,11 @@ class Case:
 
     cycles: of the transfers at a stream when nothing idles or stalls. capacity: words taken by
     every source while every sink stalls. merge: the sinks hold the words of all sources in an
-    order of the block's choice, checked by ``check_arbitration``. flags: by output, the stream
-    whose words it speaks of while they are offered, and its value for each; 0 at other times.
+    order of the block's choice, checked by ``check_arbitration``. cause: which word of the first
+    source the first word of the first sink needs; None: it is enough that one is offered.
+    paced: the first sink gives one unit of the block's timing per word, so its rate is the
+    interval. flags: by output, the stream whose words the flag describes while they are offered,
+    and its value for each; 0 at other times.
     """
 
     block: type[Block]
@@ -74,7 +77,16 @@ class Case:
     cycles: dict[str, list[int]]
     capacity: int
     merge: bool = False
+    cause: int | None = 0
+    paced: bool = True
     flags: dict[str, tuple[str, list[int]]] = dataclasses.field(default_factory=dict)
+
+
+def timing_of(component: type[Block], config: Config):
+    """The timing of a block that is not elaborated."""
+    block = component(config)
+    block._MustUse__silence = True  # type: ignore[attr-defined]
+    return block.timing
 
 
 def check(cases: list[Case], seed: int) -> None:
@@ -86,6 +98,7 @@ def check(cases: list[Case], seed: int) -> None:
             for field in dataclasses.fields(Case)
             if field.name not in ("block", "config")
         }
+        | {"timing": timing_of(case.block, case.config)}
         for case in cases
     ]
     simulate(

@@ -109,6 +109,26 @@ async def exact_cycles(dut):
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def timing(dut):
+    """The latency and the interval of each block's Timing, from the first word to the last."""
+    bench = _bench(dut)
+    await bench.reset()
+    flow = await _run_all(bench)
+    for k, case in enumerate(_CASES):
+        promised = case["timing"]
+        given = flow.cycles[f"u{k}_{next(iter(case['sinks']))}"]
+        taken = flow.cycles[f"u{k}_{next(iter(case['sources']))}"]
+        start = 0 if case["cause"] is None else taken[case["cause"]]
+        latency = given[0] - start
+        assert latency == promised.latency, f"{config.members[k]}: latency {latency}"
+        if case["paced"]:
+            spent, longest = given[-1] - given[0], (len(given) - 1) * promised.interval
+            assert longest - 1 < spent <= longest + promised.interval, (
+                f"{config.members[k]}: {spent} cycles for {len(given)} words, not {longest}"
+            )
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def capacity(dut):
     bench = _bench(dut)
     await bench.reset()

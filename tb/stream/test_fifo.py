@@ -1,6 +1,7 @@
 """StreamFifo in Verilator against golden.stream.reference.identity."""
 
 from golden.stream.reference import identity
+from golden.stream.timing import fifo
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from tb.stream.bank import Case, check
 from tb.stream.words import pack, random_words, rng
@@ -27,7 +28,7 @@ def test_fifo(seed):
         for width, depth in SIZES:
             config = StreamFifoConfig(width=width, depth=depth, storage=storage)
             words = random_words(rng(seed, "fifo", width), width, COUNT)
-            taken, left = output_cycles({"flipflop": 1, "memory": 2}[storage], depth)
+            taken, left = output_cycles(fifo(depth, storage).latency, depth)
             cases.append(
                 Case(
                     block=StreamFifo,

@@ -36,6 +36,8 @@ def test_narrow(seed):
                 sinks={"o": pack(config.o_layout, words)},
                 cycles={"i": taken, "o": list(range(len(words)))},
                 capacity=0,
+                cause=None,
+                paced=False,
                 flags={"bad_count": ("i", [int(not 1 <= n <= ratio) for _, n, _ in beats])},
             )
         )

@@ -1,6 +1,7 @@
 """StreamRegister in Verilator against golden.stream.reference.identity."""
 
 from golden.stream.reference import identity
+from golden.stream.timing import register
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from tb.stream.bank import Case, check
 from tb.stream.words import pack, random_words, rng
@@ -21,7 +22,7 @@ def test_register(seed):
                 sinks={"o": pack(config.layout, identity(words))},
                 cycles={
                     "i": list(range(COUNT)),
-                    "o": [StreamRegister.LATENCY + n for n in range(COUNT)],
+                    "o": [register().latency + n for n in range(COUNT)],
                 },
                 capacity=1,
             )

@@ -73,6 +73,16 @@ def taken_before_stall(words, size, out):
     return sum(cycle < third for cycle in i_cycles)
 
 
+def completes_first(words, size, out):
+    """Which word of i holds the last byte of the first word of o."""
+    count = 0
+    for n, (_, first, end, _, last) in enumerate(words):
+        count += max(min(end, size) - first, 0)
+        if count >= out or last:
+            return n
+    raise AssertionError("no word of o is complete")
+
+
 def test_repack(seed):
     cases = []
     for size, out in SIZES:
@@ -89,6 +99,8 @@ def test_repack(seed):
                 sinks={"o": pack(config.o_layout, golden)},
                 cycles={"i": i_cycles, "o": o_cycles},
                 capacity=taken_before_stall(words[:40], size, out),
+                cause=completes_first(words, size, out),
+                paced=False,
             )
         )
     check(cases, seed)

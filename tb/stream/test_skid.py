@@ -1,6 +1,7 @@
 """StreamSkidBuffer in Verilator against golden.stream.reference.identity."""
 
 from golden.stream.reference import identity
+from golden.stream.timing import skid
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from tb.stream.bank import Case, check
 from tb.stream.words import pack, random_words, rng
@@ -21,7 +22,7 @@ def test_skid(seed):
                 sinks={"o": pack(config.layout, identity(words))},
                 cycles={
                     "i": list(range(COUNT)),
-                    "o": [StreamSkidBuffer.LATENCY + n for n in range(COUNT)],
+                    "o": [skid().latency + n for n in range(COUNT)],
                 },
                 capacity=2,
             )

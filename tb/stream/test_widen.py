@@ -27,6 +27,8 @@ def test_widen(seed):
                 sinks={"o": pack(config.o_layout, beats)},
                 cycles={"i": list(range(COUNT)), "o": shown},
                 capacity=first_beat,
+                cause=first_beat - 1,
+                paced=False,
             )
         )
     check(cases, seed)

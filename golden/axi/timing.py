@@ -1,0 +1,34 @@
+"""Timing of the AXI blocks, without the cycles of the memory that they reach."""
+
+from fractions import Fraction
+
+from golden.timing import Timing
+
+__all__ = ["lite_registers", "read_port", "write_port"]
+
+
+def read_port(buffered: bool) -> Timing:
+    """``buffered``: a skid buffer cuts R from o."""
+    return Timing(
+        latency=2, start="command", end="axi__ar", delays=(("from axi__r to o", int(buffered)),)
+    )
+
+
+def write_port() -> Timing:
+    return Timing(
+        latency=3,
+        start="command",
+        end="axi__aw and axi__w",
+        delays=(("from i to axi__w", 1), ("from axi__b to done", 1)),
+    )
+
+
+def lite_registers() -> Timing:
+    """A read and a write at the same time."""
+    return Timing(
+        latency=2,
+        interval=Fraction(2),
+        start="the last of address and data",
+        end="the answer",
+        unit="read and one write",
+    )

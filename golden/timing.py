@@ -1,0 +1,79 @@
+"""What a block promises in cycles, as numbers.
+
+Pages print the numbers, benches assert them, and the simulator uses them.
+
+Each room states its blocks' timing in ``golden/<room>/timing.py``: one function per block, from
+the numbers that shape it to a Timing. Pure Python: no torch and no amaranth is loaded.
+"""
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["Timing"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timing:
+    """``latency`` cycles from ``start`` to ``end``, one ``unit`` per ``interval`` cycles.
+
+    latency : cycles from the transfer (or event) ``start`` to the transfer ``end`` that it causes,
+        with an idle block, no idle source and no stalled sink
+    latency_max : the longest latency, where the data or the command decide; else None
+    interval : cycles from one unit to the next at full rate; below 1 for several per cycle
+    start, end : names of streams or signals; with several of a kind, such as ``o_k``
+    unit : what the interval counts
+    delays : further delays, as (what, cycles)
+
+    ValueError names the field that is out of range.
+    """
+
+    latency: int
+    interval: Fraction = Fraction(1)
+    start: str = "i"
+    end: str = "o"
+    unit: str = "word"
+    latency_max: int | None = None
+    delays: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "interval", Fraction(self.interval))
+        if isinstance(self.latency, bool) or not isinstance(self.latency, int) or self.latency < 0:
+            raise ValueError(f"Timing.latency must be 0 or more cycles, not {self.latency!r}")
+        if self.interval <= 0:
+            raise ValueError(f"Timing.interval must be above 0 cycles, not {self.interval}")
+        if self.latency_max is not None and self.latency_max < self.latency:
+            raise ValueError(f"Timing.latency_max must be {self.latency} or more cycles, not "
+                             f"{self.latency_max}")  # fmt: skip
+
+    def delay(self, what: str) -> int:
+        """Cycles of the further delay ``what``; KeyError if there is none of that name."""
+        return dict(self.delays)[what]
+
+    @property
+    def is_combinational(self) -> bool:
+        return self.latency == 0 and self.latency_max is None
+
+    @property
+    def latency_text(self) -> str:
+        most = f" to {self.latency_max}" if self.latency_max is not None else ""
+        cycles = "cycle" if self.latency == 1 and not most else "cycles"
+        text = f"{self.latency}{most} {cycles} from {self.start} to {self.end}"
+        text += " (combinational)" if self.is_combinational else ""
+        return "; ".join([text, *(f"{cycles} {what}" for what, cycles in self.delays)])
+
+    @property
+    def throughput_text(self) -> str:
+        """The rate, as units per whole cycles."""
+        units, cycles = self.interval.denominator, self.interval.numerator
+        each = "cycle" if cycles == 1 else f"{cycles} cycles"
+        return f"{units} {self.unit}{'s' if units > 1 else ''} per {each}"
+
+    def describe(self) -> dict[str, Any]:
+        """The fields as plain JSON values; ``interval`` is a number."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        whole = self.interval.denominator == 1
+        return fields | {
+            "interval": int(self.interval) if whole else float(self.interval),
+            "delays": dict(self.delays),
+        }
