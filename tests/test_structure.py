@@ -40,7 +40,13 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             assert all(alias.name != "*" for alias in node.names), f"{path}: star import"
-            names.add(node.module)
+            folder = ROOT / node.module.replace(".", "/")
+            submodules = {
+                alias.name for alias in node.names if (folder / f"{alias.name}.py").exists()
+            }
+            names |= {f"{node.module}.{name}" for name in submodules}
+            if submodules != {alias.name for alias in node.names}:
+                names.add(node.module)
     return names
 
 
