@@ -16,13 +16,13 @@ $(READY): pyproject.toml constraints.txt .ci/setup
 	@.ci/setup $(VENV)
 
 demo: $(READY)  ## run q_proj and down_proj of SmolLM2-135M on the Verilated lane
-	@$(PYTHON) -m tb.kllm.demo
+	@$(PYTHON) -m tb.runs.demo
 
 layer: $(READY)  ## run a decoder layer of SmolLM2-135M on the Verilated accelerator
-	@$(PYTHON) -m tb.kllm.layer
+	@$(PYTHON) -m tb.runs.layer
 
 kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and read them back
-	@$(PYTHON) -m tb.oaken.real
+	@$(PYTHON) -m tb.runs.real
 
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)
@@ -43,7 +43,7 @@ mutate: $(READY)  ## inject faults into every block and count those that its tes
 	@$(PYTHON) -m tb.mutate --page
 
 bench: $(READY)  ## cycles of the lane beside its bound, simulation and emission speed
-	@$(PYTHON) -m tb.kllm.rates
+	@$(PYTHON) -m tb.runs.lane_rates
 
 area: $(READY)  ## areas beside the papers' tables
 	@$(PYTHON) -m synth.compare kllm

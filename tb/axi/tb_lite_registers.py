@@ -7,7 +7,7 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 from golden.axi import timing
 from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import RegisterModel
-from tb.axi.buses import pauses, reset, sink, source, start_clock
+from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.bench import Bench, config
 
 LEVELS, COMMAND = REGISTERS["LEVELS"].offset, REGISTERS["COMMAND"].offset

@@ -5,7 +5,7 @@ import cocotb
 from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
 from golden.axi.reference import bursts, read_words
-from tb.axi.memory import Memory, Words, random_commands
+from tb.axi.support.memory import Memory, Words, random_commands
 from tb.bench import Bench, config
 
 SOURCES, SINKS = ("command", "axi__r"), ("axi__ar", "o")

@@ -9,8 +9,8 @@ from cocotbext.axi import AxiReadBus, AxiSlaveRead
 
 from golden.axi.format import RESP_OKAY
 from golden.axi.reference import read_words
-from tb.axi.buses import pauses, reset, sink, source, start_clock
-from tb.axi.memory import Words, random_commands
+from tb.axi.support.buses import pauses, reset, sink, source, start_clock
+from tb.axi.support.memory import Words, random_commands
 from tb.bench import Bench, config
 
 

@@ -9,7 +9,7 @@ stream NAME in phase PHASE under "PHASE.NAME".
 import cocotb
 from cocotb.triggers import ClockCycles, with_timeout
 
-from tb.axi.buses import reset, sink, source, start_clock
+from tb.axi.support.buses import reset, sink, source, start_clock
 from tb.bench import params, vectors
 from tb.words import unpack_ints
 

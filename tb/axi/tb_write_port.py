@@ -9,7 +9,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.axi import timing
 from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import bursts, command_words, write_packet
-from tb.axi.memory import Ram, random_packets
+from tb.axi.support.memory import Ram, random_packets
 from tb.bench import Bench, config
 
 SOURCES, SINKS = ("command", "i", "axi__b"), ("axi__aw", "axi__w", "done")

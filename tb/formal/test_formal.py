@@ -5,7 +5,13 @@ import pytest
 from tb.formal.prove import check
 from tb.formal.streams import DEFECTS, PROOFS
 
-QUICK = ("SkidBuffer-2", "RamFifo-7-3-memory", "Fork-7-3", "Widen-7-3", "Arbiter-7-3-round_robin")
+QUICK = (
+    "SkidBuffer-2",
+    "RamFifo-7-3-memory-True",
+    "Fork-7-3",
+    "Widen-7-3",
+    "Arbiter-7-3-round_robin",
+)
 PLANTED = ("defect-fifo", "defect-fork")
 
 

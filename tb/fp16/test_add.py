@@ -5,7 +5,7 @@ import pytest
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
 from hdl.fp16.add import FpAdd, FpAddConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 
 def test_add(seed):

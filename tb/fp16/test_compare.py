@@ -2,7 +2,7 @@
 
 from golden.fp16 import vectors
 from hdl.fp16.compare import FpCompare, FpCompareConfig
-from tb.fp16.bank import at_all_depths, check
+from tb.fp16.support.bank import at_all_depths, check
 
 
 def test_compare(seed):

@@ -7,7 +7,7 @@ Shown to fail: the sticky bit left out, one row less, the dividend kept over an 
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.divide import FpDivide, FpDivideConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 _FP8 = FloatFormat(exp_bits=4, frac_bits=3)
 _MIXED = (

@@ -7,7 +7,7 @@ on, one bit less of the factor, no complement of a negative word.
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
 from hdl.fp16.exp import FpExp, FpExpConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 
 def test_exp(seed):

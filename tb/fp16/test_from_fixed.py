@@ -3,7 +3,7 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 _SHAPES = (
     (2, (0,), FP16),

@@ -2,7 +2,7 @@
 
 from golden.fp16 import vectors
 from hdl.fp16.convert import FpConvert, FpConvertConfig
-from tb.fp16.bank import at_all_depths, check
+from tb.fp16.support.bank import at_all_depths, check
 
 
 def test_from_fp32(seed):

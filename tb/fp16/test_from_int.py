@@ -2,7 +2,7 @@
 
 from golden.fp16 import vectors
 from hdl.fp16.convert import FpFromInt, FpFromIntConfig
-from tb.fp16.bank import at_all_depths, at_depths, check, some
+from tb.fp16.support.bank import at_all_depths, at_depths, check, some
 
 
 def test_from_int(seed):

@@ -3,7 +3,7 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32
 from hdl.fp16.mul import FpMul, FpMulConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 
 def test_mul(seed):

@@ -9,7 +9,7 @@ only, as in binary16 the quotient overflows by itself).
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 _BF16 = FloatFormat(exp_bits=8, frac_bits=7)
 _FP8 = FloatFormat(exp_bits=4, frac_bits=3)

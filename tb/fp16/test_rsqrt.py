@@ -7,7 +7,7 @@ sqrt(-0) lost, an infinity taken for a number.
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 _BF16 = FloatFormat(exp_bits=8, frac_bits=7)
 _FP8 = FloatFormat(exp_bits=4, frac_bits=3)

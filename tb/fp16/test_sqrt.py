@@ -7,7 +7,7 @@ Shown to fail: the sticky bit left out, -0 taken for negative, the parity invert
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
-from tb.fp16.bank import at_all_depths, at_depths, check
+from tb.fp16.support.bank import at_all_depths, at_depths, check
 
 _BF16 = FloatFormat(exp_bits=8, frac_bits=7)
 _FP8 = FloatFormat(exp_bits=4, frac_bits=3)

@@ -3,7 +3,7 @@
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
 from hdl.fp16.convert import FpToInt, FpToIntConfig
-from tb.fp16.bank import at_all_depths, at_depths, check, some
+from tb.fp16.support.bank import at_all_depths, at_depths, check, some
 
 
 def test_to_int(seed):

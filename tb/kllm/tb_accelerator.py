@@ -8,9 +8,9 @@ import cocotb
 
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus
 from tb.bench import config, params
-from tb.kllm.host import Host
-from tb.kllm.rebase import counted, rebase
-from tb.kllm.reports import compare
+from tb.kllm.support.host import Host
+from tb.kllm.support.rebase import counted, rebase
+from tb.kllm.support.reports import compare
 
 ABORTED = int(CommandStatus.ABORTED)
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)

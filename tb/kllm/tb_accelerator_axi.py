@@ -11,11 +11,11 @@ from cocotb.triggers import ClockCycles, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiSlaveRead
 
 from golden.axi.format import ID_WORD, REGISTERS, RESP_OKAY, RESP_SLVERR
-from tb.axi.buses import pauses, reset, start_clock
+from tb.axi.support.buses import pauses, reset, start_clock
 from tb.bench import config, params
-from tb.kllm.host import Report
-from tb.kllm.rebase import counted, rebase
-from tb.kllm.reports import compare
+from tb.kllm.support.host import Report
+from tb.kllm.support.rebase import counted, rebase
+from tb.kllm.support.reports import compare
 
 
 class Memory(AxiSlaveRead):

@@ -1,11 +1,10 @@
 """Runs inside the simulator, started by test_lane_array.py: jobs through KllmLaneArray."""
 
-
 import cocotb
 
 from tb.bench import Bench, config, params
-from tb.kllm.late import LateCodebook
-from tb.kllm.phases import check, jobs, load, streams, words
+from tb.kllm.support.late import LateCodebook
+from tb.kllm.support.phases import check, jobs, load, streams, words
 
 LANES = range(config.lanes)
 SHARED = ("job", "a", "x")

@@ -7,8 +7,8 @@ from pathlib import Path
 import cocotb
 
 from tb.bench import config, params
-from tb.kllm.host import Host
-from tb.kllm.reports import compare
+from tb.kllm.support.host import Host
+from tb.kllm.support.reports import compare
 
 
 @cocotb.test()

@@ -3,8 +3,8 @@
 import cocotb
 
 from tb.bench import Bench, params
-from tb.kllm.late import LateCodebook
-from tb.kllm.phases import check, jobs, load, streams, words
+from tb.kllm.support.late import LateCodebook
+from tb.kllm.support.phases import check, jobs, load, streams, words
 
 SOURCES = ("job", "a", "w", "x", "s_b", "codebook")
 SINKS = ("y", "status")

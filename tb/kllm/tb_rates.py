@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.kllm.rates and tb.kllm.demo: jobs at full rate.
+"""Runs inside the simulator, started by tb.runs.lane_rates and tb.runs.demo: jobs at full rate.
 
 Writes rates.json: cycles and wall time of each phase. Every output and status is compared with
 golden.
@@ -13,7 +13,7 @@ import cocotb
 
 from hdl.index.reducer import IndexReducer
 from tb.bench import Bench, config, params, vectors
-from tb.kllm.phases import load, streams, words
+from tb.kllm.support.phases import load, streams, words
 from tb.kllm.tb_pe_lane import SINKS, SOURCES
 
 # Behind the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.

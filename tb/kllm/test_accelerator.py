@@ -20,7 +20,7 @@ from golden.kllm.programs import Program, random_program
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.blocks import BLOCKS
 from hdl.kllm.pe_lane import KllmPeLaneConfig
-from tb.kllm.rebase import counted, rebase
+from tb.kllm.support.rebase import counted, rebase
 from tb.run import build_model, run_model
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]

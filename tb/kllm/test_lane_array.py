@@ -13,7 +13,7 @@ import pytest
 from hdl.kllm.blocks import BLOCKS
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
-from tb.kllm.jobs import (
+from tb.kllm.support.jobs import (
     Job,
     codebook_packet,
     integer_packet,

@@ -1,7 +1,7 @@
 """A decoder layer of a random LLaMA model on KllmAccelerator: every status, every word read back.
 
 Odd sizes, heads in groups, two new tokens behind a cached context, the host's append between the
-two programs, through golden.pack's files. SmolLM2's own layer: ``python -m tb.kllm.layer``.
+two programs, through golden.pack's files. SmolLM2's own layer: ``python -m tb.runs.layer``.
 Shown to fail: without the host's append, and with one weight port's words changed. One index of q
 alone may change nothing: scores become integers of 8 bits.
 """
@@ -22,8 +22,8 @@ from golden.kllm.layer import (
 from golden.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.blocks import BLOCKS
-from tb.kllm.layer import parameters
 from tb.run import simulate
+from tb.runs.layer import parameters
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 HIDDEN, CONTEXT = 80, 9

@@ -14,7 +14,7 @@ from golden.fp16.vectors import random_words
 from golden.kllm.format import OrizuruStatus, beats
 from golden.kllm.orizuru import pop_token
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
-from tb.kllm.orizuru_tokens import token_words
+from tb.kllm.support.orizuru_tokens import token_words
 from tb.run import simulate
 from tb.words import pack
 

@@ -10,7 +10,7 @@ import torch
 
 from golden.kllm.blocks import sparse_sums
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
-from tb.kllm.wide import wide_fields
+from tb.kllm.support.wide import wide_fields
 from tb.run import simulate
 from tb.words import pack
 

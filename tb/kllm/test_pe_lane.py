@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
-from tb.kllm.jobs import (
+from tb.kllm.support.jobs import (
     codebook_packet,
     integer_packet,
     phase_vectors,

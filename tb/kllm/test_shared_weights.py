@@ -10,8 +10,8 @@ import pytest
 
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.blocks import BLOCKS
-from tb.kllm.accelerator_rates import product_parts
 from tb.run import simulate
+from tb.runs.accelerator_rates import product_parts
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 

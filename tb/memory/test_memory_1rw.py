@@ -3,7 +3,7 @@
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1rw import Memory1RW
 from tb.run import simulate
-from tb.stream.bank import Bank, BankConfig
+from tb.stream.support.bank import Bank, BankConfig
 
 SHAPES = (
     MemoryConfig(depth=1, width=1),

@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by test_kv_engine.py: scripts of requests, memory beside.
 
-``params``: "scripts", phases by name as tb.oaken.kv_script makes them, "base", and the "latency" of
-memory for ``overlap``.
+``params``: "scripts", phases by name as tb.oaken.support.kv_script makes them, "base", and the
+"latency" of memory for ``overlap``.
 """
 
 import json
@@ -10,9 +10,9 @@ from pathlib import Path
 import cocotb
 from cocotb.triggers import FallingEdge
 
-from tb.axi.memory import Ram
+from tb.axi.support.memory import Ram
 from tb.bench import Bench, config, params
-from tb.oaken.kv_host import Expected, response
+from tb.oaken.support.kv_host import Expected, response
 
 SOURCES = ("request", "kv", "axi__r", "axi__b")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")

@@ -1,6 +1,7 @@
 """Runs inside the simulator: OakenKvEngine under AXI's names, on cocotbext-axi's RAM.
 
-Started by test_kv_engine_axi.py and tb.oaken.real. ``params``: "phases" as tb.oaken.kv_script
+Started by test_kv_engine_axi.py and tb.runs.real. ``params``: "phases" as
+tb.oaken.support.kv_script
 makes them, "base", and "p_pauses". Writes kv.json: cycles, bytes over the bus, words compared.
 """
 
@@ -14,9 +15,9 @@ from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiBus, AxiRam
 
 from golden.paging.format import Op
-from tb.axi.buses import pauses, reset, sink, source, start_clock
+from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.bench import config, params
-from tb.oaken.kv_host import Expected
+from tb.oaken.support.kv_host import Expected
 
 PERIOD = 10  # ns
 

@@ -11,7 +11,7 @@ import pytest
 from golden.oaken.format import Group
 from golden.oaken.quantize import thresholds_valid
 from hdl.oaken.decomposer import OakenDecomposer, OakenDecomposerConfig
-from tb.oaken.quantize_vectors import (
+from tb.oaken.support.quantize_vectors import (
     BAD_THRESHOLDS,
     KINDS,
     beats,

@@ -11,8 +11,8 @@ import torch
 
 from golden.oaken.quantize import Encoded
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
-from tb.oaken.dequant_job import Job
-from tb.oaken.dequant_vectors import some_tokens
+from tb.oaken.support.dequant_job import Job
+from tb.oaken.support.dequant_vectors import some_tokens
 from tb.run import simulate
 
 CONFIGS = {

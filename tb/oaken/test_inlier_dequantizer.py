@@ -12,7 +12,7 @@ from golden.oaken.dequantize import inliers
 from golden.oaken.format import Group, ScaleWord
 from golden.oaken.quantize import middle_bases, zero_point
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
-from tb.oaken.dequant_vectors import some_tokens
+from tb.oaken.support.dequant_vectors import some_tokens
 from tb.run import simulate
 from tb.words import pack
 

@@ -9,7 +9,7 @@ import pytest
 
 from golden.oaken.format import Group, ScaleWord
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
-from tb.oaken.group_vectors import group_vectors
+from tb.oaken.support.group_vectors import group_vectors
 from tb.run import simulate
 
 CONFIGS = {

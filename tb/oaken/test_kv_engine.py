@@ -20,9 +20,16 @@ from golden.oaken.format import sparse_slot
 from golden.paging.format import Op, Status
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.paging.mmu import PagingMmuConfig
-from tb.oaken.kv_rates import overlap_script
-from tb.oaken.kv_script import THRESHOLDS, Script, fp16, random_script, some_thresholds, vector
+from tb.oaken.support.kv_script import (
+    THRESHOLDS,
+    Script,
+    fp16,
+    random_script,
+    some_thresholds,
+    vector,
+)
 from tb.run import simulate
+from tb.runs.kv_rates import overlap_script
 
 SMALL = OakenKvEngineConfig(
     mmu=PagingMmuConfig(

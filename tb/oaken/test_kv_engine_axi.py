@@ -7,7 +7,7 @@ Shown to fail: with one bit of a dense record, of a scale word, or of a threshol
 import pytest
 
 from hdl.oaken.kv_engine import OakenKvEngine
-from tb.oaken.kv_script import random_script
+from tb.oaken.support.kv_script import random_script
 from tb.oaken.test_kv_engine import BASE, CONFIGS
 from tb.run import simulate
 

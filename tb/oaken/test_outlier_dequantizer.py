@@ -10,7 +10,7 @@ import pytest
 from golden.oaken.dequantize import outliers
 from golden.oaken.format import Group, ScaleWord, Threshold
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
-from tb.oaken.dequant_vectors import some_tokens
+from tb.oaken.support.dequant_vectors import some_tokens
 from tb.run import simulate
 from tb.words import pack
 

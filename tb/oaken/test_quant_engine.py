@@ -16,7 +16,7 @@ import pytest
 
 from golden.paging.format import Status
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
-from tb.oaken.engine_vectors import FAULTS, engine_vectors, random_jobs
+from tb.oaken.support.engine_vectors import FAULTS, engine_vectors, random_jobs
 from tb.run import simulate
 
 CONFIGS = {

@@ -10,7 +10,7 @@ import dataclasses
 import pytest
 
 from golden.oaken.config import CacheConfig, KvShape
-from hdl.oaken.blocks import BLOCKS
+from hdl.paging.blocks import BLOCKS
 from hdl.paging.mmu import PagingMmu, PagingMmuConfig
 from tb.run import simulate
 from tb.runs.mmu_rates import ONE_HEAD, TARGET, measure

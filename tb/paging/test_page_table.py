@@ -14,8 +14,8 @@ import pytest
 
 from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
-from hdl.oaken.blocks import BLOCKS
 from hdl.pages import pages_directory
+from hdl.paging.blocks import BLOCKS
 from hdl.paging.page_table import PagingPageTable
 from tb.run import simulate
 

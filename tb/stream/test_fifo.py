@@ -3,8 +3,8 @@
 from golden.stream.reference import identity
 from golden.stream.timing import fifo
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, random_words, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 150
 SIZES = ((1, 1), (2, 2), (7, 3), (32, 5), (33, 16))

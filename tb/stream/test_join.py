@@ -2,8 +2,8 @@
 
 from golden.stream.reference import join
 from hdl.stream.join import StreamJoin, StreamJoinConfig
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, random_words, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 120
 

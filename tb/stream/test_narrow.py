@@ -4,8 +4,8 @@ from itertools import accumulate
 
 from golden.stream.reference import narrow
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, rng
 
 COUNT = 60
 

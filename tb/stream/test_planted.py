@@ -7,8 +7,8 @@ from hdl.stream.arbiter import StreamArbiterConfig
 from hdl.stream.fifo import StreamFifoConfig
 from hdl.stream.widen import StreamWidenConfig
 from tb.formal.streams import InterruptingArbiter, LateWiden, OverflowingFifo
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, random_words, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 60
 

@@ -3,8 +3,8 @@
 from golden.stream.reference import identity
 from golden.stream.timing import register
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, random_words, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 150
 

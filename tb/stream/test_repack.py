@@ -10,8 +10,8 @@ import pytest
 
 from golden.stream.reference import repack
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, rng
 
 COUNT = 120
 SIZES = ((1, 1), (1, 3), (3, 1), (4, 4), (5, 3), (3, 5), (16, 12), (8, 33), (33, 32), (7, 6))

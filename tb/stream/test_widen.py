@@ -4,8 +4,8 @@ from itertools import accumulate
 
 from golden.stream.reference import widen
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
-from tb.stream.bank import Case, check
-from tb.stream.words import pack, random_words, rng
+from tb.stream.support.bank import Case, check
+from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 240
 

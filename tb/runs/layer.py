@@ -1,4 +1,4 @@
-"""``python -m tb.kllm.layer``: a decoder layer of SmolLM2-135M on the Verilated accelerator.
+"""``python -m tb.runs.layer``: a decoder layer of SmolLM2-135M on the Verilated accelerator.
 
 Packs the layer (golden.pack) unless a folder is given, runs its two programs on the RTL with the
 host's append of K and V between them, compares every status and every word read back, and prints
@@ -130,7 +130,7 @@ def _report(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.kllm.layer", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.layer", description=__doc__)
     parser.add_argument("--config", default="smollm2", choices=sorted(CONFIGS))
     parser.add_argument("--pack", type=Path, help="folder of golden.pack; made when missing")
     parser.add_argument("--layer", type=int, default=15)
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         pack = load(folder, config.machine)
     except (PackError, OSError) as error:
-        print(f"tb.kllm.layer: {error}", file=sys.stderr)
+        print(f"tb.runs.layer: {error}", file=sys.stderr)
         return 2
     console.print(f"building the model of kllm_accelerator, {options.config}")
     model = build_model(KllmAccelerator(config), long_run=True)

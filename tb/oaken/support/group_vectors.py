@@ -5,7 +5,13 @@ import torch
 
 from golden.oaken import quantize
 from golden.oaken.format import Group
-from tb.oaken.quantize_vectors import KINDS, beats, decomposed, one_vector, vector_thresholds
+from tb.oaken.support.quantize_vectors import (
+    KINDS,
+    beats,
+    decomposed,
+    one_vector,
+    vector_thresholds,
+)
 from tb.words import pack
 
 __all__ = ["group_vectors", "made_vector"]

@@ -1,4 +1,4 @@
-"""``python -m tb.oaken.kv_rates``: cycles of APPENDs and READs alone, and of both together.
+"""``python -m tb.runs.kv_rates``: cycles of APPENDs and READs alone, and of both together.
 
 Writes the table of docs/blocks/oaken_kv_engine.md. All words read are compared with golden.
 """
@@ -14,7 +14,7 @@ from rich.console import Console
 from golden.paging.format import Status
 from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from tb.oaken.kv_script import Script
+from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
 
 __all__ = ["main", "overlap_script"]
@@ -53,7 +53,7 @@ def overlap_script(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.oaken.kv_rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.kv_rates", description=__doc__)
     parser.parse_args(arguments)
     config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
     assert isinstance(config, OakenKvEngineConfig)

@@ -20,7 +20,7 @@ def response(faults, address: int) -> int:
 
 
 class Expected:
-    """Statuses and words of ``o`` still to come, of some phases of tb.oaken.kv_script."""
+    """Statuses and words of ``o`` still to come, of some phases of tb.oaken.support.kv_script."""
 
     def __init__(self, config, phases):
         self.config = config

@@ -1,4 +1,4 @@
-"""``python -m tb.oaken.engine_rates``: cycles per vector of the quantization engine.
+"""``python -m tb.runs.engine_rates``: cycles per vector of the quantization engine.
 
 Writes the table of docs/blocks/oaken_quant_engine.md. Vectors of one length follow one another
 without a gap, a third of them without outliers, a third with outliers only; every word is
@@ -14,8 +14,8 @@ import numpy as np
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.pages import pages_directory
 from synth.compare import fill
-from tb.oaken.engine_vectors import Job, engine_vectors
-from tb.oaken.quantize_vectors import one_vector
+from tb.oaken.support.engine_vectors import Job, engine_vectors
+from tb.oaken.support.quantize_vectors import one_vector
 from tb.run import simulate
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ def _jobs(rng, config: OakenQuantEngineConfig, elements: int) -> list[Job]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.oaken.engine_rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.engine_rates", description=__doc__)
     parser.add_argument("--lanes", type=int, choices=LANES, nargs="*", default=LANES)
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     options = parser.parse_args(arguments)

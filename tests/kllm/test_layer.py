@@ -295,7 +295,7 @@ def smollm2_layer() -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
     """Layer 15, its inputs on 33 tokens and what it computes; kept in build/ by the code's hash."""
     modules = (golden.kllm.layer, golden.kllm.quantize, golden.index.kmeans, golden.text)
     key = hashlib.sha256("".join(map(inspect.getsource, modules)).encode()).hexdigest()[:16]
-    folder = Path(__file__).parent.parent / "build" / "tests"
+    folder = Path(__file__).parent.parent.parent / "build" / "tests"
     layer_file, seen_file = folder / f"smollm2_15_{key}.npz", folder / f"smollm2_15_{key}.pt"
     if not seen_file.exists():
         loaded = checkpoint.load()

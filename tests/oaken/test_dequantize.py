@@ -12,7 +12,7 @@ from golden.oaken.dequantize import inliers, insert_zeros, outliers, repeat_scal
 from golden.oaken.format import Group
 from golden.oaken.quantize import RecordError, decode, sparse_records, unpack_sparse
 from golden.paging.format import Status
-from tb.oaken.dequant_vectors import damaged, some_tokens
+from tb.oaken.support.dequant_vectors import damaged, some_tokens
 
 
 def read(data: bytes, blocks: int, block: int):

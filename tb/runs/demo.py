@@ -1,4 +1,4 @@
-"""``python -m tb.kllm.demo``: two layers of SmolLM2-135M on the Verilated lane, bit for bit.
+"""``python -m tb.runs.demo``: two layers of SmolLM2-135M on the Verilated lane, bit for bit.
 
 q_proj and down_proj of one decoder layer, quantized by golden with activations of a built-in
 text, run as jobs of 32 columns on ``kllm_pe_lane`` at Table I's size under cocotb. Every output
@@ -28,7 +28,7 @@ from golden.kllm.quantize import (
 from hdl.index.histogram_parallel import ARCHITECTURES
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from synth.area import load_libraries, synthesize
-from tb.kllm.jobs import Job, codebook_packet, phase_vectors
+from tb.kllm.support.jobs import Job, codebook_packet, phase_vectors
 from tb.run import build_model, run_model
 
 __all__ = ["layer_jobs", "main"]
@@ -66,7 +66,7 @@ def _extra_outlier_cycles(outlier: torch.Tensor, elements: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.kllm.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.demo", description=__doc__)
     parser.add_argument("--tokens", type=int, default=8, help="evaluation tokens, 1..64")
     parser.add_argument("--counter", default="flipflop", choices=ARCHITECTURES)
     parser.add_argument("--no-area", action="store_true", help="skip synthesis")

@@ -1,4 +1,4 @@
-"""``python -m tb.oaken.dequant_rates``: the dequantization engine's cycles beside D / L.
+"""``python -m tb.runs.dequant_rates``: the dequantization engine's cycles beside D / L.
 
 Writes the table of docs/blocks/oaken_dequant_engine.md. Every beat is compared with golden on the
 way. A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
@@ -16,8 +16,8 @@ from golden.oaken.quantize import Encoded
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.pages import pages_directory
 from synth.compare import fill
-from tb.oaken.dequant_job import Job
-from tb.oaken.dequant_vectors import synthetic_tokens
+from tb.oaken.support.dequant_job import Job
+from tb.oaken.support.dequant_vectors import synthetic_tokens
 from tb.run import simulate
 
 __all__ = ["main"]
@@ -49,7 +49,7 @@ def _tokens(rng, count: int, percent: int) -> tuple[Encoded, torch.Tensor]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.oaken.dequant_rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.dequant_rates", description=__doc__)
     parser.parse_args(arguments)
     rng = np.random.default_rng(1)
     lines = [

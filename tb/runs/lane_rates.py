@@ -1,4 +1,4 @@
-"""``python -m tb.kllm.rates``: cycles of the lane beside its bound, and the speed of the tools.
+"""``python -m tb.runs.lane_rates``: cycles of the lane, its bound, and the speed of the tools.
 
 Writes the table of docs/rates.md. Every output is compared with golden on the way. A benchmark:
 no test asserts its times.
@@ -17,7 +17,7 @@ from rich.console import Console
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.verilog import convert
-from tb.kllm.jobs import codebook_packet, phase_vectors, random_codebook, random_job
+from tb.kllm.support.jobs import codebook_packet, phase_vectors, random_codebook, random_job
 from tb.run import build_model, run_model
 
 __all__ = ["main"]
@@ -78,7 +78,7 @@ def _emission() -> list[tuple[str, float, int]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.kllm.rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.lane_rates", description=__doc__)
     parser.parse_args(arguments)
     console = Console()
     lines = []

@@ -9,7 +9,7 @@ from golden.oaken import quantize
 from golden.oaken.format import ScaleWord
 from golden.paging.format import Status
 from hdl.oaken.quant_engine import BLOCKS_BITS
-from tb.oaken.quantize_vectors import (
+from tb.oaken.support.quantize_vectors import (
     BAD_THRESHOLDS,
     KINDS,
     beats,

@@ -1,4 +1,4 @@
-"""``python -m tb.oaken.real``: K and V of real text through the Verilated KV cache, bit for bit.
+"""``python -m tb.runs.real``: K and V of real text through the Verilated KV cache, bit for bit.
 
 Thresholds come from other text than K and V do. All vectors of SmolLM2-135M, or of some layers,
 are appended token by token and read back over cocotbext-axi's RAM; every word is compared with
@@ -30,7 +30,7 @@ from golden.paging.format import Op, Status
 from golden.text import EVALUATION
 from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from tb.oaken.kv_script import Script
+from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
 
 __all__ = ["Measured", "main", "run"]
@@ -126,7 +126,7 @@ def _layers(text: str, count: int) -> list[int]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m tb.oaken.real", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.real", description=__doc__)
     parser.add_argument("--text", type=Path, help="text to store (plain, or .jsonl); ours if none")
     parser.add_argument("--calibration", type=Path, help="text of the thresholds; ours if none")
     parser.add_argument("--profile", type=Path, help="thresholds of golden.oaken.profile instead")

@@ -1,4 +1,4 @@
-"""``python -m tb.kllm.weight_rates``: the weight supply's cycles beside its bound, Table I.
+"""``python -m tb.runs.weight_rates``: the weight supply's cycles beside its bound, Table I.
 
 Writes the table of docs/blocks/kllm_weight_supply.md. Every word is compared with golden on the
 way. A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
@@ -32,7 +32,7 @@ _JOBS = (  # K, N, tokens
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.kllm.weight_rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tb.runs.weight_rates", description=__doc__)
     parser.parse_args(arguments)
     config = KllmWeightSupplyConfig()
     width = config.lanes * config.columns

@@ -1,4 +1,4 @@
-"""``python -m tb.kllm.accelerator_rates``: a 4096 x 4096 product on the whole accelerator.
+"""``python -m tb.runs.accelerator_rates``: a 4096 x 4096 product on the whole accelerator.
 
 Cycles of quantization and matmul at Table I's size with memories of a constant latency, for 1, 4
 and 16 tokens, with outliers found online and by offline thresholds (kllm-s), beside their bounds;
@@ -127,7 +127,7 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tb.kllm.accelerator_rates", description=(__doc__ or "").splitlines()[0]
+        prog="python -m tb.runs.accelerator_rates", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--config", default="table1", choices=sorted(CONFIGS))
     parser.add_argument("--size", type=int, default=4096, help="K and N")

@@ -1,0 +1,1 @@
+"""What the benches of the fp16 room share."""
