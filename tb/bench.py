@@ -187,6 +187,10 @@ class Bench:
             await self.reset(1)
             await self.run({}, {})
 
+    def offered(self, name) -> bool:
+        """Whether the stream ``name`` offers a word in this cycle; in ReadOnly."""
+        return bool(self._port[name][1].value)
+
     def transfers(self, names):
         """(name, word) of each stream of ``names`` that moves a word in this cycle; in ReadOnly."""
         for name in names:

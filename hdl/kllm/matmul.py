@@ -687,7 +687,10 @@ class KllmMatmul(Block):
                     with m.If(ticket.done):
                         m.next = "STATUS"
             with m.State("JOB"):
-                present = Array(row_valid)[which]
+                # A lane offers the status of a job before the first word of its next job. A row may
+                # therefore belong to the next job while this status waits: it has to stay.
+                is_silent = statuses[0].valid & ((statuses[0].p.as_value() & int(NO_OUTPUT)) != 0)
+                present = Array(row_valid)[which] & ~is_silent
                 wanted = offset < out_rows
                 m.d.comb += [
                     self.write.valid.eq(present & wanted),
@@ -701,11 +704,7 @@ class KllmMatmul(Block):
                         with m.If(part == per_lane - 1):
                             m.d.sync += part.eq(0)
                             m.next = "LANES"
-                with m.If(
-                    ~present
-                    & statuses[0].valid
-                    & ((statuses[0].p.as_value() & int(NO_OUTPUT)) != 0)
-                ):
+                with m.If(is_silent):
                     m.d.sync += silent.eq(1)
                     m.next = "LANES"
             with m.State("LANES"):

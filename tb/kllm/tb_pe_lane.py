@@ -2,6 +2,7 @@
 
 import cocotb
 
+from golden.kllm.format import NO_OUTPUT
 from tb.bench import Bench, params
 from tb.kllm.support.late import LateCodebook
 from tb.kllm.support.phases import check, jobs, load, streams, words
@@ -18,7 +19,25 @@ async def random_flow(dut, p_idle, p_stall):
     bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
     for phase in PHASES:
         await load(bench, phase, p_idle=p_idle)
-        await jobs(bench, phase, p_idle=p_idle, p_stall=p_stall)
+        flow = await jobs(bench, phase, p_idle=p_idle, p_stall=p_stall)
+        if not p_stall:
+            check_status_first(flow)
+
+
+def check_status_first(flow):
+    """The status of a job is offered before the first output of the next; of a run without stall.
+
+    KllmMatmul distinguishes a job without outputs from its successor by this order.
+    """
+    outputs = zip(flow.cycles["y"], flow.words["y"], strict=True)
+    before = 0
+    for cycle, status in zip(flow.cycles["status"], flow.words["status"], strict=True):
+        is_last = bool(status & NO_OUTPUT)
+        while not is_last:
+            at, word = next(outputs)
+            assert before <= at < cycle, f"output at {at}, statuses at {before} and {cycle}"
+            is_last = bool(word >> 16)
+        before = cycle
 
 
 @cocotb.test()

@@ -8,7 +8,8 @@ refused packet that unloads the one before it, with a bad packet that counts as 
 packet's kind ignored, with only the last token's descriptor looked at, with masks not cut at the
 length, with words behind the outputs kept, with a DIRECT that does not wait for the writes before
 it, with commands that do not overlap, with a silent job not filled, with OVERFLOW kept of one,
-with statuses of lane 0 only, and with source rows of DIRECT without their stride.
+with statuses of lane 0 only, with source rows of DIRECT without their stride, and with a row that
+counts before the status of a silent job.
 """
 
 import numpy as np
@@ -187,8 +188,11 @@ class Author:
         self.words["row_request"] += rows
         self.words["reads_behind"] += [self.before] * len(rows)
 
-    def matmul(self, silent=0, error=False, odd=0.3, **operands):
-        """silent: lane status of every job from a random one on, 0 where all answer."""
+    def matmul(self, silent=0, error=False, odd=0.3, first=False, **operands):
+        """silent: lane status of the jobs without outputs, 0 where all answer.
+
+        These are one random job, or every job from a random one on; ``first``: the first job.
+        """
         o = {
             "mode": 0, "slot": 0, "tokens": 1, "length": 16, "outputs": 16, "weights": 77,
             "dst": SOURCES_END, "stride": 0, "fold_norm": 0, "src": 0, "src_stride": 0,
@@ -219,9 +223,13 @@ class Author:
             self.words["supply_rms"] += [self.held[number][4] for number in numbers]
         out_rows = -(-o["outputs"] // 16)
         y = np.zeros((tokens, groups * width), dtype=np.int64)
-        first_silent = rng.integers(0, groups * tokens) if silent else groups * tokens
+        jobs = range(groups * tokens)
+        silent_jobs = set()
+        if silent:
+            at = 0 if first else int(rng.integers(0, len(jobs)))
+            silent_jobs = {at} if first or rng.random() < 0.5 else set(jobs[at:])
         bits = CommandStatus(0)
-        for job in range(groups * tokens):
+        for job in jobs:
             group, token = divmod(job, tokens)
             self._offer_job(o, token, direct, integer, rows, beats)
             answer = rng.integers(0, 1 << 16, (config.lanes, lane.columns))
@@ -234,7 +242,7 @@ class Author:
                 [int(word) | (c == lane.columns - 1) << 16 for c, word in enumerate(line)]
                 for line in answer
             ]
-            if job >= first_silent:
+            if job in silent_jobs:
                 status_words, words = [int(silent)] * config.lanes, [[]] * config.lanes
             for word in status_words:
                 bits |= _command_bits(word)
@@ -242,7 +250,7 @@ class Author:
                 {"job": len(self.words["job"]), "a": len(self.words["a"]),
                  "x": len(self.words["x"]), "y": words, "status": status_words}
             )  # fmt: skip
-            if job < first_silent:
+            if job not in silent_jobs:
                 self._write_rows(o, token, group, y, out_rows)
         self.words["supplied"].append((len(self.words["answers"]), int(error)))
         if silent or error:
@@ -470,6 +478,19 @@ def steady(config, rng, commands, tokens, groups, fold=0):
     return author.program()
 
 
+def silent_first(config, rng):
+    """Commands of two jobs; of every second command the first job answers with a status only."""
+    author = begin(config, rng)
+    assert author.codebook(0, Codebook.KMEANS) == 0
+    author.slot(0, 1, outliers=0)
+    author.slot(1, 1, outliers=0)
+    outputs = config.lanes * author.lane.columns
+    for n in range(8):
+        where = span(author, 2, outputs, 0)
+        author.matmul(length=1, silent=Status.NONFINITE * (n % 2), first=True, odd=0, **where)
+    return author.program()
+
+
 def programs(config, seed):
     kinds = [Codebook.KMEANS, Codebook.INTEGER] if config.lane.integer_bits else [Codebook.KMEANS]
     rng = np.random.default_rng([seed, 61])
@@ -477,6 +498,7 @@ def programs(config, seed):
         "mixed": [mixed(config, rng, kinds[n % len(kinds)]) for n in range(8)],
         "short": [mixed(config, rng, Codebook.KMEANS, 4)],
         "refused": [refused(config, rng)],
+        "silent": [silent_first(config, rng)],
         "overlap": [steady(config, rng, 4, 1, 1)],
         "folded": [steady(config, rng, 2, min(4, config.slots - 1), 2, fold=1)],
         "rate": [steady(config, rng, 1, 2, 2)],
