@@ -1,9 +1,10 @@
 """What the functional unit computes: vector operations, softmax, functions, dequantized slots.
 
 Words are int64 tensors of FP16 (or, where said, FP32) bit patterns, any device. Every rounding is
-to nearest even and written as rne16 or rne32; nothing else rounds. NaN out is canonical, except
-that IDENTITY keeps its word. ``execute`` runs the commands of ``Unit.FUNCTION`` with their
-statuses on a vector memory. Source: KLLM, sections III-C and IV-A.
+to nearest even and written as rne16 or rne32; nothing else rounds. A NaN that is computed is
+canonical. The command FUNCTION with IDENTITY copies words and keeps each NaN. ``execute`` runs the
+commands of ``Unit.FUNCTION`` with their statuses on a vector memory. Source: KLLM, sections III-C
+and IV-A.
 """
 
 import dataclasses
@@ -146,9 +147,11 @@ def dequantize(
 
     index, outlier (bool), x: (..., L), x unused where not an outlier; s: (...,) words;
     codebook: (2**n,) words. f runs once per centroid: the table is looked up afterwards.
+    Every NaN of the result is canonical: the words leave through the adders of the vector lanes.
     """
     table = function(f, mul(_words(s)[..., None], _words(codebook)))
-    return look_up(index, outlier, function(f, x), table)
+    y = look_up(index, outlier, function(f, x), table)
+    return torch.where(is_nan(y), FP16.canonical_nan, y)
 
 
 @dataclasses.dataclass

@@ -257,6 +257,15 @@ def make_state(rng) -> FunctionalState:
     )
 
 
+def test_dequantized_nans_are_canonical_and_copied_nans_are_not():
+    nans = torch.tensor([0x7C01, 0xFC01, 0x7FFF, 0xFE00, 0xFFFF, 0x7E00])
+    assert torch.equal(function(Function.IDENTITY, nans), nans)
+    zeros, outlier = torch.zeros(len(nans), dtype=torch.int64), torch.ones(len(nans)).bool()
+    for f in Function:
+        y = dequantize(zeros, outlier, nans, torch.tensor(0x3C00), zeros[:4], f)
+        assert (y == 0x7E00).all(), f
+
+
 def test_commands_write_whole_rows_and_nothing_when_they_fail():
     state = make_state(np.random.default_rng(7))
     o = {"op": 0, "a": 0, "a_stride": 2, "b": 10, "b_stride": 0, "dst": 20, "dst_stride": 3,
