@@ -15,10 +15,10 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
-__all__ = ["Bench", "Flow", "config", "params", "vectors"]
+__all__ = ["Bench", "Flow", "config", "interface", "params", "vectors"]
 
 _DIRECTORY = Path(os.environ["TB_DIR"])
-config, params = pickle.loads((_DIRECTORY / "setup.pickle").read_bytes())
+config, params, interface = pickle.loads((_DIRECTORY / "setup.pickle").read_bytes())
 vectors = dict(np.load(_DIRECTORY / "vectors.npz"))
 
 

@@ -109,6 +109,17 @@ def build_model(
     return Model(directory, design)
 
 
+def _interface(design: Design) -> dict:
+    """What a bench learns of the block itself: names of its streams, and its timing."""
+    ports = [port for port in design.description["ports"] if port["role"] == "stream valid"]
+    names = {
+        direction: [p["name"].removesuffix("__valid") for p in ports if p["direction"] == direction]
+        for direction in ("input", "output")
+    }
+    timing = design.description["timing"]
+    return {"sources": names["input"], "sinks": names["output"], "timing": timing}
+
+
 def run_model(
     model: Model, test_module: str, *, config, vectors=None, params=None, seed=1, testcase=None
 ) -> Path:
@@ -118,7 +129,8 @@ def run_model(
     # cocotb reads pytest's settings from here upwards. Without this file it finds the `pythonpath`
     # of the tree that holds the cache, and imports that tree's benches: the cache may be shared.
     (work / "pytest.ini").write_text("[pytest]\n")
-    (work / "setup.pickle").write_bytes(pickle.dumps((config, params or {})))
+    setup = (config, params or {}, _interface(model.design))
+    (work / "setup.pickle").write_bytes(pickle.dumps(setup))
     runner = _Runner()
     log = work / "log"
     try:

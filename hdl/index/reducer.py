@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
+from golden.index import timing
 from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
@@ -101,7 +103,6 @@ class IndexReducer(Block):
     o : Out(stream)  y: FP32 word, one per packet
     """
 
-    LATENCY = 3
     meaning: ClassVar[dict[str, str]] = {
         "i": "macs counts and their codebook entries; last ends the sum",
         "o": "the sum, rounded once to binary32",
@@ -117,12 +118,8 @@ class IndexReducer(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles from the beat with last"
-
-    @property
-    def throughput(self) -> str:
-        return f"{self.config.macs} terms per cycle"
+    def timing(self) -> Timing:
+        return timing.reducer()
 
     def elaborate(self, platform) -> Module:
         config = self.config

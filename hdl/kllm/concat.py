@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.kllm import timing
+from golden.timing import Timing
 from hdl.block import Block
 
 __all__ = ["KllmConcat", "KllmConcatConfig"]
@@ -90,12 +92,8 @@ class KllmConcat(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "1 cycle"
-
-    @property
-    def throughput(self) -> str:
-        return f"{self.config.columns * self.config.elements} pairs per cycle"
+    def timing(self) -> Timing:
+        return timing.concat()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
+from golden.kllm import timing
 from golden.kllm.format import GRID_SPARSE
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.fma import FpFma, FpFmaConfig
@@ -79,12 +81,8 @@ class KllmScaler(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.config.stages} cycles"
-
-    @property
-    def throughput(self) -> str:
-        return "1 output per cycle"
+    def timing(self) -> Timing:
+        return timing.scaler(self.config.stages)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.oaken import timing
 from golden.oaken.format import Group, Threshold
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -169,7 +171,6 @@ class OakenDecomposer(Block):
     o : Out(stream)          y: ``lanes`` FP16 words; group: two bits each; nonfinite; last
     """
 
-    LATENCY = 3
     meaning: ClassVar[dict[str, str]] = {
         "thresholds": "outer low, inner low, inner high, outer high of one vector",
         "i": "elements of a vector in order",
@@ -187,20 +188,17 @@ class OakenDecomposer(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.decomposer()
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        stages = self.timing.latency
         slices = [
             add(
                 m,
                 f"lanes_{first}",
-                _Lanes(_LanesConfig(lanes=LANES_PER_MODULE, stages=self.LATENCY, tag_bits=1)),
+                _Lanes(_LanesConfig(lanes=LANES_PER_MODULE, stages=stages, tag_bits=1)),
             )
             for first in range(0, self.config.lanes, LANES_PER_MODULE)
         ]

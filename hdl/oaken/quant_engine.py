@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
+from golden.oaken.timing import decomposer
 from golden.paging.format import Status
 from hdl.block import Block
 from hdl.emit import add
@@ -231,7 +232,7 @@ class OakenQuantEngine(Block):
     def header_latency(self) -> int:
         """Cycles from the last beat of a vector to its header."""
         maxima = -(-(self.config.lanes - 1).bit_length() // 2)
-        return OakenDecomposer.LATENCY + maxima + 1 + OakenInlierQuantizer.SCALE_STAGES + 1
+        return decomposer().latency + maxima + 1 + OakenInlierQuantizer.SCALE_STAGES + 1
 
     @property
     def dense_latency(self) -> int:

@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.oaken import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -136,7 +138,6 @@ class OakenZeroRemove(Block):
     o : Out(stream)  data: block + 1 bytes; bytes: those in use; last of the vector
     """
 
-    LATENCY = 3
     meaning: ClassVar[dict[str, str]] = {
         "i": "an entry per element and whether it is wanted",
         "o": "count byte and entries of one block",
@@ -152,12 +153,8 @@ class OakenZeroRemove(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.zero_remove()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import cocotb
 
-from hdl.index.reducer import IndexReducer
+from golden.index.timing import reducer
 from tb.bench import Bench, config, params, vectors
 from tb.kllm.support.phases import load, streams, words
 from tb.kllm.tb_pe_lane import SINKS, SOURCES
 
 # Behind the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.
-PIPELINE = 1 + IndexReducer.LATENCY + config.scaler_config.stages
+PIPELINE = 1 + reducer().latency + config.scaler_config.stages
 
 
 @cocotb.test()

@@ -1,43 +1,16 @@
 """Runs inside the simulator, started by test_zero_remove.py: blocks through OakenZeroRemove."""
 
-import cocotb
-
-from tb.bench import Bench, config, vectors
+from tb.bench import config, vectors
+from tb.contract import Contract
 from tb.words import unpack_ints
 
-WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
-BEATS = config.block // config.lanes
-LATENCY = 3
-LIMIT = 40_000
+WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
+BEATS, BLOCKS = config.block // config.lanes, len(WORDS["o"])
 
-
-async def replay(bench, blocks=None, **flow):
-    """Send the first ``blocks`` blocks, all by default; compare every word."""
-    blocks = len(WORDS_O) if blocks is None else blocks
-    offered = WORDS_I[: blocks * BEATS]
-    result = await bench.run({"i": offered}, {"o": blocks}, limit=LIMIT, **flow)
-    result.check("o", WORDS_O[:blocks], what="block")
-    return result
-
-
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
-async def random_flow(dut, p_idle, p_stall):
-    bench = await Bench.started(dut)
-    await replay(bench, 100, p_idle=p_idle, p_stall=p_stall)
-
-
-@cocotb.test()
-async def full_rate(dut):
-    """Every block, a beat per cycle."""
-    bench = await Bench.started(dut)
-    flow = await replay(bench)
-    assert flow.cycles["i"] == list(range(len(WORDS_I)))
-    assert flow.cycles["o"] == [BEATS * (n + 1) - 1 + LATENCY for n in range(len(WORDS_O))]
-
-
-@cocotb.test()
-async def reset_forgets_blocks(dut):
-    bench = await Bench.started(dut)
-    await bench.cut_off({"i": WORDS_I}, {"o": len(WORDS_O)}, range(1, 20), p_stall=0.6)
-    await replay(bench, 30)
+contract = Contract(
+    WORDS,
+    packets={"i": range(BEATS, BEATS * BLOCKS + 1, BEATS), "o": range(1, BLOCKS + 1)},
+    some=100,
+    cuts=range(1, 20),
+)
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

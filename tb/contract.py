@@ -1,0 +1,162 @@
+"""Inside the simulator: the checks that follow from a block's signature and its timing.
+
+A bench says which words go in and which come out; the streams, their directions and the timing
+come from the block itself. ``Contract(...).tests()`` gives the cocotb tests that every block of
+streams must pass::
+
+    contract = Contract(words, packets={"i": ends_of_packets, "o": range(1, n + 1)})
+    random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import cocotb
+
+from golden.timing import Timing
+from tb.bench import Bench, interface
+
+__all__ = ["Contract", "block_timing"]
+
+
+def block_timing() -> Timing:
+    """The timing of the block under test, as its description has it."""
+    fields = dict(interface["timing"])
+    fields["interval"] = Fraction(fields["interval"]).limit_denominator(1 << 16)
+    fields["delays"] = tuple(fields["delays"].items())
+    return Timing(**fields)
+
+
+class Contract:
+    """Words in, words out, and what the block promises about cycles.
+
+    Parameters
+    ----------
+    words : payload words by stream, for every stream of the block
+    packets : by stream, how many words are done after each packet; None: each word is a packet
+        on every stream. A shortened run moves whole packets.
+    some : packets of the runs with idle and stall cycles; None: all
+    causes : for the full rate, the index of the word of ``timing.start`` that each word of
+        ``timing.end`` needs; None: the last word of its packet, for a stream of one word per
+        packet, else the word of the same index
+    units : how many units of ``timing.interval`` the words are; None: the words of timing.start
+    cuts : cycles after which the block is reset
+    check : compares a run; called as check(flow, counts) in addition to the comparison of words
+
+    ValueError if ``words`` leaves out a stream of the block or names one that it does not have.
+    """
+
+    def __init__(
+        self,
+        words: Mapping[str, Sequence[int]],
+        *,
+        packets: Mapping[str, Sequence[int]] | None = None,
+        some: int | None = None,
+        causes: Sequence[int] | None = None,
+        units: int | None = None,
+        cuts: Sequence[int] = range(1, 16),
+        check=None,
+    ):
+        self.sources, self.sinks = interface["sources"], interface["sinks"]
+        missing = {*self.sources, *self.sinks} ^ set(words)
+        if missing:
+            raise ValueError(f"words: {', '.join(sorted(missing))}: not of the block, or left out")
+        if packets is None:
+            lengths = {len(stream) for stream in words.values()}
+            if len(lengths) != 1:
+                raise ValueError("packets must be given: the streams differ in length")
+            packets = dict.fromkeys(words, range(1, lengths.pop() + 1))
+        self.words, self.packets = words, packets
+        self.count = len(next(iter(packets.values())))
+        self.some = min(some or self.count, self.count)
+        self.causes, self.units, self.cuts, self.check = causes, units, cuts, check
+
+    def bench(self, dut) -> Bench:
+        return Bench(dut, sources=self.sources, sinks=self.sinks)
+
+    async def replay(self, bench: Bench, packets: int | None = None, **flow):
+        """Send the first ``packets`` packets, all by default, and compare every word."""
+        packets = self.count if packets is None else packets
+        counts = {name: self.packets[name][packets - 1] for name in self.words}
+        offers = {name: self.words[name][: counts[name]] for name in self.sources}
+        result = await bench.run(offers, {name: counts[name] for name in self.sinks}, **flow)
+        for name in self.sinks:
+            result.check(name, self.words[name][: counts[name]])
+        if self.check is not None:
+            self.check(result, counts)
+        return result
+
+    def tests(self) -> tuple:
+        """random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet."""
+
+        @cocotb.test()
+        @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+        async def random_flow(dut, p_idle, p_stall):
+            """No word is lost, repeated or changed, whatever idles or stalls."""
+            bench = self.bench(dut)
+            await bench.reset()
+            await self.replay(bench, self.some, p_idle=p_idle, p_stall=p_stall)
+
+        @cocotb.test()
+        async def uneven_flow(dut):
+            """Each stream in turn is slow and the others are fast."""
+            bench = self.bench(dut)
+            for slow in (*self.sources, *self.sinks):
+                await bench.reset()
+                await self.replay(
+                    bench,
+                    self.some,
+                    p_idle={name: 0.8 * (name == slow) for name in self.sources},
+                    p_stall={name: 0.8 * (name == slow) for name in self.sinks},
+                )
+
+        @cocotb.test()
+        async def late_ready(dut):
+            """A sink is ready only after valid: a producer must not wait for ready."""
+            bench = self.bench(dut)
+            await bench.reset()
+            await self.replay(bench, self.some, late_ready=True)
+
+        @cocotb.test()
+        async def full_rate(dut):
+            """Every word, with the latency and the interval that the block's timing states."""
+            bench = self.bench(dut)
+            await bench.reset()
+            self.check_timing(await self.replay(bench))
+
+        @cocotb.test()
+        async def reset_in_mid_packet(dut):
+            """A reset forgets the words in flight; the block then behaves as new."""
+            bench = self.bench(dut)
+            await bench.reset()
+            offers = {name: self.words[name] for name in self.sources}
+            takes = {name: len(self.words[name]) for name in self.sinks}
+            for cut in self.cuts:
+                await bench.run(offers, takes, p_stall=0.5, stop_at=cut)
+                await bench.reset(1)
+                await bench.run({}, {})  # no word comes out
+            self.check_timing(await self.replay(bench, self.some), self.some)
+
+        return random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet
+
+    def check_timing(self, flow, packets: int | None = None) -> None:
+        """AssertionError unless a run without idle and stall cycles keeps the block's timing."""
+        timing, packets = block_timing(), self.count if packets is None else packets
+        taken, given = flow.cycles[timing.start], flow.cycles[timing.end]
+        causes = self.causes
+        if causes is None:
+            ends = self.packets[timing.start]
+            one_each = len(given) == packets
+            causes = [end - 1 for end in ends] if one_each else range(len(given))
+        longest = timing.latency if timing.latency_max is None else timing.latency_max
+        for n, cycle in enumerate(given):
+            latency = cycle - taken[causes[n]]
+            assert timing.latency <= latency <= longest, (
+                f"{timing.end}: word {n} came {latency} cycles after word {causes[n]} of "
+                f"{timing.start}, not {timing.latency_text}"
+            )
+        units = self.units if self.units is not None and packets == self.count else len(taken)
+        spent, steady = taken[-1] - taken[0] + 1, units * timing.interval
+        assert steady - timing.interval < spent <= steady, (
+            f"{units} {timing.unit}s took {spent} cycles, not {float(steady):g}"
+        )
