@@ -4,10 +4,13 @@ VENV ?= .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 SEED ?= 1
+# Seeds of `make sweep`: how many, and the first.
+SEEDS ?= 10
+FIRST ?= 2
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer kv test tests tb soak formal mutate lint bench area accuracy build-report docs clean help
+.PHONY: demo layer kv test tests tb sweep soak formal mutate lint bench area accuracy build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -32,6 +35,9 @@ tests: $(READY)  ## the tests that need no Verilog
 
 tb: $(READY)  ## every block's Verilog: co-simulation, lint, netlist, page
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tb
+
+sweep: $(READY)  ## every bench at SEEDS=10 fresh seeds from FIRST=2; resumes; a table of failures
+	@$(PYTHON) -m tb.sweep --seeds $(SEEDS) --first $(FIRST)
 
 soak: $(READY)  ## a million random requests to Oaken's memory management unit
 	@$(PYTHON) -m tb.runs.soak --seed $(SEED)

@@ -8,6 +8,14 @@ import pytest
 def pytest_addoption(parser):
     parser.addoption("--seed", default="1", help="seed of vectors and stalls, or 'random'")
     parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
+    parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--seeded-only"):
+        unseeded = [item for item in items if "seed" not in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if item not in unseeded]
+        config.hook.pytest_deselected(items=unseeded)
 
 
 def pytest_configure(config):

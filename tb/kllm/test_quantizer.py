@@ -8,6 +8,7 @@ offset of the last token cut to 16 bits.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -457,52 +458,108 @@ def test_programs_reach_every_status():
     assert valid == {(1, False), (0, True)}
 
 
-# Cycles from a command to its status, at most: nothing stalls, V answers after 2 cycles, k = 20 on
-# each side. {(mode, elements, norm): (one token, eight tokens)}, and of QUANTIZE_INTEGER.
-RATES = {
-    ("ONLINE", 576, "NONE"): (207, 781),
-    ("ONLINE", 576, "RMS"): (286, 916),
-    ("ONLINE", 4096, "NONE"): (633, 2474),
-    ("ONLINE", 4096, "RMS"): (701, 2696),
-    ("OFFLINE", 576, "NONE"): (119, 490),
-    ("OFFLINE", 576, "RMS"): (198, 828),
-    ("OFFLINE", 4096, "NONE"): (325, 2131),
-    ("OFFLINE", 4096, "RMS"): (393, 2388),
-}
-INTEGER_RATES = {576: (217, 1225), 4096: (1317, 8485)}
+RATED = [
+    (mode, length, norm)
+    for mode in (OutlierMode.ONLINE, OutlierMode.OFFLINE)
+    for length in (576, 4096)
+    for norm in (Norm.NONE, Norm.RMS)
+]
+
+
+def most_cycles(config, mode, length, norm, tokens, k, crowded) -> int:
+    """Cycles from a command of QUANTIZE to its status, at most; V answers after 2 cycles.
+
+    Nothing stalls. k outliers on each side, N = 2 k of a token. A row takes a cycle in each pass,
+    and in the second pass one more for each outlier but its first: ``crowded`` in a token, at most
+    N - ceil(N / 16). A pop takes ``pop_cycles``. The statistics take one outlier per cycle: at
+    worst they end N cycles after the beats. The constants are the lengths of the pipelines:
+
+    39, 67   both passes and the trees' first pop; OFFLINE one pass, with the table of thresholds
+    70       of the statistics, from the last outlier to the descriptor
+    7, 2, 1  between tokens: in the first pass, in the pops, in the second pass
+    29       between tokens in the statistics
+    """
+    rows, outliers = -(-length // ROW_ELEMENTS), 2 * k
+    pops = k * config.orizuru_config.pop_cycles
+    if mode == OutlierMode.ONLINE:
+        first, intervals = 2 * rows + pops + 39, [rows + 7, pops + 2, rows + crowded + 1]
+    else:
+        first, intervals = rows + 67, [rows + crowded + 1]
+    if norm == Norm.NONE:
+        first += crowded
+    else:
+        first += 70 + outliers
+        intervals.append(rows + outliers + 29)
+    return first + (tokens - 1) * max(intervals)
+
+
+def most_integer_cycles(config, length, tokens) -> int:
+    """The same of QUANTIZE_INTEGER: ``integer_lanes`` quotients per cycle in the second pass."""
+    rows = -(-length // ROW_ELEMENTS)
+    divided = rows * ROW_ELEMENTS // config.integer_lanes
+    return rows + 37 + tokens * divided
+
+
+def crowded_of(config, maker) -> int:
+    """Outliers of all tokens but the first of each row, from the masks that golden expects."""
+    mask = 18 + ROW_ELEMENTS * activation_entry_bits(config.bits_a, config.integer_bits)
+    counts = [(word >> mask).bit_count() for _, word in maker.expected["entries"]]
+    return sum(max(count - 1, 0) for count in counts)
 
 
 def rate_programs(rng, config) -> list[dict]:
-    """One measured command each; OFFLINE with as many outliers as ONLINE."""
+    """One measured command each; OFFLINE with as many outliers as ONLINE.
+
+    Rows at random, and rows whose outliers are all neighbours: the longest second pass.
+    """
     programs = []
 
     def add(name, most, change, rows):
         maker = Maker(config, rows)
         maker.load(0)
         change(maker)
-        programs.append(maker.program("rate", name=name, most=most))
+        programs.append(maker.program("rate", name=name, most=most(crowded_of(config, maker))))
 
     rows, _ = memory(rng, config)
     rows[8:] = random_rows(rng, "normal", len(rows) - 8)
     k = 20
-    for (mode, length, norm), cycles in RATES.items():
+    neighbours = np.arange(2 * k)
+    for (mode, length, norm), dense in itertools.product(RATED, (False, True)):
         count = -(-length // ROW_ELEMENTS)
+        changed = rows.copy()
+        x = changed[8 : 8 + count].reshape(-1).astype(np.uint16).view(np.float16)
+        if dense:
+            x = x.clip(-100, 100)
+            x[length // 2 + neighbours] = (-1.0) ** neighbours * (200 + neighbours)
+            changed[8 : 8 + count] = x.view(np.uint16).reshape(count, -1)
         # Stride 0: the same rows again, so that these thresholds suit all tokens.
-        x = np.sort(rows[8 : 8 + count].reshape(-1).astype(np.uint16).view(np.float16))
+        x = np.sort(x)
         upper, lower = (int(x[at].view(np.uint16)) for at in (-k - 1, k))
-        for tokens, most in zip((1, 8), cycles, strict=True):
-            there = {"src": 8, "tokens": tokens, "length": length, "norm": Norm[norm]}
-            there |= {"mode": OutlierMode[mode], "k_max": k, "k_min": k}
-            there |= {"thresholds": upper << 16 | lower}
-            name = f"{mode} {length} x {tokens}, norm {norm}"
-            add(name, most, lambda maker, there=there: maker.quantize(**there), rows)
+        for tokens in (1, 8):
+            there = {"src": 8, "tokens": tokens, "length": length, "norm": norm, "mode": mode}
+            there |= {"k_max": k, "k_min": k, "thresholds": upper << 16 | lower}
+            name = f"{mode.name} {length} x {tokens}, norm {norm.name}{', dense' if dense else ''}"
+
+            def most(crowded, tokens=tokens, there=there, dense=dense):
+                crowded //= tokens
+                assert not dense or crowded == 2 * k - -(-2 * k // ROW_ELEMENTS)
+                keys = ("mode", "length", "norm", "tokens")
+                return most_cycles(config, *(there[key] for key in keys), k, crowded)
+
+            add(name, most, lambda maker, there=there: maker.quantize(**there), changed)
     positive = rows & 0x7FFF
     positive[:2] = rows[:2]
-    for length, cycles in INTEGER_RATES.items():
-        for tokens, most in zip((1, 8), cycles, strict=True):
+    for length in (576, 4096):
+        for tokens in (1, 8):
             there = {"src": 8, "tokens": tokens, "length": length}
             name = f"INTEGER {length} x {tokens}"
-            add(name, most, lambda maker, there=there: maker.integers(**there), positive)
+            cycles = most_integer_cycles(config, length, tokens)
+            add(
+                name,
+                lambda crowded, cycles=cycles: cycles,
+                lambda maker, there=there: maker.integers(**there),
+                positive,
+            )
     return programs
 
 

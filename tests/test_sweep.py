@@ -1,0 +1,86 @@
+"""tb.sweep: failures are found and tabled, finished seeds are kept, bad input is one line.
+
+Shown to fail: with a failing seed that leaves exit status 0, with results that are not kept, with
+tests without a seed run at every seed, and with a key that ignores the sources.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tb import sweep
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = """
+from pathlib import Path
+
+def test_seeded(seed):
+    with (Path(__file__).parent / "ran").open("a") as ran:
+        ran.write(f"{seed} ")
+    assert seed not in (5, 7), f"not of {seed}"
+
+def test_unseeded():
+    with (Path(__file__).parent / "ran").open("a") as ran:
+        ran.write("unseeded ")
+"""
+
+
+@pytest.fixture
+def benches(tmp_path):
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    (tmp_path / "test_two.py").write_text(TESTS)
+    return tmp_path
+
+
+def run(benches, *options):
+    folder = ["--folder", str(benches / "kept")]
+    return sweep.main([*options, *folder, "-p", "no:cacheprovider", str(benches / "test_two.py")])
+
+
+def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
+    ran = benches / "ran"
+    assert run(benches, "--first", "4", "--seeds", "3") == 1
+    assert ran.read_text() == "4 unseeded 5 6 "
+    shown = capsys.readouterr().out
+    assert "3 seeds (4, 5, 6), 4 tests, 1 failed." in shown
+    assert "| `test_two.test_seeded` | 5 | AssertionError: not of 5 |" in shown
+    (report,) = (benches / "kept").glob("*/report.md")
+    assert report.read_text() in shown
+    # Resumes: of the new range only seed 7 is missing.
+    assert run(benches, "--first", "4", "--seeds", "4") == 1
+    assert ran.read_text() == "4 unseeded 5 6 7 "
+    assert "| `test_two.test_seeded` | 5, 7 | AssertionError: not of 5 |" in report.read_text()
+    assert run(benches, "--first", "6", "--seeds", "1") == 0
+
+
+def test_a_run_that_cannot_start_is_one_line(benches, capsys):
+    (benches / "test_two.py").write_text("import nothing_of_this_name\n")
+    assert run(benches, "--seeds", "1") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "seed 2: pytest ended with 2" in message
+
+
+def test_key_is_of_arguments_and_sources(tmp_path):
+    (tmp_path / "tb").mkdir()
+    bench = tmp_path / "tb" / "test_x.py"
+    bench.write_text("first")
+    keys = {sweep.sources_key(["tb"], tmp_path), sweep.sources_key(["tb", "-x"], tmp_path)}
+    bench.write_text("second")
+    assert len({*keys, sweep.sources_key(["tb"], tmp_path)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "0"], "seeds must be 1..2147483646, not 0"),
+        (["--first", "0"], "first must be 1..2147483647, not 0"),
+        (["--first", "2147483647", "--seeds", "2"], "seeds must be 1..1, not 2"),
+    ],
+)
+def test_bad_input(options, message, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        sweep.main(options)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
