@@ -2,7 +2,7 @@
 
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; what stands between is
 replaced. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names belong to
-other tools. docs/kllm-commands.md is filled from golden.kllm.isa in the same way.
+other tools. A room's own pages of docs are filled in the same way.
 """
 
 import argparse
@@ -11,16 +11,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from enum import IntEnum
 from pathlib import Path
 
-import golden.kllm.isa as isa
-from hdl.registry import Registered, all_blocks
+import golden.markers
+from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import describe
 
-__all__ = ["DOCUMENTS", "fill", "fill_document", "main", "pages_directory"]
-
-_SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end generated -->)", re.S)
+__all__ = ["documents", "fill", "fill_document", "main", "pages_directory"]
 
 
 def pages_directory() -> Path:
@@ -28,9 +25,7 @@ def pages_directory() -> Path:
 
 
 def _table(head: tuple[str, ...], rows: list[tuple]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return golden.markers.table(head, rows, align_right=False)
 
 
 def _field_comments(config_class: type) -> dict[str, str]:
@@ -92,14 +87,6 @@ def _registers(block: Registered) -> str:
     )
 
 
-def _replace_sections(made: dict[str, Callable[[], str]], text: str) -> str:
-    def replace(match: re.Match) -> str:
-        begin, section, old, end = match.groups()
-        return begin + (made[section]() if section in made else old) + end
-
-    return _SECTION.sub(replace, text)
-
-
 def fill(name: str, text: str) -> str:
     """The page ``text`` of block ``name`` with its generated tables brought up to date."""
     block = all_blocks()[name]
@@ -109,84 +96,17 @@ def fill(name: str, text: str) -> str:
         "timing": lambda: _timing(block),
         "registers": lambda: _registers(block),
     }
-    return _replace_sections(made, text)
+    return golden.markers.fill(text, made, is_partial=True)
 
 
-def _members(values: type[IntEnum]) -> dict[str, str]:
-    """The comment behind each member of an enumeration."""
-    return dict(re.findall(r"^    (\w+) = [^#\n]*# (.*)$", inspect.getsource(values), re.M))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _units() -> str:
-    comments = _members(isa.Unit)
-    return _table(
-        ("unit", "name", "runs"), [(int(u), f"`{u.name}`", comments[u.name]) for u in isa.Unit]
-    )
-
-
-def _commands() -> str:
-    rows = [
-        (f"`{command.opcode:#04x}`", f"`{command.opcode.name}`", f"`{command.unit.name}`",
-         _escaped(command.summary))
-        for command in isa.COMMANDS.values()
-    ]  # fmt: skip
-    return _table(("opcode", "command", "unit", "what it does"), rows)
-
-
-def _operands() -> str:
-    rows = [
-        (f"`{command.opcode.name}`" if not position else "", isa.FIRST_OPERAND_WORD + position,
-         f"`{operand.name}`", operand.bits, _escaped(operand.meaning))
-        for command in isa.COMMANDS.values()
-        for position, operand in enumerate(command.operands)
-    ]  # fmt: skip
-    return _table(("command", "word", "operand", "bits", "meaning"), rows)
-
-
-def _selectors() -> str:
-    rows = []
-    for values in (
-        isa.OutlierMode, isa.Norm, isa.MatmulMode, isa.Codebook, isa.Binary, isa.Scalar,
-        isa.Function,
-    ):  # fmt: skip
-        comments = _members(values)
-        for value in values:
-            rows.append((f"`{values.__name__}`" if not value else "", int(value),
-                         f"`{value.name}`", comments.get(value.name, "")))  # fmt: skip
-    return _table(("selector", "value", "name", "meaning"), rows)
-
-
-def _statuses() -> str:
-    comments = dict(
-        re.findall(r"^    (\w+) = 1 << \d+  # (.*)$", inspect.getsource(isa.CommandStatus), re.M)
-    )
-    rows = [
-        (bit.bit_length() - 1, f"`{bit.name}`", "no" if bit & isa.FAILED else "yes",
-         comments[str(bit.name)])
-        for bit in isa.CommandStatus
-    ]  # fmt: skip
-    return _table(("bit", "status", "output", "meaning"), rows)
-
-
-# Pages of docs/ with tables of their own.
-DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
-    "kllm-commands.md": {
-        "units": _units,
-        "commands": _commands,
-        "operands": _operands,
-        "selectors": _selectors,
-        "statuses": _statuses,
-    }
-}
+def documents() -> dict[str, dict[str, Callable[[], str]]]:
+    """Pages of docs/ and their generated sections, over all rooms."""
+    return {name: made for room in rooms().values() for name, made in room.documents.items()}
 
 
 def fill_document(name: str, text: str) -> str:
     """The page ``text`` of docs/``name`` with its generated tables brought up to date."""
-    return _replace_sections(DOCUMENTS[name], text)
+    return golden.markers.fill(text, documents()[name])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -199,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     stale, missing = [], []
     blocks = pages_directory()
     pages = [(blocks / f"{name}.md", name, fill) for name in all_blocks()]
-    pages += [(blocks.parent / name, name, fill_document) for name in DOCUMENTS]
+    pages += [(blocks.parent / name, name, fill_document) for name in documents()]
     unknown = set(options.names) - {name for _, name, _ in pages}
     if unknown:
         print(f"hdl.pages: no page is called {', '.join(sorted(unknown))}", file=sys.stderr)

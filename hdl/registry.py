@@ -1,18 +1,28 @@
 """Every block by name: what ``python -m hdl.build`` builds and what the structure test checks.
 
-Each room of hdl lists its blocks in ``hdl/<room>/blocks.py``. A block is found by its name alone:
+Each room of hdl describes itself in ``hdl/<room>/room.py``. A block is found by its name alone:
 ``index_reducer`` is hdl/index/reducer.py, tb/index/test_reducer.py, docs/blocks/index_reducer.md.
 """
 
 import dataclasses
 import difflib
 import importlib
+from collections.abc import Callable
+from pathlib import Path
 
 from golden.config import Config, ConfigError
 
-__all__ = ["ROOMS", "Registered", "all_blocks", "configuration", "find"]
+__all__ = [
+    "ROOMS",
+    "Registered",
+    "Room",
+    "all_blocks",
+    "configuration",
+    "find",
+    "rooms",
+]
 
-ROOMS = ("fp16", "stream", "memory", "axi", "index", "paging", "kllm", "oaken")
+ROOMS = tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/room.py")))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,12 +41,29 @@ class Registered:
         return self.configs[self.checked] if self.checked else self.config
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Room:
+    """What the tools know of a room."""
+
+    blocks: dict[str, Registered]
+    # page of docs -> its generated sections
+    documents: dict[str, dict[str, Callable[[], str]]] = dataclasses.field(default_factory=dict)
+    tables: tuple[str, ...] = ()  # modules of synth.tables that fill docs/area.md
+    fault_weight: int = 1  # share of a block of this room in tb.mutate's faults
+    chip: tuple[str, str] | None = None  # block and named configuration of the whole design
+
+
+def rooms() -> dict[str, Room]:
+    """Name to room, sorted by name."""
+    return {room: importlib.import_module(f"hdl.{room}.room").ROOM for room in ROOMS}
+
+
 def all_blocks() -> dict[str, Registered]:
     """Name to block, over all rooms, sorted by name."""
     blocks: dict[str, Registered] = {}
     classes: dict[str, type] = {}  # hdl.emit names modules by class name, whatever its file
-    for room in ROOMS:
-        for name, block in importlib.import_module(f"hdl.{room}.blocks").BLOCKS.items():
+    for room in rooms().values():
+        for name, block in room.blocks.items():
             if name in blocks:
                 raise ConfigError(f"two blocks are called {name}")
             component = block.component

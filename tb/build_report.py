@@ -1,7 +1,7 @@
 """``python -m tb.build_report [blocks] [chip] [benches]``: the generated tables of docs/build.md.
 
 ``blocks``: time, memory and Verilog of every registered block at its default configuration, and
-Verilator's lint of it. ``chip``: the same module by module for kllm_accelerator at ``table1``.
+Verilator's lint of it. ``chip``: the same module by module for each room's chip.
 ``benches``: what the co-simulations took in the run of which ``--junit`` is the report. Times of
 the first two are of the processor, so that a busy machine changes them little.
 """
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from hdl.registry import all_blocks, configuration, find
+from golden.markers import fill, table
+from hdl.registry import all_blocks, configuration, find, rooms
 from hdl.verilog import Design, convert
 from synth.area import is_macro
-from synth.compare import fill, table
 from synth.modules import instantiated, module_texts, stub
 from tb.run import LINT_WAIVERS, tool_environment
 
@@ -95,8 +95,9 @@ def _alone(function: Callable, *arguments):
 def block_tables() -> dict[str, str]:
     """Section ``build_blocks``."""
     rows = []
-    # The whole accelerator has tables of its own.
-    names = [name for name in all_blocks() if name != "kllm_accelerator"]
+    # A whole chip has tables of its own.
+    chips = {name for name, _ in _chips()}
+    names = [name for name in all_blocks() if name not in chips]
     for place, name in enumerate(names, start=1):
         rows.append(_alone(_block_row, name))
         print(f"  [{place}/{len(names)}] {' '.join(rows[-1])}", flush=True)
@@ -112,15 +113,20 @@ def chip_tables(whole: bool = False) -> dict[str, str]:
     whole: lint the design in one go as well, for which Verilator takes more than 8 GB: it
     makes a copy of a module for each instance.
     """
-    return _alone(_chip_tables, whole)
+    made = [_alone(_chip_tables, *chip, whole) for chip in _chips()]
+    return {section: "\n".join(each[section] for each in made) for section in made[0]}
 
 
-def _chip_tables(whole: bool) -> dict[str, str]:
-    name = "kllm_accelerator"
-    design, seconds, peak = _convert(name, configuration(name, "table1", []))
+def _chips() -> list[tuple[str, str]]:
+    """(block, named configuration) of every room's chip."""
+    return [room.chip for room in rooms().values() if room.chip]
+
+
+def _chip_tables(name: str, named: str, whole: bool) -> dict[str, str]:
+    design, seconds, peak = _convert(name, configuration(name, named, []))
     print(f"  {name}: {seconds:.1f} s, {peak:,.0f} MiB", flush=True)
     size = len(design.verilog.encode()) / 1e6
-    head = ("table1", "")
+    head = (named, "")
     rows = [
         ("distinct modules", f"{len(design.modules)}"),
         ("of them RAM macros", f"{sum(is_macro(module.block) for module in design.modules)}"),

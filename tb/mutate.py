@@ -34,10 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 import tb.run
+from golden.markers import fill
 from hdl.block import Block
-from hdl.registry import ROOMS, all_blocks, find
+from hdl.registry import all_blocks, find, rooms
 from hdl.verilog import Design, convert
-from synth.compare import fill
 from synth.yosys import YosysError, run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,8 +90,7 @@ class _Collector:
 
 
 def _room(name: str) -> str:
-    component = find(name).component.__module__.split(".")
-    return next(room for room in ROOMS if room in component)
+    return next(room for room, each in rooms().items() if name in each.blocks)
 
 
 def test_file(name: str) -> Path:
@@ -588,8 +587,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     os.chdir(ROOT)
     names = options.blocks or list(all_blocks())
-    # Blocks of several modules get more.
-    weights = {name: 2 if name.startswith("kllm") else 1 for name in names}
+    weights = {name: room.fault_weight for room in rooms().values() for name in room.blocks}
+    weights = {name: weights[name] for name in names}
     counts = allocate(names, options.mutants, weights)
     total = sum(counts.values())
     console = Console()

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config, ConfigError
 from hdl.block import Block
 from hdl.emit import add, emit, module_name
-from hdl.registry import Registered, all_blocks
+from hdl.registry import Registered, Room, all_blocks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +101,6 @@ def test_registry_refuses_two_classes_of_one_name(monkeypatch):
         name: Registered(component=component, config=PlainConfig())
         for name, component in (("memory_first", FIRST), ("memory_second", SECOND))
     }
-    monkeypatch.setattr("hdl.memory.blocks.BLOCKS", blocks)
+    monkeypatch.setattr("hdl.memory.room.ROOM", Room(blocks=blocks))
     with pytest.raises(ConfigError, match=r"two classes are called Leaf: room\.first and"):
         all_blocks()

@@ -125,6 +125,7 @@ hdl/index/reducer.py
 hdl/kllm/accelerator.py
 hdl/kllm/concat.py
 hdl/kllm/dispatcher.py
+hdl/kllm/documents.py
 hdl/kllm/engine.py
 hdl/kllm/functional_unit.py
 hdl/kllm/integer_quantizer.py
@@ -172,7 +173,6 @@ synth/__init__.py
 synth/area.py
 synth/cells.py
 synth/check.py
-synth/compare.py
 synth/modules.py
 synth/yosys.py
 tb/axi/support/memory.py

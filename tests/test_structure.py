@@ -10,22 +10,42 @@ from pathlib import Path
 
 import pytest
 
-from hdl.pages import DOCUMENTS, fill_document, pages_directory
+from hdl.pages import documents, fill_document, pages_directory
 from hdl.registry import ROOMS, all_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()
+DOCUMENTS = documents()
 
 # Of golden, hdl may use only what is pure Python: configurations, formats and commands.
 ALLOWED = {
     "golden": {"golden"},
     "hdl": {
-        "hdl", "golden.config", "golden.timing",
-        "golden.*.config", "golden.*.format", "golden.*.isa", "golden.*.timing",
+        "hdl",
+        "golden.config",
+        "golden.markers",
+        "golden.timing",
+        "golden.*.config",
+        "golden.*.format",
+        "golden.*.isa",
+        "golden.*.timing",
     },
     "synth": {"synth", "hdl", "golden"},
     "sim": {"sim", "golden"},
 }
+
+
+# Rooms from the bottom up: a room imports only rooms of lower levels. ``eval`` measures systems.
+LEVELS = [
+    {"fp16", "memory"},
+    {"stream"},
+    {"axi"},
+    {"index", "paging", "attention"},
+    {"kllm", "oaken", "million", "vqllm", "qet"},
+    {"eval"},
+]
+# The shared memory has queues, and the queues have RAMs. Oaken's model measures a loss.
+EXCEPTIONS = {("hdl", "memory", "stream"), ("golden", "oaken", "eval")}
 
 
 def sources(package: str) -> list[Path]:
@@ -109,6 +129,62 @@ def test_no_import_circle(package):
 def test_first_circle_finds_one():
     assert first_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
     assert not first_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def is_upward(package: str, room: str, name: str) -> bool:
+    """Whether ``room`` of ``package`` may not import module ``name``."""
+    level = {each: n for n, rooms in enumerate(LEVELS) for each in rooms}
+    parts = name.split(".")
+    if parts[0] != package or len(parts) < 2 or parts[1] not in level or parts[1] == room:
+        return False
+    return (package, room, parts[1]) not in EXCEPTIONS and level[parts[1]] >= level[room]
+
+
+@pytest.mark.parametrize("package", ["golden", "hdl"])
+def test_rooms_import_lower_rooms(package):
+    """No arrow between rooms runs up or across: the shared rooms know no system."""
+    rooms = [path for path in (ROOT / package).iterdir() if (path / "__init__.py").exists()]
+    assert rooms
+    for room in rooms:
+        assert any(room.name in level for level in LEVELS), f"{room.name} has no level"
+        for path in sources(f"{package}/{room.name}"):
+            for name in imported(path):
+                where = f"{path.relative_to(ROOT)}: {name}"
+                assert not is_upward(package, room.name, name), where
+
+
+def test_is_upward_finds_an_arrow():
+    assert is_upward("hdl", "paging", "hdl.oaken.layouts")
+    assert is_upward("hdl", "kllm", "hdl.oaken.layouts")
+    assert is_upward("golden", "index", "golden.kllm.matmul")
+    assert not is_upward("hdl", "oaken", "hdl.paging.layouts")
+    assert not is_upward("golden", "index", "golden.config")
+
+
+TOOLS = [
+    "hdl/pages.py", "hdl/registry.py", "hdl/emit.py", "hdl/verilog.py", "hdl/build.py",
+    "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
+    "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "golden/markers.py",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tools_name_no_system(tool):
+    """No name, import or string of a tool's program is a system's; docstrings may say one."""
+    tree = ast.parse((ROOT / tool).read_text())
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            found = node.value
+        elif isinstance(node, ast.Name):
+            found = node.id
+        elif isinstance(node, ast.ImportFrom):
+            found = f"{node.module}"
+        elif isinstance(node, ast.alias):
+            found = node.name
+        else:
+            continue
+        assert not re.search("kllm|oaken|million|vqllm|qet", found, re.I), f"{tool}: {found[:60]!r}"
 
 
 def test_hdl_never_loads_torch():

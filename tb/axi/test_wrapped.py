@@ -12,8 +12,8 @@ import random
 import numpy as np
 import pytest
 
-from hdl.kllm.blocks import BLOCKS as KLLM
 from hdl.kllm.pe_lane import KllmPeLane
+from hdl.kllm.room import BLOCKS as KLLM
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from tb.kllm.test_pe_lane import lane_vectors

@@ -10,9 +10,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from hdl.kllm.blocks import BLOCKS
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.kllm.room import BLOCKS
 from tb.kllm.support.jobs import (
     Job,
     codebook_packet,

@@ -21,7 +21,7 @@ from golden.kllm.layer import (
 )
 from golden.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
-from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.room import BLOCKS
 from tb.run import simulate
 from tb.runs.layer import parameters
 

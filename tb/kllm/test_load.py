@@ -12,8 +12,8 @@ from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
-from hdl.kllm.blocks import BLOCKS
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.room import BLOCKS
 from tb.run import simulate
 
 CONFIGS = {

@@ -13,9 +13,9 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.functional import Slot
 from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
-from hdl.kllm.blocks import BLOCKS
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
+from hdl.kllm.room import BLOCKS
 from tb.run import simulate
 
 CONFIGS = {

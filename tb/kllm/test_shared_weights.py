@@ -9,7 +9,7 @@ seen in a simulation of the supply with lanes that take 8 beats).
 import pytest
 
 from hdl.kllm.accelerator import KllmAccelerator
-from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.room import BLOCKS
 from tb.run import simulate
 from tb.runs.accelerator_rates import product_parts
 

@@ -7,7 +7,7 @@ not cleared, and with descriptors cleared to something else.
 import pytest
 
 from golden.config import ConfigError
-from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.room import BLOCKS
 from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
 from tb.run import simulate
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from golden.kllm.image import replay
-from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from tb.run import simulate
 

@@ -12,7 +12,7 @@ import pytest
 
 from golden.kllm.format import beats, groups
 from golden.kllm.image import supply, weight_image
-from hdl.kllm.blocks import BLOCKS
+from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.run import simulate
 

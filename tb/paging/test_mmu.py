@@ -10,8 +10,8 @@ import dataclasses
 import pytest
 
 from golden.oaken.config import CacheConfig, KvShape
-from hdl.paging.blocks import BLOCKS
 from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from hdl.paging.room import BLOCKS
 from tb.run import simulate
 from tb.runs.mmu_rates import ONE_HEAD, TARGET, measure
 

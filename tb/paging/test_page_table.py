@@ -15,8 +15,8 @@ import pytest
 from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
 from hdl.pages import pages_directory
-from hdl.paging.blocks import BLOCKS
 from hdl.paging.page_table import PagingPageTable
+from hdl.paging.room import BLOCKS
 from tb.run import simulate
 
 BLOCK = BLOCKS["paging_page_table"]

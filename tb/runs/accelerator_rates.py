@@ -26,9 +26,9 @@ from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, decode
 from golden.kllm.machine import Machine
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.vectors import codebook_packet
+from golden.markers import fill
 from hdl.kllm.accelerator import KllmAccelerator
-from hdl.kllm.blocks import BLOCKS
-from synth.compare import fill
+from hdl.kllm.room import BLOCKS
 from tb.run import ROOT, build_model, run_model
 
 __all__ = ["main", "product_parts"]

@@ -11,11 +11,11 @@ import sys
 import numpy as np
 import torch
 
+from golden.markers import fill
 from golden.oaken.format import Group
 from golden.oaken.quantize import Encoded
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.pages import pages_directory
-from synth.compare import fill
 from tb.oaken.support.dequant_job import Job
 from tb.oaken.support.dequant_vectors import synthetic_tokens
 from tb.run import simulate

@@ -11,9 +11,9 @@ import sys
 
 import numpy as np
 
+from golden.markers import fill
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.pages import pages_directory
-from synth.compare import fill
 from tb.oaken.support.engine_vectors import Job, engine_vectors
 from tb.oaken.support.quantize_vectors import one_vector
 from tb.run import simulate

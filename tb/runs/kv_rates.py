@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from golden.paging.format import Status
-from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from hdl.oaken.room import BLOCKS
 from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
 

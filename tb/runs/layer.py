@@ -18,10 +18,10 @@ from rich.table import Table
 from golden.kllm.bounds import Rates, bounds, schedule
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Unit, decode
 from golden.kllm.manifest import PackError
+from golden.markers import fill
 from golden.pack import Pack, load
 from hdl.kllm.accelerator import KllmAccelerator
-from hdl.kllm.blocks import BLOCKS
-from synth.compare import fill
+from hdl.kllm.room import BLOCKS
 from tb.run import ROOT, build_model, run_model
 
 __all__ = ["main", "measured_cycles", "parameters"]

@@ -28,8 +28,8 @@ from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.oaken.report import nmse
 from golden.paging.format import Op, Status
 from golden.text import EVALUATION
-from hdl.oaken.blocks import BLOCKS
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from hdl.oaken.room import BLOCKS
 from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
 

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 
 from golden.kllm.format import beats, groups
+from golden.markers import fill
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.pages import pages_directory
-from synth.compare import fill
 from tb.kllm.test_weight_supply import Job, supply_words
 from tb.run import simulate
 

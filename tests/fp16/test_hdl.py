@@ -8,11 +8,11 @@ import pytest
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.add import FpAddConfig
-from hdl.fp16.blocks import BLOCKS
 from hdl.fp16.convert import FpToIntConfig
 from hdl.fp16.from_fixed import FixedToFloatConfig
 from hdl.fp16.mul import FpMulConfig
 from hdl.fp16.pipeline import registers_after
+from hdl.fp16.room import BLOCKS
 from hdl.verilog import convert
 from tb.run import lint
 
@@ -75,5 +75,5 @@ def test_formats_have_the_constants_of_ieee_754():
 
 
 def test_hardware_does_not_load_torch():
-    code = "import sys, hdl.fp16.blocks; sys.exit('torch' in sys.modules)"
+    code = "import sys, hdl.fp16.room; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

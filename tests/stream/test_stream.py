@@ -13,13 +13,13 @@ from golden.config import ConfigError
 from golden.stream import reference
 from hdl.emit import flat_ports
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
-from hdl.stream.blocks import BLOCKS
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from hdl.stream.payload import data_bits, pack, payload_layout, ports, unpack
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
+from hdl.stream.room import BLOCKS
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 

@@ -10,6 +10,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 
 from golden.config import Config
+from golden.markers import fill
 from hdl.block import Block
 from hdl.emit import add
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
@@ -21,7 +22,6 @@ from hdl.verilog import convert
 from synth import area, cells, report
 from synth.area import SynthesisError, load_libraries, synthesize
 from synth.check import check
-from synth.compare import fill
 from synth.liberty import LibraryError, evaluate, parse
 
 

@@ -32,6 +32,7 @@ from golden.eval.command import (
 )
 from golden.eval.methods import parse_all
 from golden.eval.perplexity import check_finite
+from golden.markers import fill
 
 __all__ = ["all_rows", "main", "write"]
 
@@ -191,7 +192,7 @@ def write(report: Report, path: Path) -> list[Path]:
         written.append(folder / f"{name}.svg")
     base = (path if path.exists() else PAGE).read_text()
     addresses = {name: f"{folder.name}/{name}.svg" for name in drawn}
-    path.write_text(page.fill(base, page.sections(report, addresses)))
+    path.write_text(fill(base, page.sections(report, addresses), is_partial=True))
     return written
 
 

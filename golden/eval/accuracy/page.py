@@ -4,16 +4,14 @@ A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; NAME i
 ``orderings``, or a table of golden.eval.accuracy.tables.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 from golden.eval.accuracy.bench import Record
 from golden.eval.accuracy.report import Report, Spread
 from golden.eval.accuracy.tables import CLAIMS, TABLES, Table, number
 
-__all__ = ["fill", "orderings", "sections", "settings", "table"]
+__all__ = ["orderings", "sections", "settings", "table"]
 
-_SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end generated -->)", re.S)
 _NOT_RUN = "not run"
 VERDICTS = {True: "reproduced", False: "**not reproduced**", None: "not evaluated"}
 
@@ -139,13 +137,3 @@ def sections(report: Report, plots: dict[str, str]) -> dict[str, str]:
             made += f"\n![{each.title}]({plots[each.name]})\n"
         found[each.name] = made
     return found
-
-
-def fill(text: str, made: dict[str, str]) -> str:
-    """The page with its sections brought up to date; other markers are left alone."""
-
-    def replace(match: re.Match[str]) -> str:
-        begin, name, old, end = match.groups()
-        return begin + made.get(name, old) + end
-
-    return _SECTION.sub(replace, text)

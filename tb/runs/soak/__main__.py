@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from golden.markers import fill
 from golden.paging.format import Status
-from synth.compare import fill
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, soak

@@ -1,6 +1,6 @@
 """The stream blocks by name."""
 
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
@@ -11,7 +11,7 @@ from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 _REFERENCE = "golden.stream.reference"
 
@@ -96,3 +96,5 @@ BLOCKS = {
         golden=f"{_REFERENCE}:check_arbitration",
     ),
 }
+
+ROOM = Room(blocks=BLOCKS)

@@ -4,9 +4,9 @@ from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramP
 from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from hdl.index.reducer import IndexReducer, IndexReducerConfig
 from hdl.index.table import IndexTable, IndexTableConfig
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 # The histograms of KLLM's lane: Table I, three bits, the other architectures, and a small one.
 _HISTOGRAMS = {
@@ -52,3 +52,5 @@ BLOCKS = {
         golden="golden.index.codebook:look_up",
     ),
 }
+
+ROOM = Room(blocks=BLOCKS, tables=("libraries",), fault_weight=2)

@@ -3,9 +3,9 @@
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 BLOCKS = {
     "axi_read_port": Registered(
@@ -41,3 +41,5 @@ BLOCKS = {
         golden="golden.axi.reference:RegisterModel",
     ),
 }
+
+ROOM = Room(blocks=BLOCKS)

@@ -4,9 +4,9 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.memory.memory_1rw import Memory1RW
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 _CONFIGS = {
     "smallest": MemoryConfig(depth=1, width=1),
@@ -33,3 +33,5 @@ BLOCKS = {
         golden="golden.memory.reference:memory_shared",
     ),
 }
+
+ROOM = Room(blocks=BLOCKS)

@@ -21,9 +21,9 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.fp16.pipeline import OperatorConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 
 def _block(component: type, config: OperatorConfig, golden: str, **more) -> Registered:
@@ -90,3 +90,5 @@ BLOCKS = {
         grids=FixedToFloatConfig(width=40, grid_exponents=(-24, 0, 7), o=FP16),
     ),
 }
+
+ROOM = Room(blocks=BLOCKS, tables=("fp16",))

@@ -3,6 +3,7 @@
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
+from hdl.kllm.documents import DOCUMENTS
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
@@ -21,9 +22,9 @@ from hdl.kllm.slot_memory import KllmSlotMemory
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 _TABLE1 = KllmPeLaneConfig()
 _SMALL = KllmPeLaneConfig(
@@ -246,3 +247,11 @@ BLOCKS = {
         golden="golden.kllm.quantizer:quantize_command",
     ),
 }
+
+ROOM = Room(
+    blocks=BLOCKS,
+    documents=DOCUMENTS,
+    tables=("kllm",),
+    fault_weight=2,
+    chip=("kllm_accelerator", "table1"),
+)

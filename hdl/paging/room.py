@@ -3,9 +3,9 @@
 from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 from hdl.paging.mmu import PagingMmu, PagingMmuConfig
 from hdl.paging.page_table import PagingPageTable
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 
 def _records(heads: int, dense: int, sparse: tuple[int, int]) -> VectorRecords:
@@ -67,3 +67,5 @@ BLOCKS: dict[str, Registered] = {
         golden="golden.paging.pages:PageTable",
     ),
 }
+
+ROOM = Room(blocks=BLOCKS)

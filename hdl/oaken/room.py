@@ -13,9 +13,9 @@ from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
 from hdl.paging.mmu import PagingMmuConfig
-from hdl.registry import Registered
+from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS"]
+__all__ = ["BLOCKS", "ROOM"]
 
 _CACHES = {
     "smollm2": CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192),
@@ -132,3 +132,5 @@ BLOCKS: dict[str, Registered] = {
         golden="golden.oaken.dequantize:insert_zeros",
     ),
 }
+
+ROOM = Room(blocks=BLOCKS, tables=("oaken",))

@@ -1,0 +1,62 @@
+"""What several tables of docs/area.md need."""
+
+from collections.abc import Callable
+
+from golden.markers import table
+from hdl.block import Block
+from synth.area import AreaReport, Libraries, synthesize
+from synth.modules import Cost, MappedDesign
+
+__all__ = ["SRAM_UM2_PER_BIT", "Map", "mapper", "mm2", "module_table"]
+
+Map = Callable[[Block, str], AreaReport]
+
+# um2 per bit of Table I's own buffers: 2 KB of codebook 0.52, 136 KB of outputs 4.14,
+# 2 KB of weights 4.12, 32 KB of activation indices 8.24.
+SRAM_UM2_PER_BIT = {
+    "low": 8.44e-3 * 1e6 / (2 * 8192),
+    "middle": 4.61 * 1e6 / (136 * 8192),
+    "high": 2.16 * 1e6 / (32 * 8192),
+}
+
+
+def mm2(cost: Cost, scale: float) -> tuple[float, dict[str, float]]:
+    """(logic, RAM at each assumption), mm2 in 28 nm equivalents."""
+    ram = {which: cost.ram_bits * per_bit / 1e6 for which, per_bit in SRAM_UM2_PER_BIT.items()}
+    return cost.um2 * scale / 1e6, ram
+
+
+def module_table(design: MappedDesign, most: int = 30) -> str:
+    """The modules whose instances cost most."""
+    instances = design.instances()
+    order = sorted(design.modules, key=lambda name: -design.modules[name].um2 * instances[name])[
+        :most
+    ]
+    whole = design.total().um2
+    rows = []
+    for name in order:
+        module = design.modules[name]
+        share = module.um2 * instances[name] / whole
+        rows.append(
+            (
+                f"`{name}`",
+                f"{instances[name]:,}",
+                f"{module.cells:,}",
+                f"{module.flip_flops:,}",
+                f"{module.um2 / design.nand2_um2 / 1000:,.2f}",
+                f"{share:.1%}",
+                f"{module.levels}",
+            )
+        )
+    head = ("module (own cells)", "instances", "cells", "flip-flops", "kGE", "share", "levels")
+    return table(head, rows)
+
+
+def mapper(libraries: Libraries) -> Map:
+    def map_block(block: Block, name: str) -> AreaReport:
+        report = synthesize(block, name, libraries)
+        source = "cache" if report.cached else f"{report.seconds:.0f} s"
+        print(f"  {report.library[:40]}: {name}: {report.um2:,.0f} um2 ({source})", flush=True)
+        return report
+
+    return map_block

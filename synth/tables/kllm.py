@@ -1,0 +1,266 @@
+"""KLLM next to its Table I: ``kllm`` its counters and reducers, ``chip`` the whole accelerator."""
+
+import dataclasses
+
+from golden.markers import table
+from hdl.index.histogram_parallel import IndexHistogramParallel
+from hdl.index.reducer import IndexReducer
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
+from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.registry import find
+from hdl.verilog import convert
+from synth.area import AreaReport, load_libraries
+from synth.modules import Cost, Mapped, MappedDesign, map_modules
+from synth.tables.common import SRAM_UM2_PER_BIT, Map, mapper, mm2, module_table
+
+__all__ = ["TABLES", "chip_tables", "kllm_tables"]
+
+# KLLM, Table I (28 nm), um2
+PAPER_COUNTER = 2.71e-1 * 1e6 / 32
+PAPER_MAC = 9.05e-2 * 1e6 / 32
+PAPER_CONCAT = 8.68e-2 * 1e6 / 4096
+
+# KLLM, Table I, mm2 of the chip: row -> (what Table I says, area)
+TABLE1 = {
+    "Concat": ("16 x 4096", 16 * 8.68e-2),
+    "IdxCounter": ("16 x 32", 16 * 2.71e-1),
+    "MAC": ("16 x 32", 16 * 9.05e-2),
+    "Wgt Buffer": ("16 x 2 KB", 16 * 6.75e-2),
+    "Out Buffer": ("136 KB", 4.61),
+    "Act Idx Buffer": ("32 KB", 2.16),
+    "Act Codebook Buffer": ("2 KB", 8.44e-3),
+    "Clustering Unit": ("1", 2.11e-1),
+    "Orizuru": ("273 units", 7.39e-1),
+    "Functional Unit": ("1", 8.89e-1),
+}
+TABLE1_TOTAL = 16.87
+
+# Rows of the chip's table: Table I's names where it has them, then what it does not list.
+_ROWS = {
+    "KllmConcat": "Concat",
+    "IndexHistogramParallel": "IdxCounter",
+    "IndexReducer": "MAC",
+    "KllmWeightBuffer": "Wgt Buffer",
+    "KllmSlotMemory": "Act Idx Buffer",
+    "IndexNearest": "Clustering Unit",
+    "KllmOrizuru": "Orizuru",
+    "KllmFunctionalUnit": "Functional Unit",
+    "KllmNormStats": "norm statistics",
+    "KllmOutlier": "outlier path of the lanes",
+    "KllmScaler": "scaler of the lanes",
+    "KllmPeLane": "control and FIFOs of the lanes",
+    "KllmLaneArray": "broadcast to the lanes",
+    "KllmWeightStripe": "weight stripe",
+    "KllmWeightSupply": "weight supply",
+    "KllmQuantizer": "quantizer engine",
+    "KllmIntegerQuantizer": "integer quantizer",
+    "KllmMatmul": "matmul engine",
+    "KllmDispatcher": "dispatcher",
+    "KllmLoad": "load and read engines",
+    "KllmReadback": "load and read engines",
+    "AxiReadPort": "AXI",
+    "AxiLiteRegisters": "AXI",
+}
+_TOP_ROW = "skid buffers and wiring"
+LENGTHS = (576, 4096, 11008)
+
+
+def _lanes() -> dict[str, KllmPeLaneConfig]:
+    """The three micro-architectures, each with and without the integer mode."""
+    named = find("kllm_pe_lane").configs
+    lanes: dict[str, KllmPeLaneConfig] = {}
+    for config in ("table1", "table1_sram", "table1_two_level"):
+        lane = named[config]
+        assert isinstance(lane, KllmPeLaneConfig)
+        lanes[lane.counter] = lane
+        lanes[f"{lane.counter}, no integer mode"] = dataclasses.replace(lane, integer_bits=0)
+    return lanes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lane:
+    """Counters and reducers of one lane."""
+
+    config: KllmPeLaneConfig
+    counter: AreaReport
+    reducer: AreaReport
+
+    @property
+    def reducers(self) -> int:
+        return self.config.columns if self.config.counter == "sram" else 1
+
+    @property
+    def logic_28nm(self) -> float:
+        """um2 of all counters and reducers, flip-flop scaled, RAMs not included."""
+        counters = self.config.columns * self.counter.um2_28nm
+        return counters + self.reducers * self.reducer.um2_28nm
+
+    @property
+    def sram_bits(self) -> int:
+        return self.config.columns * self.counter.macro_bits
+
+    def cycles(self, length: int) -> int:
+        """Of one job in steady state: counting overlaps reducing."""
+        return max(-(-length // self.config.elements), self.config.reduce_cycles)
+
+
+def kllm_tables(map_block: Map) -> dict[str, str]:
+    """Sections ``kllm_units`` and ``kllm_lanes``."""
+    lanes = {
+        name: _Lane(
+            config,
+            map_block(IndexHistogramParallel(config.counter_config), "index_histogram_parallel"),
+            map_block(IndexReducer(config.reducer_config), "index_reducer"),
+        )
+        for name, config in _lanes().items()
+    }
+    units = []
+    for name, lane in lanes.items():
+        for unit, report, per in (
+            ("counter", lane.counter, 1),
+            ("reducer, per MAC", lane.reducer, lane.config.reducer_config.macs),
+        ):
+            paper = PAPER_COUNTER if unit == "counter" else PAPER_MAC
+            units.append(
+                (
+                    f"{unit}: {name}",
+                    f"{report.um2 / per:,.0f}",
+                    f"{report.kge / per:,.2f}",
+                    f"{report.flip_flops / per:,.0f}",
+                    f"{report.macro_bits:,}" if report.macro_bits else "",
+                    f"{report.um2_28nm / per:,.0f}",
+                    f"{paper:,.0f}",
+                    f"{report.um2_28nm / per / paper:.1f}",
+                )
+            )
+    rows = []
+    for name, lane in lanes.items():
+        middle = lane.logic_28nm + lane.sram_bits * SRAM_UM2_PER_BIT["middle"]
+        low, high = (
+            (lane.logic_28nm + lane.sram_bits * SRAM_UM2_PER_BIT[which]) / 1e6
+            for which in ("low", "high")
+        )
+        rows.append(
+            (
+                name,
+                f"{lane.logic_28nm / 1e6:.2f}",
+                f"{lane.sram_bits / 1024:,.0f}" if lane.sram_bits else "0",
+                f"{middle / 1e6:.2f}" + (f" ({low:.2f} to {high:.2f})" if lane.sram_bits else ""),
+                *(f"{lane.cycles(length)}" for length in LENGTHS),
+                *(f"{middle / 1e6 * lane.cycles(length):,.0f}" for length in LENGTHS),
+            )
+        )
+    unit_head = (
+        "unit", "um2, table", "kGE", "flip-flops", "RAM bits", "um2, 28 nm eq.", "Table I", "ratio",
+    )  # fmt: skip
+    lane_head = (
+        "32 columns", "logic, mm2", "RAM, Kbit", "with RAM, mm2",
+        *(f"cycles, K={length}" for length in LENGTHS),
+        *(f"mm2 x cycles, K={length}" for length in LENGTHS),
+    )  # fmt: skip
+    return {"kllm_units": table(unit_head, units), "kllm_lanes": table(lane_head, rows)}
+
+
+def _row_of(kind: str, parent: str, row: str) -> str:
+    if kind == "MemoryShared" and parent == "KllmAccelerator":
+        return "Out Buffer"
+    return _ROWS.get(kind, row or _TOP_ROW)
+
+
+def chip_tables(
+    design: MappedDesign, parallel: MappedDesign, config: KllmAcceleratorConfig
+) -> dict[str, str]:
+    """Sections ``kllm_chip`` and ``kllm_modules``.
+
+    parallel: KllmOrizuru of 273 units, for the row that Table I has and ``design`` has not.
+    """
+    costs = design.by_row(_row_of)
+    counts = dict.fromkeys(costs, 0)
+    for kind, row in _ROWS.items():
+        counts[row] = counts.get(row, 0) + design.count(kind)
+    lane = config.lane
+    macs = lane.reducer_config.macs * (lane.columns if lane.counter == "sram" else 1)
+    what = {
+        "Concat": f"{config.lanes} x {lane.columns * lane.elements}",
+        "IdxCounter": f"{config.lanes} x {lane.columns}",
+        "MAC": f"{config.lanes} x {macs}",
+        "Out Buffer": "vector memory",
+        "Act Idx Buffer": "slots",
+        "Orizuru": "shared comparators",
+        _TOP_ROW: "",
+    }
+
+    def line(name: str, ours: str, cost: Cost, scale: float) -> tuple[str, ...]:
+        stated, paper = TABLE1.get(name, ("", 0.0))
+        logic, ram = mm2(cost, scale)
+        total = logic + ram["middle"]
+        return (
+            name,
+            ours,
+            f"{cost.um2 / design.nand2_um2 / 1000:,.1f}",
+            f"{cost.flip_flops:,}",
+            f"{logic:.3f}",
+            f"{cost.ram_bits / 8192:,.1f}" if cost.ram_bits else "",
+            f"{total:.3f}",
+            stated,
+            f"{paper:.3f}" if paper else "",
+            f"{total / paper:.1f}" if paper else "",
+        )
+
+    scale = design.scale_28nm
+    order = [row for row in TABLE1 if row in costs]
+    order += sorted((r for r in costs if r not in TABLE1), key=lambda r: -costs[r].um2)
+    rows = [line(row, what.get(row, str(counts[row])), costs[row], scale) for row in order]
+    stated, area = TABLE1["Act Codebook Buffer"]
+    rows.append(("Act Codebook Buffer", "in the MACs", *("",) * 5, stated, f"{area:.3f}", ""))
+    total = design.total()
+    logic, ram = mm2(total, scale)
+    paper = TABLE1_TOTAL
+    rows.append(
+        (
+            "**total**",
+            "",
+            f"{total.um2 / design.nand2_um2 / 1000:,.1f}",
+            f"{total.flip_flops:,}",
+            f"{logic:.3f}",
+            f"{total.ram_bits / 8192:,.1f}",
+            f"{logic + ram['middle']:.3f} ({logic + ram['low']:.2f} to {logic + ram['high']:.2f})",
+            "",
+            f"{paper}",
+            f"{(logic + ram['middle']) / paper:.1f}",
+        )
+    )
+    units = parallel.count("KllmOrizuruUnit")
+    alternative = line("Orizuru", "", parallel.total(), parallel.scale_28nm)[2:]
+    rows.append(("Orizuru, not in the total", f"{units} units", *alternative))
+    head = (
+        "row", "ours", "kGE", "flip-flops", "logic, mm2", "RAM, KB", "with RAM, mm2",
+        "Table I", "Table I, mm2", "ratio",
+    )  # fmt: skip
+    return {"kllm_chip": table(head, rows), "kllm_modules": module_table(design)}
+
+
+def _map_chip() -> tuple[dict[str, str], float]:
+    """Tables of the chip, seconds of mapping its modules."""
+    libraries = load_libraries()
+
+    def progress(name: str, module: Mapped, done: int, total: int) -> None:
+        cost = f"{module.um2:,.0f} um2 ({module.seconds:.0f} s)"
+        print(f"  [{done}/{total}] {name}: {cost}", flush=True)
+
+    config = find("kllm_accelerator").configs["table1"]
+    assert isinstance(config, KllmAcceleratorConfig)
+    print("kllm_accelerator, table1: Verilog", flush=True)
+    chip = convert(KllmAccelerator(config), "kllm_accelerator")
+    design = map_modules(chip, libraries, on_module=progress)
+    print("kllm_orizuru of 273 units: Verilog", flush=True)
+    units = convert(KllmOrizuru(KllmOrizuruConfig(architecture="parallel")), "kllm_orizuru")
+    parallel = map_modules(units, libraries, on_module=progress)
+    return chip_tables(design, parallel, config), design.seconds + parallel.seconds
+
+
+TABLES = {
+    "kllm": lambda options: (kllm_tables(mapper(load_libraries())), 0.0),
+    "chip": lambda options: _map_chip(),
+}
