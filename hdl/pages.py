@@ -2,11 +2,13 @@
 
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; what stands between is
 replaced. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names belong to
-other tools. A room's own pages of docs are filled in the same way.
+other tools. A room's own pages of docs and the indexes of blocks and decisions are
+filled in the same way.
 """
 
 import argparse
 import dataclasses
+import importlib
 import inspect
 import re
 import sys
@@ -29,7 +31,7 @@ def _table(head: tuple[str, ...], rows: list[tuple]) -> str:
 
 
 def _field_comments(config_class: type) -> dict[str, str]:
-    """The comment behind each field, which states its unit and range."""
+    """The comment after each field, which states its unit and range."""
     comments: dict[str, str] = {}
     for base in reversed(config_class.__mro__):
         if dataclasses.is_dataclass(base) and base.__module__ != "golden.config":
@@ -99,9 +101,49 @@ def fill(name: str, text: str) -> str:
     return golden.markers.fill(text, made, is_partial=True)
 
 
+def _title(page: Path) -> tuple[str, str]:
+    """The parts of a page's first heading before and after its first colon or number."""
+    heading = page.read_text().partition("\n")[0].removeprefix("# ")
+    name, _, title = heading.partition(":" if ":" in heading else " ")
+    return name.strip(), title.strip()
+
+
+def _block_index() -> str:
+    """A table of each room's blocks: page, what it does, named configurations."""
+    parts = []
+    for name, room in rooms().items():
+        rows = []
+        for block, registered in sorted(room.blocks.items()):
+            page = pages_directory() / f"{block}.md"
+            title = _title(page)[1] if page.exists() else ""
+            named = ", ".join(f"`{each}`" for each in registered.configs)
+            rows.append((f"[{block}]({block}.md)", title, named))
+        package = importlib.import_module(f"hdl.{name}")
+        about = (package.__doc__ or "").strip().splitlines() or [""]
+        head = ("block", "what it does", "named configurations")
+        parts.append(f"## {name}\n\n{about[0]}\n\n{_table(head, rows)}")
+    return "\n" + "\n".join(parts) + "\n"
+
+
+def _decision_index() -> str:
+    rows = []
+    for page in sorted((pages_directory().parent / "decisions").glob("[0-9]*.md")):
+        _, title = _title(page)
+        rows.append((f"[{page.name[:4]}]({page.name})", title[:1].upper() + title[1:]))
+    return _table(("number", "decision"), rows)
+
+
+_INDEXES: dict[str, dict[str, Callable[[], str]]] = {
+    "blocks/index.md": {"blocks": _block_index},
+    "decisions/index.md": {"decisions": _decision_index},
+}
+
+
 def documents() -> dict[str, dict[str, Callable[[], str]]]:
-    """Pages of docs/ and their generated sections, over all rooms."""
-    return {name: made for room in rooms().values() for name, made in room.documents.items()}
+    """Pages of docs/ and their generated sections: the indexes, and those of all rooms."""
+    return _INDEXES | {
+        name: made for room in rooms().values() for name, made in room.documents.items()
+    }
 
 
 def fill_document(name: str, text: str) -> str:

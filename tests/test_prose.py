@@ -156,7 +156,6 @@ hdl/oaken/quant_engine.py
 hdl/oaken/scale_buffer.py
 hdl/oaken/zero_insert.py
 hdl/oaken/zero_remove.py
-hdl/pages.py
 hdl/paging/mmu.py
 hdl/paging/mmu_channel.py
 hdl/paging/mmu_reader.py

@@ -1,0 +1,1 @@
+"""KLLM's accelerator: lanes, quantizer, functional unit, memories and control."""

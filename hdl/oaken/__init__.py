@@ -1,1 +1,1 @@
-"""Oaken's KV-cache engines: quantizer, dequantizer, paged memory management."""
+"""Oaken's KV cache: quantization and dequantization engines in front of the paged memory."""
