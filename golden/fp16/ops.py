@@ -20,6 +20,7 @@ __all__ = [
     "bits_from_float",
     "convert",
     "equal",
+    "fixed_point",
     "float_from_bits",
     "fma",
     "fp16_to_fp32",
@@ -380,3 +381,8 @@ def float_from_bits(words, format: FloatFormat = FP16) -> Tensor:
     value = magnitude.to(torch.float64) * power
     value = torch.where(inf, torch.inf, torch.where(nan, torch.nan, value))
     return torch.where(sign == 1, -value, value)
+
+
+def fixed_point(word: Tensor) -> Tensor:
+    """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40)."""
+    return (float_from_bits(word, FP16) * 2.0**-FP16.grid_exponent).long()

@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.fp16.format import FP16
-from golden.fp16.ops import float_from_bits, mul
+from golden.fp16.ops import mul
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 
-__all__ = ["check_codebook", "codebook_bits", "fixed_point", "look_up", "product_codebook"]
+__all__ = ["check_codebook", "codebook_bits", "look_up", "product_codebook"]
 
 _ONE = 0x3C00
 
@@ -33,11 +32,6 @@ def check_codebook(codebook: Tensor, name: str = "codebook") -> int:
         if not 0 <= word <= 0xFFFF or word & 0x7FFF > _ONE:
             raise ConfigError(f"{name}[{i}] must be an FP16 word in -1..1, not {word:#06x}")
     return bits
-
-
-def fixed_point(word: Tensor) -> Tensor:
-    """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40)."""
-    return (float_from_bits(word, FP16) * 2.0**-FP16.grid_exponent).long()
 
 
 def product_codebook(codebook_a: Tensor, codebook_b: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from golden.fp16.format import FP32
-from golden.fp16.ops import from_fixed
-from golden.index.codebook import fixed_point
+from golden.fp16.ops import fixed_point, from_fixed
 from golden.index.format import GRID_PRODUCT_ROUNDED
 
 __all__ = [

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16
-from golden.fp16.ops import float_from_bits, from_fixed, mul
-from golden.index.codebook import check_codebook, fixed_point
+from golden.fp16.ops import fixed_point, float_from_bits, from_fixed, mul
+from golden.index.codebook import check_codebook
 
 __all__ = [
     "cluster",

@@ -7,10 +7,11 @@ below is the sequence of commands that it names. Words are FP16 bit patterns, in
 import torch
 from torch import Tensor
 
+from golden.attention.softmax import softmax
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits, mul
 from golden.kllm.format import NO_OUTPUT, Status
-from golden.kllm.functional import binary, softmax
+from golden.kllm.functional import binary
 from golden.kllm.isa import Binary, Norm, OutlierMode
 from golden.kllm.matmul import MatmulResult, index_matmul, integer_matmul
 from golden.kllm.orizuru import outlier_count

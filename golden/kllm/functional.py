@@ -12,11 +12,11 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from golden.attention.softmax import softmax
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import add, fma, from_fixed, is_nan, mul, negate
-from golden.fp16.ops import total_order_key as order_key
-from golden.index.codebook import fixed_point, look_up
+from golden.fp16.ops import add, fma, is_nan, mul, negate
+from golden.index.codebook import look_up
 from golden.kllm.isa import (
     GELU_C0,
     GELU_C1,
@@ -41,7 +41,6 @@ __all__ = [
     "glu",
     "negated_mean",
     "rotary",
-    "softmax",
 ]
 
 _ONE32 = FP32.bias << FP32.frac_bits
@@ -81,27 +80,6 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first = fma(low, cos, subtracted, c_format=FP32)
     second = fma(high, cos, added, c_format=FP32)
     return torch.cat([first, second], dim=-1)
-
-
-def softmax(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(T, L) words and (T,) bool flags of rows that have no result (canonical NaN there).
-
-        m = max s_t;  e_t = exp(rne16(s_t - m));  S = rne32(sum of e_t, exact on the grid 2**-24)
-        r = rne32(1 / S);  p_t = rne16(e_t * r)
-
-    A row has no result where an element is NaN or +infinity or all are -infinity; else an element
-    of -infinity gives +0.
-    """
-    x = _words(x)
-    bad = (is_nan(x) | (x == FP16.infinity)).any(dim=-1)
-    bad |= (x == _NEGATIVE_INFINITY).all(dim=-1)
-    usable = torch.where(bad[..., None], 0, x)
-    at = order_key(usable).argmax(dim=-1, keepdim=True)
-    e = functions.exp(add(usable, negate(usable.gather(-1, at))))
-    total = from_fixed(fixed_point(e).sum(dim=-1), FP16.grid_exponent, FP32)
-    r = functions.reciprocal(total, FP32, FP32)
-    p = mul(e, r[..., None], FP16, FP32, FP16)
-    return torch.where(bad[..., None], FP16.canonical_nan, p), bad
 
 
 def _sigmoid_product(x: Tensor, z: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import LIMB_BITS, float_from_bits, fma, from_fixed, mul
-from golden.index.codebook import check_codebook, fixed_point, product_codebook
+from golden.fp16.ops import LIMB_BITS, fixed_point, float_from_bits, fma, from_fixed, mul
+from golden.index.codebook import check_codebook, product_codebook
 from golden.index.format import (
     GRID_PRODUCT_EXACT,
     GRID_PRODUCT_ROUNDED,

@@ -24,8 +24,18 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.functions import divide, rsqrt
-from golden.fp16.ops import LIMB_BITS, add, convert, fma, from_fixed, from_int, mul, negate
-from golden.index.codebook import check_codebook, fixed_point
+from golden.fp16.ops import (
+    LIMB_BITS,
+    add,
+    convert,
+    fixed_point,
+    fma,
+    from_fixed,
+    from_int,
+    mul,
+    negate,
+)
+from golden.index.codebook import check_codebook
 from golden.index.format import K_MAX
 from golden.kllm.format import Status
 

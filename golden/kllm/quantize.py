@@ -12,8 +12,8 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16
-from golden.fp16.ops import bits_from_float, float_from_bits, from_fixed
-from golden.index.codebook import codebook_bits, fixed_point
+from golden.fp16.ops import bits_from_float, fixed_point, float_from_bits, from_fixed
+from golden.index.codebook import codebook_bits
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.index.kmeans import kmeans_1d
 from golden.index.nearest import cluster

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import float_from_bits, from_fixed
-from golden.index.codebook import fixed_point
+from golden.fp16.ops import fixed_point, float_from_bits, from_fixed
 from golden.index.format import INT_BITS
 from golden.index.nearest import cluster_by_midpoints
 from golden.index.nearest import midpoints as midpoints_of

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden.attention.softmax import softmax
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
@@ -23,7 +24,6 @@ from golden.kllm.functional import (
     glu,
     negated_mean,
     rotary,
-    softmax,
 )
 from golden.kllm.isa import (
     GELU_C0,

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.index.codebook import fixed_point, product_codebook
+from golden.fp16.ops import fixed_point
+from golden.index.codebook import product_codebook
 from golden.index.histogram import counts, integer_counts
 from golden.kllm.format import Status, product_index
 from golden.kllm.matmul import (

@@ -1,0 +1,1 @@
+"""Golden models of what attention engines share."""
