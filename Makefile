@@ -48,10 +48,10 @@ formal: $(READY)  ## proofs of the stream blocks and of the page table
 mutate: $(READY)  ## inject faults into every block and count those that its testbench finds
 	@$(PYTHON) -m tb.mutate --page
 
-bench: $(READY)  ## cycles of the lane beside its bound, simulation and emission speed
+bench: $(READY)  ## cycles of the lane next to its bound, simulation and emission speed
 	@$(PYTHON) -m tb.runs.lane_rates
 
-area: $(READY)  ## areas beside the papers' tables
+area: $(READY)  ## areas next to the papers' tables
 	@$(PYTHON) -m synth.compare kllm
 	@$(PYTHON) -m synth.compare chip
 	@$(PYTHON) -m synth.compare oaken

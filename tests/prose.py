@@ -50,7 +50,7 @@ _WORDS = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), better) for word
 _ABBREVIATIONS = re.compile(
     r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|al|[Ff]igs?|[Ss]ecs?|[Ee]qs?|[Nn]os?|[Tt]ab|[Vv]ol|pp?|approx|resp)\.$"
 )
-_END = re.compile(r"[.!?][)\]\"'*_”]*(?=\s)")
+_END = re.compile(r"(?<![.])[.!?][)\]\"'*_”]*(?=\s)")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 _FENCE = re.compile(r"\s*(```+|~~~+)")
 _HEADING = re.compile(r"#{1,6}\s+")

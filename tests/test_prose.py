@@ -35,6 +35,7 @@ golden/eval/methods/quarot.py
 golden/eval/methods/rtn.py
 golden/eval/methods/smoothquant.py
 golden/eval/methods/squeezellm.py
+golden/eval/state.py
 golden/eval/tasks.py
 golden/fp16/format.py
 golden/fp16/functions.py
@@ -396,7 +397,7 @@ def test_inline_code_and_links_count_as_words():
 
 def test_abbreviations_and_numbers_end_no_sentence():
     half = " ".join(["word"] * 12)
-    for middle in ("e.g.", "Fig.", "1.5", "a.b", "vs."):
+    for middle in ("e.g.", "Fig.", "1.5", "a.b", "vs.", "1, .."):
         assert reasons(f"{half} {middle} {half} word.") == ["26 words"], middle
     assert reasons(f'{half} ("word.") {half} word.') == []
 
