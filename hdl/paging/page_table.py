@@ -559,9 +559,12 @@ class PagingPageTable(Block):
                     offset.eq(info.offset + kinds.fixed(lambda kind: skip * kind.most)),
                     size.eq(kinds.fixed(lambda kind: count * kind.most)),
                 ]
-                with m.If(kinds.is_variable):
-                    finish(page=entry.first, offset=info.offset, bytes=entry.bytes, skip=skip)
-                with m.Elif(offset > page_bytes):
+                branch = m.If
+                if not all(kind.is_fixed for kind in kv.kinds):  # else: a condition never true
+                    with m.If(kinds.is_variable):
+                        finish(page=entry.first, offset=info.offset, bytes=entry.bytes, skip=skip)
+                    branch = m.Elif
+                with branch(offset > page_bytes):
                     finish(Status.BAD_REQUEST)
                 with m.Elif(offset == page_bytes):
                     finish(page=chain.read_data, bytes=size, skip=count)

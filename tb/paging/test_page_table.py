@@ -5,19 +5,27 @@ exact fit that takes a page, a straddling record's page with its own token or of
 page too many or too few, ``bytes`` without the first page's offset, pages pushed with a wrong link
 or not linked to their chain, tokens that outlive their stream, an answer over one not yet taken, a
 sequence's pages not counted down, each of the three tables not written after reset, a start that
-falls or outlives its sequence, a sequence closed during its transaction.
+falls or outlives its sequence, a sequence closed during its transaction. In ``kinds``: low bits
+that select another kind, a variable record per vector taken as fixed.
 """
 
 import re
 
 import pytest
 
+import golden.paging.config
 from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
+from golden.paging.config import RecordKind, VectorRecords
 from hdl.pages import pages_directory
 from hdl.paging.page_table import PagingPageTable
 from hdl.paging.room import BLOCKS
 from tb.run import simulate
+
+
+def _kind(name: str, least: int, most: int) -> RecordKind:
+    return RecordKind(name=name, least=least, most=most)
+
 
 BLOCK = BLOCKS["paging_page_table"]
 CONFIGS = {
@@ -37,6 +45,27 @@ CONFIGS = {
         kv=KvShape(heads=1, head_dim=16, block=16), sequences=1, layers=1, pages=3,
         page_bytes=256, max_tokens=1,
     ),
+    # One fixed record per head, nothing else.
+    "fixed": golden.paging.config.CacheConfig(
+        kv=VectorRecords(heads=3, per_head=(_kind("codes", 24, 24),), per_vector=()),
+        sequences=3, layers=2, pages=40, page_bytes=256, max_tokens=50,
+    ),
+    # Four kinds per head, two of them variable, and a fixed and a variable record per vector.
+    "kinds": golden.paging.config.CacheConfig(
+        kv=VectorRecords(
+            heads=2,
+            per_head=(
+                _kind("a", 1, 40), _kind("b", 16, 16), _kind("c", 9, 9), _kind("d", 3, 100),
+            ),
+            per_vector=(_kind("e", 12, 12), _kind("f", 5, 30)),
+        ),
+        sequences=3, layers=1, pages=60, page_bytes=256, max_tokens=60,
+    ),
+    # Only variable records: no slot has an offset.
+    "variable": golden.paging.config.CacheConfig(
+        kv=VectorRecords(heads=2, per_head=(_kind("a", 2, 50),), per_vector=()),
+        sequences=2, layers=2, pages=30, page_bytes=256, max_tokens=40,
+    ),
 }  # fmt: skip
 
 
@@ -49,6 +78,26 @@ def test_rejects():
     """A table of streams larger than a RAM: 257 * 2 * 256 streams for each sequence."""
     with pytest.raises(ConfigError, match="must be at most 7 of as many streams, not 8"):
         CacheConfig(kv=KvShape(heads=128), sequences=8, layers=256)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"heads": 0}, "heads must be 1..128, not 0"),
+        ({"per_head": ()}, r"per_head must be 1, 2 or 4 RecordKinds, not \(\)"),
+        ({"per_vector": (1,)}, r"per_vector must be RecordKinds, not \(1,\)"),
+        ({"per_vector": (_kind("dense", 1, 1),)}, "per_vector must be RecordKinds of other names"),
+    ],
+)
+def test_rejects_records(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        VectorRecords(**fields)
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 4), (5, 4), (1, 4096), (1, 0)])
+def test_rejects_sizes(least, most):
+    with pytest.raises(ConfigError, match=r"RecordKind\.(least|most) must be 1"):
+        _kind("record", least, most)
 
 
 def test_page_states_the_memories():
