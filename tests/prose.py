@@ -55,6 +55,9 @@ _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 _FENCE = re.compile(r"\s*(```+|~~~+)")
 _HEADING = re.compile(r"#{1,6}\s+")
 _UNDERLINE = re.compile(r"\s*(?:-{3,}|={3,})\s*$")
+# ``name: text``, ``name, name : text`` or ``name  text``: the first line of a definition.
+_NAME = r"[`*]*[a-z_]\w*(?:\[[^\]]*\])?[`*]*"
+_DEFINITION = re.compile(rf"{_NAME}(?:, {_NAME})*(?:\s?:\s+|\s\s+)\S")
 _SECTIONS = {"Parameters", "Members", "Attributes", "Returns", "Raises", "Yields", "Ports"}
 
 
@@ -104,8 +107,10 @@ def _sentences(line: int, text: str, fragments: bool = False) -> Iterator[Senten
 
 
 def _blocks(lines: list[tuple[int, str]], deep: bool) -> Iterator[tuple[int, str, bool]]:
-    """(line, text, is a cell) of each paragraph, item, heading and table cell.
+    """(line, text, has fragments) of each paragraph, item, heading and table cell.
 
+    A semicolon ends a fragment in a table cell and in a definition of a docstring. A paragraph of
+    definitions starts with ``name: text``. Each further line of this form starts a new one.
     ``deep``: a line indented more than its paragraph is a formula, even without a blank line before
     it. This is the form of docstrings.
     """
@@ -114,11 +119,12 @@ def _blocks(lines: list[tuple[int, str]], deep: bool) -> Iterator[tuple[int, str
     indent = 0  # of the present paragraph's text
     blank = True
     item = False  # the present paragraph belongs to a list item
+    definition = False  # the present paragraph is one definition of a docstring
 
     def done():
         nonlocal block
         ready, block = block, []
-        return [(first, "\n".join(ready), False)] if ready else []
+        return [(first, "\n".join(ready), definition)] if ready else []
 
     for number, line in lines:
         width = len(line) - len(line.lstrip())
@@ -129,7 +135,7 @@ def _blocks(lines: list[tuple[int, str]], deep: bool) -> Iterator[tuple[int, str
         if match := _ITEM.match(line):
             if not (width >= indent + 4 and blank and not item):
                 yield from done()
-                first, indent, item, blank = number, match.end(), True, False
+                first, indent, item, blank, definition = number, match.end(), True, False, False
                 block = [line[match.end() :]]
                 continue
         if line.lstrip().startswith("|"):
@@ -149,8 +155,11 @@ def _blocks(lines: list[tuple[int, str]], deep: bool) -> Iterator[tuple[int, str
                 item, indent = False, 0
             if width >= (indent if item else 0) + 4 or (deep and width > (indent if item else 0)):
                 continue  # indented code
+            first, definition = number, deep and bool(_DEFINITION.match(line.strip()))
+        elif definition and block and width <= indent and _DEFINITION.match(line.strip()):
+            yield from done()
             first = number
-        elif deep and width > indent and block and not item:
+        elif deep and width > indent and block and not item and not definition:
             yield from done()
             continue  # a formula under its paragraph
         elif not block:
