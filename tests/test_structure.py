@@ -100,6 +100,23 @@ def first_circle(graph: dict[str, set[str]]) -> list[str]:
     return circle[circle.index(circle[-1]) :]
 
 
+PARAMETERS_MAX = 7
+
+
+def long_signatures(path: Path) -> list[str]:
+    """Functions of a file with more than PARAMETERS_MAX parameters; self and cls do not count."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = node.args
+            names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            names += [each.arg for each in (given.vararg, given.kwarg) if each is not None]
+            count = len([name for name in names if name not in ("self", "cls")])
+            if count > PARAMETERS_MAX:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} takes {count}")
+    return found
+
+
 def is_allowed(name: str, patterns: set[str]) -> bool:
     for pattern in patterns:
         parts, wanted = name.split("."), pattern.split(".")
@@ -185,6 +202,12 @@ def test_tools_name_no_system(tool):
         else:
             continue
         assert not re.search("kllm|oaken|million|vqllm|qet", found, re.I), f"{tool}: {found[:60]!r}"
+
+
+def test_golden_functions_take_records():
+    """What belongs together is one dataclass. Shown to fail: an eighth parameter of ``matmul``."""
+    found = [each for path in sources("golden") for each in long_signatures(path)]
+    assert not found, "\n".join(found)
 
 
 def test_hdl_never_loads_torch():

@@ -27,7 +27,7 @@ from golden import text as own_text
 from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, reason, windows
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import batch_size, evaluate, reset_peak_memory
+from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
 from golden.eval.method import Method, Site, State
 from golden.eval.methods import discover, parse_all
 from golden.eval.perplexity import check_finite
@@ -258,7 +258,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 own |= dict(zip(missing, learned, strict=True))
                 seconds = time.monotonic() - start
             states = [own[i].state if i in own else {} for i in range(len(methods))]
-            result = evaluate(checkpoint, name, methods, sequences, states, batch, exact, tasks)
+            result = evaluate(
+                checkpoint, name, methods, sequences, states, Settings(batch, exact, tasks)
+            )
         result = dataclasses.replace(result, calibration_seconds=seconds)
         more = {
             "parameters": [each.describe() for each in methods],

@@ -17,7 +17,7 @@ from golden.eval.perplexity import loss
 from golden.eval.progress import track
 from golden.eval.tasks import Run
 
-__all__ = ["Result", "batch_size", "evaluate", "peak_memory", "reset_peak_memory"]
+__all__ = ["Result", "Settings", "batch_size", "evaluate", "peak_memory", "reset_peak_memory"]
 
 
 _CLEAR_PEAK = "5"  # proc(5), clear_refs
@@ -88,25 +88,38 @@ def batch_size(checkpoint: Checkpoint, seq: int, requested: int | None) -> int:
     return max(1, min(32, int(free / 4 / window)))
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How an evaluation runs.
+
+    batch: windows at a time. exact: linear layers and attention modules that run the exact
+    arithmetic of the hardware. tasks: run after the windows.
+    """
+
+    batch: int = 1
+    exact: Iterable[str] = ()
+    tasks: Run | None = None
+
+
+_DEFAULT = Settings()
+
+
 def evaluate(
     checkpoint: Checkpoint,
     name: str,
     methods: list[Method],
     sequences: list[Tensor],
     states: list[State],
-    batch: int = 1,
-    exact: Iterable[str] = (),
-    tasks: Run | None = None,
+    settings: Settings = _DEFAULT,
 ) -> Result:
     """Installs the methods, runs the windows, restores the model. Calibration counts 0 seconds.
 
-    exact: linear layers and attention modules that run the exact arithmetic of the hardware.
-    ConfigError: none of the methods has one for such a layer. tasks: run after the windows.
+    ConfigError: none of the methods has exact arithmetic for a layer of ``settings.exact``.
     """
     device = next(checkpoint.model.parameters()).device
     bits = Bits()
     start = time.monotonic()
-    with Site(checkpoint.model, bits, exact) as site:
+    with Site(checkpoint.model, bits, settings.exact) as site:
         moved = [{key: value.to(device) for key, value in state.items()} for state in states]
         after = [_exact(site, layer, name, methods, moved) for layer in sorted(site.exact)]
         for method, state in zip(methods, moved, strict=True):
@@ -117,7 +130,7 @@ def evaluate(
         installed = time.monotonic()
 
         def batches() -> Iterator[Tensor]:
-            for each in track(torch.stack(sequences).split(batch), name):
+            for each in track(torch.stack(sequences).split(settings.batch), name):
                 yield each
                 # Attention is known to be exact only once it has run: told after the first batch.
                 for layer in sorted(site.exact - site.distances.keys()):
@@ -137,7 +150,7 @@ def evaluate(
             window_losses=found.windows,
             bit_true={layer: each.describe() for layer, each in site.distances.items()},
         )
-        return dataclasses.replace(result, tasks=tasks()) if tasks else result
+        return dataclasses.replace(result, tasks=settings.tasks()) if settings.tasks else result
 
 
 def _exact(

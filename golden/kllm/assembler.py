@@ -38,7 +38,9 @@ from golden.kllm.isa import (
     Norm,
     Opcode,
     OutlierMode,
+    Outliers,
     Scalar,
+    Statistics,
     Unit,
     decode,
     encode,
@@ -82,6 +84,7 @@ SELECTORS: dict[tuple[Opcode, str], type[IntEnum]] = {
     (Opcode.ACTIVATE, "function"): Function,
     (Opcode.GLU, "function"): Function,
 }
+_NO_OUTLIERS, _NO_STATISTICS = Outliers(), Statistics()
 _FAR = 1 << AFTER_BITS - 2  # waits are compared by signed distance: none may grow older than this
 
 
@@ -387,21 +390,16 @@ class Assembler:
         *,
         src: Vector,
         slot: Slots | int,
-        k_max: int = 0,
-        k_min: int = 0,
-        mode: OutlierMode = OutlierMode.ONLINE,
-        thresholds: tuple[int, int] = (0, 0),
-        norm: Norm = Norm.NONE,
-        epsilon: int = 0,
+        outliers: Outliers = _NO_OUTLIERS,
+        statistics: Statistics = _NO_STATISTICS,
     ) -> int:
-        """thresholds: (upper, lower) FP16 words."""
         return self.emit(
             Opcode.QUANTIZE,
             {
                 "src": src.row, "stride": src.stride, "tokens": src.tokens, "length": src.length,
-                "slot": _slot(slot, src.tokens), "k_max": k_max, "k_min": k_min, "mode": mode,
-                "thresholds": thresholds[0] << 16 | thresholds[1], "norm": norm,
-                "epsilon": epsilon,
+                "slot": _slot(slot, src.tokens), "k_max": outliers.k_max, "k_min": outliers.k_min,
+                "mode": outliers.mode, "thresholds": outliers.thresholds,
+                "norm": statistics.norm, "epsilon": statistics.epsilon,
             },
         )  # fmt: skip
 

@@ -6,10 +6,10 @@ from golden.config import Config
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
     PRODUCTS,
+    WeightLayout,
     groups,
     integer_packet_length,
     kmeans_packet_length,
-    weight_lane_words,
 )
 from golden.kllm.isa import ROW_ELEMENTS
 
@@ -59,10 +59,16 @@ class MachineConfig(Config):
         return self.lanes * self.columns
 
     @property
+    def layout(self) -> WeightLayout:
+        """Of weight images."""
+        return WeightLayout(
+            self.lanes, self.columns, self.elements, self.bits_b, self.ports, self.port_bits
+        )
+
+    @property
     def beat_words(self) -> int:
         """Port words of one array beat."""
-        lane = weight_lane_words(self.columns, self.elements, self.bits_b, self.port_bits)
-        return self.lanes * lane
+        return self.lanes * self.layout.lane_words
 
     @property
     def kmeans_words(self) -> int:

@@ -3,6 +3,7 @@
 The one place where these layouts are written; generators, golden models and testbenches import it.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from enum import IntFlag
 
@@ -12,6 +13,7 @@ __all__ = [
     "PRODUCTS",
     "OrizuruStatus",
     "Status",
+    "WeightLayout",
     "activation_bit",
     "activation_entry_bits",
     "beats",
@@ -150,6 +152,28 @@ def outlier_mask_bit(element: int) -> int:
 # beats(length, elements) array beats of indices (bits: weight_bit) and one array beat of scales:
 # FP16 word of column c at bit 16 * c. What no weight fills is 0. Array beats are numbered through
 # all groups.
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightLayout:
+    """Where a weight image puts its words: the lanes' numbers and those of the ports."""
+
+    lanes: int
+    columns: int
+    elements: int
+    bits_b: int
+    ports: int
+    port_bits: int
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of a group."""
+        return self.lanes * self.columns
+
+    @property
+    def lane_words(self) -> int:
+        """Port words of a lane beat."""
+        return weight_lane_words(self.columns, self.elements, self.bits_b, self.port_bits)
 
 
 def weight_lane_words(columns: int, elements: int, bits_b: int, port_bits: int) -> int:

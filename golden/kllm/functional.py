@@ -134,11 +134,11 @@ def dequantize(
 
 @dataclasses.dataclass
 class Slot:
-    """An activation slot. index, outlier, x: (L,), x unused where not an outlier."""
+    """An activation slot. index, outlier, words: (L,), words unused where not an outlier."""
 
     index: Tensor
     outlier: Tensor
-    x: Tensor
+    words: Tensor
     scale: int
     integer: bool = False
     rms_reciprocal: int = _ONE32
@@ -152,7 +152,7 @@ class Slot:
 def activate(f: int, slot: Slot, codebook: Tensor) -> Tensor:
     """``f`` of the dequantized slot: (L,) words."""
     scale = torch.tensor(slot.scale)
-    return dequantize(slot.index, slot.outlier, slot.x, scale, codebook, f)
+    return dequantize(slot.index, slot.outlier, slot.words, scale, codebook, f)
 
 
 def glu(f: int, slot_a: Slot, codebook_a: Tensor, slot_b: Slot, codebook_b: Tensor) -> Tensor:

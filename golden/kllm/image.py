@@ -9,7 +9,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from golden.kllm.format import beats, groups, weight_lane_words, weight_port_words
+from golden.kllm.format import (
+    WeightLayout,
+    beats,
+    groups,
+    weight_beat_bits,
+    weight_port_words,
+)
 
 __all__ = ["fold_scales", "replay", "stripe", "supply", "weight_image", "weights_of_image"]
 
@@ -17,23 +23,15 @@ Bytes = npt.NDArray[np.uint8]
 Word = TypeVar("Word")
 
 
-def weight_image(
-    index: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    lanes: int,
-    columns: int,
-    elements: int,
-    bits_b: int,
-    ports: int,
-    port_bits: int,
-) -> list[Bytes]:
-    """What stands at the image's address of each port: ``image[port]``, bytes, words little-endian.
+def weight_image(index: npt.ArrayLike, scale: npt.ArrayLike, layout: WeightLayout) -> list[Bytes]:
+    """``image[port]``: the bytes of the image in the memory of each port, words little-endian.
 
     index: (K, N) weight indices; scale: (N,) FP16 words. Port word i of a port is its bytes
-    i * port_bits / 8 and on. ValueError: an index or a scale that does not fit, shapes that
+    i * layout.port_bits / 8 and on. ValueError: an index or a scale that does not fit, shapes that
     differ, ``port_bits`` that is not a multiple of 8.
     """
-    word_bytes = _word_bytes(port_bits)
+    lanes, columns, elements = layout.lanes, layout.columns, layout.elements
+    bits_b, ports, word_bytes = layout.bits_b, layout.ports, _word_bytes(layout)
     weights = np.asarray(index)
     scales = np.asarray(scale, dtype=np.int64)
     if weights.ndim != 2 or scales.shape != weights.shape[1:] or not weights.size:
@@ -43,9 +41,8 @@ def weight_image(
     if not 0 <= int(scales.min()) <= int(scales.max()) < 1 << 16:
         raise ValueError("scales must be FP16 words, 0..65535")
     length, outputs = weights.shape
-    count, width = beats(length, elements), lanes * columns
-    lane_words = weight_lane_words(columns, elements, bits_b, port_bits)
-    lane_bytes = lane_words * word_bytes
+    count, width = beats(length, elements), layout.group_outputs
+    lane_bytes = layout.lane_words * word_bytes
     group_count = groups(outputs, width)
     image = np.zeros((group_count, count + 1, lanes, lane_bytes), dtype=np.uint8)
     for group in range(group_count):
@@ -65,20 +62,15 @@ def weight_image(
 
 
 def weights_of_image(
-    image: list[Bytes],
-    length: int,
-    outputs: int,
-    lanes: int,
-    columns: int,
-    elements: int,
-    bits_b: int,
-    port_bits: int,
+    image: list[Bytes], length: int, outputs: int, layout: WeightLayout
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint16]]:
     """Inverse of ``weight_image``: ((length, outputs) indices, (outputs,) FP16 words).
 
     ValueError: a port with another number of bytes than the layout says.
     """
-    array = _lane_bytes(image, length, outputs, lanes, columns, elements, bits_b, port_bits)
+    lanes, columns, elements = layout.lanes, layout.columns, layout.elements
+    bits_b = layout.bits_b
+    array = _lane_bytes(image, length, outputs, layout)
     count = beats(length, elements)
     index_bits = np.unpackbits(
         array[:, :count], axis=-1, count=columns * elements * bits_b, bitorder="little"
@@ -140,19 +132,16 @@ def supply(
     image: list[Bytes],
     length: int,
     outputs: int,
-    lanes: int,
-    columns: int,
-    elements: int,
-    bits_b: int,
-    port_bits: int,
+    layout: WeightLayout,
     tokens: int = 1,
     rms: npt.ArrayLike | None = None,
 ) -> list[tuple[list[tuple[int, bool]], npt.NDArray[np.uint16]]]:
     """``replay`` of each lane, from what the ports hold."""
-    array = _lane_bytes(image, length, outputs, lanes, columns, elements, bits_b, port_bits)
-    mask = (1 << columns * elements * bits_b) - 1
+    array = _lane_bytes(image, length, outputs, layout)
+    columns = layout.columns
+    mask = (1 << weight_beat_bits(columns, layout.elements, layout.bits_b)) - 1
     given = []
-    for lane in range(lanes):
+    for lane in range(layout.lanes):
         own = np.ascontiguousarray(array[:, :, lane])
         group_beats = [
             [int.from_bytes(beat.tobytes(), "little") & mask for beat in group[:-1]]
@@ -163,33 +152,24 @@ def supply(
     return given
 
 
-def _lane_bytes(
-    image: list[Bytes],
-    length: int,
-    outputs: int,
-    lanes: int,
-    columns: int,
-    elements: int,
-    bits_b: int,
-    port_bits: int,
-) -> Bytes:
+def _lane_bytes(image: list[Bytes], length: int, outputs: int, layout: WeightLayout) -> Bytes:
     """(groups, array beats of a group, lanes, bytes of a lane beat), from what the ports hold."""
-    word_bytes = _word_bytes(port_bits)
-    ports = len(image)
-    lane_words = weight_lane_words(columns, elements, bits_b, port_bits)
-    group_count = groups(outputs, lanes * columns)
-    array_beats = group_count * (beats(length, elements) + 1)
-    slots = lanes * lane_words
+    word_bytes = _word_bytes(layout)
+    if len(image) != layout.ports:
+        raise ValueError(f"{layout.ports} ports needed, not {len(image)}")
+    group_count = groups(outputs, layout.group_outputs)
+    array_beats = group_count * (beats(length, layout.elements) + 1)
+    slots = layout.lanes * layout.lane_words
     numbered = np.zeros((array_beats * slots, word_bytes), dtype=np.uint8)
     for port, held in enumerate(image):
-        expected = weight_port_words(array_beats, slots, ports, port) * word_bytes
+        expected = weight_port_words(array_beats, slots, layout.ports, port) * word_bytes
         if len(held) != expected:
             raise ValueError(f"port {port} must hold {expected} bytes, not {len(held)}")
-        numbered[port::ports] = np.reshape(held, (-1, word_bytes))
-    return numbered.reshape(group_count, -1, lanes, lane_words * word_bytes)
+        numbered[port :: layout.ports] = np.reshape(held, (-1, word_bytes))
+    return numbered.reshape(group_count, -1, layout.lanes, layout.lane_words * word_bytes)
 
 
-def _word_bytes(port_bits: int) -> int:
-    if port_bits < 8 or port_bits % 8:
-        raise ValueError(f"port_bits must be a multiple of 8, not {port_bits}")
-    return port_bits // 8
+def _word_bytes(layout: WeightLayout) -> int:
+    if layout.port_bits < 8 or layout.port_bits % 8:
+        raise ValueError(f"port_bits must be a multiple of 8, not {layout.port_bits}")
+    return layout.port_bits // 8

@@ -38,7 +38,9 @@ __all__ = [
     "Opcode",
     "Operand",
     "OutlierMode",
+    "Outliers",
     "Scalar",
+    "Statistics",
     "Unit",
     "decode",
     "encode",
@@ -129,6 +131,34 @@ class Norm(IntEnum):
     NONE = 0
     RMS = 1
     LAYER = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Outliers:
+    """Which elements QUANTIZE keeps as outliers, for each token.
+
+    ONLINE: the k_max largest and k_min smallest. OFFLINE: those above ``upper`` or below ``lower``,
+    FP16 words.
+    """
+
+    k_max: int = 0
+    k_min: int = 0
+    mode: OutlierMode = OutlierMode.ONLINE
+    upper: int = 0
+    lower: int = 0
+
+    @property
+    def thresholds(self) -> int:
+        """The operand of QUANTIZE."""
+        return self.upper << 16 | self.lower
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Which statistics QUANTIZE keeps with a slot; epsilon: FP32 word added to the mean square."""
+
+    norm: Norm = Norm.NONE
+    epsilon: int = 0
 
 
 class MatmulMode(IntEnum):

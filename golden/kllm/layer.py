@@ -41,7 +41,8 @@ from golden.kllm.isa import (
     Function,
     MatmulMode,
     Norm,
-    OutlierMode,
+    Outliers,
+    Statistics,
 )
 from golden.kllm.machine import ROW_BYTES, Machine, Result, slot_of_words
 from golden.kllm.norms import fold
@@ -360,13 +361,11 @@ def quantize_cache(quantized: QuantizedLayer, k: Tensor, v: Tensor) -> Cache:
     for name, real in (("k", k), ("v", v)):
         words = bits_from_float(real.double()).permute(1, 0, 2)
         heads, tokens, size = words.shape
-        slots = quantize_command(
-            words.reshape(-1, size), 0, 0, OutlierMode.ONLINE, 0, 0, quantized.codebook[name],
-            Norm.NONE, 0, 0,
-        )  # fmt: skip
+        codebook = quantized.codebook[name]
+        slots = quantize_command(words.reshape(-1, size), codebook, Outliers(), 0)
         if slots.command_status:
             raise ValueError(f"{name} is not finite in FP16")
-        made += [slots.entry.reshape(heads, tokens, size), slots.scale.reshape(heads, tokens)]
+        made += [slots.index.reshape(heads, tokens, size), slots.scale.reshape(heads, tokens)]
     return Cache(*made)
 
 
@@ -495,10 +494,9 @@ class _Compiler:
         k = 0
         if outliers and self.options.share:
             k = min(outlier_count(src.length, self.options.share), self.config.outliers_max // 2)
-        self.asm.quantize(
-            src=src, slot=slots, k_max=k, k_min=k, norm=norm,
-            epsilon=int(bits_from_float(torch.tensor(self.shape.epsilon).double(), FP32)),
-        )  # fmt: skip
+        epsilon = int(bits_from_float(torch.tensor(self.shape.epsilon).double(), FP32))
+        statistics = Statistics(norm, epsilon)
+        self.asm.quantize(src=src, slot=slots, outliers=Outliers(k, k), statistics=statistics)
         return slots
 
     def _linear(self, name: str, slots: Slots, dst: Vector, fold_norm: bool = False) -> None:
@@ -709,10 +707,7 @@ def _write_image(
     index: Tensor,
     scale: Tensor,
 ) -> None:
-    made = weight_image(
-        index.numpy(), scale.numpy(), config.lanes, config.columns, config.elements,
-        config.bits_b, config.ports, config.port_bits,
-    )  # fmt: skip
+    made = weight_image(index.numpy(), scale.numpy(), config.layout)
     first = address * config.port_bits // 8
     for port, data in zip(memory, made, strict=True):
         port[first : first + len(data)] = data

@@ -42,16 +42,18 @@ from golden.kllm.isa import (
     Norm,
     Opcode,
     OutlierMode,
+    Outliers,
+    Statistics,
     Unit,
     decode,
     row_count,
 )
-from golden.kllm.matmul import integer_matmul, packet_matmul
+from golden.kllm.matmul import integer_matmul, matmul
+from golden.kllm.records import ONE, Packet, Tokens, Weight
 
 __all__ = ["ROW_BYTES", "Machine", "Memory", "Result", "slot_of_words", "slot_words"]
 
 ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
-_ONE = FP16.bias << FP16.frac_bits
 _MAGNITUDE = FP16.sign_bit - 1
 
 
@@ -221,12 +223,10 @@ class Machine:
         for t, valid in enumerate(made.valid.tolist()):
             self.slots[slot + t] = None
             if valid:
-                x = torch.zeros_like(made.entry[t])
-                x[made.outlier[t]] = made.outlier_words[t]
                 self.slots[slot + t] = Slot(
-                    index=made.entry[t],
+                    index=made.index[t],
                     outlier=made.outlier[t],
-                    x=x,
+                    words=made.words[t],
                     scale=int(made.scale[t]),
                     integer=integer,
                     rms_reciprocal=int(made.rms_reciprocal[t]),
@@ -242,15 +242,16 @@ class Machine:
             return CommandStatus.CODEBOOK_MISSING
         made = quantizer.quantize_command(
             self._tokens(o["src"], o["stride"], o["tokens"], o["length"]),
-            o["k_max"],
-            o["k_min"],
-            OutlierMode(o["mode"]),
-            o["thresholds"] >> 16,
-            o["thresholds"] & 0xFFFF,
             self.centroids,
-            Norm(o["norm"]),
-            o["epsilon"],
+            Outliers(
+                o["k_max"],
+                o["k_min"],
+                OutlierMode(o["mode"]),
+                o["thresholds"] >> 16,
+                o["thresholds"] & 0xFFFF,
+            ),
             self.config.outliers_max,
+            Statistics(Norm(o["norm"]), o["epsilon"]),
             self.midpoints,
         )
         return self._fill(o["slot"], made, integer=False)
@@ -270,14 +271,14 @@ class Machine:
         if src + row_count(words) > self.config.vector_rows:
             return CommandStatus.RANGE
         packet = self.state.read(src, words)
-        if bool((packet & _MAGNITUDE > _ONE).any()):
+        if bool((packet & _MAGNITUDE > ONE).any()):
             self.lane_codebook = None
             return CommandStatus.RANGE
         self.lane_codebook = Codebook(kind), packet
         return CommandStatus(0)
 
-    def _weights(self, address: int, length: int, outputs: int) -> tuple[Tensor, Tensor] | None:
-        """Indices (length, outputs), scale words (outputs,); None: some port gave an error."""
+    def _weights(self, address: int, length: int, outputs: int) -> Weight | None:
+        """(length, outputs) indices and (outputs,) scales; None: some port gave an error."""
         config = self.config
         count = config.array_beats(length, outputs)
         image = []
@@ -287,11 +288,10 @@ class Machine:
             if found is None:
                 return None
             image.append(found)
-        index, scale = weights_of_image(
-            image, length, outputs, config.lanes, config.columns, config.elements,
-            config.bits_b, config.port_bits,
-        )  # fmt: skip
-        return torch.from_numpy(index.astype(np.int64)), torch.from_numpy(scale.astype(np.int64))
+        index, scale = weights_of_image(image, length, outputs, config.layout)
+        return Weight(
+            torch.from_numpy(index.astype(np.int64)), torch.from_numpy(scale.astype(np.int64))
+        )
 
     def _matmul_fault(self, o: dict[str, int]) -> CommandStatus:
         """What is found before any weight is asked for."""
@@ -334,7 +334,7 @@ class Machine:
             y = torch.full((tokens, outputs), FP16.canonical_nan)
             status = CommandStatus.BUS_ERROR
         else:
-            y, status = self._product(o, *weights)
+            y, status = self._product(o, weights)
         for t in range(tokens):
             row = o["dst"] + t * o["stride"]
             if status & (CommandStatus.BUS_ERROR | CommandStatus.NONFINITE):
@@ -343,37 +343,25 @@ class Machine:
                 self.state.write(row, y[t, :outputs])
         return status
 
-    def _product(
-        self, o: dict[str, int], index: Tensor, scale: Tensor
-    ) -> tuple[Tensor, CommandStatus]:
+    def _product(self, o: dict[str, int], weight: Weight) -> tuple[Tensor, CommandStatus]:
         assert self.lane_codebook is not None
         config, tokens, length = self.config, o["tokens"], o["length"]
         packet = self.lane_codebook[1]
         held = [slot for slot in self.slots[o["slot"] : o["slot"] + tokens] if slot is not None]
-        s_b = scale.expand(tokens, -1)
+        s_b = weight.scale.expand(tokens, -1)
         if o["fold_norm"]:
             factor = torch.tensor([slot.rms_reciprocal for slot in held])
-            s_b = mul(scale[None, :], factor[:, None], FP16, FP32, FP16)
+            s_b = mul(weight.scale[None, :], factor[:, None], FP16, FP32, FP16)
+        weight = Weight(weight.index, s_b)
         if o["mode"] == MatmulMode.INTEGER:
-            made = integer_matmul(
-                torch.stack([slot.index for slot in held]),
-                torch.tensor([slot.scale for slot in held]),
-                index, s_b, packet, config.integer_bits,
-            )  # fmt: skip
+            made = integer_matmul(Tokens.stack(held), weight, packet, config.integer_bits)
         else:
             if o["mode"] == MatmulMode.DIRECT:
-                x = self._tokens(o["src"], o["src_stride"], tokens, length)
-                entry, outlier = torch.zeros_like(x), torch.ones_like(x, dtype=torch.bool)
-                s_a = torch.full((tokens,), _ONE)
+                given = Tokens.direct(self._tokens(o["src"], o["src_stride"], tokens, length))
             else:
-                entry = torch.stack([slot.index for slot in held])
-                outlier = torch.stack([slot.outlier for slot in held])
-                x = torch.stack([slot.x for slot in held])
-                s_a = torch.tensor([slot.scale for slot in held])
-            made = packet_matmul(
-                entry, outlier, x, s_a, index, s_b, packet, config.bits_a, config.bits_b,
-                config.product,
-            )  # fmt: skip
+                given = Tokens.stack(held)
+            books = Packet(packet, config.bits_a, config.bits_b, config.product)
+            made = matmul(given, weight, books)
         bits = 0
         for word in made.status.tolist():
             bits |= word
@@ -410,7 +398,7 @@ def slot_words(slot: Slot) -> list[int]:
     """The words of READ_SLOT: length and outliers, scale and kind, rms_reciprocal, mean, then
     4 words of entries per row, a mask per row, a word per outlier. Entries behind the length are 0.
     """
-    length, outliers = slot.length, slot.x[slot.outlier].tolist()
+    length, outliers = slot.length, slot.words[slot.outlier].tolist()
     rows = row_count(length)
     entries, mask = np.zeros((2, rows * ROW_ELEMENTS), dtype=np.int64)
     entries[:length], mask[:length] = slot.index, slot.outlier
@@ -445,7 +433,7 @@ def slot_of_words(words: Sequence[int]) -> tuple[Slot, int]:
         Slot(
             index=index,
             outlier=outlier,
-            x=x,
+            words=x,
             scale=words[1] & 0xFFFF,
             integer=bool(words[1] >> 16),
             rms_reciprocal=words[2],

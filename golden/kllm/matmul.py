@@ -38,15 +38,15 @@ from golden.kllm.format import (
     Status,
     kmeans_packet_length,
 )
+from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
 __all__ = [
     "MatmulResult",
     "concatenate",
     "dequantized_matmul",
     "finish",
-    "index_matmul",
     "integer_matmul",
-    "packet_matmul",
+    "matmul",
     "sparse_sums",
     "two_level_sums",
 ]
@@ -190,125 +190,89 @@ def _refused(
     )
 
 
-def index_matmul(
-    idx_a: Tensor,
-    outlier_mask: Tensor,
-    x: Tensor,
-    s_a: Tensor,
-    idx_b: Tensor,
-    s_b: Tensor,
-    codebook_a: Tensor,
-    codebook_b: Tensor,
-    product: str = "rounded",
-    k_max: int = K_MAX,
+@dataclasses.dataclass(frozen=True)
+class _Loaded:
+    """What the lanes hold: products (2**nA, 2**nB) as integers on grid 2**grid, and C_B."""
+
+    table: Tensor
+    grid: int
+    b: Tensor
+    bits_a: int
+    bits_b: int
+
+
+def _loaded(books: Codebooks | Packet) -> _Loaded:
+    if isinstance(books, Codebooks):
+        bits_a, bits_b = (
+            check_codebook(books.a, "codebook_a"),
+            check_codebook(books.b, "codebook_b"),
+        )
+        table, grid = _products(books.a, books.b, books.product)
+        return _Loaded(table, grid, books.b, bits_a, bits_b)
+    bits_a, bits_b, packet = books.bits_a, books.bits_b, books.words
+    words = kmeans_packet_length(bits_a, bits_b, books.product)
+    if packet.shape != (words,):
+        raise ValueError(f"a packet of {words} words needed, not {tuple(packet.shape)}")
+    b = packet[-(1 << bits_b) :]
+    check_codebook(b, "codebook_b")
+    if books.product == "exact":
+        table, grid = _products(packet[: 1 << bits_a], b, books.product)
+    else:
+        table, grid = fixed_point(packet[: 1 << bits_a + bits_b]), GRID_PRODUCT_ROUNDED
+        table = table.reshape(1 << bits_a, 1 << bits_b)
+    return _Loaded(table, grid, b, bits_a, bits_b)
+
+
+def _check_k_max(k_max: int) -> None:
+    if not 1 <= k_max <= K_MAX:
+        raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
+
+
+def matmul(
+    tokens: Tokens, weight: Weight, books: Codebooks | Packet, k_max: int = K_MAX
 ) -> MatmulResult:
     """K-Means x K-Means with outliers; the equation and its roundings are the module's.
 
-    idx_a: (T, K) integers below 2**nA, ignored at outliers. outlier_mask: (T, K) bool.
-    x: (T, K) FP16 words, read at outliers only. s_a: (T,) and s_b: (N,) FP16 words.
-    idx_b: (K, N) integers below 2**nB. codebook_a, codebook_b: FP16 words, magnitude <= 1.
-    product: "rounded" or "exact". k_max: longest request accepted, at most 16383.
-    ConfigError: a codebook entry, product or k_max out of range; ValueError: an index out of range.
+    tokens.index below 2**nA, weight.index below 2**nB. k_max: longest request accepted, at most
+    16383. ConfigError: a codebook entry, product or k_max out of range; ValueError: an index out
+    of range, a packet of another length.
     """
-    bits_a = check_codebook(codebook_a, "codebook_a")
-    bits_b = check_codebook(codebook_b, "codebook_b")
-    if not 1 <= k_max <= K_MAX:
-        raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
-    table, d_grid = _products(codebook_a, codebook_b, product)
-    return _kmeans(
-        idx_a, outlier_mask, x, s_a, idx_b, s_b, table, d_grid, codebook_b, bits_a, bits_b, k_max
-    )
-
-
-def packet_matmul(
-    idx_a: Tensor,
-    outlier_mask: Tensor,
-    x: Tensor,
-    s_a: Tensor,
-    idx_b: Tensor,
-    s_b: Tensor,
-    packet: Tensor,
-    bits_a: int,
-    bits_b: int,
-    product: str = "rounded",
-    k_max: int = K_MAX,
-) -> MatmulResult:
-    """``index_matmul`` with the words of a K-Means codebook packet, whatever made them.
-
-    packet: golden.kllm.format.kmeans_packet_length FP16 words of magnitude <= 1; s_b: (N,), or
-    (T, N) where each token has scales of its own. Errors as index_matmul; ValueError: another
-    number of words.
-    """
-    words = kmeans_packet_length(bits_a, bits_b, product)
-    if packet.shape != (words,):
-        raise ValueError(f"a packet of {words} words needed, not {tuple(packet.shape)}")
-    codebook_b = packet[-(1 << bits_b) :]
-    check_codebook(codebook_b, "codebook_b")
-    if product == "exact":
-        table, d_grid = _products(packet[: 1 << bits_a], codebook_b, product)
-    else:
-        table, d_grid = fixed_point(packet[: 1 << bits_a + bits_b]), GRID_PRODUCT_ROUNDED
-        table = table.reshape(1 << bits_a, 1 << bits_b)
-    return _kmeans(
-        idx_a, outlier_mask, x, s_a, idx_b, s_b, table, d_grid, codebook_b, bits_a, bits_b, k_max
-    )
-
-
-def _kmeans(
-    idx_a: Tensor,
-    outlier_mask: Tensor,
-    x: Tensor,
-    s_a: Tensor,
-    idx_b: Tensor,
-    s_b: Tensor,
-    table: Tensor,
-    d_grid: int,
-    codebook_b: Tensor,
-    bits_a: int,
-    bits_b: int,
-    k_max: int,
-) -> MatmulResult:
-    """index_matmul with products (2**nA, 2**nB) as integers on grid 2**d_grid."""
+    loaded = _loaded(books)
+    _check_k_max(k_max)
+    s_a, s_b, idx_b = tokens.scale, weight.scale, weight.index
     fault = _length_fault(idx_b.shape[0], k_max)
     if fault:
-        return _refused(fault, s_a, s_b, d_grid, idx_b.device)
-    outlier = outlier_mask.bool()
-    idx_a = torch.where(outlier, 0, idx_a.long())
-    check_indices(idx_a, bits_a, "idx_a")
-    check_indices(idx_b, bits_b, "idx_b")
-    bad = outlier & _nonfinite(x.long())
+        return _refused(fault, s_a, s_b, loaded.grid, idx_b.device)
+    outlier, x = tokens.outlier.bool(), tokens.words.long()
+    idx_a = torch.where(outlier, 0, tokens.index.long())
+    check_indices(idx_a, loaded.bits_a, "tokens.index")
+    check_indices(idx_b, loaded.bits_b, "weight.index")
+    bad = outlier & _nonfinite(x)
     faults = bad.any(dim=1).long() * int(Status.NONFINITE)
-    d = _dense(idx_a, ~outlier, idx_b, table)
-    s = sparse_sums(torch.where(bad, 0, x.long()), outlier, idx_b, codebook_b)
-    return _result(d, d_grid, s, s_a, s_b, faults)
+    d = _dense(idx_a, ~outlier, idx_b, loaded.table)
+    s = sparse_sums(torch.where(bad, 0, x), outlier, idx_b, loaded.b)
+    return _result(d, loaded.grid, s, s_a, s_b, faults)
 
 
 def integer_matmul(
-    a: Tensor,
-    s_a: Tensor,
-    idx_b: Tensor,
-    s_b: Tensor,
-    codebook_v: Tensor,
-    int_bits: int = 8,
-    k_max: int = K_MAX,
+    tokens: Tokens, weight: Weight, codebook_v: Tensor, int_bits: int = 8, k_max: int = K_MAX
 ) -> MatmulResult:
     """Integer x K-Means (score x V): ``D = sum_j C_V[j] * N_j``, no outliers.
 
-    a: (T, K) integers 0 .. 2**int_bits - 1, one row per query and head, s_a: (T,) its FP16 scale.
-    idx_b: (K, N) indices of V; s_b: (N,) FP16 words; codebook_v: FP16 words, magnitude <= 1.
-    Errors as index_matmul.
+    tokens.index: (T, K) integers 0 .. 2**int_bits - 1, one row per query and head; outlier and
+    words are not read. weight: of V. codebook_v: FP16 words, magnitude <= 1. Errors as ``matmul``.
     """
     bits_b = check_codebook(codebook_v, "codebook_v")
     if int_bits not in INT_BITS:
         raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
-    if not 1 <= k_max <= K_MAX:
-        raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
-    fault = _length_fault(idx_b.shape[0], k_max)
+    _check_k_max(k_max)
+    a, s_a, s_b = tokens.index, tokens.scale, weight.scale
+    fault = _length_fault(weight.index.shape[0], k_max)
     if fault:
-        return _refused(fault, s_a, s_b, GRID_PRODUCT_ROUNDED, idx_b.device)
-    check_indices(a, int_bits, "a")
-    check_indices(idx_b, bits_b, "idx_b")
-    d = (integer_counts(a, idx_b, bits_b) * fixed_point(codebook_v)).sum(-1)
+        return _refused(fault, s_a, s_b, GRID_PRODUCT_ROUNDED, weight.index.device)
+    check_indices(a, int_bits, "tokens.index")
+    check_indices(weight.index, bits_b, "weight.index")
+    d = (integer_counts(a, weight.index, bits_b) * fixed_point(codebook_v)).sum(-1)
     s = torch.zeros_like(d)
     faults = torch.zeros(a.shape[0], dtype=torch.int64, device=d.device)
     return _result(d, GRID_PRODUCT_ROUNDED, (s, s.clone()), s_a, s_b, faults)
@@ -319,40 +283,26 @@ def concatenate(idx_a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
     return idx_a.long() << bits_b | idx_b.long()
 
 
-def two_level_sums(
-    idx_a: Tensor, outlier_mask: Tensor, idx_b: Tensor, codebook_a: Tensor, bits_b: int
-) -> Tensor:
+def two_level_sums(tokens: Tokens, idx_b: Tensor, codebook_a: Tensor, bits_b: int) -> Tensor:
     """``sums[t, n, j] = sum over inlier k of C_A[ia_tk] [ib_kn = j]``: (T, N, 2**nB) int64, 2**-24.
 
     With exact products ``D = sum_j C_B[j] * sums[j]`` on grid 2**-48: 2**nB products per column
     in place of 2**(nA+nB).
     """
     check_codebook(codebook_a, "codebook_a")
-    outlier = outlier_mask.bool()
-    value = torch.where(outlier, 0, fixed_point(codebook_a)[torch.where(outlier, 0, idx_a.long())])
+    outlier = tokens.outlier.bool()
+    index = torch.where(outlier, 0, tokens.index.long())
+    value = torch.where(outlier, 0, fixed_point(codebook_a)[index])
     return integer_counts(value, idx_b, bits_b)
 
 
 def dequantized_matmul(
-    idx_a: Tensor,
-    outlier_mask: Tensor,
-    x: Tensor,
-    s_a: Tensor,
-    idx_b: Tensor,
-    s_b: Tensor,
-    codebook_a: Tensor,
-    codebook_b: Tensor,
-    dtype: torch.dtype = torch.float64,
+    tokens: Tokens, weight: Weight, books: Codebooks, dtype: torch.dtype = torch.float64
 ) -> Tensor:
     """``(s_A * C_A[ia] or x) @ C_B[ib] * s_B`` in ``dtype``: (T, N), the plain reference.
 
-    Arguments as index_matmul; roundings are those of ``dtype`` and of the library's matmul.
+    Roundings are those of ``dtype`` and of the library's matmul.
     """
-    outlier = outlier_mask.bool()
-    inlier_value = (
-        float_from_bits(codebook_a)[torch.where(outlier, 0, idx_a.long())]
-        * float_from_bits(s_a)[:, None]
-    )
-    a = torch.where(outlier, float_from_bits(x), inlier_value).to(dtype)
-    b = float_from_bits(codebook_b)[idx_b.long()].to(dtype)
-    return (a @ b) * float_from_bits(s_b).to(dtype)
+    a = tokens.value(books.a).to(dtype)
+    b = float_from_bits(books.b)[weight.index.long()].to(dtype)
+    return (a @ b) * float_from_bits(weight.scale).to(dtype)

@@ -38,8 +38,9 @@ from golden.fp16.ops import (
 from golden.index.codebook import check_codebook
 from golden.index.format import K_MAX
 from golden.kllm.format import Status
+from golden.kllm.records import Tokens
 
-__all__ = ["Folded", "finish_statistics", "fold", "norm_statistics", "normalise"]
+__all__ = ["Folded", "Sums", "finish_statistics", "fold", "norm_statistics", "normalise"]
 
 _PART = 20  # an FP16 magnitude on the grid 2**-24 is below 2**40: two parts
 _GRID = FP16.grid_exponent
@@ -63,19 +64,29 @@ def _sum_of_squares(value: Tensor) -> tuple[Tensor, Tensor]:
     return part_2 >> rest, (part_2 & ((1 << rest) - 1)) << 2 * _PART | below
 
 
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """The module's Q, X2, A, X1, each rounded to FP32: (T,) words."""
+
+    q: Tensor
+    x2: Tensor
+    a: Tensor
+    x1: Tensor
+
+
 def finish_statistics(
-    q: Tensor, x2: Tensor, a: Tensor, x1: Tensor, s: Tensor, length: Tensor, epsilon, layer_norm
+    sums: Sums, s: Tensor, length: Tensor, epsilon, layer_norm
 ) -> tuple[Tensor, Tensor]:
-    """(mean, rms_reciprocal) FP32 words from FP32 words q, x2, a, x1, length and epsilon, FP16 s.
+    """(mean, rms_reciprocal) FP32 words from FP32 words sums, length and epsilon, FP16 s.
 
     The floating-point part of the module's equations; layer_norm: bool, or a boolean tensor.
     """
-    epsilon = torch.as_tensor(epsilon, device=q.device).to(torch.int64)
-    layer_norm = torch.as_tensor(layer_norm, device=q.device).bool()
+    epsilon = torch.as_tensor(epsilon, device=s.device).to(torch.int64)
+    layer_norm = torch.as_tensor(layer_norm, device=s.device).bool()
     wide_s = convert(s, FP16, FP32)
     square = mul(s, s, FP16, FP16, FP32)
-    mean_sq = divide(fma(square, q, x2, FP32, FP32, FP32, FP32), length, FP32, FP32, FP32)
-    total = fma(wide_s, a, x1, FP32, FP32, FP32, FP32)
+    mean_sq = divide(fma(square, sums.q, sums.x2, FP32, FP32, FP32, FP32), length, FP32, FP32, FP32)
+    total = fma(wide_s, sums.a, sums.x1, FP32, FP32, FP32, FP32)
     mean = torch.where(layer_norm, divide(total, length, FP32, FP32, FP32), 0)
     variance = fma(negate(mean, FP32), mean, mean_sq, FP32, FP32, FP32, FP32)
     variance = torch.where(variance >= FP32.sign_bit, 0, variance)
@@ -84,20 +95,12 @@ def finish_statistics(
 
 
 def norm_statistics(
-    index: Tensor,
-    outlier_mask: Tensor,
-    x: Tensor,
-    s: Tensor,
-    codebook: Tensor,
-    epsilon,
-    layer_norm=False,
-    k_max: int = K_MAX,
+    token: Tokens, codebook: Tensor, epsilon, layer_norm=False, k_max: int = K_MAX
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(mean (T,), rms_reciprocal (T,), status (T,))``: FP32 words and ``Status`` bits, int64.
 
-    index: (T, K) integers below 2**n, ignored at outliers; outlier_mask: (T, K) bool; x: (T, K)
-    FP16 words, read at outliers only; s: (T,) FP16 words; codebook: (2**n,) FP16 words of magnitude
-    at most 1; epsilon: FP32 word or (T,) of them; layer_norm: bool or (T,) bool.
+    token.index: (T, K) integers below 2**n; codebook: (2**n,) FP16 words of magnitude at most 1;
+    epsilon: FP32 word or (T,) of them; layer_norm: bool or (T,) bool.
 
     Status: LENGTH_ZERO, LENGTH_TOO_LONG (beyond k_max), NONFINITE (s, epsilon or an outlier is NaN
     or infinite): both words are the canonical NaN. OVERFLOW: rms_reciprocal is infinite or NaN
@@ -107,16 +110,16 @@ def norm_statistics(
     bits = check_codebook(codebook)
     if not 1 <= k_max <= K_MAX:
         raise ConfigError(f"k_max must be 1..{K_MAX}, not {k_max}")
-    tokens, length = index.shape
-    s, x = s.long(), x.long()
+    tokens, length = token.index.shape
+    s, x = token.scale.long(), token.words.long()
     epsilon = torch.as_tensor(epsilon, device=s.device).to(torch.int64).expand(tokens)
     status = (_nonfinite(s) | _nonfinite(epsilon, FP32)).long() * int(Status.NONFINITE)
     nan = torch.full((tokens,), FP32.canonical_nan, dtype=torch.int64, device=s.device)
     if length == 0 or length > k_max:
         fault = Status.LENGTH_ZERO if length == 0 else Status.LENGTH_TOO_LONG
         return nan, nan.clone(), status | int(fault)
-    outlier = outlier_mask.bool()
-    index = torch.where(outlier, 0, index.long())
+    outlier = token.outlier.bool()
+    index = torch.where(outlier, 0, token.index.long())
     if not 0 <= int(index.min()) <= int(index.max()) < 1 << bits:
         raise ValueError(f"index must hold 0..{(1 << bits) - 1}")
     bad = outlier & _nonfinite(x)
@@ -125,16 +128,14 @@ def norm_statistics(
     centroid = torch.where(outlier, 0, fixed_point(codebook)[index])
     value = torch.where(outlier & ~bad, fixed_point(torch.where(outlier & ~bad, x, 0)), 0)
     high, low = _sum_of_squares(value)
-    mean, rms_reciprocal = finish_statistics(
+    sums = Sums(
         q=from_fixed((centroid * centroid).sum(1), _GRID_SQUARE, FP32),
         x2=from_fixed(low, _GRID_SQUARE, FP32, high=high),
         a=from_fixed(centroid.sum(1), _GRID, FP32),
         x1=from_fixed(value.sum(1), _GRID, FP32),
-        s=s,
-        length=from_int(torch.tensor(length, device=s.device), FP32),
-        epsilon=epsilon,
-        layer_norm=layer_norm,
     )
+    elements = from_int(torch.tensor(length, device=s.device), FP32)
+    mean, rms_reciprocal = finish_statistics(sums, s, elements, epsilon, layer_norm)
     silent = status != 0
     overflow = ~silent & _nonfinite(rms_reciprocal, FP32)
     status |= overflow.long() * int(Status.OVERFLOW)

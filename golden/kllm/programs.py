@@ -145,10 +145,7 @@ class _Maker:
             scale = _moderate(rng, outputs)
             if self.faults and length == 17:
                 scale[0] = 0x7C00
-            made = weight_image(
-                index, scale, config.lanes, config.columns, config.elements, config.bits_b,
-                config.ports, config.port_bits,
-            )  # fmt: skip
+            made = weight_image(index, scale, config.layout)
             size = config.image_words(length, outputs)
             for port, image in zip(ports, made, strict=True):
                 whole = np.zeros(size * word_bytes, dtype=np.uint8)

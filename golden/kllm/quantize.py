@@ -17,8 +17,9 @@ from golden.index.codebook import codebook_bits
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.index.kmeans import kmeans_1d
 from golden.index.nearest import cluster
-from golden.kllm.matmul import MatmulResult, index_matmul
+from golden.kllm.matmul import MatmulResult, matmul
 from golden.kllm.orizuru import outlier_count, pop_order
+from golden.kllm.records import Codebooks, Tokens, Weight
 
 __all__ = [
     "QuantizedTokens",
@@ -30,17 +31,17 @@ __all__ = [
     "split_outliers",
     "train_activation_codebook",
     "train_weight_codebook",
+    "unsigned_quotient",
+    "unsigned_scale",
 ]
 
 _MAGNITUDE = FP16.sign_bit - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class QuantizedWeight:
+class QuantizedWeight(Weight):
     """index: (K, N) uint8, below 2**bits; scale: (N,), codebook: (2**bits,) FP16 words."""
 
-    index: Tensor
-    scale: Tensor
     codebook: Tensor
 
     @property
@@ -53,18 +54,13 @@ class QuantizedWeight:
 
 
 @dataclasses.dataclass(frozen=True)
-class QuantizedTokens:
-    """T tokens of K elements.
+class QuantizedTokens(Tokens):
+    """Tokens and their codebook: (2**bits,) FP16 words.
 
-    index: (T, K) uint8, 0 at outliers; outlier: (T, K) bool; x: (T, K) int64 FP16 words, 0 where
-    not an outlier; scale: (T,) FP16 words, canonical NaN for a token with a NaN (``nan``: (T,)
-    bool), so that products made from it have no output; codebook: (2**bits,) FP16 words.
+    index: uint8, 0 at outliers; words: 0 where not an outlier; scale: the canonical NaN for a
+    token with a NaN (``nan``: (T,) bool), so that products made from it have no output.
     """
 
-    index: Tensor
-    outlier: Tensor
-    x: Tensor
-    scale: Tensor
     codebook: Tensor
     nan: Tensor
 
@@ -74,10 +70,7 @@ class QuantizedTokens:
 
     def dequantize(self) -> Tensor:
         """``s_A * C_A[ia]``, or the outlier itself: (T, K) float64, exact."""
-        inlier = float_from_bits(self.codebook)[self.index.long()]
-        return torch.where(
-            self.outlier, float_from_bits(self.x), inlier * float_from_bits(self.scale)[:, None]
-        )
+        return self.value(self.codebook)
 
 
 def _codebook(
@@ -214,11 +207,42 @@ def quantize_tokens(x: Tensor, codebook: Tensor, share: float = 0.005) -> Quanti
     return QuantizedTokens(
         index=index.to(torch.uint8),
         outlier=outlier,
-        x=torch.where(outlier, x, 0),
+        words=torch.where(outlier, x, 0),
         scale=scale,
         codebook=codebook,
         nan=nan,
     )
+
+
+def _top(int_bits: int) -> int:
+    if int_bits not in INT_BITS:
+        raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
+    return (1 << int_bits) - 1
+
+
+def unsigned_scale(largest: Tensor, int_bits: int) -> Tensor:
+    """``rne16(largest / (2**b - 1))`` of finite FP16 words, any shape; signs are ignored.
+
+    ConfigError: int_bits. The quotient has 22 more bits than the grid and a jammed last one, so it
+    is rounded once.
+    """
+    top = _top(int_bits)
+    wide = fixed_point(largest & _MAGNITUDE) << 22
+    quotient = wide // top | (wide % top != 0).long()
+    return from_fixed(quotient, FP16.grid_exponent - 22, FP16)
+
+
+def unsigned_quotient(x: Tensor, s: Tensor, int_bits: int) -> Tensor:
+    """``min(2**b - 1, rne(x / s))``, 0 where s is 0: int64; ties to even, one rounding.
+
+    x, s: finite FP16 words that broadcast; signs are ignored. ConfigError: int_bits.
+    """
+    top = _top(int_bits)
+    value, step = fixed_point(x & _MAGNITUDE), fixed_point(s & _MAGNITUDE)
+    safe = step.clamp(min=1)
+    floor, remainder = value // safe, value % safe
+    up = (2 * remainder > safe) | ((2 * remainder == safe) & (floor & 1 == 1))
+    return torch.where(step == 0, 0, (floor + up.long()).clamp(max=top))
 
 
 def quantize_unsigned(x: Tensor, int_bits: int = 8) -> tuple[Tensor, Tensor]:
@@ -228,36 +252,15 @@ def quantize_unsigned(x: Tensor, int_bits: int = 8) -> tuple[Tensor, Tensor]:
     head. s = 0 gives a = 0. The quotient is of the words, rounded once, ties to even.
     ConfigError: int_bits; ValueError: a word that is negative, infinite or NaN.
     """
-    if int_bits not in INT_BITS:
-        raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
+    _top(int_bits)
     if x.numel() and not 0 <= int(x.min()) <= int(x.max()) < FP16.infinity:
         raise ValueError("scores must be finite and not negative")
-    top = (1 << int_bits) - 1
-    value = fixed_point(x)
-    # rne16(max / top): 22 more bits of quotient, the last one jammed, leave one rounding.
-    wide = value.amax(dim=1) << 22
-    quotient = wide // top | (wide % top != 0)
-    scale = from_fixed(quotient, FP16.grid_exponent - 22, FP16)
-    step = fixed_point(scale)[:, None]
-    safe = step.clamp(min=1)
-    floor, rest = value // safe, value % safe
-    up = (2 * rest > safe) | ((2 * rest == safe) & (floor & 1 == 1))
-    a = (floor + up.long()).clamp(max=top)
-    return torch.where(step == 0, 0, a), scale
+    scale = unsigned_scale(x.amax(dim=1), int_bits)
+    return unsigned_quotient(x, scale[:, None], int_bits), scale
 
 
 def linear(
     tokens: QuantizedTokens, weight: QuantizedWeight, product: str = "rounded"
 ) -> MatmulResult:
-    """``Y = A @ B`` of quantized operands, bit-true: golden.kllm.matmul.index_matmul."""
-    return index_matmul(
-        tokens.index,
-        tokens.outlier,
-        tokens.x,
-        tokens.scale,
-        weight.index,
-        weight.scale,
-        tokens.codebook,
-        weight.codebook,
-        product,
-    )
+    """``Y = A @ B`` of quantized operands, bit-true: golden.kllm.matmul.matmul."""
+    return matmul(tokens, weight, Codebooks(tokens.codebook, weight.codebook, product))

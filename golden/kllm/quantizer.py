@@ -10,16 +10,23 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import fixed_point, float_from_bits, from_fixed
-from golden.index.format import INT_BITS
+from golden.fp16.ops import float_from_bits
 from golden.index.nearest import cluster_by_midpoints
 from golden.index.nearest import midpoints as midpoints_of
-from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
+from golden.kllm.isa import (
+    ROW_ELEMENTS,
+    CommandStatus,
+    Norm,
+    Opcode,
+    OutlierMode,
+    Outliers,
+    Statistics,
+)
 from golden.kllm.norms import norm_statistics
 from golden.kllm.orizuru import pop_order
 from golden.kllm.quantize import quantize_unsigned
+from golden.kllm.records import Tokens
 
 __all__ = [
     "SlotTokens",
@@ -27,36 +34,25 @@ __all__ = [
     "faults",
     "quantize_command",
     "quantize_integer_command",
-    "unsigned_quotient",
-    "unsigned_scale",
 ]
 
 _MAGNITUDE = FP16.sign_bit - 1
 _ONE = FP32.bias << FP32.frac_bits
+_NO_STATISTICS = Statistics()
 
 
 @dataclasses.dataclass(frozen=True)
-class SlotTokens:
+class SlotTokens(Tokens):
     """T tokens of L elements as slots hold them; all 0 where not ``valid``.
 
-    entry: (T, L) int64, indices (0 at outliers) or unsigned integers; outlier: (T, L) bool;
-    outlier_words: T tensors of FP16 words, ascending position; scale: (T,) FP16 words;
+    index: int64, indices (0 at outliers) or unsigned integers; words: 0 where not an outlier;
     rms_reciprocal, mean: (T,) FP32 words; status: (T,) CommandStatus bits; valid: (T,) bool.
     """
 
-    entry: Tensor
-    outlier: Tensor
-    outlier_words: list[Tensor]
-    scale: Tensor
     rms_reciprocal: Tensor
     mean: Tensor
     status: Tensor
     valid: Tensor
-
-    @property
-    def index(self) -> Tensor:
-        """The entries of QUANTIZE."""
-        return self.entry
 
     @property
     def command_status(self) -> CommandStatus:
@@ -110,23 +106,15 @@ def codebook_fault(centroids: Tensor, midpoints: Tensor) -> CommandStatus:
     return CommandStatus.RANGE if bad else CommandStatus(0)
 
 
-def _slots(
-    entry: Tensor,
-    outlier: Tensor,
-    x: Tensor,
-    scale: Tensor,
-    rms_reciprocal: Tensor,
-    mean: Tensor,
-    status: Tensor,
-) -> SlotTokens:
+def _slots(tokens: Tokens, rms_reciprocal: Tensor, mean: Tensor, status: Tensor) -> SlotTokens:
     """With everything of a failed token at 0."""
     valid = status == 0
-    outlier = outlier & valid[:, None]
+    outlier = tokens.outlier & valid[:, None]
     return SlotTokens(
-        entry=torch.where(valid[:, None], entry, 0),
+        index=torch.where(valid[:, None], tokens.index, 0),
         outlier=outlier,
-        outlier_words=[row[mask] for row, mask in zip(x, outlier, strict=True)],
-        scale=torch.where(valid, scale, 0),
+        words=torch.where(outlier, tokens.words, 0),
+        scale=torch.where(valid, tokens.scale, 0),
         rms_reciprocal=torch.where(valid, rms_reciprocal, 0),
         mean=torch.where(valid, mean, 0),
         status=status,
@@ -140,15 +128,10 @@ def _bit(flag: Tensor, bit: CommandStatus) -> Tensor:
 
 def quantize_command(
     x: Tensor,
-    k_max: int,
-    k_min: int,
-    mode: int,
-    upper: int,
-    lower: int,
     codebook: Tensor,
-    norm: int,
-    epsilon: int,
+    outliers: Outliers,
     outliers_max: int,
+    statistics: Statistics = _NO_STATISTICS,
     midpoints: Tensor | None = None,
 ) -> SlotTokens:
     """QUANTIZE of (T, L) FP16 words.
@@ -162,8 +145,8 @@ def quantize_command(
 
     NONFINITE: an element is NaN or infinite. (An infinity is an outlier that may not be stored,
     or it makes the scale infinite.) OUTLIER_COUNT: more outliers than ``outliers_max``; ONLINE
-    no element is then looked at. upper, lower, epsilon: words; the status of the statistics is
-    not that of the command: with an epsilon that is not finite both words are NaN.
+    no element is then looked at. With an epsilon that is not finite the statistics are NaN, and
+    the command has no status for it.
     ValueError: what ``faults`` finds beforehand, ONLINE with k_max + k_min >= L.
     ConfigError: what ``codebook_fault`` finds, a codebook that is not ascending.
     """
@@ -171,7 +154,8 @@ def quantize_command(
     tokens = len(x)
     magnitude = x & _MAGNITUDE
     nonfinite = (magnitude >= FP16.infinity).any(dim=1)
-    if mode == OutlierMode.ONLINE:
+    k_max, k_min = outliers.k_max, outliers.k_min
+    if outliers.mode == OutlierMode.ONLINE:
         largest, smallest, _ = pop_order(x, k_max, k_min)
         outlier = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
         outlier.scatter_(1, largest, True).scatter_(1, smallest, True)
@@ -179,6 +163,7 @@ def quantize_command(
         too_many = torch.full((tokens,), k_max + k_min > outliers_max, device=x.device)
         nonfinite = nonfinite & ~too_many
     else:
+        upper, lower = outliers.upper, outliers.lower
         value = float_from_bits(x, FP16)
         bounds = float_from_bits(torch.tensor([upper, lower], device=x.device), FP16)
         outlier = (value > bounds[0]) | (value < bounds[1])
@@ -193,38 +178,12 @@ def quantize_command(
     index = torch.where(outlier, 0, cluster_by_midpoints(x, scale, midpoints))
     rms_reciprocal = torch.full((tokens,), _ONE, device=x.device)
     mean = torch.zeros_like(rms_reciprocal)
-    if norm != Norm.NONE:
+    made = Tokens(index, outlier, x, scale)
+    if statistics.norm != Norm.NONE:
         mean, rms_reciprocal, _ = norm_statistics(
-            index, outlier, x, scale, codebook, epsilon, norm == Norm.LAYER
+            made, codebook, statistics.epsilon, statistics.norm == Norm.LAYER
         )
-    return _slots(index, outlier, x, scale, rms_reciprocal, mean, status)
-
-
-def _top(int_bits: int) -> int:
-    if int_bits not in INT_BITS:
-        raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
-    return (1 << int_bits) - 1
-
-
-def unsigned_scale(largest: Tensor, int_bits: int) -> Tensor:
-    """``rne16(largest / (2**b - 1))`` of finite FP16 words, any shape; signs are ignored."""
-    top = _top(int_bits)
-    wide = fixed_point(largest & _MAGNITUDE) << 22
-    quotient = wide // top | (wide % top != 0).long()
-    return from_fixed(quotient, FP16.grid_exponent - 22, FP16)
-
-
-def unsigned_quotient(x: Tensor, s: Tensor, int_bits: int) -> Tensor:
-    """``min(2**b - 1, rne(x / s))``, 0 where s is 0: int64; ties to even, one rounding.
-
-    x, s: finite FP16 words that broadcast; signs are ignored.
-    """
-    top = _top(int_bits)
-    value, step = fixed_point(x & _MAGNITUDE), fixed_point(s & _MAGNITUDE)
-    safe = step.clamp(min=1)
-    floor, rest = value // safe, value % safe
-    up = (2 * rest > safe) | ((2 * rest == safe) & (floor & 1 == 1))
-    return torch.where(step == 0, 0, (floor + up.long()).clamp(max=top))
+    return _slots(made, rms_reciprocal, mean, status)
 
 
 def quantize_integer_command(x: Tensor, int_bits: int) -> SlotTokens:
@@ -240,5 +199,4 @@ def quantize_integer_command(x: Tensor, int_bits: int) -> SlotTokens:
     status = _bit(nonfinite, CommandStatus.NONFINITE) | _bit(negative, CommandStatus.NEGATIVE)
     entry, scale = quantize_unsigned(torch.where((status == 0)[:, None], magnitude, 0), int_bits)
     ones = torch.full_like(scale, _ONE)
-    outlier = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
-    return _slots(entry, outlier, x, scale, ones, torch.zeros_like(ones), status)
+    return _slots(Tokens.integers(entry, scale), ones, torch.zeros_like(ones), status)

@@ -1,6 +1,7 @@
 """Requests of a KLLM lane with what golden says comes back, corners included."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +10,10 @@ import torch
 from golden.fp16.format import FP16
 from golden.index.codebook import product_codebook
 from golden.kllm.format import NO_OUTPUT, product_index
-from golden.kllm.matmul import index_matmul, integer_matmul
+from golden.kllm.matmul import integer_matmul, matmul
+from golden.kllm.records import Codebooks, Tokens, Weight
 
-__all__ = ["LaneRequest", "codebook_packet", "lane_vectors"]
+__all__ = ["LaneRequest", "LaneShape", "codebook_packet", "lane_vectors"]
 
 Int64 = npt.NDArray[np.int64]
 _ONE = 0x3C00
@@ -74,18 +76,40 @@ def _codebook(rng: np.random.Generator, bits: int) -> Int64:
     return values.view(np.uint16).astype(np.int64)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneShape:
+    """A lane as its requests see it; int_bits 0: no integer requests."""
+
+    bits_a: int = 4
+    bits_b: int = 4
+    elements: int = 16
+    columns: int = 32
+    k_max: int = 4096
+    int_bits: int = 8
+    product: str = "rounded"
+
+
+_TABLE1 = LaneShape()
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Given:
+    """What is fixed of a request; None is drawn."""
+
+    n: int
+    integer: bool = False
+    share: float = 0.02
+    values: Int64 | int | None = None
+    index: int | None = None
+    outlier: npt.NDArray[np.bool_] | None = None
+    x: Int64 | None = None
+    s_a: int | None = None
+    s_b: Int64 | None = None
+    books: tuple[Int64, Int64] | None = None
+
+
 def lane_vectors(
-    *,
-    bits_a: int = 4,
-    bits_b: int = 4,
-    elements: int = 16,
-    columns: int = 32,
-    k_max: int = 4096,
-    int_bits: int = 8,
-    product: str = "rounded",
-    seed: int = 0,
-    longest: int = 300,
-    random_requests: int = 8,
+    shape: LaneShape = _TABLE1, seed: int = 0, longest: int = 300, random_requests: int = 8
 ) -> list[LaneRequest]:
     """Requests of at most ``columns`` outputs each, golden results included.
 
@@ -97,52 +121,41 @@ def lane_vectors(
     integer, integer_largest, integer_zero, integer_one_element, integer_longest.
     """
     rng = np.random.default_rng(seed)
+    bits_a, bits_b, elements = shape.bits_a, shape.bits_b, shape.elements
+    columns, k_max, int_bits = shape.columns, shape.k_max, shape.int_bits
     requests: list[LaneRequest] = []
     top_k = min(longest, k_max)
 
     def length() -> int:
         return int(rng.integers(1, top_k + 1))
 
-    def add(
-        name: str,
-        k: int,
-        *,
-        n: int = columns,
-        integer: bool = False,
-        share: float = 0.02,
-        values: Int64 | int | None = None,
-        index: int | None = None,
-        outlier: npt.NDArray[np.bool_] | None = None,
-        x: Int64 | None = None,
-        s_a: int | None = None,
-        s_b: Int64 | None = None,
-        books: tuple[Int64, Int64] | None = None,
-    ) -> None:
+    def add(name: str, k: int, **fixed: Any) -> None:
+        given = _Given(**{"n": columns} | fixed)
+        n, integer, values, outlier = given.n, given.integer, given.values, given.outlier
         bits = int_bits if integer else bits_a
-        book_a, book_b = books or (_codebook(rng, bits_a), _codebook(rng, bits_b))
+        book_a, book_b = given.books or (_codebook(rng, bits_a), _codebook(rng, bits_b))
         if values is None:
             values = rng.integers(0, 1 << bits, k)
         values = np.broadcast_to(np.asarray(values, dtype=np.int64), k).copy()
         idx_b = rng.integers(0, 1 << bits_b, (k, n))
-        if index is not None:
-            idx_b[:] = index
+        if given.index is not None:
+            idx_b[:] = given.index
         if outlier is None:
-            outlier = rng.random(k) < share
+            outlier = rng.random(k) < given.share
         outlier = np.zeros(k, dtype=bool) if integer else outlier
-        x = np.where(outlier, _finite(rng, k) if x is None else x, 0)
-        s_a = int(_moderate(rng, 1)[0]) & 0x7FFF if s_a is None else s_a
-        s_b = _moderate(rng, n) if s_b is None else s_b
+        x = np.where(outlier, _finite(rng, k) if given.x is None else given.x, 0)
+        s_a = int(_moderate(rng, 1)[0]) & 0x7FFF if given.s_a is None else given.s_a
+        s_b = _moderate(rng, n) if given.s_b is None else given.s_b
         tensor = torch.from_numpy
+        token = Tokens(
+            tensor(values)[None], tensor(outlier)[None], tensor(x)[None], torch.tensor([s_a])
+        )
+        weight = Weight(tensor(idx_b), tensor(s_b))
         if integer:
-            result = integer_matmul(
-                tensor(values)[None], torch.tensor([s_a]), tensor(idx_b), tensor(s_b),
-                tensor(book_b), int_bits, k_max,
-            )  # fmt: skip
+            result = integer_matmul(token, weight, tensor(book_b), int_bits, k_max)
         else:
-            result = index_matmul(
-                tensor(values)[None], tensor(outlier)[None], tensor(x)[None], torch.tensor([s_a]),
-                tensor(idx_b), tensor(s_b), tensor(book_a), tensor(book_b), product, k_max,
-            )  # fmt: skip
+            books = Codebooks(tensor(book_a), tensor(book_b), shape.product)
+            result = matmul(token, weight, books, k_max)
         status = int(result.status[0])
         y = result.y[0].numpy() if not status & NO_OUTPUT else np.zeros(0, dtype=np.int64)
         requests.append(
@@ -157,7 +170,7 @@ def lane_vectors(
                 s_b=s_b,
                 codebook_a=book_a if not integer else np.zeros(0, dtype=np.int64),
                 codebook_b=book_b,
-                packet=codebook_packet(book_a, book_b, product, integer),
+                packet=codebook_packet(book_a, book_b, shape.product, integer),
                 y=y,
                 status=status,
             )

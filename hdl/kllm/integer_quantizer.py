@@ -170,7 +170,7 @@ class KllmIntegerQuantizer(Block):
     Scale: one quotient bit per cycle, 16 cycles from largest to scale, one word at a time. Rows:
     one per ``elements / lanes`` cycles, latency as many plus ``stages`` less one; ``i.ready``
     depends combinationally on ``o.ready``.
-    Source: KLLM, integer score x V. Golden: golden.kllm.quantizer.unsigned_scale,
+    Source: KLLM, integer score x V. Golden: golden.kllm.quantize.unsigned_scale,
     unsigned_quotient.
 
     Members

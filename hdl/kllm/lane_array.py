@@ -46,7 +46,7 @@ class KllmLaneArray(Block):
 
     Throughput and latency are those of a lane; ``ready`` of the shared streams depends
     combinationally on all lanes. Source: KLLM, section IV-A, Table I.
-    Golden: golden.kllm.matmul.index_matmul.
+    Golden: golden.kllm.matmul.matmul.
 
     Members
     -------

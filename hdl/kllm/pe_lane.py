@@ -239,7 +239,7 @@ class KllmPeLane(Block):
     takes its ``length`` or ``last_column + 1`` cycles, whichever is more.
     ``ready`` of job, a, x and s_b depends combinationally on ``valid`` of every input but w, on
     ``y.ready`` and on ``status.ready``; no ``valid`` of an output depends on an input.
-    Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.index_matmul,
+    Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.matmul,
     integer_matmul.
 
     Members

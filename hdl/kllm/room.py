@@ -165,7 +165,7 @@ BLOCKS = {
         component=KllmPeLane,
         config=_TABLE1,
         configs=_LANES,
-        golden="golden.kllm.matmul:index_matmul",
+        golden="golden.kllm.matmul:matmul",
     ),
     "kllm_lane_array": Registered(
         component=KllmLaneArray,
@@ -174,7 +174,7 @@ BLOCKS = {
             "table1": KllmLaneArrayConfig(),
             "small": KllmLaneArrayConfig(lanes=2, lane=_SMALL),
         },
-        golden="golden.kllm.matmul:index_matmul",
+        golden="golden.kllm.matmul:matmul",
     ),
     "kllm_weight_stripe": Registered(
         component=KllmWeightStripe,
@@ -233,7 +233,7 @@ BLOCKS = {
             "table1": KllmQuantizerConfig().integer_config,
             "small": _SMALL_QUANTIZER.integer_config,
         },
-        golden="golden.kllm.quantizer:unsigned_quotient",
+        golden="golden.kllm.quantize:unsigned_quotient",
     ),
     "kllm_quantizer": Registered(
         component=KllmQuantizer,

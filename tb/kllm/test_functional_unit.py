@@ -165,7 +165,7 @@ def make_slots(config, rng):
             int(np.float32(value).view(np.uint32)) for value in (rng.uniform(0.1, 3), rng.normal())
         )
         slot = Slot(
-            index=torch.tensor(index), outlier=torch.tensor(outlier), x=torch.tensor(x),
+            index=torch.tensor(index), outlier=torch.tensor(outlier), words=torch.tensor(x),
             scale=scale, integer=kind == "integer", rms_reciprocal=rms, mean=mean,
         )  # fmt: skip
         valid = kind != "empty"

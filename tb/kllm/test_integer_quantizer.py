@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from golden.fp16.format import FP16
-from golden.kllm.quantize import quantize_unsigned
-from golden.kllm.quantizer import unsigned_quotient, unsigned_scale
+from golden.kllm.quantize import quantize_unsigned, unsigned_quotient, unsigned_scale
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from tb.run import simulate
 from tb.words import pack

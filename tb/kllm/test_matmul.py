@@ -126,7 +126,7 @@ class Author:
         x[torch.from_numpy(mask)] = torch.from_numpy(words)
         self.machine.slots[number] = (
             Slot(
-                index=torch.from_numpy(value), outlier=torch.from_numpy(mask), x=x, scale=scale,
+                index=torch.from_numpy(value), outlier=torch.from_numpy(mask), words=x, scale=scale,
                 integer=integer, rms_reciprocal=rms, mean=5,
             )
             if valid

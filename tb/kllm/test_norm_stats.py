@@ -16,6 +16,7 @@ import torch
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Status, beats
 from golden.kllm.norms import norm_statistics
+from golden.kllm.records import Tokens
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from tb.run import simulate
 from tb.words import pack
@@ -93,13 +94,15 @@ class Job:
         nan = FP32.canonical_nan
         shape = (1, self.length)
         loaded = codebook if valid else np.zeros(4, np.int64)
-        mean, rms_reciprocal, status = norm_statistics(
+        token = Tokens(
             torch.tensor(self.index if valid else 0 * self.index).reshape(shape),
             torch.tensor(self.outlier).reshape(shape),
             torch.tensor(self.x).reshape(shape),
-            torch.tensor([self.s]), torch.tensor(loaded),
-            self.epsilon, self.layer_norm, self.config.k_max,
-        )  # fmt: skip
+            torch.tensor([self.s]),
+        )
+        mean, rms_reciprocal, status = norm_statistics(
+            token, torch.tensor(loaded), self.epsilon, self.layer_norm, self.config.k_max
+        )
         special = self.s & INF == INF or self.epsilon & FP32.infinity == FP32.infinity
         header = Status(0 if valid else Status.CODEBOOK_MISSING)
         header |= Status.NONFINITE if special else Status(0)

@@ -23,6 +23,8 @@ from golden.kllm.isa import (
     Norm,
     Opcode,
     OutlierMode,
+    Outliers,
+    Statistics,
     encode,
 )
 from golden.kllm.quantizer import (
@@ -171,10 +173,10 @@ class Maker:
         x = self.tokens(operands)
         upper, lower = operands["thresholds"] >> 16, operands["thresholds"] & 0xFFFF
         most = self.config.outliers_max
+        outliers = Outliers(operands["k_max"], operands["k_min"], operands["mode"], upper, lower)
         result = quantize_command(
-            x, operands["k_max"], operands["k_min"], operands["mode"], upper, lower,
-            torch.tensor(self.codebook), operands["norm"], operands["epsilon"], most,
-            midpoints=torch.tensor(self.middles),
+            x, torch.tensor(self.codebook), outliers, most,
+            Statistics(operands["norm"], operands["epsilon"]), torch.tensor(self.middles),
         )  # fmt: skip
         # Of a failed token: is there a second pass, and how many outliers does it store?
         nan = ((x & 0x7FFF) > INF).any(dim=1).tolist()
@@ -207,7 +209,7 @@ class Maker:
         for t in range(operands["tokens"]):
             slot, valid = operands["slot"] + t, bool(result.valid[t])
             pad = np.zeros(count * ROW_ELEMENTS - length, dtype=np.int64)
-            entry = np.concatenate([result.entry[t].numpy(), pad]).reshape(count, -1)
+            entry = np.concatenate([result.index[t].numpy(), pad]).reshape(count, -1)
             mask = np.concatenate([result.outlier[t].numpy(), pad]).reshape(count, -1)
             for row in range(count if stored[t] is not None else 0):
                 word = field(
@@ -215,7 +217,7 @@ class Maker:
                     *((v, 1) for v in mask[row]),
                 )  # fmt: skip
                 expected["entries"].append((-1 if valid else 0x3FFFF, word))
-            words = result.outlier_words[t].tolist()
+            words = result.words[t][result.outlier[t]].tolist()
             assert not valid or len(words) == stored[t]
             for position in range(stored[t] or 0):
                 word = words[position] if valid else 0

@@ -74,7 +74,7 @@ class Memory:
         x[torch.from_numpy(mask)] = torch.from_numpy(rng.integers(0, 1 << 16, outliers))
         scale, rms, mean = (int(rng.integers(0, 1 << bits)) for bits in (16, 32, 32))
         self.machine.slots[number] = Slot(
-            index=index, outlier=torch.from_numpy(mask), x=x, scale=scale, integer=integer,
+            index=index, outlier=torch.from_numpy(mask), words=x, scale=scale, integer=integer,
             rms_reciprocal=rms, mean=mean,
         )  # fmt: skip
         tables["slot_descriptor"][number,] = descriptor_layout.const(

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.kllm.format import beats, groups
+from golden.kllm.format import WeightLayout, beats, groups
 from golden.kllm.image import supply, weight_image
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
@@ -80,7 +80,10 @@ def random_jobs(rng, config, count):
 
 def supply_words(config, jobs, rng):
     """Words of every stream but the ports', and per port the requests' words and the memory."""
-    shape = (config.lanes, config.columns, config.elements, config.bits_b)
+    layout = WeightLayout(
+        config.lanes, config.columns, config.elements, config.bits_b, config.ports,
+        config.port_bits,
+    )  # fmt: skip
     word_bytes = config.port_bits // 8
     words = {f"{name}_{lane}": [] for name in ("w", "s_b") for lane in range(config.lanes)}
     words |= {f"read_{port}": [] for port in range(config.ports)}
@@ -108,7 +111,7 @@ def supply_words(config, jobs, rng):
             continue
         index = rng.integers(0, 1 << config.bits_b, (job.length, job.outputs))
         scale = rng.integers(0, 1 << 16, job.outputs)
-        image = weight_image(index, scale, *shape, config.ports, config.port_bits)
+        image = weight_image(index, scale, layout)
         any_error = False
         for port, held in enumerate(image):
             own = [int.from_bytes(row.tobytes(), "little") for row in held.reshape(-1, word_bytes)]
@@ -120,9 +123,8 @@ def supply_words(config, jobs, rng):
                 words[f"read_{port}"].append(job.address | len(own) << config.address_bits)
         words["done"].append(int(any_error))
         given = supply(
-            image, job.length, job.outputs, *shape, config.port_bits, job.tokens,
-            rms if job.fold else None,
-        )  # fmt: skip
+            image, job.length, job.outputs, layout, job.tokens, rms if job.fold else None
+        )
         for lane, (weight_beats, scales) in enumerate(given):
             top = config.buffer_config.beat_bits
             words[f"w_{lane}"] += [beat | last << top for beat, last in weight_beats]

@@ -22,7 +22,7 @@ from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
-from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, decode
+from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, Outliers, Statistics, decode
 from golden.kllm.machine import Machine
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.vectors import codebook_packet
@@ -62,10 +62,7 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
     x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
     index = rng.integers(0, 1 << bits_b, (size, size))
     scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, size))).numpy()
-    weights = weight_image(
-        index, scale, machine_config.lanes, machine_config.columns, machine_config.elements,
-        bits_b, machine_config.ports, machine_config.port_bits,
-    )  # fmt: skip
+    weights = weight_image(index, scale, machine_config.layout)
     data = b"".join(
         (_rows(books[0]), _rows(midpoints(torch.from_numpy(books[0])).numpy()), _rows(packet))
     )
@@ -97,11 +94,10 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
         for first in range(0, tokens, at_a_time):
             some = Vector(source.row + first * source.stride, size, at_a_time, source.stride)
             theirs = Slots(slots.first + first, at_a_time)
+            offline = Outliers(0, 0, OutlierMode.OFFLINE, upper, upper | FP16.sign_bit)
             asm.quantize(
-                src=some, slot=theirs, k_max=k if online else 0, k_min=k if online else 0,
-                mode=OutlierMode.ONLINE if online else OutlierMode.OFFLINE,
-                thresholds=(0, 0) if online else (upper, upper | FP16.sign_bit),
-                norm=Norm.RMS if norm else Norm.NONE,
+                src=some, slot=theirs, outliers=Outliers(k, k) if online else offline,
+                statistics=Statistics(Norm.RMS if norm else Norm.NONE),
             )  # fmt: skip
             asm.matmul(weights=0, dst=some, length=size, slot=theirs, fold_norm=norm)
         asm.part()

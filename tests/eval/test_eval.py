@@ -22,7 +22,7 @@ from golden.config import ConfigError
 from golden.eval import command, methods, perplexity
 from golden.eval.calibration import CalibrationData
 from golden.eval.command import main, quiet
-from golden.eval.evaluate import evaluate
+from golden.eval.evaluate import Settings, evaluate
 from golden.eval.method import Bits, Distance, Site
 from golden.eval.methods import discover, parse, parse_all
 from golden.eval.methods.rtn import rtn_symmetric
@@ -94,7 +94,9 @@ def test_every_method_runs_and_leaves_no_trace(name, shape, tiny_windows):
 def test_batches_change_nothing(name, tiny, tiny_windows):
     chosen = parse_all(name)
     states = calibrate(chosen, CalibrationData(tiny.model, tiny_windows[:1]))
-    one, three = (evaluate(tiny, name, chosen, tiny_windows, states, batch) for batch in (1, 3))
+    one, three = (
+        evaluate(tiny, name, chosen, tiny_windows, states, Settings(batch)) for batch in (1, 3)
+    )
     assert three.perplexity == pytest.approx(one.perplexity, rel=2e-3)
     assert three.bits == pytest.approx(one.bits, rel=1e-3)
 
@@ -371,7 +373,7 @@ def test_bit_true_puts_the_exact_output_in_place(tiny, tiny_windows, monkeypatch
         return lambda x: inputs.append(x) or x @ weight.T
 
     monkeypatch.setattr(type(rtn), "bit_true", bit_true)
-    found = evaluate(tiny, "rtn-w4a4", [rtn], tiny_windows, [{}], exact=[Q, GATE])
+    found = evaluate(tiny, "rtn-w4a4", [rtn], tiny_windows, [{}], Settings(exact=[Q, GATE]))
     assert set(found.bit_true) == {Q, GATE}
     assert 0.01 < found.bit_true[Q]["relative"] < 1
     with torch.no_grad():
@@ -382,7 +384,7 @@ def test_bit_true_puts_the_exact_output_in_place(tiny, tiny_windows, monkeypatch
     plain = evaluate(tiny, "rtn-w4a4", [rtn], tiny_windows, [{}])
     assert found.perplexity != plain.perplexity
     names = list(Patch(tiny.model).linears)
-    unquantized = evaluate(tiny, "rtn-w4a4", [rtn], tiny_windows, [{}], exact=names)
+    unquantized = evaluate(tiny, "rtn-w4a4", [rtn], tiny_windows, [{}], Settings(exact=names))
     whole = evaluate(tiny, "fp32", parse_all("fp32"), tiny_windows, [{}])
     assert unquantized.perplexity == pytest.approx(whole.perplexity, rel=1e-4)
 
@@ -390,7 +392,9 @@ def test_bit_true_puts_the_exact_output_in_place(tiny, tiny_windows, monkeypatch
 def test_bit_true_without_such_arithmetic_is_refused(tiny, tiny_windows):
     for layer in (Q, "model.layers.0.self_attn"):
         with pytest.raises(ConfigError, match=f"no bit-true arithmetic for {layer}"):
-            evaluate(tiny, "rtn-w4a4", parse_all("rtn-w4a4"), tiny_windows, [{}], exact=[layer])
+            evaluate(
+                tiny, "rtn-w4a4", parse_all("rtn-w4a4"), tiny_windows, [{}], Settings(exact=[layer])
+            )
 
 
 def test_an_attention_that_is_not_exact_is_refused_after_one_batch(tiny, tiny_windows):
@@ -398,7 +402,9 @@ def test_an_attention_that_is_not_exact_is_refused_after_one_batch(tiny, tiny_wi
     handle = tiny.model.lm_head.register_forward_hook(lambda *_: ran.append(1))
     try:
         with pytest.raises(ConfigError, match=f"no bit-true arithmetic for {name}"):
-            evaluate(tiny, "rtn-w4a4", parse_all("rtn-w4a4"), tiny_windows, [{}], exact=[name])
+            evaluate(
+                tiny, "rtn-w4a4", parse_all("rtn-w4a4"), tiny_windows, [{}], Settings(exact=[name])
+            )
     finally:
         handle.remove()
     assert len(ran) == 1
@@ -426,11 +432,11 @@ def test_a_product_without_a_result_is_an_error():
         x = words(2, 40, factor=factor)
         tokens = exact.quantize(x, BOOK, 0.1, thresholds)
         if thresholds is None:  # sums beyond FP16 are infinite, as IEEE 754 has them
-            overflow = exact.linear(x, tokens, BOOK, weight).y & 0x7FFF == FP16.infinity
+            overflow = exact.linear(tokens, BOOK, weight).y & 0x7FFF == FP16.infinity
             assert bool(overflow.any()) == (factor > 1)
             continue
         with pytest.raises(ArithmeticError, match=r"MATMUL: .*NONFINITE"):
-            exact.linear(x, tokens, BOOK, weight)
+            exact.linear(tokens, BOOK, weight)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +449,7 @@ def test_a_product_without_a_result_is_an_error():
 )  # fmt: skip
 def test_scores_without_a_result_are_an_error(q, k, line):
     with pytest.raises(ArithmeticError, match=line):
-        exact.attention(q, k, words(1, 6, 8), BOOK, BOOK)
+        exact.attention(q, k, words(1, 6, 8), exact.AttentionBooks(BOOK, BOOK))
 
 
 # ---- not finite

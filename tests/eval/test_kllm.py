@@ -8,7 +8,7 @@ import torch
 from golden import checkpoint
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
+from golden.eval.evaluate import Settings, evaluate
 from golden.eval.method import Bits, Site
 from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
@@ -107,7 +107,7 @@ def test_static_outliers_are_those_of_the_command() -> None:
     pair = bits_from_float(torch.tensor([upper, lower])).tolist()
     wanted = exact.quantize(words, codebook, thresholds=(pair[0], pair[1]))
     found = fake_tokens(x, FakeCodebook.of(codebook), thresholds=(upper, lower))
-    assert torch.equal(found.value.double(), exact.dequantize(wanted, words, codebook))
+    assert torch.equal(found.value.double(), wanted.value(codebook))
     assert int(found.outliers) == int(wanted.outlier.sum()) == 2 * round(0.02 * x.numel())
 
 
@@ -163,7 +163,9 @@ def test_attention_is_near_the_exact_one(bits: int, index: bool) -> None:
     real = attention_case(6, 2, 21, 16)
     books = [train_activation_codebook(half_words(x.reshape(-1, 16)), 4, share=0) for x in real]
     wanted = exact.attention(
-        *(half_words(x) for x in real), books[1], books[2], books[0] if index else None, bits
+        *(half_words(x) for x in real),
+        exact.AttentionBooks(books[1], books[2], books[0] if index else None),
+        bits,
     )
     q, k, v = (fake_tokens(x, FakeCodebook.of(book)) for x, book in zip(real, books, strict=True))
     query = q.value if index else real[0].half().float()
@@ -294,7 +296,9 @@ def test_fast_path_is_near_the_exact_one(tiny, tiny_windows, data, name: str) ->
     methods = parse_all(name)
     with Site(tiny.model) as site:
         names = [*site.linears, *(f"{each}.self_attn" for each in site.layer_names)]
-    result = evaluate(tiny, name, methods, tiny_windows[:1], calibrate(methods, data), exact=names)
+    result = evaluate(
+        tiny, name, methods, tiny_windows[:1], calibrate(methods, data), Settings(exact=names)
+    )
     assert set(result.bit_true) == set(names)
     for layer, distance in result.bit_true.items():
         # gate and up are compared behind their quantizer: one index is a visible step
@@ -311,7 +315,7 @@ def test_no_exact_attention_where_the_hardware_has_none(
     with pytest.raises(ConfigError, match=r"has no bit-true arithmetic for model\.layers\.0\.self"):
         evaluate(
             tiny, "kllm", methods, tiny_windows[:1], calibrate(methods, data),
-            exact=["model.layers.0.self_attn"],
+            Settings(exact=["model.layers.0.self_attn"]),
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
+from golden.eval.evaluate import Settings, evaluate
 from golden.eval.method import Site
 from golden.eval.methods import kv as kv_methods
 from golden.eval.methods import parse, parse_all
@@ -136,9 +136,12 @@ def test_oaken_on_the_exact_path_is_the_same(tiny, tiny_windows):
     methods = parse_all("oaken")
     states = [methods[0].calibrate(CalibrationData(tiny.model, tiny_windows[:1]))]
     names = ["model.layers.0.self_attn", "model.layers.1.self_attn"]
-    found = evaluate(tiny, "oaken", methods, tiny_windows, states, 2, exact=names)
+    found = evaluate(tiny, "oaken", methods, tiny_windows, states, Settings(2, names))
     assert {name: each["equal"] for name, each in found.bit_true.items()} == dict.fromkeys(names, 1)
-    assert found.perplexity == evaluate(tiny, "", methods, tiny_windows, states, 2).perplexity
+    assert (
+        found.perplexity
+        == evaluate(tiny, "", methods, tiny_windows, states, Settings(2)).perplexity
+    )
 
 
 # ---- the others

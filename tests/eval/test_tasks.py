@@ -23,7 +23,7 @@ from golden.checkpoint import Checkpoint, CheckpointError, load
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.command import main
-from golden.eval.evaluate import evaluate
+from golden.eval.evaluate import Settings, evaluate
 from golden.eval.llama2c import _tokenizer
 from golden.eval.method import Site
 from golden.eval.methods import parse_all
@@ -191,7 +191,7 @@ def test_values_are_those_of_the_patched_model(name, checkpoint, plain, run, tin
             method.install(site, state)
         wanted = values(checkpoint)
     assert (wanted == plain) == (name == "fp32")
-    found = evaluate(checkpoint, name, methods, tiny_windows[:1], states, tasks=run)
+    found = evaluate(checkpoint, name, methods, tiny_windows[:1], states, Settings(tasks=run))
     rows = {(each["task"], each["metric"]): each for each in found.tasks}
     assert {key: row["value"] for key, row in rows.items()} == pytest.approx(wanted, rel=1e-4)
     assert {(row["examples"], row["fewshot"]) for row in found.tasks} == {(WORDS, 0)}

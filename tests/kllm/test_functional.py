@@ -209,7 +209,7 @@ def make_slot(rng, length, bits=4, integer=False) -> Slot:
     return Slot(
         index=torch.tensor(rng.integers(0, 1 << bits, length)),
         outlier=torch.tensor(rng.random(length) < 0.2),
-        x=ordinary(rng, length),
+        words=ordinary(rng, length),
         scale=int(bits_from_float(torch.tensor(2.3))),
         integer=integer,
     )
@@ -227,7 +227,7 @@ def test_slots_look_up_what_was_computed_once():
         for k in range(50):
             centroid = exact(int(book[slot.index[k]]))
             inlier = rounded(exact(slot.scale) * centroid)
-            word = int(slot.x[k]) if slot.outlier[k] else inlier
+            word = int(slot.words[k]) if slot.outlier[k] else inlier
             assert int(words[k]) == int(function(each, torch.tensor(word)))
     want = [
         rounded(exact(int(u)) * exact(int(v))) & 0x7FFF for u, v in zip(got, factor, strict=True)
@@ -242,7 +242,7 @@ def test_dequantize_of_several_tokens():
     together = dequantize(
         torch.stack([slot.index for slot in slots]),
         torch.stack([slot.outlier for slot in slots]),
-        torch.stack([slot.x for slot in slots]),
+        torch.stack([slot.words for slot in slots]),
         torch.tensor([slot.scale for slot in slots]),
         book.expand(3, -1),
     )

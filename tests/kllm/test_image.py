@@ -8,6 +8,7 @@ from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import mul
 from golden.fp16.vectors import random_words
 from golden.kllm.format import (
+    WeightLayout,
     beats,
     groups,
     weight_bit,
@@ -38,7 +39,7 @@ def test_every_weight_stands_where_the_layout_says(name):
     rng = np.random.default_rng(1)
     length, outputs = 2 * elements + 1, lanes * columns + 1
     index, scale = weights(rng, length, outputs, bits_b)
-    image = weight_image(index, scale, lanes, columns, elements, bits_b, ports, port_bits)
+    image = weight_image(index, scale, WeightLayout(*SHAPES[name]))
     count, lane_words = (
         beats(length, elements),
         weight_lane_words(columns, elements, bits_b, port_bits),
@@ -74,12 +75,12 @@ def test_every_weight_stands_where_the_layout_says(name):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("outputs", [1, 37])
 def test_inverse(name, outputs):
-    lanes, columns, elements, bits_b, ports, port_bits = SHAPES[name]
+    layout = WeightLayout(*SHAPES[name])
     rng = np.random.default_rng(2)
-    index, scale = weights(rng, 19, outputs, bits_b)
-    image = weight_image(index, scale, lanes, columns, elements, bits_b, ports, port_bits)
-    assert len(image) == ports
-    back = weights_of_image(image, 19, outputs, lanes, columns, elements, bits_b, port_bits)
+    index, scale = weights(rng, 19, outputs, layout.bits_b)
+    image = weight_image(index, scale, layout)
+    assert len(image) == layout.ports
+    back = weights_of_image(image, 19, outputs, layout)
     np.testing.assert_array_equal(back[0], index)
     np.testing.assert_array_equal(back[1], scale)
 
@@ -95,14 +96,17 @@ def test_inverse(name, outputs):
 )
 def test_refuses(index, scale, port_bits, message):
     with pytest.raises(ValueError, match=r"needed|must be") as error:
-        weight_image(index, scale, 1, 1, 1, 2, 1, port_bits)
+        weight_image(index, scale, WeightLayout(1, 1, 1, 2, 1, port_bits))
     assert message in str(error.value)
 
 
 def test_refuses_an_image_of_another_size():
-    image = weight_image([[0]], [0], 1, 1, 1, 2, 2, 16)
+    layout = WeightLayout(1, 1, 1, 2, 2, 16)
+    image = weight_image([[0]], [0], layout)
     with pytest.raises(ValueError, match="port 1 must hold 2 bytes, not 4"):
-        weights_of_image([image[0], np.zeros(4, np.uint8)], 1, 1, 1, 1, 1, 2, 16)
+        weights_of_image([image[0], np.zeros(4, np.uint8)], 1, 1, layout)
+    with pytest.raises(ValueError, match="2 ports needed, not 1"):
+        weights_of_image(image[:1], 1, 1, layout)
 
 
 def test_folded_scales_are_products_rounded_once():
@@ -125,14 +129,14 @@ def test_slots_of_a_beat():
 @pytest.mark.parametrize("name", SHAPES)
 def test_lanes_are_given_their_columns(name):
     """Against pack_weights on each lane's own columns."""
-    lanes, columns, elements, bits_b, ports, port_bits = SHAPES[name]
+    lanes, columns, elements, bits_b, _, _ = SHAPES[name]
+    layout = WeightLayout(*SHAPES[name])
     rng = np.random.default_rng(4)
     length, outputs = 3 * elements - 1, lanes * columns + 2
     index, scale = weights(rng, length, outputs, bits_b)
-    shape = (lanes, columns, elements, bits_b)
-    image = weight_image(index, scale, *shape, ports, port_bits)
+    image = weight_image(index, scale, layout)
     rms = rng.integers(0x3F000000, 0x40000000, 2)
-    given = supply(image, length, outputs, *shape, port_bits, 2, rms)
+    given = supply(image, length, outputs, layout, 2, rms)
     padded = np.zeros((length, 2 * lanes * columns), dtype=np.int64)
     padded[:, :outputs] = index
     scales = np.zeros(2 * lanes * columns, dtype=np.int64)

@@ -7,7 +7,8 @@ import torch
 
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.lane import JobHeader, header_status, job_status
-from golden.kllm.matmul import index_matmul, integer_matmul
+from golden.kllm.matmul import integer_matmul, matmul
+from golden.kllm.records import Codebooks, Tokens, Weight
 
 NAN, ONE = 0x7E01, 0x3C00
 LIMITS = {"columns": 3, "k_max": 4, "outliers_max": 2}
@@ -24,16 +25,13 @@ def header(length=3, outliers=0, s_a=ONE, last_column=2, integer=False) -> JobHe
 @pytest.mark.parametrize("integer", [False, True])
 def test_the_matrix_product_reports_what_its_header_shows(length, s_a, integer) -> None:
     """Both operands of a fault at once: the product once left out NONFINITE at a wrong length."""
-    s_b = torch.tensor([ONE, ONE])
-    idx_b, book = torch.zeros(length, 2, dtype=torch.int64), torch.tensor([ONE] * 4)
-    row = torch.zeros(1, length, dtype=torch.int64)
-    tokens = torch.tensor([s_a])
+    weight = Weight(torch.zeros(length, 2, dtype=torch.int64), torch.tensor([ONE, ONE]))
+    book = torch.tensor([ONE] * 4)
+    tokens = Tokens.integers(torch.zeros(1, length, dtype=torch.int64), torch.tensor([s_a]))
     if integer:
-        result = integer_matmul(row, tokens, idx_b, s_b, book, k_max=4)
+        result = integer_matmul(tokens, weight, book, k_max=LIMITS["k_max"])
     else:
-        result = index_matmul(
-            row, row.bool(), row, tokens, idx_b, s_b, book, book, k_max=LIMITS["k_max"]
-        )
+        result = matmul(tokens, weight, Codebooks(book, book), LIMITS["k_max"])
     wanted = header_status(header(length, s_a=s_a, integer=integer), **LIMITS)
     assert Status(int(result.status[0])) & NO_OUTPUT == wanted
 

@@ -27,7 +27,7 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.assembler import AssemblyError
 from golden.kllm.bounds import Rates, bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.isa import Norm, Opcode, OutlierMode, Unit
+from golden.kllm.isa import Opcode, Outliers, Unit
 from golden.kllm.layer import (
     Cache,
     CompiledLayer,
@@ -98,10 +98,8 @@ def plain(quantized: QuantizedLayer, x: Tensor, cos: Tensor, sin: Tensor, cache:
     def dequantized(name: str, value: Tensor, outliers: bool) -> Tensor:
         words = bits_from_float(value[None])
         k = outlier_count(len(value), options.share) if outliers else 0
-        made = quantize_command(
-            words, k, k, OutlierMode.ONLINE, 0, 0, quantized.codebook[name], Norm.NONE, 0, 999
-        )
-        inlier = books[name][made.entry] * float_from_bits(made.scale)[:, None]
+        made = quantize_command(words, quantized.codebook[name], Outliers(k, k), 999)
+        inlier = books[name][made.index] * float_from_bits(made.scale)[:, None]
         return torch.where(made.outlier, float_from_bits(words), inlier)[0]
 
     def normed(value: Tensor) -> Tensor:

@@ -24,13 +24,16 @@ from golden.kllm.isa import (
     Norm,
     Opcode,
     OutlierMode,
+    Outliers,
+    Statistics,
     Unit,
     encode,
 )
 from golden.kllm.machine import Machine, Memory, Result, slot_of_words, slot_words
-from golden.kllm.matmul import index_matmul, packet_matmul
+from golden.kllm.matmul import matmul
 from golden.kllm.programs import random_program
 from golden.kllm.quantize import quantize_tokens, quantize_unsigned
+from golden.kllm.records import Codebooks, Packet, Weight
 from golden.kllm.vectors import codebook_packet
 from hdl.registry import all_blocks
 
@@ -57,10 +60,7 @@ class Bench:
         self.config, self.asm = config, Assembler(config)
         self.index = torch.from_numpy(rng.integers(0, 16, (self.length, self.outputs)))
         self.scale = words_of(rng.uniform(0.1, 1, self.outputs) * scale)
-        image = weight_image(
-            self.index.numpy(), self.scale.numpy(), config.lanes, config.columns, config.elements,
-            config.bits_b, config.ports, config.port_bits,
-        )  # fmt: skip
+        image = weight_image(self.index.numpy(), self.scale.numpy(), config.layout)
         before = np.full(self.address * config.port_bits // 8, 0xA5, dtype=np.uint8)
         weights = [np.concatenate((before, port)) for port in image]
         self.machine = Machine(config, np.arange(320, dtype=np.uint8), weights)
@@ -90,7 +90,7 @@ class Bench:
 
     def quantize(self, slot: int = 1, k: int = 1) -> None:
         self.asm.activation_codebook(src=42)
-        self.asm.quantize(src=self.x, slot=Slots(slot, 2), k_max=k, k_min=k)
+        self.asm.quantize(src=self.x, slot=Slots(slot, 2), outliers=Outliers(k, k))
         assert self.run() == [0, 0]
 
 
@@ -125,10 +125,8 @@ def test_quantize_and_matmul() -> None:
     bench.asm.matmul(weights=5, dst=dst, length=40, slot=Slots(1, 2))
     bench.machine.vector[200:210] = 7
     assert bench.run() == [0, 0]
-    expected = index_matmul(
-        tokens.index, tokens.outlier, tokens.x, tokens.scale, bench.index, bench.scale, bench.a,
-        bench.b,
-    ).y  # fmt: skip
+    weight = Weight(bench.index, bench.scale)
+    expected = matmul(tokens, weight, Codebooks(bench.a, bench.b)).y
     for t in range(2):
         assert torch.equal(bench.read(dst, t), expected[t])
         assert not bench.machine.vector[201 + 4 * t, 4:].any()  # behind the outputs
@@ -144,20 +142,21 @@ def test_exact_products() -> None:
     bench.asm.matmul(weights=5, dst=dst, length=40, slot=Slots(1, 2))
     assert bench.run() == [0, 0]
     tokens = quantize_tokens(bench.values, bench.a, share=1 / bench.length)
-    operands = tokens.index, tokens.outlier, tokens.x, tokens.scale, bench.index, bench.scale
-    expected = index_matmul(*operands, bench.a, bench.b, "exact").y
+    weight = Weight(bench.index, bench.scale)
+    expected = matmul(tokens, weight, Codebooks(bench.a, bench.b, "exact")).y
     assert torch.equal(bench.read(dst, 1), expected[1])
-    made = packet_matmul(*operands, bench.packet, 4, 4, "exact")
+    made = matmul(tokens, weight, Packet(bench.packet, 4, 4, "exact"))
     assert torch.equal(made.y, expected)
     with pytest.raises(ValueError, match="a packet of 272 words needed"):
-        packet_matmul(*operands, bench.packet, 4, 4)
+        matmul(tokens, weight, Packet(bench.packet, 4, 4))
 
 
 def test_fold_norm_scales_by_the_token() -> None:
     """Against float64: within the roundings of the scale and of the output."""
     bench = Bench()
     bench.asm.activation_codebook(src=42)
-    bench.asm.quantize(src=bench.x, slot=0, norm=Norm.RMS, epsilon=0x3727C5AC, k_max=1, k_min=1)
+    rms = Statistics(Norm.RMS, 0x3727C5AC)
+    bench.asm.quantize(src=bench.x, slot=0, outliers=Outliers(1, 1), statistics=rms)
     bench.asm.lane_codebook(src=10)
     plain, folded = Vector(200, 20, 2, 2), Vector(210, 20, 2, 2)
     bench.asm.matmul(weights=5, dst=plain, length=40, slot=0)
@@ -229,7 +228,7 @@ def test_read_and_read_slot() -> None:
     assert held is not None
     assert slot_words(slot) == words
     assert torch.equal(slot.index, held.index)
-    assert torch.equal(slot.x, held.x)
+    assert torch.equal(slot.words, held.words)
     with pytest.raises(ValueError, match="has 23 words, not 9"):
         slot_of_words(words[:9])
     assert bench.one(Opcode.READ_SLOT, slot=0) == CommandStatus.SLOT_MISMATCH

@@ -1,5 +1,6 @@
-"""index_matmul and integer_matmul against rational arithmetic, bit for bit."""
+"""matmul and integer_matmul against rational arithmetic, bit for bit."""
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from fractions import Fraction
@@ -14,10 +15,11 @@ from golden.index.histogram import counts, integer_counts
 from golden.kllm.format import Status, product_index
 from golden.kllm.matmul import (
     dequantized_matmul,
-    index_matmul,
     integer_matmul,
+    matmul,
     two_level_sums,
 )
+from golden.kllm.records import Codebooks, Tokens, Weight
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 NAN = 0x7E00
@@ -140,16 +142,15 @@ def test_kmeans_equals_rational_arithmetic(product: str, device: str) -> None:
         s_b = [finite(rng) for _ in range(outputs)]
         if rng.random() < 0.05:
             s_b[rng.randrange(outputs)] = rng.choice(NONFINITE)
-        result = index_matmul(
-            tensor([ia], device),
-            tensor([out], device).bool(),
-            tensor([x], device),
-            tensor([s_a], device),
-            tensor(ib, device),
-            tensor(s_b, device),
-            tensor(c_a, device),
-            tensor(c_b, device),
-            product,
+        result = matmul(
+            Tokens(
+                tensor([ia], device),
+                tensor([out], device).bool(),
+                tensor([x], device),
+                tensor([s_a], device),
+            ),
+            Weight(tensor(ib, device), tensor(s_b, device)),
+            Codebooks(tensor(c_a, device), tensor(c_b, device), product),
         )
         table = [[value(a) * value(b) for b in c_b] for a in c_a]
         if product == "rounded":
@@ -182,10 +183,8 @@ def test_integer_equals_rational_arithmetic(device: str) -> None:
         ib = [[rng.randrange(1 << bits_b) for _ in range(outputs)] for _ in range(k)]
         s_a, s_b = scale(rng), [finite(rng) for _ in range(outputs)]
         result = integer_matmul(
-            tensor([a], device),
-            tensor([s_a], device),
-            tensor(ib, device),
-            tensor(s_b, device),
+            Tokens.integers(tensor([a], device), tensor([s_a], device)),
+            Weight(tensor(ib, device), tensor(s_b, device)),
             tensor(c_v, device),
             int_bits,
         )
@@ -203,16 +202,11 @@ def test_longest_request_is_exact(centroid: int, product: str, device: str) -> N
     book = tensor([centroid] * 4, device)
     zeros = torch.zeros(1, k, dtype=torch.int64, device=device)
     for outlier, x in (False, 0), (True, 0x7BFF), (True, 0xFBFF), (True, 0x0001):
-        result = index_matmul(
-            zeros,
-            torch.full_like(zeros, outlier).bool(),
-            zeros + x,
-            tensor([0x3C00], device),
-            zeros.reshape(k, 1),
-            tensor([0x3C00], device),
-            book,
-            book,
-            product,
+        one = tensor([0x3C00], device)
+        result = matmul(
+            Tokens(zeros, torch.full_like(zeros, outlier).bool(), zeros + x, one),
+            Weight(zeros.reshape(k, 1), one),
+            Codebooks(book, book, product),
         )
         entry = value(centroid) ** 2
         d = k * (entry if product == "exact" else rne16(entry)) * (not outlier)
@@ -222,45 +216,48 @@ def test_longest_request_is_exact(centroid: int, product: str, device: str) -> N
         assert int(result.y) == reference(d, s, 0x3C00, 0x3C00)[0]
 
 
-def _case(tokens: int, k: int, n: int, seed: int = 0) -> dict[str, torch.Tensor]:
+Operands = tuple[Tokens, Weight, Codebooks]
+
+
+def _case(tokens: int, k: int, n: int, seed: int = 0) -> Operands:
     g = torch.Generator().manual_seed(seed)
 
     def words(*shape: int) -> torch.Tensor:
         return (torch.rand(shape, generator=g) * 2 - 1).half().view(torch.int16).long() & 0xFFFF
 
-    return {
-        "idx_a": torch.randint(0, 16, (tokens, k), generator=g),
-        "outlier_mask": torch.rand(tokens, k, generator=g) < 0.02,
-        "x": words(tokens, k),
-        "s_a": words(tokens),
-        "idx_b": torch.randint(0, 8, (k, n), generator=g),
-        "s_b": words(n),
-        "codebook_a": words(16),
-        "codebook_b": words(8),
-    }
+    return (
+        Tokens(
+            torch.randint(0, 16, (tokens, k), generator=g),
+            torch.rand(tokens, k, generator=g) < 0.02,
+            words(tokens, k),
+            words(tokens),
+        ),
+        Weight(torch.randint(0, 8, (k, n), generator=g), words(n)),
+        Codebooks(words(16), words(8)),
+    )
 
 
 def test_histogram_times_products_is_the_dense_sum() -> None:
-    case = _case(3, 77, 19)
-    bins = counts(case["idx_a"], case["outlier_mask"], case["idx_b"], 4, 3)
+    tokens, weight, books = _case(3, 77, 19)
+    bins = counts(tokens.index, tokens.outlier, weight.index, 4, 3)
     for t in range(3):
         for n in range(19):
             expected = [0] * 128
             for i in range(77):
-                if not case["outlier_mask"][t, i]:
-                    expected[
-                        product_index(int(case["idx_a"][t, i]), int(case["idx_b"][i, n]), 3)
-                    ] += 1
+                if not tokens.outlier[t, i]:
+                    a, b = int(tokens.index[t, i]), int(weight.index[i, n])
+                    expected[product_index(a, b, 3)] += 1
             assert bins[t, n].tolist() == expected
-    products = fixed_point(product_codebook(case["codebook_a"], case["codebook_b"]))
-    assert torch.equal((bins * products).sum(-1), index_matmul(**case).d)
+    products = fixed_point(product_codebook(books.a, books.b))
+    assert torch.equal((bins * products).sum(-1), matmul(tokens, weight, books).d)
 
 
 def test_two_level_sums_times_centroids_is_the_exact_dense_sum() -> None:
-    case = _case(2, 50, 33)
-    sums = two_level_sums(case["idx_a"], case["outlier_mask"], case["idx_b"], case["codebook_a"], 3)
-    d = (sums * fixed_point(case["codebook_b"])).sum(-1)
-    assert torch.equal(d, index_matmul(**case, product="exact").d)
+    tokens, weight, books = _case(2, 50, 33)
+    sums = two_level_sums(tokens, weight.index, books.a, 3)
+    d = (sums * fixed_point(books.b)).sum(-1)
+    exact = dataclasses.replace(books, product="exact")
+    assert torch.equal(d, matmul(tokens, weight, exact).d)
 
 
 def test_integer_counts_are_weighted() -> None:
@@ -271,36 +268,36 @@ def test_integer_counts_are_weighted() -> None:
 
 def test_plain_reference_is_near() -> None:
     case = _case(4, 300, 40)
-    y = index_matmul(**case).y.to(torch.int16).view(torch.float16).double()
-    reference_y = dequantized_matmul(**case)
+    y = matmul(*case).y.to(torch.int16).view(torch.float16).double()
+    reference_y = dequantized_matmul(*case)
     assert (y - reference_y).norm() <= 1e-2 * reference_y.norm()
 
 
 @pytest.mark.parametrize(("k", "status"), [(0, Status.LENGTH_ZERO), (5, Status.LENGTH_TOO_LONG)])
 def test_impossible_length_has_status_and_no_output(k: int, status: Status) -> None:
-    result = index_matmul(**_case(2, k, 3), k_max=4)
+    result = matmul(*_case(2, k, 3), k_max=4)
     assert result.status.tolist() == [int(status)] * 2
     assert not bool(result.has_output.any())
 
 
 def test_nonfinite_outlier_silences_its_token_alone() -> None:
-    case = _case(3, 8, 2)
-    case["outlier_mask"][:] = False
-    case["outlier_mask"][1, 4] = True
-    case["x"][1, 4] = 0x7C00
-    case["x"][0, 0] = 0x7C00  # not an outlier: never read
-    result = index_matmul(**case)
+    tokens, weight, books = _case(3, 8, 2)
+    tokens.outlier[:] = False
+    tokens.outlier[1, 4] = True
+    tokens.words[1, 4] = 0x7C00
+    tokens.words[0, 0] = 0x7C00  # not an outlier: never read
+    result = matmul(tokens, weight, books)
     assert result.status.tolist() == [0, int(Status.NONFINITE), 0]
     assert result.y[1].tolist() == [NAN, NAN]
 
 
 def test_rejects_codebook_entry_beyond_one() -> None:
-    case = _case(1, 4, 2)
-    case["codebook_b"][5] = 0x3C01
+    tokens, weight, books = _case(1, 4, 2)
+    books.b[5] = 0x3C01
     with pytest.raises(
         ConfigError, match=r"^codebook_b\[5\] must be an FP16 word in -1..1, not 0x3c01$"
     ):
-        index_matmul(**case)
-    case["codebook_b"] = case["codebook_b"][:7]
+        matmul(tokens, weight, books)
+    books = dataclasses.replace(books, b=books.b[:7])
     with pytest.raises(ConfigError, match=r"^codebook_b must have 4 or 8 or 16 entries, not 7$"):
-        index_matmul(**case)
+        matmul(tokens, weight, books)

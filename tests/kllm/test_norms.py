@@ -11,9 +11,10 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.format import Status
-from golden.kllm.matmul import index_matmul
+from golden.kllm.matmul import matmul
 from golden.kllm.norms import fold, norm_statistics, normalise
 from golden.kllm.quantize import quantize_tokens, quantize_weight, train_activation_codebook
+from golden.kllm.records import Codebooks, Tokens
 
 EPSILON = int(bits_from_float(torch.tensor(1e-5, dtype=torch.float64), FP32))
 
@@ -89,9 +90,8 @@ def test_statistics_follow_the_definition(bits, layer_norm, seed):
         s[2:8] = torch.randint(0x3800, 0x4000, (6,), generator=generator)
         s[8] = 0
         codebook = random_codebook(generator, bits)
-        mean, rms_reciprocal, status = norm_statistics(
-            index, outlier, x, s, codebook, EPSILON, layer_norm
-        )
+        token = Tokens(index, outlier, x, s)
+        mean, rms_reciprocal, status = norm_statistics(token, codebook, EPSILON, layer_norm)
         assert (status == 0).all()
         for t in range(tokens):
             row = (index[t].tolist(), outlier[t].tolist(), x[t].tolist(), s[t], codebook.tolist())
@@ -109,17 +109,14 @@ def test_longest_sums_of_extreme_outliers(word):
     zeros = torch.zeros(1, length, dtype=torch.int64)
     codebook = torch.tensor([0xBC00, 0, 0, 0x3C00])
     tiny = 1  # the smallest FP32 epsilon
-    mean, rms_reciprocal, status = norm_statistics(
-        zeros, everywhere, x, torch.tensor([0x3C00]), codebook, tiny
-    )
+    token = Tokens(zeros, everywhere, x, torch.tensor([0x3C00]))
+    mean, rms_reciprocal, status = norm_statistics(token, codebook, tiny)
     value = abs(float(real(word)))
     assert status.tolist() == [0]
     assert mean.tolist() == [0]
     got = float(real(rms_reciprocal[0], FP32))
     assert got == pytest.approx(1 / value, rel=2**-22)
-    mean, _, _ = norm_statistics(
-        zeros, everywhere, x, torch.tensor([0x3C00]), codebook, tiny, layer_norm=True
-    )
+    mean, _, _ = norm_statistics(token, codebook, tiny, layer_norm=True)
     assert float(real(mean[0], FP32)) == pytest.approx(float(real(word)), rel=2**-22)
 
 
@@ -131,23 +128,21 @@ def test_status():
     x = torch.full((5, 4), 0x7E00)  # read at outliers only
     x[2, 3] = 0xFC00
     s = torch.tensor([0x3C00, 0x3C00, 0x3C00, 0x7C00, 0])
-    mean, rms_reciprocal, status = norm_statistics(index, outlier, x, s, codebook, 0)
+    mean, rms_reciprocal, status = norm_statistics(Tokens(index, outlier, x, s), codebook, 0)
     bad, over = int(Status.NONFINITE), int(Status.OVERFLOW)
     assert status.tolist() == [0, bad, bad, bad, over]
     nan = FP32.canonical_nan
     assert rms_reciprocal.tolist() == [0x3F800000, nan, nan, nan, FP32.infinity]
     assert mean.tolist() == [0, nan, nan, nan, 0]
     for length, fault in ((0, Status.LENGTH_ZERO), (9, Status.LENGTH_TOO_LONG)):
-        shape = (1, length)
-        _, _, status = norm_statistics(
-            torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool),
-            torch.zeros(shape, dtype=torch.int64), s[:1], codebook, EPSILON, k_max=8,
-        )  # fmt: skip
+        zeros = torch.zeros((1, length), dtype=torch.int64)
+        token = Tokens(zeros, zeros.bool(), zeros, s[:1])
+        _, _, status = norm_statistics(token, codebook, EPSILON, k_max=8)
         assert status.tolist() == [int(fault)]
     with pytest.raises(ConfigError, match="k_max must be"):
-        norm_statistics(index, outlier, x, s, codebook, 0, k_max=0)
+        norm_statistics(Tokens(index, outlier, x, s), codebook, 0, k_max=0)
     with pytest.raises(ValueError, match="index must hold"):
-        norm_statistics(index + 4, outlier & False, x, s, codebook, 0)
+        norm_statistics(Tokens(index + 4, outlier & False, x, s), codebook, 0)
 
 
 def test_variance_is_never_negative():
@@ -157,9 +152,8 @@ def test_variance_is_never_negative():
     index = torch.randint(0, 16, (400, 1), generator=generator).expand(400, 37)
     outlier = torch.zeros(400, 37, dtype=torch.bool)
     s = torch.randint(0, FP16.infinity, (400,), generator=generator)
-    _, rms_reciprocal, status = norm_statistics(
-        index, outlier, torch.zeros_like(index), s, codebook, EPSILON, layer_norm=True
-    )
+    token = Tokens(index, outlier, torch.zeros_like(index), s)
+    _, rms_reciprocal, status = norm_statistics(token, codebook, EPSILON, layer_norm=True)
     assert (status == 0).all()
     assert (rms_reciprocal < FP32.infinity).all()
     # where the difference was clamped, what is left is epsilon
@@ -203,13 +197,9 @@ def test_folded_norm_is_the_norm(kind, seed):
     quantized_weight = quantize_weight(folded.weight.T.contiguous())
     codebook = train_activation_codebook(bits_from_float(x), 4)
     token = quantize_tokens(bits_from_float(x), codebook)
-    result = index_matmul(
-        token.index, token.outlier, token.x, token.scale, quantized_weight.index,
-        quantized_weight.scale, codebook, quantized_weight.codebook,
-    )  # fmt: skip
-    mean, rms_reciprocal, status = norm_statistics(
-        token.index, token.outlier, token.x, token.scale, codebook, EPSILON, kind == "layer"
-    )
+    books = Codebooks(codebook, quantized_weight.codebook)
+    result = matmul(token, quantized_weight, books)
+    mean, rms_reciprocal, status = norm_statistics(token, codebook, EPSILON, kind == "layer")
     assert (status == 0).all()
     dequantized_weight = quantized_weight.dequantize()
     y = normalise(

@@ -9,7 +9,7 @@ import torch
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.nearest import cluster, midpoints
-from golden.kllm.isa import CommandStatus, Norm, Opcode, OutlierMode
+from golden.kllm.isa import CommandStatus, Norm, Opcode, OutlierMode, Outliers, Statistics
 from golden.kllm.norms import norm_statistics
 from golden.kllm.quantize import quantize_tokens
 from golden.kllm.quantizer import (
@@ -48,7 +48,9 @@ def command(x, **given):
         "k_max": 2, "k_min": 1, "mode": OutlierMode.ONLINE, "upper": 0, "lower": 0,
         "codebook": CODEBOOK, "norm": Norm.NONE, "epsilon": EPSILON, "outliers_max": 8,
     } | given  # fmt: skip
-    return quantize_command(x, **keys)
+    codebook, most = keys.pop("codebook"), keys.pop("outliers_max")
+    statistics = Statistics(keys.pop("norm"), keys.pop("epsilon"))
+    return quantize_command(x, codebook, Outliers(**keys), most, statistics)
 
 
 @pytest.mark.parametrize(("k_max", "k_min"), [(2, 1), (0, 0), (0, 3), (4, 4)])
@@ -62,7 +64,7 @@ def test_online_outliers_are_those_of_a_sort(k_max, k_min):
         )  # fmt: skip
         chosen = set(order[:k_min]) | set(order[len(order) - k_max :])
         assert set(torch.nonzero(made.outlier[t]).flatten().tolist()) == chosen
-        assert made.outlier_words[t].tolist() == [row[p] for p in sorted(chosen)]
+        assert made.words[t][made.outlier[t]].tolist() == [row[p] for p in sorted(chosen)]
         scale = max(row[p] & 0x7FFF for p in range(len(row)) if p not in chosen)
         assert int(made.scale[t]) == scale
     assert bool(made.valid.all())
@@ -103,7 +105,7 @@ def test_norms_are_those_of_norm_statistics():
     for norm in (Norm.RMS, Norm.LAYER):
         made = command(x, norm=norm)
         mean, rms_reciprocal, status = norm_statistics(
-            made.index, made.outlier, x, made.scale, CODEBOOK, EPSILON, norm == Norm.LAYER
+            made.replace(words=x), CODEBOOK, EPSILON, norm == Norm.LAYER
         )
         assert not status.any()
         assert torch.equal(made.mean, mean)
@@ -119,10 +121,11 @@ def test_a_token_that_is_not_finite_fails_alone(mode, word):
     assert made.status.tolist() == [0, CommandStatus.NONFINITE, 0]
     assert made.command_status == CommandStatus.NONFINITE
     assert made.valid.tolist() == [True, False, True]
-    assert not made.entry[1].any()
-    assert len(made.outlier_words[1]) == 0
+    assert not made.index[1].any()
+    assert not made.outlier[1].any()
+    assert not made.words[1].any()
     alone = command(x[2:], mode=mode, upper=0x7BFF, lower=0xFBFF, norm=Norm.RMS)
-    assert torch.equal(made.entry[2:], alone.entry)
+    assert torch.equal(made.index[2:], alone.index)
     assert made.rms_reciprocal[2] == alone.rms_reciprocal[0]
 
 
@@ -153,7 +156,7 @@ def test_integers_are_rounded_fractions(bits):
         for beside in (-1, 1):
             if 0 <= int(made.scale[t]) + beside < INF:
                 assert abs(exact - scale) <= abs(exact - value(int(made.scale[t]) + beside))
-        for word, entry in zip(row, made.entry[t].tolist(), strict=True):
+        for word, entry in zip(row, made.index[t].tolist(), strict=True):
             assert entry == (min(top, round(value(word) / scale)) if scale else 0)
 
 
@@ -163,7 +166,7 @@ def test_integer_faults():
     nonfinite, negative = CommandStatus.NONFINITE, CommandStatus.NEGATIVE
     both = nonfinite | negative
     assert made.status.tolist() == [0, negative, nonfinite, both, both]
-    assert made.entry[0].tolist() == [0, 255]
+    assert made.index[0].tolist() == [0, 255]
 
 
 def test_quotients_of_any_words():

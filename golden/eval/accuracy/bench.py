@@ -19,7 +19,7 @@ from torch import Tensor
 from golden.checkpoint import Checkpoint, class_and_reason, reason
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
-from golden.eval.evaluate import batch_size, evaluate, reset_peak_memory
+from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
 from golden.eval.method import Method, State
 from golden.eval.methods import parse_all
 
@@ -242,7 +242,9 @@ class Bench:
                 same = seed if other.same_seed is None else other.same_seed
                 return dataclasses.replace(other, calibration_seconds=seconds, same_seed=same)
         batch = batch_size(self.checkpoint, len(windows[0]), self._batch)
-        result = evaluate(self.checkpoint, row.method, methods, windows, states, batch)
+        result = evaluate(
+            self.checkpoint, row.method, methods, windows, states, Settings(batch)
+        )
         return Record(
             perplexity=result.perplexity,
             predictions=result.tokens,

@@ -509,13 +509,15 @@ class Kllm(Method):
     def _attend(
         self, state: State, i: int, q: Tensor, k: Tensor, v: Tensor, scaling: float
     ) -> Tensor:
+        books = exact.AttentionBooks(
+            state[f"{i}.k"].long(), state[f"{i}.v"].long(),
+            state[f"{i}.q"].long() if self.scores == "index" else None,
+        )  # fmt: skip
         made = []
         for each_q, each_k, each_v in zip(q * scaling, k, v, strict=True):
             words = exact.attention(
                 bits_from_float(each_q), bits_from_float(each_k), bits_from_float(each_v),
-                state[f"{i}.k"].long(), state[f"{i}.v"].long(),
-                state[f"{i}.q"].long() if self.scores == "index" else None,
-                self.integer_bits, self.product,
+                books, self.integer_bits, self.product,
             )  # fmt: skip
             made.append(float_from_bits(words).float())
         return torch.stack(made)
@@ -546,11 +548,11 @@ class Kllm(Method):
         def function(x: Tensor) -> Tensor:
             words = bits_from_float(held.pop().flatten(0, -2) if held else x)
             tokens = self._exact_tokens(state, i, where, words, epsilon)
-            made = exact.linear(words, tokens, codebook, weight, self.product, epsilon is not None)
+            made = exact.linear(tokens, codebook, weight, self.product, epsilon is not None)
             y = made.y
             if self.glu == "index" and short in ("gate", "up"):
                 quantized = self._exact_tokens(state, i, short, y)
-                return exact.dequantize(quantized, y, state[f"{i}.{short}"].long()).float()
+                return quantized.value(state[f"{i}.{short}"].long()).float()
             return (float_from_bits(y) / scaling).float()
 
         return function

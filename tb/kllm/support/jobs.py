@@ -8,7 +8,8 @@ import torch
 from golden.index.codebook import product_codebook
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.lane import JobHeader, header_status, job_status
-from golden.kllm.matmul import MatmulResult, index_matmul, integer_matmul
+from golden.kllm.matmul import MatmulResult, integer_matmul, matmul
+from golden.kllm.records import Codebooks, Tokens, Weight
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from tb.words import pack
 
@@ -136,17 +137,19 @@ def _header(job: Job) -> JobHeader:
 def _of_golden(config, job: Job, codebooks) -> MatmulResult:
     """The matrix product of a well-formed job."""
     tensor = torch.as_tensor
-    s_a, s_b = tensor([job.s_a]), tensor(job.s_b)
+    tokens = Tokens(
+        tensor(job.values)[None],
+        tensor(job.outlier)[None],
+        tensor(job.x)[None],
+        tensor([job.s_a]),
+    )
+    weight = Weight(tensor(job.index_b), tensor(job.s_b))
     if job.integer:
         return integer_matmul(
-            tensor(job.values)[None], s_a, tensor(job.index_b), s_b, tensor(codebooks[0]),
-            int_bits=config.integer_bits, k_max=config.k_max,
-        )  # fmt: skip
-    return index_matmul(
-        tensor(job.values)[None], tensor(job.outlier)[None], tensor(job.x)[None], s_a,
-        tensor(job.index_b), s_b, tensor(codebooks[0]), tensor(codebooks[1]),
-        product=config.product, k_max=config.k_max,
-    )  # fmt: skip
+            tokens, weight, tensor(codebooks[0]), config.integer_bits, config.k_max
+        )
+    books = Codebooks(tensor(codebooks[0]), tensor(codebooks[1]), config.product)
+    return matmul(tokens, weight, books, config.k_max)
 
 
 def _expected(config, job: Job, codebooks, beats: _Beats) -> tuple[np.ndarray, int]:
