@@ -18,13 +18,13 @@ order by themselves. ``python -m golden.kllm.assembler`` does the same with text
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
-from enum import IntEnum
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from golden.config import ConfigError
+from golden.isa import Access
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import (
     AFTER_BITS,
@@ -35,9 +35,7 @@ from golden.kllm.isa import (
     Codebook,
     Function,
     MatmulMode,
-    Norm,
     Opcode,
-    OutlierMode,
     Outliers,
     Scalar,
     Statistics,
@@ -48,7 +46,6 @@ from golden.kllm.isa import (
 )
 
 __all__ = [
-    "Access",
     "Assembler",
     "AssemblyError",
     "Slots",
@@ -62,28 +59,6 @@ __all__ = [
     "to_hex",
 ]
 
-# Operands that may be left out, and what they are then.
-_DEFAULTS = {
-    "stride": 0, "tokens": 1, "k_max": 0, "k_min": 0, "thresholds": 0, "norm": 0, "epsilon": 0,
-    "fold_norm": 0, "src_stride": 0, "a_stride": 0, "b_stride": 0, "dst_stride": 0, "heads": 1,
-    "immediate": 0, "table": 0,
-}  # fmt: skip
-_OPTIONAL = {
-    Opcode.QUANTIZE: {"mode": 0},
-    Opcode.MATMUL: {"slot": 0, "src": 0},
-    Opcode.AXPY: {"slot": 0},
-}
-SELECTORS: dict[tuple[Opcode, str], type[IntEnum]] = {
-    (Opcode.QUANTIZE, "mode"): OutlierMode,
-    (Opcode.QUANTIZE, "norm"): Norm,
-    (Opcode.LANE_CODEBOOK, "kind"): Codebook,
-    (Opcode.MATMUL, "mode"): MatmulMode,
-    (Opcode.BINARY, "op"): Binary,
-    (Opcode.AXPY, "scalar"): Scalar,
-    (Opcode.FUNCTION, "function"): Function,
-    (Opcode.ACTIVATE, "function"): Function,
-    (Opcode.GLU, "function"): Function,
-}
 _NO_OUTLIERS, _NO_STATISTICS = Outliers(), Statistics()
 _FAR = 1 << AFTER_BITS - 2  # waits are compared by signed distance: none may grow older than this
 
@@ -124,107 +99,14 @@ class Slots:
     tokens: int = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Access:
-    """What a command touches: rows and slots as (first, number)."""
-
-    reads: tuple[tuple[int, int], ...] = ()
-    writes: tuple[tuple[int, int], ...] = ()
-    slot_reads: tuple[tuple[int, int], ...] = ()
-    slot_writes: tuple[tuple[int, int], ...] = ()
-
-
-def _token_rows(row: int, stride: int, tokens: int, length: int) -> tuple[tuple[int, int], ...]:
-    return tuple((row + t * stride, row_count(length)) for t in range(tokens))
-
-
-def accesses(opcode: Opcode, operands: dict[str, int], config: MachineConfig) -> Access:
+def accesses(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) -> Access:
     """Rows and slots that a command reads and writes when nothing is wrong with it."""
-    o = operands
-    tokens, length = o.get("tokens", 1), o.get("length", 1)
-    if opcode == Opcode.LOAD:
-        return Access(writes=((o["dst"], o["rows"]),))
-    if opcode == Opcode.ACTIVATION_CODEBOOK:
-        return Access(reads=((o["src"], 2),))
-    if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
-        return Access(
-            reads=_token_rows(o["src"], o["stride"], tokens, length),
-            slot_writes=((o["slot"], tokens),),
-        )
-    if opcode == Opcode.LANE_CODEBOOK:
-        kmeans = o["kind"] == Codebook.KMEANS
-        words = config.kmeans_words if kmeans else config.integer_words
-        return Access(reads=((o["src"], row_count(words)),))
-    if opcode == Opcode.MATMUL:
-        writes = _token_rows(o["dst"], o["stride"], tokens, o["outputs"])
-        if o["mode"] == MatmulMode.DIRECT:
-            reads = _token_rows(o["src"], o["src_stride"], tokens, length)
-            return Access(reads=reads, writes=writes)
-        return Access(writes=writes, slot_reads=((o["slot"], tokens),))
-    if opcode == Opcode.BINARY:
-        return Access(
-            reads=_token_rows(o["a"], o["a_stride"], tokens, length)
-            + _token_rows(o["b"], o["b_stride"], tokens, length),
-            writes=_token_rows(o["dst"], o["dst_stride"], tokens, length),
-        )
-    if opcode == Opcode.AXPY:
-        derived = o["scalar"] == Scalar.NEGATED_MEAN
-        return Access(
-            reads=((o["a"], row_count(length)), (o["b"], row_count(length))),
-            writes=((o["dst"], row_count(length)),),
-            slot_reads=((o["slot"], 1),) if derived else (),
-        )
-    if opcode == Opcode.ROTARY:
-        rows, half = row_count(o["heads"] * o["head_size"]), row_count(o["head_size"] // 2)
-        return Access(
-            reads=((o["src"], rows), (o["cos"], half), (o["sin"], half)),
-            writes=((o["dst"], rows),),
-        )
-    if opcode == Opcode.SOFTMAX:
-        return Access(
-            reads=_token_rows(o["src"], o["stride"], tokens, length),
-            writes=_token_rows(o["dst"], o["dst_stride"], tokens, length),
-        )
-    if opcode == Opcode.FUNCTION:
-        rows = row_count(length)
-        return Access(reads=((o["src"], rows),), writes=((o["dst"], rows),))
-    if opcode == Opcode.FUNCTION_CODEBOOK:
-        return Access(reads=((o["src"], 1),))
-    if opcode == Opcode.ACTIVATE:
-        return Access(writes=((o["dst"], row_count(length)),), slot_reads=((o["slot"], 1),))
-    if opcode == Opcode.GLU:
-        return Access(
-            writes=((o["dst"], row_count(length)),), slot_reads=((o["slot_a"], 1), (o["slot_b"], 1))
-        )
-    if opcode == Opcode.READ:
-        return Access(reads=((o["src"], o["rows"]),))
-    assert opcode == Opcode.READ_SLOT
-    return Access(slot_reads=((o["slot"], 1),))
+    return COMMANDS[opcode].access(operands, config)
 
 
-def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    return first[0] < second[0] + second[1] and second[0] < first[0] + first[1]
-
-
-def overlap(opcode: Opcode, operands: dict[str, int], config: MachineConfig) -> str | None:
-    """What makes a command's result depend on how hardware orders its rows; None: nothing.
-
-    A source may be the destination where token t of both is the same row, element-wise commands
-    only; else they must be disjoint, and so must be the tokens of a destination.
-    """
-    access = accesses(opcode, operands, config)
-    writes = access.writes
-    for t, one in enumerate(writes):
-        if any(_meet(one, other) for other in writes[t + 1 :]):
-            return "tokens of the destination overlap"
-    in_place = opcode in (Opcode.BINARY, Opcode.AXPY, Opcode.SOFTMAX, Opcode.FUNCTION)
-    tokens = max(len(writes), 1)
-    for k, source in enumerate(access.reads):
-        for t, one in enumerate(writes):
-            same = in_place and k % tokens == t and source[0] == one[0]
-            if _meet(source, one) and not same:
-                return "source and destination overlap"
-    return None
+def overlap(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) -> str | None:
+    """What makes a command's result depend on how hardware orders its rows; None: nothing."""
+    return COMMANDS[opcode].overlap(operands, config, "rows")
 
 
 class _Pool:
@@ -296,8 +178,8 @@ class Assembler:
         self.parts: list[list[int]] = [[]]
         self.issued = dict.fromkeys(Unit, 0)
         self._known = np.zeros((len(Unit), len(Unit)), dtype=np.int64)  # waits so far, by unit
-        self._row_hazards = _Hazards(config.vector_rows)
-        self._slot_hazards = _Hazards(config.slots)
+        sizes = {"rows": config.vector_rows, "slots": config.slots}
+        self._hazards = {memory: _Hazards(size) for memory, size in sizes.items()}
         self._rows = _Pool(config.vector_rows, "rows")
         self._slots = _Pool(config.slots, "slots")
 
@@ -345,9 +227,9 @@ class Assembler:
         check: refuse operands whose rows overlap in a way that hardware may order differently.
         """
         unit = COMMANDS[opcode].unit
-        names = [operand.name for operand in COMMANDS[opcode].operands]
-        defaults = {n: v for n, v in _DEFAULTS.items() if n in names} | _OPTIONAL.get(opcode, {})
-        operands = defaults | {name: int(value) for name, value in operands.items()}
+        operands = COMMANDS[opcode].defaults | {
+            name: int(value) for name, value in operands.items()
+        }
         if tag is None:
             tag = sum(self.issued.values()) % (1 << 16)
         try:
@@ -358,10 +240,10 @@ class Assembler:
             raise AssemblyError(f"{opcode.name}: {reason}")
         access = accesses(opcode, operands, self.config)
         if after is None:
-            needed = np.maximum(
-                self._row_hazards.needed(access.reads, access.writes),
-                self._slot_hazards.needed(access.slot_reads, access.slot_writes),
-            )
+            needed = np.zeros(len(Unit), dtype=np.int64)
+            for memory, hazards in self._hazards.items():
+                found = hazards.needed(access.reads(memory), access.writes(memory))
+                needed = np.maximum(needed, found)
             oldest = np.array(list(self.issued.values())) - _FAR
             self._known[unit] = np.maximum(self._known[unit], np.maximum(needed, oldest))
             # A unit's own order needs no wait.
@@ -370,8 +252,8 @@ class Assembler:
         self.parts[-1] += encode(opcode, tag, after, operands)
         self.issued[unit] += 1
         number = self.issued[unit]
-        self._row_hazards.note(unit, number, access.reads, access.writes)
-        self._slot_hazards.note(unit, number, access.slot_reads, access.slot_writes)
+        for memory, hazards in self._hazards.items():
+            hazards.note(unit, number, access.reads(memory), access.writes(memory))
         return tag
 
     # Commands.
@@ -538,7 +420,8 @@ def _slot(slot: Slots | int, tokens: int) -> int:
 
 
 def _value(opcode: Opcode, name: str, text: str) -> int:
-    selector = SELECTORS.get((opcode, name))
+    named = [each.selector for each in COMMANDS[opcode].operands if each.name == name]
+    selector = named[0] if named else None
     if selector is not None and text.upper() in selector.__members__:
         return int(selector[text.upper()])
     try:
@@ -608,13 +491,8 @@ def disassemble(words: Sequence[int]) -> str:
         except ValueError as error:
             raise AssemblyError(f"word {first}: {error}") from None
         shown = []
-        for name, value in operands.items():
-            selector = SELECTORS.get((opcode, name))
-            symbol = value in tuple(selector) if selector is not None else False
-            text = selector(value).name if selector is not None and symbol else str(value)
-            if name in ("thresholds", "epsilon", "immediate"):
-                text = f"{value:#x}"
-            shown.append(f"{name}={text}")
+        for operand in COMMANDS[opcode].operands:
+            shown.append(f"{operand.name}={operand.text(operands[operand.name])}")
         waits = ",".join(f"{unit.name}:{count}" for unit, count in after.items() if count)
         lines.append(f"{opcode.name} {' '.join(shown)} tag={tag} after={waits or 'none'}\n")
     return "".join(lines)

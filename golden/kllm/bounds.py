@@ -15,7 +15,7 @@ overlaps.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from golden.kllm.config import MachineConfig
 from golden.kllm.format import beats, groups
@@ -31,7 +31,7 @@ from golden.kllm.isa import (
     decode,
 )
 
-__all__ = ["Bound", "Rates", "Schedule", "bounds", "schedule"]
+__all__ = ["CYCLES", "Bound", "Rates", "Schedule", "bounds", "schedule"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Rates:
     macs: int = 32
     function_width: int = 8
     integer_lanes: int = 4
+
+
+Operands = Mapping[str, int]
+Cycles = tuple[int, str]  # and what takes them
+Count = Callable[[Operands, MachineConfig, Rates], Cycles]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,7 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _matmul(o: dict[str, int], config: MachineConfig, rates: Rates) -> tuple[int, str]:
+def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
     tokens, length = o["tokens"], o["length"]
     count = groups(o["outputs"], config.group_outputs)
     jobs = count * tokens
@@ -82,37 +87,56 @@ def _matmul(o: dict[str, int], config: MachineConfig, rates: Rates) -> tuple[int
     return (words, "weights") if words > cycles else (cycles, limit)
 
 
-def _bound(
-    opcode: Opcode, o: dict[str, int], config: MachineConfig, rates: Rates
-) -> tuple[int, str]:
-    length, tokens = o.get("length", 1), o.get("tokens", 1)
-    tokens = max(tokens, 1)
-    rows = tokens * _ceil(length, ROW_ELEMENTS)
-    if opcode in (Opcode.LOAD, Opcode.READ):
-        return o["rows"] * (8 if opcode == Opcode.READ else 1), "rows"
-    if opcode == Opcode.MATMUL:
-        return _matmul(o, config, rates)
-    if opcode == Opcode.LANE_CODEBOOK:
-        kmeans = o["kind"] == Codebook.KMEANS
-        return config.kmeans_words if kmeans else config.integer_words, "words"
-    if opcode == Opcode.QUANTIZE:
-        return rows * (1 if o["mode"] == OutlierMode.OFFLINE else 2), "rows"
-    if opcode == Opcode.QUANTIZE_INTEGER:
-        divided = rows // tokens + rows * _ceil(ROW_ELEMENTS, rates.integer_lanes)
-        return max(2 * rows, divided), "rows"
-    if opcode == Opcode.ACTIVATION_CODEBOOK:
-        return (1 << config.bits_a) - 1, "words"
-    if opcode == Opcode.FUNCTION_CODEBOOK:
-        return 1, "rows"
-    if opcode == Opcode.READ_SLOT:
-        return 4, "words"  # of its head: the length stands in the slot
-    if opcode == Opcode.ROTARY:
-        return _ceil(o["heads"] * o["head_size"], rates.function_width), "elements"
-    if opcode == Opcode.FUNCTION:
-        return length, "elements"
-    width = min(rates.function_width, 8) if opcode == Opcode.GLU else rates.function_width
-    passes = 3 if opcode == Opcode.SOFTMAX else 1
-    return passes * tokens * _ceil(length, width), "elements"
+def _rows(o: Operands) -> int:
+    return max(o["tokens"], 1) * _ceil(o["length"], ROW_ELEMENTS)
+
+
+def _quantize(o: Operands, _config: MachineConfig, _rates: Rates) -> Cycles:
+    return _rows(o) * (1 if o["mode"] == OutlierMode.OFFLINE else 2), "rows"
+
+
+def _quantize_integer(o: Operands, _config: MachineConfig, rates: Rates) -> Cycles:
+    rows = _rows(o)
+    divided = rows // max(o["tokens"], 1) + rows * _ceil(ROW_ELEMENTS, rates.integer_lanes)
+    return max(2 * rows, divided), "rows"
+
+
+def _lane_codebook(o: Operands, config: MachineConfig, _rates: Rates) -> Cycles:
+    kmeans = o["kind"] == Codebook.KMEANS
+    return config.kmeans_words if kmeans else config.integer_words, "words"
+
+
+def _elementwise(passes: int = 1, width_max: int | None = None) -> Count:
+    def count(o: Operands, _config: MachineConfig, rates: Rates) -> Cycles:
+        width = min(rates.function_width, width_max or rates.function_width)
+        return passes * max(o.get("tokens", 1), 1) * _ceil(o["length"], width), "elements"
+
+    return count
+
+
+def _rotary(o: Operands, _config: MachineConfig, rates: Rates) -> Cycles:
+    return _ceil(o["heads"] * o["head_size"], rates.function_width), "elements"
+
+
+# Cycles of each command at least, and what takes them.
+CYCLES: dict[Opcode, Count] = {
+    Opcode.LOAD: lambda o, _config, _rates: (o["rows"], "rows"),
+    Opcode.ACTIVATION_CODEBOOK: lambda _o, config, _rates: ((1 << config.bits_a) - 1, "words"),
+    Opcode.QUANTIZE: _quantize,
+    Opcode.QUANTIZE_INTEGER: _quantize_integer,
+    Opcode.LANE_CODEBOOK: _lane_codebook,
+    Opcode.MATMUL: _matmul,
+    Opcode.BINARY: _elementwise(),
+    Opcode.AXPY: _elementwise(),
+    Opcode.ROTARY: _rotary,
+    Opcode.SOFTMAX: _elementwise(passes=3),
+    Opcode.FUNCTION: lambda o, _config, _rates: (o["length"], "elements"),
+    Opcode.FUNCTION_CODEBOOK: lambda _o, _config, _rates: (1, "rows"),
+    Opcode.ACTIVATE: _elementwise(),
+    Opcode.GLU: _elementwise(width_max=8),
+    Opcode.READ: lambda o, _config, _rates: (8 * o["rows"], "rows"),
+    Opcode.READ_SLOT: lambda _o, _config, _rates: (4, "words"),  # its head; the slot has the length
+}
 
 
 def bounds(words: Sequence[int], config: MachineConfig, rates: Rates | None = None) -> list[Bound]:
@@ -121,7 +145,7 @@ def bounds(words: Sequence[int], config: MachineConfig, rates: Rates | None = No
     found = []
     for first in range(0, len(words), COMMAND_WORDS):
         opcode, tag, _, operands = decode(list(words[first : first + COMMAND_WORDS]))
-        cycles, limit = _bound(opcode, operands, config, rates)
+        cycles, limit = CYCLES[opcode](operands, config, rates)
         found.append(Bound(opcode, COMMANDS[opcode].unit, tag, cycles, limit))
     return found
 

@@ -1,7 +1,7 @@
-"""Commands of the KLLM accelerator: operands, statuses, words on the wire. Pure Python.
+"""Commands of the KLLM accelerator: opcodes, operands with their roles, statuses. Pure Python.
 
-The one place where the command set is written: the decoder, the assembler, the golden machine and
-the tables in docs/kllm-commands.md are made from it.
+The one place where the command set is written, as a table of golden.isa. The decoder, the
+assembler, the golden machine and the tables in docs/kllm-commands.md are made from it.
 
 A command is ``COMMAND_WORDS`` words of 32 bits, lowest bit first:
 
@@ -16,7 +16,11 @@ units overlap unless a wait forbids it. Every command gives one status: its tag,
 """
 
 import dataclasses
+import math
 from enum import IntEnum, IntFlag
+from typing import Any
+
+from golden.isa import Command, CommandSet, Operand, Operands, Size, Touch, Value
 
 __all__ = [
     "AFTER_BITS",
@@ -28,6 +32,7 @@ __all__ = [
     "GELU_C1",
     "OPERANDS_MAX",
     "ROW_ELEMENTS",
+    "SET",
     "Binary",
     "Codebook",
     "Command",
@@ -200,234 +205,253 @@ GELU_C0 = 0x3E62  # rne16(2 * sqrt(2 / pi))
 GELU_C1 = 0x2C91  # rne16(2 * sqrt(2 / pi) * 0.044715)
 
 
-@dataclasses.dataclass(frozen=True)
-class Operand:
-    """One operand word: ``bits`` low bits, the others must be zero."""
+def _rows_of(*factors: str, half: bool = False) -> Size:
+    """Rows that a product of operands takes, in elements; half: of half as many elements."""
 
-    name: str
-    bits: int
-    meaning: str
+    def size(operands: Operands, _machine: Any) -> int:
+        elements = math.prod(operands[name] for name in factors)
+        return row_count(elements // 2 if half else elements)
 
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-    opcode: Opcode
-    unit: Unit
-    summary: str
-    operands: tuple[Operand, ...]
-
-    def position(self, name: str) -> int:
-        """Index of an operand; its word is FIRST_OPERAND_WORD + position."""
-        return [operand.name for operand in self.operands].index(name)
+    return size
 
 
-def _row(name: str, meaning: str) -> Operand:
-    return Operand(name, 16, f"{meaning}, row")
+def _count(name: str) -> Size:
+    """As many places as the operand says."""
+    return lambda operands, _machine: operands[name]
 
 
-_TOKENS = Operand("tokens", 8, "tokens, 1 at least")
-_LENGTH = Operand("length", 16, "elements of each token, 1 at least")
+def _fixed(count: int) -> Size:
+    return lambda _operands, _machine: count
+
+
+def _packet_rows(operands: Operands, machine: Any) -> int:
+    """Rows of the packet that LANE_CODEBOOK takes."""
+    kmeans = operands["kind"] == Codebook.KMEANS
+    return row_count(machine.kmeans_words if kmeans else machine.integer_words)
+
+
+def _row(name: str, meaning: str, role: Touch, default: int | None = None) -> Operand:
+    return Operand(name, 16, f"{meaning}, row", role, default)
+
+
+def _reads(size: Size, stride: str | None = None, **fields: Any) -> Touch:
+    """Rows; with a stride, those of all tokens."""
+    return Touch("rows", False, size, stride, None if stride is None else "tokens", **fields)
+
+
+def _writes(size: Size, stride: str | None = None) -> Touch:
+    return Touch("rows", True, size, stride, None if stride is None else "tokens")
+
+
+def _slot(
+    meaning: str, name: str = "slot", tokens: bool = False, writes: bool = False, **fields: Any
+) -> Operand:
+    """A slot, or with ``tokens`` as many."""
+    default = fields.pop("default", None)
+    size = _count("tokens") if tokens else _fixed(1)
+    return Operand(name, 8, meaning, Touch("slots", writes, size, **fields), default)
+
+
+def _value(name: str, bits: int, meaning: str, default: int | None = None, **role: Any) -> Operand:
+    return Operand(name, bits, meaning, Value(**role), default)
+
+
+def _stride(name: str, meaning: str) -> Operand:
+    return _value(name, 16, meaning, 0)
+
+
+_TOKENS = _value("tokens", 8, "tokens, 1 at least", 1)
+_LENGTH = _value("length", 16, "elements of each token, 1 at least")
+_ELEMENTS = _rows_of("length")
+_FUNCTION = _value("function", 3, "Function", selector=Function)
 
 _TABLE = (
     Command(
         Opcode.LOAD, Unit.LOAD,
         "V[dst + i] = data memory row address + i, i < rows",
         (
-            Operand("address", 32, "first row of the data memory (32 bytes each)"),
-            Operand("rows", 16, "rows, 1 at least"),
-            _row("dst", "first destination"),
+            _value("address", 32, "first row of the data memory (32 bytes each)"),
+            _value("rows", 16, "rows, 1 at least"),
+            _row("dst", "first destination", _writes(_count("rows"))),
         ),
     ),
     Command(
         Opcode.ACTIVATION_CODEBOOK, Unit.QUANTIZE,
         "clustering codebook = centroids in row src (2**bits_a), midpoints in the next row",
-        (_row("src", "centroids"),),
+        (_row("src", "centroids", _reads(_fixed(2))),),
     ),
     Command(
         Opcode.QUANTIZE, Unit.QUANTIZE,
         "slot[slot + t] = outliers, scale and indices of V[src + t * stride], t < tokens",
         (
-            _row("src", "first token"),
-            Operand("stride", 16, "rows from token to token"),
+            _row("src", "first token", _reads(_ELEMENTS, "stride")),
+            _stride("stride", "rows from token to token"),
             _TOKENS,
             _LENGTH,
-            Operand("slot", 8, "first slot"),
-            Operand("k_max", 16, "outliers from the max tree"),
-            Operand("k_min", 16, "outliers from the min tree"),
-            Operand("mode", 1, "OutlierMode"),
-            Operand("thresholds", 32, "OFFLINE: FP16 upper in bits 16..31, lower in bits 0..15"),
-            Operand("norm", 2, "Norm: statistics kept with the slot"),
-            Operand("epsilon", 32, "FP32 addend of the norm's mean square"),
+            _slot("first slot", tokens=True, writes=True),
+            _value("k_max", 16, "outliers from the max tree", 0),
+            _value("k_min", 16, "outliers from the min tree", 0),
+            _value("mode", 1, "OutlierMode", 0, selector=OutlierMode),
+            _value(
+                "thresholds", 32, "OFFLINE: FP16 upper in bits 16..31, lower in bits 0..15", 0,
+                hexadecimal=True,
+            ),
+            _value("norm", 2, "Norm: statistics kept with the slot", 0, selector=Norm),
+            _value("epsilon", 32, "FP32 addend of the norm's mean square", 0, hexadecimal=True),
         ),
     ),
     Command(
         Opcode.QUANTIZE_INTEGER, Unit.QUANTIZE,
         "slot[slot + t] = unsigned integers and scale of V[src + t * stride], t < tokens",
         (
-            _row("src", "first token"),
-            Operand("stride", 16, "rows from token to token"),
+            _row("src", "first token", _reads(_ELEMENTS, "stride")),
+            _stride("stride", "rows from token to token"),
             _TOKENS,
             _LENGTH,
-            Operand("slot", 8, "first slot"),
+            _slot("first slot", tokens=True, writes=True),
         ),
     ),
     Command(
         Opcode.LANE_CODEBOOK, Unit.MATMUL,
         "codebook of all lanes = packet of words from row src on",
-        (_row("src", "packet"), Operand("kind", 1, "Codebook")),
+        (
+            _row("src", "packet", _reads(_packet_rows)),
+            _value("kind", 1, "Codebook", selector=Codebook),
+        ),
     ),
     Command(
         Opcode.MATMUL, Unit.MATMUL,
         "V[dst + t * stride] = token t times weights, outputs words each, t < tokens",
         (
-            Operand("mode", 2, "MatmulMode"),
-            Operand("slot", 8, "slot of the first token; unused by DIRECT"),
+            _value("mode", 2, "MatmulMode", selector=MatmulMode),
+            _slot(
+                "slot of the first token; unused by DIRECT", tokens=True, default=0,
+                unless=("mode", MatmulMode.DIRECT),
+            ),
             _TOKENS,
             _LENGTH,
-            Operand("outputs", 16, "output channels, 1 at least"),
-            Operand("weights", 32, "first word of the weights in every weight port's memory"),
-            _row("dst", "first destination"),
-            Operand("stride", 16, "rows from token to token of the destination"),
-            Operand("fold_norm", 1, "weight scales are multiplied by the slot's rms_reciprocal"),
-            _row("src", "DIRECT: first token"),
-            Operand("src_stride", 16, "DIRECT: rows from token to token of the source"),
+            _value("outputs", 16, "output channels, 1 at least"),
+            _value("weights", 32, "first word of the weights in every weight port's memory"),
+            _row("dst", "first destination", _writes(_rows_of("outputs"), "stride")),
+            _stride("stride", "rows from token to token of the destination"),
+            _value("fold_norm", 1, "weight scales are multiplied by the slot's rms_reciprocal", 0),
+            _row(
+                "src", "DIRECT: first token",
+                _reads(_ELEMENTS, "src_stride", when=("mode", MatmulMode.DIRECT)), 0,
+            ),
+            _stride("src_stride", "DIRECT: rows from token to token of the source"),
         ),
     ),
     Command(
         Opcode.BINARY, Unit.FUNCTION,
         "V[dst + t * dst_stride] = V[a + t * a_stride] op V[b + t * b_stride], element by element",
         (
-            Operand("op", 1, "Binary"),
-            _row("a", "first operand"), Operand("a_stride", 16, "rows from token to token"),
-            _row("b", "second operand"), Operand("b_stride", 16, "rows; 0 repeats it"),
-            _row("dst", "destination"), Operand("dst_stride", 16, "rows from token to token"),
+            _value("op", 1, "Binary", selector=Binary),
+            _row("a", "first operand", _reads(_ELEMENTS, "a_stride")),
+            _stride("a_stride", "rows from token to token"),
+            _row("b", "second operand", _reads(_ELEMENTS, "b_stride")),
+            _stride("b_stride", "rows; 0 repeats it"),
+            _row("dst", "destination", _writes(_ELEMENTS, "dst_stride")),
+            _stride("dst_stride", "rows from token to token"),
             _TOKENS,
             _LENGTH,
         ),
+        in_place=True,
     ),
     Command(
         Opcode.AXPY, Unit.FUNCTION,
         "V[dst] = rne16(scalar * V[a] + V[b])",
         (
-            Operand("scalar", 1, "Scalar"),
-            Operand("immediate", 16, "FP16 factor"),
-            Operand("slot", 8, "slot of NEGATED_MEAN"),
-            _row("a", "multiplicand"), _row("b", "addend"), _row("dst", "destination"),
+            _value("scalar", 1, "Scalar", selector=Scalar),
+            _value("immediate", 16, "FP16 factor", 0, hexadecimal=True),
+            _slot("slot of NEGATED_MEAN", when=("scalar", Scalar.NEGATED_MEAN), default=0),
+            _row("a", "multiplicand", _reads(_ELEMENTS)),
+            _row("b", "addend", _reads(_ELEMENTS)),
+            _row("dst", "destination", _writes(_ELEMENTS)),
             _LENGTH,
         ),
+        in_place=True,
     ),
     Command(
         Opcode.ROTARY, Unit.FUNCTION,
         "each head of V[src] rotated by the angles of cos and sin, halves paired",
         (
-            _row("src", "first head"), _row("dst", "destination"),
-            _row("cos", "head_size / 2 cosines"), _row("sin", "head_size / 2 sines"),
-            Operand("heads", 8, "heads, 1 at least, one behind the other"),
-            Operand("head_size", 16, "elements of a head, a multiple of 32"),
+            _row("src", "first head", _reads(_rows_of("heads", "head_size"))),
+            _row("dst", "destination", _writes(_rows_of("heads", "head_size"))),
+            _row("cos", "head_size / 2 cosines", _reads(_rows_of("head_size", half=True))),
+            _row("sin", "head_size / 2 sines", _reads(_rows_of("head_size", half=True))),
+            _value("heads", 8, "heads, 1 at least, one behind the other", 1),
+            _value("head_size", 16, "elements of a head, a multiple of 32"),
         ),
     ),
     Command(
         Opcode.SOFTMAX, Unit.FUNCTION,
         "V[dst + t * dst_stride] = softmax(V[src + t * stride]), t < tokens",
         (
-            _row("src", "first row vector"), Operand("stride", 16, "rows from token to token"),
-            _row("dst", "destination"), Operand("dst_stride", 16, "rows from token to token"),
+            _row("src", "first row vector", _reads(_ELEMENTS, "stride")),
+            _stride("stride", "rows from token to token"),
+            _row("dst", "destination", _writes(_ELEMENTS, "dst_stride")),
+            _stride("dst_stride", "rows from token to token"),
             _TOKENS,
             _LENGTH,
         ),
+        in_place=True,
     ),
     Command(
         Opcode.FUNCTION, Unit.FUNCTION,
         "V[dst] = function(V[src]), element by element",
         (
-            Operand("function", 3, "Function"),
-            _row("src", "operand"), _row("dst", "destination"), _LENGTH,
+            _FUNCTION,
+            _row("src", "operand", _reads(_ELEMENTS)),
+            _row("dst", "destination", _writes(_ELEMENTS)),
+            _LENGTH,
         ),
+        in_place=True,
     ),
     Command(
         Opcode.FUNCTION_CODEBOOK, Unit.FUNCTION,
         "centroids of operand a (table 0) or b (table 1) = 2**bits_a words of row src",
-        (Operand("table", 1, "0: a, 1: b"), _row("src", "centroids")),
+        (
+            _value("table", 1, "0: a, 1: b", 0),
+            _row("src", "centroids", _reads(_fixed(1))),
+        ),
     ),
     Command(
         Opcode.ACTIVATE, Unit.FUNCTION,
         "V[dst] = function of the dequantized slot: once per centroid and per outlier",
         (
-            Operand("function", 3, "Function"),
-            Operand("slot", 8, "activation"), _row("dst", "destination"), _LENGTH,
+            _FUNCTION,
+            _slot("activation"),
+            _row("dst", "destination", _writes(_ELEMENTS)),
+            _LENGTH,
         ),
     ),
     Command(
         Opcode.GLU, Unit.FUNCTION,
         "V[dst] = function(dequantized slot_a) * dequantized slot_b, by their indices",
         (
-            Operand("function", 3, "Function"),
-            Operand("slot_a", 8, "gate"), Operand("slot_b", 8, "factor"),
-            _row("dst", "destination"), _LENGTH,
+            _FUNCTION,
+            _slot("gate", "slot_a"),
+            _slot("factor", "slot_b"),
+            _row("dst", "destination", _writes(_ELEMENTS)),
+            _LENGTH,
         ),
     ),
     Command(
         Opcode.READ, Unit.READ,
         "rows of V to the host: two elements per word, the lower position in the low half",
-        (_row("src", "first"), Operand("rows", 16, "rows, 1 at least")),
+        (
+            _row("src", "first", _reads(_count("rows"))),
+            _value("rows", 16, "rows, 1 at least"),
+        ),
     ),
     Command(
         Opcode.READ_SLOT, Unit.READ,
         "a slot to the host: length and outliers, scale, then its entries as bytes, four per word",
-        (Operand("slot", 8, "activation"),),
+        (_slot("activation"),),
     ),
 )  # fmt: skip
 
-COMMANDS = {command.opcode: command for command in _TABLE}
-
-
-def encode(opcode: Opcode, tag: int, after: dict[Unit, int], operands: dict[str, int]) -> list[int]:
-    """The COMMAND_WORDS words of a command.
-
-    ValueError: a tag, wait or operand out of range, an operand that the command does not have or
-    that is missing.
-    """
-    command = COMMANDS[opcode]
-    names = [operand.name for operand in command.operands]
-    odd = sorted(set(operands) ^ set(names))
-    if odd:
-        raise ValueError(f"{opcode.name} takes {', '.join(names)}; wrong or missing: {odd}")
-    words = [0] * COMMAND_WORDS
-    if not 0 <= tag < 1 << 16:
-        raise ValueError(f"tag must be 0..65535, not {tag}")
-    words[0] = int(opcode) | tag << 16
-    for unit, count in after.items():
-        field = count % (1 << AFTER_BITS)
-        words[1 + unit // 2] |= field << AFTER_BITS * (unit % 2)
-    for position, operand in enumerate(command.operands):
-        value = int(operands[operand.name])
-        if not 0 <= value < 1 << operand.bits:
-            raise ValueError(
-                f"{opcode.name}.{operand.name} must be 0..{(1 << operand.bits) - 1}, not {value}"
-            )
-        words[FIRST_OPERAND_WORD + position] = value
-    return words
-
-
-def decode(words: list[int]) -> tuple[Opcode, int, dict[Unit, int], dict[str, int]]:
-    """Inverse of ``encode``. ValueError: not a command."""
-    if len(words) != COMMAND_WORDS:
-        raise ValueError(f"a command has {COMMAND_WORDS} words, not {len(words)}")
-    if words[0] & 0xFF not in COMMANDS or words[0] >> 8 & 0xFF:
-        raise ValueError(f"no command begins with {words[0]:#010x}")
-    opcode = Opcode(words[0] & 0xFF)
-    after = {
-        unit: words[1 + unit // 2] >> AFTER_BITS * (unit % 2) & ((1 << AFTER_BITS) - 1)
-        for unit in Unit
-    }
-    operands = {}
-    for position in range(OPERANDS_MAX):
-        value = words[FIRST_OPERAND_WORD + position]
-        if position < len(COMMANDS[opcode].operands):
-            operand = COMMANDS[opcode].operands[position]
-            if value >> operand.bits:
-                raise ValueError(f"{opcode.name}.{operand.name} is {value:#x}: too wide")
-            operands[operand.name] = value
-        elif value:
-            raise ValueError(f"{opcode.name}: operand word {position} must be zero")
-    return opcode, words[0] >> 16, after, operands
+SET = CommandSet(_TABLE, Unit, COMMAND_WORDS, FIRST_OPERAND_WORD, AFTER_BITS)
+COMMANDS: dict[Opcode, Command] = SET.commands
+encode, decode = SET.encode, SET.decode

@@ -337,7 +337,7 @@ class _Maker:
 
     def _undefined(self, opcode: Opcode, operands: dict[str, int]) -> bool:
         """The command reads rows that nothing has written."""
-        spans = accesses(opcode, operands, self.config).reads
+        spans = accesses(opcode, operands, self.config).reads("rows")
         return any(first + count > self.rows for first, count in spans)
 
     def add(self) -> None:

@@ -43,11 +43,13 @@ def _commands() -> str:
 def _operands() -> str:
     rows = [
         (f"`{command.opcode.name}`" if not position else "", isa.FIRST_OPERAND_WORD + position,
-         f"`{operand.name}`", operand.bits, _escaped(operand.meaning))
+         f"`{operand.name}`", operand.bits, "" if operand.default is None else operand.default,
+         operand.access, _escaped(operand.meaning))
         for command in isa.COMMANDS.values()
         for position, operand in enumerate(command.operands)
     ]  # fmt: skip
-    return _table(("command", "word", "operand", "bits", "meaning"), rows)
+    head = ("command", "word", "operand", "bits", "default", "touches", "meaning")
+    return _table(head, rows)
 
 
 def _selectors() -> str:

@@ -162,10 +162,11 @@ def test_accesses_are_those_of_the_machine(seed: int) -> None:
             access = accesses(opcode, operands, SMALL)
             assert overlap(opcode, operands, SMALL) is None
             inside = torch.zeros(SMALL.vector_rows, dtype=torch.bool)
-            for first, count in access.writes:
+            for first, count in access.writes("rows"):
                 inside[first : first + count] = True
             assert not (machine.vector != before).any(dim=1)[~inside].any()
-            slots = {n for first, count in access.slot_writes for n in range(first, first + count)}
+            spans = access.writes("slots")
+            slots = {n for first, count in spans for n in range(first, first + count)}
             changed = {n for n in range(SMALL.slots) if machine.slots[n] is not held[n]}
             assert changed <= slots
             seen.add(opcode)

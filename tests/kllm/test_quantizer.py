@@ -11,14 +11,12 @@ from golden.fp16.ops import float_from_bits
 from golden.index.nearest import cluster, midpoints
 from golden.kllm.isa import CommandStatus, Norm, Opcode, OutlierMode, Outliers, Statistics
 from golden.kllm.norms import norm_statistics
-from golden.kllm.quantize import quantize_tokens
+from golden.kllm.quantize import quantize_tokens, unsigned_quotient, unsigned_scale
 from golden.kllm.quantizer import (
     codebook_fault,
     faults,
     quantize_command,
     quantize_integer_command,
-    unsigned_quotient,
-    unsigned_scale,
 )
 
 INF, NAN, ONE = 0x7C00, 0x7E00, 0x3C00
