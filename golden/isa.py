@@ -164,8 +164,8 @@ class Command:
     def overlap(self, operands: Operands, machine: Any, memory: str) -> str | None:
         """What makes the result depend on how hardware orders its accesses; None: nothing.
 
-        A source may be the destination where token t of both is the same place, ``in_place`` only;
-        else they must be disjoint, and so must be the tokens of a destination.
+        ``in_place``: a source may be the destination where token t of both is the same place. All
+        other sources and the destination must be disjoint. So must be the destination's tokens.
         """
         access = self.access(operands, machine)
         writes = access.writes(memory)

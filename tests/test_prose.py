@@ -46,7 +46,6 @@ golden/kllm/format.py
 golden/kllm/functional.py
 golden/kllm/image.py
 golden/kllm/lane.py
-golden/kllm/layer.py
 golden/kllm/machine.py
 golden/kllm/manifest.py
 golden/kllm/matmul.py

@@ -12,6 +12,7 @@ from torch import Tensor
 from golden.attention.softmax import softmax
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, mul
+from golden.kllm.flow import SCORES
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.functional import binary
 from golden.kllm.isa import Binary, Norm, OutlierMode, Outliers, Statistics
@@ -89,6 +90,12 @@ class AttentionBooks:
     k: Tensor
     v: Tensor
     q: Tensor | None = None
+
+    @property
+    def scores(self) -> str:
+        """The switch of golden.kllm.flow."""
+        direct, index = SCORES
+        return direct if self.q is None else index
 
 
 def attention(

@@ -33,7 +33,7 @@ HIDDEN, CONTEXT = 80, 9
     ("options", "tokens"),
     [
         (LayerOptions(), 1),
-        (LayerOptions(fuse=False, glu="vector"), 2),
+        (LayerOptions(fuse=False, glu="exact"), 2),
         (LayerOptions(scores="index"), 1),
     ],
 )

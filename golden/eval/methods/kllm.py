@@ -23,8 +23,8 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
 from golden.kllm.fake import FakeCodebook, fake_attention, fake_tokens, half_words
+from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls
 from golden.kllm.format import PRODUCTS
-from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.norms import fold
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.quantize import (
@@ -42,24 +42,23 @@ _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
 _SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
-_MLP = ("gate", "up", "down")
-_NORM_OF = {"q": "input_layernorm", "k": "input_layernorm", "v": "input_layernorm",
-            "gate": "post_attention_layernorm", "up": "post_attention_layernorm"}  # fmt: skip
-# What each linear layer is applied to, in the names of golden.kllm.layer.
-_INPUT = {"q": "x", "k": "x", "v": "x", "o": "attention", "gate": "post", "up": "post", "down": "h"}
+_CACHED = ("k", "v")
+# Sites before a norm, and the first linear layer after that norm.
+_NORMED = {
+    name: next(each.name for each in LINEARS.values() if each.site == name)
+    for name, site in SITES.items()
+    if site.norm
+}
 
 
 def _modules(layer: nn.Module) -> dict[str, Any]:
     """The linear layers of a decoder layer by their short names."""
-    return {
-        name: layer.get_submodule(f"{'mlp' if name in _MLP else 'self_attn'}.{name}_proj")
-        for name in _INPUT
-    }
+    return {name: layer.get_submodule(each.module) for name, each in LINEARS.items()}
 
 
 def _norm(layer: nn.Module, name: str) -> Any:
     """The norm in front of a linear layer."""
-    return layer.get_submodule(_NORM_OF[name])
+    return layer.get_submodule(str(LINEARS[name].norm))
 
 
 def _epsilon(norm: Any) -> float:
@@ -115,8 +114,8 @@ class Kllm(Method):
         self._check_real("cache_share", 0.0, 0.5)
         self._check_choice("outliers", ("dynamic", "static"))
         self._check_choice("norm", ("index", "exact", "unfolded"))
-        self._check_choice("glu", ("index", "exact"))
-        self._check_choice("scores", ("direct", "index"))
+        self._check_choice("glu", GLU)
+        self._check_choice("scores", SCORES)
         self._check_range("integer_bits", 2, _OFF)
         for field in ("pre_rope", "fisher", "weight_fisher", "fuse"):
             self._check_bool(field)
@@ -135,13 +134,11 @@ class Kllm(Method):
 
     def _sites(self) -> dict[str, int]:
         """Quantized activations and the bits of each."""
-        sites = dict.fromkeys(("x", "attention", "post", "h"), self.activation_bits)
-        if self.glu == "index":
-            sites |= dict.fromkeys(("gate", "up"), self.activation_bits)
-        if self.scores == "index":
-            sites["q"] = self.activation_bits
-        sites |= dict.fromkeys(("k", "v"), self.kept_bits)
-        return {name: bits for name, bits in sites.items() if bits != _OFF}
+        glu = self.glu == "index"
+        taken = {"gate": glu, "up": glu, "q": self.scores == "index"}
+        bits = {name: self.activation_bits for name in SITES if taken.get(name, True)}
+        bits |= dict.fromkeys(_CACHED, self.kept_bits)
+        return {name: each for name, each in bits.items() if each != _OFF}
 
     # ---- offline
 
@@ -198,19 +195,14 @@ class Kllm(Method):
         return state
 
     def _groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
-        """Linear layers that share a matmul, as golden.kllm.layer fuses them."""
-        if not self.fuse:
-            return {name: (name,) for name in _INPUT}
-        groups: dict[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "o": ("o",)}
-        whole_rows = _modules(layer)["gate"].out_features % ROW_ELEMENTS == 0
-        groups |= {"gate_up": ("gate", "up")} if whole_rows else {"gate": ("gate",), "up": ("up",)}
-        return groups | {"down": ("down",)}
+        """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
+        return matmuls(self.fuse, _modules(layer)["gate"].out_features)
 
     def _folded(self, layer: nn.Module, name: str) -> tuple[Tensor, Tensor]:
         """(weight (N, K) as it is quantized, the factor (1, K) that is in it), float64."""
         weight = _modules(layer)[name].weight.detach().double()
         factor = torch.ones_like(weight[:1])
-        if name in _NORM_OF and self.norm != "unfolded":
+        if LINEARS[name].norm is not None and self.norm != "unfolded":
             factor = _norm(layer, name).weight.detach().double()[None]
             weight = fold(weight.t(), factor[0]).weight.t()
         if name == "q":
@@ -303,7 +295,7 @@ class Kllm(Method):
         """Records where ``install`` will quantize."""
         module = patch.layers[layer]
         linear = _modules(module)
-        for site, name in (("x", "q"), ("post", "gate")):
+        for site, name in _NORMED.items():
             norm = _norm(module, name)
             put = patch.input if self.norm == "index" else patch.output
             put(norm, tap(f"{layer}.{site}"))
@@ -317,7 +309,7 @@ class Kllm(Method):
         layer, site = key.split(".")
         if site == "q":
             return x[0].transpose(0, 1)
-        if site in ("k", "v"):
+        if site in _CACHED:
             return x[0].unflatten(-1, (-1, int(patch.attentions[int(layer)].head_dim)))  # type: ignore[arg-type]
         return x[0][:, None]
 
@@ -325,18 +317,18 @@ class Kllm(Method):
         """The codebook of one site, and its thresholds if it has static ones."""
         layer, site = key.split(".")
         x, gradient = seen[key], seen.get(f"{key}.gradient")
-        if self.norm == "exact" and site in ("x", "post"):
+        if self.norm == "exact" and SITES[site].norm:
             # Before gamma, which is in the weights; a gamma of 0 hides its channel.
             with Patch(data.model) as patch:
                 module = patch.layers[int(layer)]
-            gamma = _norm(module, "q" if site == "x" else "gate").weight.detach().cpu()
+            gamma = _norm(module, _NORMED[site]).weight.detach().cpu()
             x = torch.where(gamma == 0, 0, x / gamma)
             gradient = None if gradient is None else gradient * gamma
         fisher = None if gradient is None else gradient.double() ** 2
         thresholds = None
         state: State = {}
         share = self._share(site)
-        if self.outliers == "static" and site not in ("q", "k", "v"):
+        if self.outliers == "static" and SITES[site].outliers:
             thresholds = static_thresholds(x.half(), share)
             state[f"{key}.thresholds"] = torch.tensor(thresholds)
         state[key] = train_activation_codebook(
@@ -346,9 +338,9 @@ class Kllm(Method):
 
     def _share(self, site: str) -> float:
         """Outliers on each side."""
-        if site == "q":
-            return 0.0
-        return (self.cache_share if site in ("k", "v") else self.share) / 2
+        if SITES[site].outliers:
+            return self.share / 2
+        return self.cache_share / 2 if site in _CACHED else 0.0
 
     # ---- online
 
@@ -382,7 +374,7 @@ class Kllm(Method):
         for name, weight in weights.items():
             site.weight(names[linear[name]], weight)
         if self.norm != "unfolded":
-            for name in ("q", "gate"):
+            for name in _NORMED.values():
                 norm = _norm(layer, name)
                 site.parameter(norm, "weight", torch.ones_like(norm.weight))
         if self.weight_bits == _OFF:
@@ -425,18 +417,18 @@ class Kllm(Method):
         names = {module: name for name, module in site.linears.items()}
 
         def made(where: str) -> Callable[[Tensor], Tensor]:
-            readers = [name for name, read in _INPUT.items() if read == where]
+            readers = [name for name, each in LINEARS.items() if each.site == where]
             length = linear[readers[0]].in_features
             counted = [names[linear[name]] for name in readers]
             return self._quantizer(site, state, i, where, length, counted)
 
-        for where, first in (("x", "q"), ("post", "gate")):
+        for where, first in _NORMED.items():
             quantize = made(where)
             if self.norm == "index":
                 site.input(_norm(layer, first), quantize)
                 continue
-            for name, read in _INPUT.items():
-                if read == where:
+            for name, each in LINEARS.items():
+                if each.site == where:
                     site.input(linear[name], quantize)
         site.input(linear["o"], made("attention"))
         site.input(linear["down"], made("h"))
@@ -453,7 +445,7 @@ class Kllm(Method):
         k_kept = outlier_count(head_dim, share) if share else 0
         books: dict[str, FakeCodebook] = {}
         for i in range(len(site.layers)):
-            for where in ("q", "k", "v"):
+            for where in (name for name, site in SITES.items() if site.heads):
                 if f"{i}.{where}" in state:
                     books[f"{i}.{where}"] = FakeCodebook.of(state[f"{i}.{where}"])
             if cached:
@@ -529,12 +521,12 @@ class Kllm(Method):
         i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
         layer = site.layers[i]
         short = next(s for s, module in _modules(layer).items() if module is site.linears[name])
-        where = _INPUT[short]
+        where = LINEARS[short].site
         weight = self._quantized(state, i, layer)[short]
         codebook = state[f"{i}.{where}"].long()
         epsilon: float | None = None
         held: list[Tensor] = []
-        if short in _NORM_OF and self.norm == "index":
+        if LINEARS[short].norm is not None and self.norm == "index":
             norm = _norm(layer, short)
             epsilon = _epsilon(norm)
 

@@ -1,0 +1,115 @@
+"""The host's part of a layer: memories, cache images, and runs on the golden machine."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.isa import FAILED, ROW_ELEMENTS
+from golden.kllm.layer.compiler import CompiledLayer, write_image
+from golden.kllm.layer.quantized import Cache
+from golden.kllm.machine import ROW_BYTES, Machine, Result, slot_of_words
+from golden.kllm.records import ONE
+
+__all__ = ["LayerRun", "PartRun", "append_host", "memories", "run_layer"]
+
+
+def append_host(
+    compiled: CompiledLayer, data: np.ndarray, weights: list[np.ndarray], cache: Cache
+) -> None:
+    """Write the cache images and V's scales into the memories, as the host does before part 1."""
+    size = compiled.quantized.shape.head_size
+    for head in range(len(cache.k_scale)):
+        k, v = compiled.image[f"k{head}"], compiled.image[f"v{head}"]
+        write_image(weights, compiled.config, k[0], cache.k_index[head].t(), cache.k_scale[head])
+        ones = torch.full((size,), ONE)
+        write_image(weights, compiled.config, v[0], cache.v_index[head], ones)
+        _write_vector(compiled, data, f"v_scale{head}", cache.v_scale[head])
+
+
+def _write_vector(
+    compiled: CompiledLayer, data: np.ndarray, name: str, words: Tensor, token: int = 0
+) -> None:
+    row = compiled.place[name][0] + token * -(-len(words) // ROW_ELEMENTS)
+    raw = words.numpy().astype("<u2").view(np.uint8)
+    data[row * ROW_BYTES : row * ROW_BYTES + len(raw)] = raw
+
+
+def memories(
+    compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Data and weight memories before part 0: tokens (tokens, hidden), real, and their angles."""
+    data, weights = compiled.data.copy(), [port.copy() for port in compiled.weights]
+    for t, words in enumerate(bits_from_float(x.double())):
+        _write_vector(compiled, data, "x", words, t)
+    for name, angles in (("cos", cos), ("sin", sin)):
+        for t, words in enumerate(bits_from_float(angles.double())):
+            _write_vector(compiled, data, f"{name}{t}", words)
+    return data, weights
+
+
+@dataclasses.dataclass(frozen=True)
+class PartRun:
+    """A part of the program, the memories that it began with, and what came of it."""
+
+    words: list[int]
+    data: np.ndarray
+    weights: list[np.ndarray]
+    results: list[Result]
+    readback: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRun:
+    """y: (tokens, hidden) FP16 words; cache: with the new tokens."""
+
+    y: Tensor
+    cache: Cache
+    parts: list[PartRun]
+
+    @property
+    def value(self) -> Tensor:
+        """y as float64."""
+        return float_from_bits(self.y, FP16)
+
+
+def run_layer(
+    compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache
+) -> LayerRun:
+    """Both parts on the golden machine, the host's work in between.
+
+    x: (tokens, hidden) real; cos, sin: (tokens, head_size / 2); cache: the context.
+    ArithmeticError: a command failed, named with its status.
+    """
+    shape = compiled.quantized.shape
+    if cache.tokens != compiled.context:
+        raise ValueError(f"a cache of {compiled.context} tokens needed, not {cache.tokens}")
+    data, weights = memories(compiled, x, cos, sin)
+    machine = Machine(compiled.config, data, weights)
+    parts = []
+
+    def run(words: list[int]) -> list[int]:
+        before = machine.data.data.copy(), [memory.data.copy() for memory in machine.weights]
+        results = machine.run(words)
+        for result in results:
+            if result.status & FAILED:
+                where = f"command {result.tag} ({result.unit.name})"
+                raise ArithmeticError(f"{where}: {result.status!r}")
+        parts.append(PartRun(words, *before, results, machine.readback))
+        return machine.readback
+
+    words, slots = run(compiled.parts[0]), []
+    while words:
+        slot, taken = slot_of_words(words)
+        slots.append(slot)
+        words = words[taken:]
+    heads = shape.kv_heads
+    by_token = [slots[n : n + heads] for n in range(0, len(slots), heads)]
+    cache = cache.append(by_token[: compiled.tokens], by_token[compiled.tokens :])
+    append_host(compiled, machine.data.data, [m.data for m in machine.weights], cache)
+    rows = torch.tensor(run(compiled.parts[1]))
+    y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(compiled.tokens, -1)
+    return LayerRun(y=y[:, : shape.hidden], cache=cache, parts=parts)

@@ -1,0 +1,147 @@
+"""Codebooks, weight indices and cached tokens of a layer, and the images of weights."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.ops import bits_from_float
+from golden.kllm.flow import LINEARS, SITES, matmuls
+from golden.kllm.functional import Slot
+from golden.kllm.isa import Outliers
+from golden.kllm.layer.shape import LayerOptions, LayerShape, LayerWeights
+from golden.kllm.norms import fold
+from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
+from golden.kllm.quantizer import quantize_command
+
+__all__ = ["Cache", "QuantizedLayer", "quantize_cache", "quantize_layer"]
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedLayer:
+    """weight: by matmul (fused or not); codebook: of each activation, k and v of the caches."""
+
+    shape: LayerShape
+    options: LayerOptions
+    weight: Mapping[str, QuantizedWeight]
+    codebook: Mapping[str, Tensor]
+
+    def save(self, path: Path) -> None:
+        """As one .npz file."""
+        arrays: dict[str, Any] = {f"codebook.{n}": c.numpy() for n, c in self.codebook.items()}
+        for name, weight in self.weight.items():
+            for field in ("index", "scale", "codebook"):
+                arrays[f"weight.{name}.{field}"] = getattr(weight, field).numpy()
+        for name, config in (("shape", self.shape), ("options", self.options)):
+            for field, value in config.describe().items():
+                arrays[f"{name}.{field}"] = np.array(value)
+        np.savez(path, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> "QuantizedLayer":
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        parts: dict[str, dict[str, Any]] = {"shape": {}, "options": {}}
+        codebook: dict[str, Tensor] = {}
+        weight: dict[str, dict[str, Tensor]] = {}
+        for name, array in arrays.items():
+            kind, _, rest = name.partition(".")
+            if kind in parts:
+                parts[kind][rest] = array.item()
+            elif kind == "codebook":
+                codebook[rest] = torch.from_numpy(array)
+            else:
+                matmul, _, field = rest.partition(".")
+                weight.setdefault(matmul, {})[field] = torch.from_numpy(array)
+        return cls(
+            shape=LayerShape(**parts["shape"]),
+            options=LayerOptions(**parts["options"]),
+            weight={name: QuantizedWeight(**fields) for name, fields in weight.items()},
+            codebook=codebook,
+        )
+
+
+def quantize_layer(
+    weights: LayerWeights,
+    seen: Mapping[str, Tensor],
+    bits_a: int = 4,
+    bits_b: int = 4,
+    options: LayerOptions | None = None,
+) -> QuantizedLayer:
+    """Codebooks and weight indices; ``seen``: what ``reference`` gives on calibration tokens.
+
+    ConfigError: bits_a above bits_b, as cached K and V are clustered with bits_a and used with
+    bits_b.
+    """
+    options = options or LayerOptions()
+    if bits_a > bits_b:
+        raise ConfigError(f"bits_a must be at most bits_b = {bits_b}, not {bits_a}")
+    shape = weights.shape
+    w = {name: tensor.double() for name, tensor in weights.linear.items()}
+    w["q"] = w["q"] * shape.head_size**-0.5
+    gamma = {"input_layernorm": weights.input_norm, "post_attention_layernorm": weights.post_norm}
+    for name, linear in LINEARS.items():
+        if linear.norm is not None:
+            w[name] = fold(w[name].t(), gamma[linear.norm]).weight.t()
+    made = matmuls(options.fuse, shape.intermediate)
+    weight = {  # images of single linear layers come first
+        name: quantize_weight(torch.cat([w[each] for each in made[name]]), bits_b)
+        for name in sorted(made, key=lambda name: len(made[name]) > 1)
+    }
+    codebook = {}
+    for name, site in SITES.items():
+        vectors = seen[name].double()
+        if site.heads:
+            vectors = vectors.reshape(-1, shape.head_size)
+        share = options.share if site.outliers else 0
+        codebook[name] = train_activation_codebook(bits_from_float(vectors), bits_a, share=share)
+    return QuantizedLayer(shape=shape, options=options, weight=weight, codebook=codebook)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """Cached tokens. index: (kv_heads, T, head_size), scale: (kv_heads, T) FP16 words; int64."""
+
+    k_index: Tensor
+    k_scale: Tensor
+    v_index: Tensor
+    v_scale: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return self.k_scale.shape[1]
+
+    def append(self, k: list[list[Slot]], v: list[list[Slot]]) -> "Cache":
+        """With the slots of new tokens, k[token][head]."""
+
+        def index(old: Tensor, new: list[list[Slot]]) -> Tensor:
+            rows = [torch.stack([slot.index for slot in token]) for token in new]
+            return torch.cat((old, torch.stack(rows, dim=1)), dim=1)
+
+        def scale(old: Tensor, new: list[list[Slot]]) -> Tensor:
+            rows = [torch.tensor([slot.scale for slot in token]) for token in new]
+            return torch.cat((old, torch.stack(rows, dim=1)), dim=1)
+
+        return Cache(
+            index(self.k_index, k), scale(self.k_scale, k),
+            index(self.v_index, v), scale(self.v_scale, v),
+        )  # fmt: skip
+
+
+def quantize_cache(quantized: QuantizedLayer, k: Tensor, v: Tensor) -> Cache:
+    """Real (T, kv_heads, head_size) keys, rotated, and values as the accelerator stores them."""
+    made = []
+    for name, real in (("k", k), ("v", v)):
+        words = bits_from_float(real.double()).permute(1, 0, 2)
+        heads, tokens, size = words.shape
+        codebook = quantized.codebook[name]
+        slots = quantize_command(words.reshape(-1, size), codebook, Outliers(), 0)
+        if slots.command_status:
+            raise ValueError(f"{name} is not finite in FP16")
+        made += [slots.index.reshape(heads, tokens, size), slots.scale.reshape(heads, tokens)]
+    return Cache(*made)

@@ -1,0 +1,95 @@
+"""The layer in float64, and what a layer of a model sees and gives."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.kllm.layer.shape import LayerWeights
+
+__all__ = ["LayerInputs", "layer_inputs", "reference"]
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x: (T, heads, size); cos, sin: (T, size / 2)."""
+    low, high = x.chunk(2, dim=-1)
+    cos, sin = cos[:, None], sin[:, None]
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+
+
+def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dict[str, Tensor]:
+    """The layer in float64 on T tokens (T, hidden), causal, with its intermediate values.
+
+    cos, sin: (T, head_size / 2). Names: x, q (scaled by 1 / sqrt(head_size)) and k after ROTARY
+    (T, heads, head_size), v, attention, post (after the first residual), gate, up, h, y.
+    """
+    shape, w = weights.shape, weights.linear
+    x, cos, sin = x.double(), cos.double(), sin.double()
+
+    def norm(value: Tensor, gamma: Tensor) -> Tensor:
+        mean_square = value.square().mean(dim=-1, keepdim=True)
+        return value * torch.rsqrt(mean_square + shape.epsilon) * gamma
+
+    def heads(value: Tensor, count: int) -> Tensor:
+        return value.reshape(len(x), count, shape.head_size)
+
+    normed = norm(x, weights.input_norm)
+    q = _rotate(heads(normed @ w["q"].t(), shape.heads), cos, sin) * shape.head_size**-0.5
+    k = _rotate(heads(normed @ w["k"].t(), shape.kv_heads), cos, sin)
+    v = heads(normed @ w["v"].t(), shape.kv_heads)
+    of_head = torch.arange(shape.heads) // shape.group
+    scores = torch.einsum("thd,shd->hts", q, k[:, of_head])
+    causal = torch.ones(len(x), len(x), dtype=torch.bool).tril()
+    p = scores.masked_fill(~causal, -torch.inf).softmax(dim=-1)
+    attention = torch.einsum("hts,shd->thd", p, v[:, of_head]).reshape(len(x), -1)
+    post = x + attention @ w["o"].t()
+    normed = norm(post, weights.post_norm)
+    gate, up = normed @ w["gate"].t(), normed @ w["up"].t()
+    h = torch.nn.functional.silu(gate) * up
+    return {
+        "x": x, "q": q, "k": k, "v": v, "attention": attention, "post": post, "gate": gate,
+        "up": up, "h": h, "y": post + h @ w["down"].t(),
+    }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerInputs:
+    """What a layer of a model sees on T tokens, and gives: x, y (T, hidden) float32.
+
+    cos, sin: (T, head_size / 2).
+    """
+
+    x: Tensor
+    y: Tensor
+    cos: Tensor
+    sin: Tensor
+
+
+def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
+    """Of layer ``layer`` of a transformers LLaMA model on token ids (T,); ValueError: no such."""
+    layers = model.model.layers
+    if not 0 <= layer < len(layers):
+        raise ValueError(f"layer must be 0..{len(layers) - 1}, not {layer}")
+    seen: dict[str, Any] = {}
+
+    def before(_module: Any, args: tuple, keywords: dict[str, Any]) -> None:
+        seen["x"] = args[0] if args else keywords["hidden_states"]
+        seen["angles"] = keywords["position_embeddings"]
+
+    def after(_module: Any, _args: tuple, output: Any) -> None:
+        seen["y"] = output[0] if isinstance(output, tuple) else output
+
+    handles = [
+        layers[layer].register_forward_pre_hook(before, with_kwargs=True),
+        layers[layer].register_forward_hook(after),
+    ]
+    try:
+        with torch.no_grad():
+            model(ids[None], use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    cos, sin = (angles[0, :, : angles.shape[-1] // 2] for angles in seen["angles"])
+    hidden = seen["x"].shape[-1]
+    return LayerInputs(seen["x"][0], seen["y"].reshape(-1, hidden), cos, sin)
