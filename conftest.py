@@ -1,6 +1,7 @@
-"""Shared by tests/ and tb/: the seed."""
+"""Shared by tests/ and tb/: the seed, and the processor time of each test."""
 
 import random
+import resource
 
 import pytest
 
@@ -31,3 +32,25 @@ def pytest_report_header(config):
 @pytest.fixture(scope="session")
 def seed(request) -> int:
     return int(request.config.getoption("--seed"))
+
+
+_spent = pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    """User and system seconds of this process and of the children that it waited for."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[_spent] = _processor_seconds()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    # A property of the test in the file of --junitxml: python -m tb.build_report rooms.
+    if call.when == "teardown":
+        spent = _processor_seconds() - item.stash[_spent]
+        item.user_properties.append(("processor", f"{spent:.3f}"))

@@ -1,9 +1,10 @@
-"""``python -m tb.build_report [blocks] [chip] [benches]``: the generated tables of docs/build.md.
+"""``python -m tb.build_report [blocks] [chip] [benches] [rooms]``: tables of docs/build.md.
 
 ``blocks``: time, memory and Verilog of every registered block at its default configuration, and
 Verilator's lint of it. ``chip``: the same module by module for each room's chip.
-``benches``: what the co-simulations took in the run of which ``--junit`` is the report. Times of
-the first two are of the processor, so that a busy machine changes them little.
+``benches``: each testbench in the run whose report is ``--junit``. ``rooms``: all tests of that run
+by folder, next to the run of ``--before``. All times are processor seconds, which a busy machine
+changes little.
 """
 
 import argparse
@@ -151,33 +152,74 @@ def _chip_tables(name: str, named: str, whole: bool) -> dict[str, str]:
     }
 
 
-def bench_tables(report: Path) -> dict[str, str]:
-    """Section ``build_benches`` from a JUnit report of pytest, by test file."""
+def processor_seconds(report: Path) -> dict[str, list[float]]:
+    """By test module, the processor seconds of each test of a JUnit report that ran.
+
+    ValueError if the report has none, or a test without them.
+    """
     tests: dict[str, list[float]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        module = case.get("classname", "")
-        if module.startswith("tb.") and case.find("skipped") is None:
-            tests.setdefault(module, []).append(float(case.get("time", "0")))
+        if case.find("skipped") is None:
+            spent = case.find("properties/property[@name='processor']")
+            if spent is None:
+                raise ValueError(f"{report}: {case.get('name')} has no property processor")
+            tests.setdefault(case.get("classname", ""), []).append(float(spent.get("value", "")))
     if not tests:
-        raise ValueError(f"{report} has no test of tb")
+        raise ValueError(f"{report} has no test")
+    return tests
+
+
+def bench_tables(report: Path, before: Path | None = None) -> dict[str, str]:
+    """Section ``build_benches``: processor seconds of each test file of tb."""
     rows = [
-        (f"`{module.replace('.', '/')}.py`", f"{len(times)}", f"{sum(times):.0f}")
-        for module, times in sorted(tests.items())
+        (f"`{module.replace('.', '/')}.py`", f"{len(spent)}", f"{sum(spent):.0f}")
+        for module, spent in sorted(processor_seconds(report).items())
+        if module.startswith("tb.")
     ]
-    total = [time for times in tests.values() for time in times]
-    rows.append(("all", f"{len(total)}", f"{sum(total):.0f}"))
-    return {"build_benches": table(("testbench", "tests", "build and run, s"), rows)}
+    if not rows:
+        raise ValueError(f"{report} has no test of tb")
+    return {"build_benches": table(("testbench", "tests", "processor, s"), rows)}
+
+
+def room_tables(report: Path, before: Path | None = None) -> dict[str, str]:
+    """Section ``build_rooms``: processor seconds by folder, and those of ``before`` if given."""
+    columns = []
+    for each in filter(None, (before, report)):
+        rooms: dict[str, list[float]] = {}
+        for module, spent in processor_seconds(each).items():
+            room = "/".join(module.split(".")[:-1]) if module.startswith("tb.") else "tests"
+            for key in (room, "all"):
+                rooms.setdefault(key, []).extend(spent)
+        columns.append(rooms)
+    names = sorted({name for rooms in columns for name in rooms} - {"all"})
+    rows = []
+    for name in (*names, "all"):
+        row = [f"`{name}`" if name != "all" else name]
+        for rooms in columns:
+            row += [f"{len(rooms.get(name, []))}", f"{sum(rooms.get(name, [])):.0f}"]
+        rows.append(tuple(row))
+    head = ("room", "tests", "processor, s")
+    if before is not None:
+        head = ("room", "tests before", "processor before, s", "tests", "processor, s")
+    return {"build_rooms": table(head, rows)}
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.build_report", description=__doc__)
     parser.add_argument(
-        "what", nargs="*", choices=("blocks", "chip", "benches"), default=["blocks", "chip"]
+        "what",
+        nargs="*",
+        choices=("blocks", "chip", "benches", "rooms"),
+        default=["blocks", "chip"],
     )
     parser.add_argument("--whole", action="store_true", help="lint the chip in one go, > 8 GB")
     parser.add_argument(
-        "--junit", type=Path, default=Path("build") / "tests.xml", help="of benches (%(default)s)"
+        "--junit",
+        type=Path,
+        default=Path("build") / "tests.xml",
+        help="of benches and rooms (%(default)s)",
     )
+    parser.add_argument("--before", type=Path, help="of rooms: the report of an earlier run")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     os.environ["AMARANTH_USE_YOSYS"] = "builtin"
@@ -188,7 +230,8 @@ def main(arguments: list[str] | None = None) -> int:
             elif what == "chip":
                 sections = chip_tables(options.whole)
             else:
-                sections = bench_tables(options.junit)
+                tables = {"benches": bench_tables, "rooms": room_tables}[what]
+                sections = tables(options.junit, options.before)
             options.page.write_text(fill(options.page.read_text(), sections))
             print(f"{options.page}: {', '.join(sections)}")
     except (AssertionError, OSError, ValueError, ElementTree.ParseError) as error:

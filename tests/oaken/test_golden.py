@@ -630,5 +630,5 @@ def test_codes_take_any_number_of_axes(seed: int) -> None:
 
 
 def test_the_page_shows_what_the_example_prints() -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "oaken.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "oaken.md").read_text()
     assert f"```\n{example()}\n```" in page
