@@ -29,13 +29,12 @@ from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 __all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
 
 _VECTORS = 4  # vectors in the quantization engine and just behind it
+_HELD = _VECTORS + 2  # most requests of one kind between their queue and the MMU
+_COUNT_BITS = 12  # of requests under way: those in all queues together are fewer than 4096
 
 
 def _mmu() -> PagingMmuConfig:
     return PagingMmuConfig(cache=CacheConfig())
-
-
-_COUNT_BITS = 12  # of requests under way: those in all queues together are fewer than 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,8 +100,8 @@ class OakenKvEngine(Block):
     on ``o``, head by head and token by token, if it goes ahead, and its status comes after the
     last of them, so ``o`` must not wait for a status. A request sees what was complete before it:
     wait for the status of what it needs. No READ waits for the vectors of up to ``queue`` + 1
-    APPENDs. TRIM and FREE let the APPENDs and READs go first that came before them; THRESHOLDS
-    wait until none is waiting.
+    APPENDs. TRIM and FREE let the APPENDs and READs go first that came before them, and wait for
+    none that came after them. THRESHOLDS wait until none is waiting.
 
     THRESHOLDS(layer, kv) holds until the next one; refused unless OUTER_LOW < INNER_LOW <= 0 <=
     INNER_HIGH < OUTER_HIGH, all finite, and no sequence is open. Status.MALFORMED: what memory
@@ -339,7 +338,8 @@ class OakenKvEngine(Block):
         _pass_all(m, engine.sparse, writer.sparse)
         _pass_all(m, writer.record, mmu.record)
         _pass_all(m, writer.w, mmu.w)
-        return given, _Waiting(m, "append", queue, sink.valid & sink.ready)
+        passed = sink.valid & sink.ready
+        return given, _Waiting(m, "append", queue, config.queue + _HELD, passed)
 
     def _read(self, m: Module, queue, table, starts, exclusion, sink, mmu, ends):
         """READs to ``sink``, whole or head by head, and what comes of them to ``o``."""
@@ -474,7 +474,7 @@ class OakenKvEngine(Block):
                 before.eq(Mux(more, merged, Status.OK)),
             ]
         m.d.sync += used.eq(used + go - freed)
-        return joined.o, _Waiting(m, "read", queue, look.take)
+        return joined.o, _Waiting(m, "read", queue, config.queue + _HELD, look.take)
 
     def _control(self, m: Module, queue, table, exclusion, waiting, sink, own_ends, statuses):
         """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
@@ -512,16 +512,7 @@ class OakenKvEngine(Block):
         )
         m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) - closed)
 
-        # TRIM and FREE let those requests go first that were there when they came to the front.
-        counted, first = Signal(), []
-        m.d.sync += counted.eq(queue.o.valid & ~queue.o.ready)
-        for each in waiting:
-            before = Signal(_COUNT_BITS, name=f"{each.name}s_before")
-            m.d.sync += before.eq(
-                Mux(counted, before - (each.passed & (before != 0)), each.count - each.passed)
-            )
-            first.append(before != 0)
-
+        before = _Before(m, queue, config.queue, waiting)
         trims = _queue(m, "trims", TOKEN_BITS, 2)
         m.d.comb += trims.i.p.data.eq(request.token)
         with m.If(queue.o.valid):
@@ -532,7 +523,7 @@ class OakenKvEngine(Block):
                     m.d.comb += [
                         exclusion.is_changing.eq(sink.valid),
                         sink.valid.eq(
-                            counted & ~Cat(first).any() & trims.i.ready & ~exclusion.is_split
+                            ~before.any & trims.i.ready & ~exclusion.is_split
                         ),
                         trims.i.valid.eq(sent & (request.op == Op.TRIM)),
                     ]
@@ -591,14 +582,47 @@ class _Look:
 
 
 class _Waiting:
-    """Requests of one queue that have not passed to the MMU, and whether one does now."""
+    """At most ``most`` requests of one kind that have not passed to the MMU; does one pass now?"""
 
-    def __init__(self, m: Module, name: str, queue, passed):
+    def __init__(self, m: Module, name: str, queue, most: int, passed):
         self.name = name
-        self.count = Signal(_COUNT_BITS, name=f"{name}s_waiting")
+        self.count = Signal(range(most + 1), name=f"{name}s_waiting")
         self.passed = Signal(name=f"{name}_passed")
         m.d.comb += self.passed.eq(passed)
         m.d.sync += self.count.eq(self.count + (queue.i.valid & queue.i.ready) - self.passed)
+
+
+class _Before:
+    """``any``: a request waits that came before the one at the front of ``queue``.
+
+    Each place of the queue counts, per kind, the requests that waited when its request came. A
+    request that passes to the MMU lowers every count, until it is 0.
+    """
+
+    def __init__(self, m: Module, queue, depth: int, waiting):
+        taken, given = Signal(name="control_taken"), Signal(name="control_given")
+        place = Signal(range(depth + 1), name="control_place")
+        m.d.comb += [
+            taken.eq(queue.o.valid & queue.o.ready),
+            given.eq(queue.i.valid & queue.i.ready),
+            place.eq(queue.level - taken),
+        ]
+        front = []
+        for each in waiting:
+            left = Signal.like(each.count, name=f"{each.name}s_left")
+            m.d.comb += left.eq(each.count - each.passed)
+            places = [
+                Signal.like(each.count, name=f"{each.name}s_before_{k}") for k in range(depth)
+            ]
+            for k, counted in enumerate(places):
+                follower = places[k + 1] if k + 1 < depth else 0
+                moved = Signal.like(counted, name=f"{each.name}s_moved_{k}")
+                m.d.comb += moved.eq(Mux(taken, follower, counted))
+                m.d.sync += counted.eq(
+                    Mux(given & (place == k), left, moved - (each.passed & (moved != 0)))
+                )
+            front.append(places[0] != 0)
+        self.any = Cat(front).any()
 
 
 class _Table:

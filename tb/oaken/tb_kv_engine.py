@@ -209,6 +209,64 @@ async def reads_pass_appends(dut):
     assert dut.idle.value == 1
 
 
+async def _run(host, expected, offers, takes, **flow):
+    """One run with memory, which goes on where the last one stopped; statuses are compared."""
+    bus = {"axi__r": host.ram.beats, "axi__b": host.ram.answers}
+    free = {"axi__ar": None, "axi__aw": None, "axi__w": None}
+    held = flow.pop("held", 0.0)
+    stalls = {**dict.fromkeys(SINKS, 0.0), "o": held}
+    found = await host.bench.run({**offers, **bus}, {**takes, **free}, p_stall=stalls, **flow)
+    del host.ram.beats[: found.sent["axi__r"]], host.ram.answers[: found.sent["axi__b"]]
+    for word in found.words["status"]:
+        expected.take_status(word)
+    return found
+
+
+@cocotb.test()
+async def frees_wait_for_no_later_append(dut):
+    """APPEND, TRIM, FREE, APPEND: the FREE ends before the second vector comes."""
+    host = await Host(dut).start()
+    *before, mixed, last = SCRIPTS["order"][:5]
+    for phase in before:
+        await host.phase(phase)
+    host.ram.beats, host.ram.answers = [], []
+    requests, expected = mixed["requests"], Expected(config, [mixed])
+    sent = {"request": [request["payload"] for request in requests]}
+    await _run(host, expected, sent, {}, stop_at=400)  # no status may come
+    vector = {"kv": requests[0]["kv"]}
+    await _run(host, expected, vector, {"status": len(requests) - 1}, limit=5000)
+    await _run(host, expected, {"kv": requests[-1]["kv"]}, {"status": 1}, limit=5000)
+    assert expected.is_empty
+    await host.phase(last)
+
+
+@cocotb.test()
+async def frees_wait_for_no_later_read(dut):
+    """READs in all places, READ, TRIM, FREE, READ: the FREE waits for all but the last."""
+    host = await Host(dut).start()
+    *before, reads = SCRIPTS["order"]
+    for phase in before:
+        await host.phase(phase)
+    host.ram.beats, host.ram.answers = [], []
+    requests, expected = reads["requests"], Expected(config, [reads])
+    sent = {"request": [request["payload"] for request in requests]}
+    found = await _run(host, expected, sent, {"o": None}, held=1.0, stop_at=2000)
+    assert found.sent["request"] == len(requests)
+    # All words of the first READ and some of the second leave, so one place becomes free.
+    beats = len(requests[0]["o"])
+    found = await _run(host, expected, {}, {"o": None, "status": None}, stop_at=beats + 6)
+    words, ended = found.words["o"], len(found.words["status"])
+    assert beats <= len(words) < 2 * beats
+    # The READ before TRIM has its place. The last READ has none, and FREE ends without it.
+    takes = {"o": None, "status": 3 - ended}
+    await _run(host, expected, {}, takes, held=1.0, limit=2000)
+    takes = {"o": (config.mmu.reads + 2) * beats - len(words), "status": len(requests) - 3}
+    found = await _run(host, expected, {}, takes, limit=20_000)
+    for word in (*words, *found.words["o"]):
+        expected.take_o(word)
+    assert expected.is_empty
+
+
 @cocotb.test()
 async def thresholds_stay_for_vectors_on_their_way(dut):
     """THRESHOLDS behind an APPEND, and OPEN behind both, wait for its vector."""

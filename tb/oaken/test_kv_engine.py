@@ -5,7 +5,8 @@ MMU's tag of a READ; sparse records not skipped; own statuses of APPENDs lost or
 page table's; MALFORMED lost, or put before the bus; the first head's status forgotten; READs
 without thresholds named BEYOND_LENGTH; THRESHOLDS taken with an infinity, not taken with -0, taken
 while open, refused after FREE, or taken while a vector is on its way; FREE and TRIM that wait for
-nothing; more READs than places; long READs not split, windows split, starts that fall or outlive
+nothing, or that count the APPENDs or READs that wait when they reach the front of their queue; more
+READs than places; long READs not split, windows split, starts that fall or outlive
 their sequence; a READ in pieces that is settled anew for each, or whose pieces do not wait for the
 first; vectors of refused APPENDs not swallowed; idle while a request is under way. Not found: TRIM
 or FREE let in between the pieces, a timing that these scripts do not meet.
@@ -387,6 +388,37 @@ def errors_script(config, seed):
     return script.done()
 
 
+def order_script(config, seed):
+    """APPEND, TRIM, FREE, APPEND; data again; READs that fill all places and one more, TRIM and
+    FREE of a sequence that is not open, READ."""
+    script = Script(config, seed, BASE)
+    script.set_thresholds(0, 0)
+    script.wait()
+
+    def fill():
+        script.open()
+        script.wait()
+        for token in range(3):
+            assert script.append(0, 0, 0, token) == Status.OK
+        script.wait()
+
+    fill()
+    assert script.append(0, 0, 0, 3) == Status.OK
+    script.trim(0, 0)
+    assert script.free(0) == Status.OK
+    assert script.append(0, 0, 0, 4) == Status.SEQUENCE_UNKNOWN
+    script.wait()
+    assert script.read(0, 0, 0, 3) == Status.SEQUENCE_UNKNOWN
+    script.wait()
+    fill()
+    for _ in range(config.mmu.reads + 1):
+        assert script.read(0, 0, 0, 3) == Status.OK
+    assert script.trim(1, 0) == Status.SEQUENCE_UNKNOWN
+    assert script.free(1) == Status.SEQUENCE_UNKNOWN
+    assert script.read(0, 0, 0, 3) == Status.OK
+    return script.done()
+
+
 def late_script(config, seed):
     """Thresholds; an APPEND that will be refused, other thresholds, OPEN; what holds then."""
     script = Script(config, seed, BASE)
@@ -441,6 +473,7 @@ def scripts(name, seed):
         "short": random_script(config, seed + 1, 5, BASE),
         "pass": pass_script(config, seed),
         "late": late_script(config, seed),
+        "order": order_script(config, seed),
         "overlap": overlap_script(config, seed, appends=12, reads=6, tokens=12),
     }
     if name == "one_head":
