@@ -74,15 +74,16 @@ def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[s
     ports = flat_ports(block)
     for group in _groups(ports):
         interface = _interface(block, group)
-        meaning = block.meaning.get(str(group[0].path[0]), "")
         if not interface.kind:
-            for port in group:
+            for port in group:  # ports that share no bus: each has a meaning of its own
+                meaning = block.meaning.get(str(port.path[0]), "")
                 value = port.name if port.direction == "output" else ""
                 outers.append(_Outer(port.name, port.direction, port.width, "signal", meaning))
                 connections[port.name] = value or port.name
             continue
         for port in group:
             connections[port.name] = port.name
+        meaning = block.meaning.get(str(group[0].path[0]), "")
         made, inner = _channel(interface, group, meaning)
         outers += made
         assigns += inner

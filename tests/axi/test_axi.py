@@ -205,6 +205,20 @@ def test_names_of_both_halves():
     assert found["s_axi_memory_bvalid"] == ("output", 1)
 
 
+def test_meanings_are_those_of_each_port():
+    """Ports outside of any bus once had the meaning of the first of them."""
+
+    class Described(_Ports):
+        meaning: ClassVar[dict[str, str]] = {"base": "Page 0.", "idle": "No request.", "i": "Words."}
+
+    members = {"base": In(8), "i": In(stream.Signature(8)), "idle": Out(1), "free": Out(2).array(2)}
+    _, ports = wrapper(Described(members), "x", ())
+    assert {port["name"]: port["meaning"] for port in ports if port["role"] == "signal"} == {
+        "base": "Page 0.", "idle": "No request.", "free__0": "", "free__1": "",
+    }  # fmt: skip
+    assert {port["meaning"] for port in ports if "axis" in port["name"]} == {"Words."}
+
+
 def test_names_must_differ():
     members = {"i": In(stream.Signature(8)), "s_axis_i_tdata": In(8)}
     with pytest.raises(ValueError, match="two ports would be called s_axis_i_tdata"):

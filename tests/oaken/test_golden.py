@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.example import example
 from golden.oaken.format import Group, ScaleWord, Threshold, entry, entry_fields
 from golden.oaken.quantize import (
@@ -632,3 +633,29 @@ def test_codes_take_any_number_of_axes(seed: int) -> None:
 def test_the_page_shows_what_the_example_prints() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "oaken.md").read_text()
     assert f"```\n{example()}\n```" in page
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least", "most"),
+    [(0, 6, 1.4, 1.5), (-6, 0, 1.4, 1.5), (-0.1, 6, 1.0, 1.5), (-4, 6, 0.5, 1), (-6, 1, 0.5, 1)],
+)
+def test_error_of_the_middle_group_in_steps(low, high, least, most):
+    """Decision 0060: 1 step, or 1.5 where one side is short; half a step up to the top codes.
+
+    Fails with MIDDLE_MIN a whole multiple of the step.
+    """
+    limits = torch.tensor([-8.0, -0.25, 0.25, 8.0], dtype=torch.float64)
+    thresholds = bits_from_float(limits)
+    y = torch.linspace(low, high, 4096, dtype=torch.float64)
+    y = torch.where(y.abs() < 0.01, 0.01 * (low + high) / 8, y)  # no element of the inner group
+    x = bits_from_float(y + 0.25 * y.sign())[None]
+    encoded = encode(x, thresholds)
+    assert not encoded.outlier.any()
+    step = float_from_bits(encoded.scale[:, ScaleWord.MIDDLE_STEP])[:, None]
+    value, found = float_from_bits(x), float_from_bits(decode(encoded, thresholds))
+    error = (value - found).abs() / step
+    assert least <= error.max() <= most + 0.02
+    zc = zero_point(encoded.scale)[:, None]
+    is_within = (value.abs() - 0.25) / step <= torch.where(value > 0, 16 - zc, zc)
+    assert is_within.double().mean() > 0.85
+    assert error[is_within].max() <= 0.52
