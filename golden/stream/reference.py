@@ -8,6 +8,7 @@ from collections.abc import Sequence
 __all__ = [
     "Beat",
     "Word",
+    "arbitrate",
     "check_arbitration",
     "fork",
     "identity",
@@ -86,6 +87,25 @@ def check_arbitration(
         sorted_back[source].append((word, last))
     for k, words in enumerate(inputs):
         assert sorted_back[k] == list(words), f"words of input {k} lost, repeated or out of order"
+
+
+def arbitrate(inputs: Sequence[Sequence[Word]], policy: str) -> list[tuple[int, int, int]]:
+    """(data, source, last) of ``o`` where every input offers its words from reset without a pause.
+
+    ``round_robin``: whole packets of the inputs in turn, those that are empty left out.
+    ``priority``: all packets of input 0, then those of input 1, and so on.
+    """
+    left = [list(words) for words in inputs]
+    output: list[tuple[int, int, int]] = []
+    source = len(left) - 1
+    while any(left):
+        order = [(source + 1 + n) % len(left) for n in range(len(left))]
+        source = next(k for k in (order if policy == "round_robin" else sorted(order)) if left[k])
+        last = 0
+        while left[source] and not last:
+            word, last = left[source].pop(0)
+            output.append((word, source, last))
+    return output
 
 
 def repack(

@@ -411,6 +411,48 @@ async def statuses_come_behind_the_answers(dut, chance):
 
 
 @cocotb.test()
+async def statuses_come_after_the_words(dut):
+    """No APPEND ends, refused or not, before the last word of its records is taken."""
+    host, shadow = await filled(dut, "late words", 1)
+    for token, status in ((5, Status.TOKEN_ORDER), (1, Status.OK)):
+        shadow.send(Request(Op.APPEND, token=token), random_records(host.rng, KV))
+        late = host.queues["w"].pop()
+        before, records = len(shadow.results), len(host.moved["record"])
+        for _ in range(600):
+            await host.step()
+        assert len(host.moved["record"]) == records + KV.slots
+        assert len(shadow.results) == before, "a status before the last word"
+        host.queues["w"].append(late)
+        await host.until(lambda: shadow.is_done)
+        assert shadow.results[-1][1] == status
+    await free_all(host, shadow)
+
+
+@cocotb.test()
+async def decode_errors_before_slave_errors(dut):
+    """Two heads of one READ fail, in either order: the READ ends with DECODE_ERROR."""
+    tokens = min(CACHE.max_tokens, 4)
+    host, shadow = await filled(dut, "two errors", tokens)
+    seen: list[set[int]] = []
+    for head in range(2):
+        places: set[int] = set()
+        host.respond = lambda address, is_write, places=places: places.add(address) or 0
+        shadow.send(Request(Op.READ, head=head, heads=1, token=tokens))
+        await host.until(lambda: shadow.is_done)
+        seen.append(places)
+    for first, second in ((3, 2), (2, 3), (2, 2)):
+        answers = {at: first for at in seen[0] - seen[1]}
+        answers |= {at: second for at in seen[1] - seen[0]}
+        host.respond = lambda address, is_write, answers=answers: answers.get(address, 0)
+        shadow.send(Request(Op.READ, heads=2, token=tokens))
+        await host.until(lambda: shadow.is_done)
+        worst = {2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[max(first, second)]
+        assert shadow.results[-1][1] == worst
+    host.respond = lambda address, is_write: 0
+    await free_all(host, shadow)
+
+
+@cocotb.test()
 async def length_limit(dut):
     """The longest sequence, one token more, and reads of all of it over all its pages."""
     host = await start(dut, "longest")

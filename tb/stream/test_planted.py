@@ -6,7 +6,7 @@ from golden.stream.reference import identity, widen
 from hdl.stream.arbiter import StreamArbiterConfig
 from hdl.stream.fifo import StreamFifoConfig
 from hdl.stream.widen import StreamWidenConfig
-from tb.formal.streams import InterruptingArbiter, LateWiden, OverflowingFifo
+from tb.formal.streams import InterruptingArbiter, LateWiden, OverflowingFifo, UnfairArbiter
 from tb.stream.support.bank import Case, check
 from tb.stream.support.words import pack, random_words, rng
 
@@ -40,11 +40,11 @@ def gatherer(seed):
     )
 
 
-def arbiter(seed):
+def arbiter(seed, block=InterruptingArbiter):
     config = StreamArbiterConfig(width=7, inputs=3)
     words = [random_words(rng(seed, k), 7, COUNT) for k in range(3)]
     return Case(
-        block=InterruptingArbiter,
+        block=block,
         config=config,
         sources={f"i_{k}": pack(config.i_layout, queue) for k, queue in enumerate(words)},
         sinks={"o": [0] * (3 * COUNT)},
@@ -54,7 +54,12 @@ def arbiter(seed):
     )
 
 
-@pytest.mark.parametrize("case", [fifo, gatherer, arbiter])
+def unfair(seed):
+    """The last input waits until no other has a word."""
+    return arbiter(seed, UnfairArbiter)
+
+
+@pytest.mark.parametrize("case", [fifo, gatherer, arbiter, unfair])
 def test_planted_defect_is_found(case, seed):
     with pytest.raises(AssertionError, match="check_stream"):
         check([case(seed)], seed)
