@@ -441,8 +441,8 @@ async def decode_errors_before_slave_errors(dut):
         await host.until(lambda: shadow.is_done)
         seen.append(places)
     for first, second in ((3, 2), (2, 3), (2, 2)):
-        answers = {at: first for at in seen[0] - seen[1]}
-        answers |= {at: second for at in seen[1] - seen[0]}
+        answers = dict.fromkeys(seen[0] - seen[1], first)
+        answers |= dict.fromkeys(seen[1] - seen[0], second)
         host.respond = lambda address, is_write, answers=answers: answers.get(address, 0)
         shadow.send(Request(Op.READ, heads=2, token=tokens))
         await host.until(lambda: shadow.is_done)

@@ -209,9 +209,12 @@ def test_meanings_are_those_of_each_port():
     """Ports outside of any bus once had the meaning of the first of them."""
 
     class Described(_Ports):
-        meaning: ClassVar[dict[str, str]] = {"base": "Page 0.", "idle": "No request.", "i": "Words."}
+        meaning: ClassVar[dict[str, str]] = {
+            "base": "Page 0.", "idle": "No request.", "i": "Words.",
+        }  # fmt: skip
 
-    members = {"base": In(8), "i": In(stream.Signature(8)), "idle": Out(1), "free": Out(2).array(2)}
+    members = {"base": In(8), "i": In(stream.Signature(8)), "idle": Out(1)}
+    members["free"] = Out(2).array(2)
     _, ports = wrapper(Described(members), "x", ())
     assert {port["name"]: port["meaning"] for port in ports if port["role"] == "signal"} == {
         "base": "Page 0.", "idle": "No request.", "free__0": "", "free__1": "",
