@@ -522,9 +522,7 @@ class OakenKvEngine(Block):
                 with m.Case(Op.TRIM, Op.FREE):
                     m.d.comb += [
                         exclusion.is_changing.eq(sink.valid),
-                        sink.valid.eq(
-                            ~before.any & trims.i.ready & ~exclusion.is_split
-                        ),
+                        sink.valid.eq(~before.any & trims.i.ready & ~exclusion.is_split),
                         trims.i.valid.eq(sent & (request.op == Op.TRIM)),
                     ]
                 with m.Case(Op.THRESHOLDS):
