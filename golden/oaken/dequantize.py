@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from golden.oaken.format import Group, entry_fields
-from golden.oaken.quantize import Encoded, decode
+from golden.oaken.quantize import Encoded, decode, scales_valid
 from golden.paging.format import Status
 
 __all__ = ["Beat", "inliers", "insert_zeros", "outliers", "repeat_scales", "request_status"]
@@ -127,6 +127,16 @@ def repeat_scales(
     return out
 
 
-def request_status(beats: Sequence[Beat]) -> Status:
-    """Of a request to the dequantization engine."""
-    return Status.MALFORMED if any(beat.bad for beat in beats) else Status.OK
+def request_status(
+    beats: Sequence[Beat], scale: Any = None, errors: Sequence[bool] | None = None
+) -> Status:
+    """Of a request to the dequantization engine; scale: (tokens, 6) words, one row per token.
+
+    MALFORMED: the sparse bytes are no records, or a row is not ``scales_valid``. A row that came
+    with an error (``errors``) is not judged.
+    """
+    is_bad = any(beat.bad for beat in beats)
+    if scale is not None:
+        judged = ~torch.tensor(errors) if errors is not None else True
+        is_bad |= bool((~scales_valid(scale) & judged).any())
+    return Status.MALFORMED if is_bad else Status.OK

@@ -42,6 +42,7 @@ __all__ = [
     "middle_bases",
     "pack_token",
     "scales",
+    "scales_valid",
     "sparse_records",
     "split_sparse",
     "thresholds_valid",
@@ -425,11 +426,27 @@ def pack_token(encoded: Encoded, token: int, head_dim: int, block: int = 64) -> 
     return records
 
 
+def scales_valid(scale: Any) -> Tensor:
+    """bool (...) of words (..., 6): could an encoder have written them, as far as signs tell?
+
+    All finite; steps not negative, MIDDLE_MIN and INNER_MIN not positive; a zero is +0.
+    """
+    words = _words(scale)
+    size, sign = words & _MAGNITUDE, words >= _SIGN
+    minima = (ScaleWord.MIDDLE_MIN, ScaleWord.INNER_MIN)
+    is_minimum = torch.tensor([each in minima for each in ScaleWord], device=words.device)
+    return ((size < FP16.infinity) & (sign == (is_minimum & (size != 0)))).all(-1)
+
+
 def unpack_scale(record: bytes) -> list[int]:
-    """Six FP16 words; RecordError: wrong length."""
+    """Six FP16 words; RecordError: wrong length, or words that no encoder writes."""
     if len(record) != SCALE_BYTES:
         raise RecordError(f"a scale record has {SCALE_BYTES} bytes, not {len(record)}")
-    return [int.from_bytes(record[i : i + 2], "little") for i in range(0, SCALE_BYTES, 2)]
+    words = [int.from_bytes(record[i : i + 2], "little") for i in range(0, SCALE_BYTES, 2)]
+    if not bool(scales_valid(words)):
+        shown = " ".join(f"{word:04x}" for word in words)
+        raise RecordError(f"scale words must be finite, steps >= +0 and minima <= 0, not {shown}")
+    return words
 
 
 def unpack_dense(record: bytes, head_dim: int) -> list[int]:

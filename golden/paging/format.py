@@ -54,4 +54,4 @@ class Status(enum.IntEnum):
     OUT_OF_PAGES = 11  # APPEND: rolled back
     SLAVE_ERROR = 12  # some beat was answered SLVERR
     DECODE_ERROR = 13  # some beat was answered DECERR
-    MALFORMED = 14  # READ: what memory gave is no sparse record
+    MALFORMED = 14  # READ: what memory gave is no record

@@ -99,8 +99,9 @@ class OakenDequantEngine(Block):
     once per token and side. Thresholds are taken as they come.
 
     ``error``, sticky within the request: a scale word, dense beat or sparse word used so far had
-    its error, or the sparse bytes are no records. These give status MALFORMED, else OK, one per
-    request behind its last beat. All beats come in any case; the values of a beat with ``error``
+    its error, the sparse bytes are no records, or scale words that came without an error are none
+    that an encoder writes: NaN, infinity, a negative step, a positive minimum, -0. The last two
+    cases give status MALFORMED, all others OK. One status per request follows its last beat. All beats come in any case; the values of a beat with ``error``
     are unspecified where the inputs are no encoder's.
 
     1 beat per cycle, also across tokens and requests, while the inputs bring the words; no vector
@@ -163,7 +164,7 @@ class OakenDequantEngine(Block):
 
         # ---- scales of the request's tokens
         passed_layout = data.StructLayout(
-            {**{name: FP16.bits for name, _ in _PASSED}, "error": 1, "last": 1}
+            {**{name: FP16.bits for name, _ in _PASSED}, "error": 1, "bad": 1, "last": 1}
         )
         prepare = add(
             m,
@@ -185,6 +186,7 @@ class OakenDequantEngine(Block):
             prepare.i.p.scale.eq(self.scale.p.scale),
             prepare.i.p.thresholds.eq(thresholds),
             passed.error.eq(self.scale.p.error),
+            passed.bad.eq(~self.scale.p.error & _is_unsound(self.scale.p.scale)),
             passed.last.eq(is_last_token),
             self.request.ready.eq(free & requests.i.ready),
             requests.i.valid.eq(self.request.valid & free),
@@ -233,8 +235,11 @@ class OakenDequantEngine(Block):
         token = data.View(passed_layout, parameters.p.tag)
         tag = data.View(tag_layout, inliers.i.p.tag)
         meets = let(m, "meets", self.dense.valid & found.valid & parameters.valid)
-        error = Signal()  # of the request so far
-        now_error = let(m, "now_error", error | found.p.error | token.error | self.dense.p.error)
+        error, bad = Signal(), Signal()  # of the request so far
+        now_bad = let(m, "now_bad", bad | found.p.bad | token.bad)
+        now_error = let(
+            m, "now_error", error | now_bad | found.p.error | token.error | self.dense.p.error
+        )
         is_last = let(m, "is_last", found.p.last & token.last)
         m.d.comb += [
             inliers.i.valid.eq(meets),
@@ -249,7 +254,7 @@ class OakenDequantEngine(Block):
             inliers.i.p.zero_code.eq(parameters.p.zero_code),
             inliers.i.p.step.eq(token.middle_step),
             tag.error.eq(now_error),
-            tag.bad.eq(found.p.bad),
+            tag.bad.eq(now_bad),
             tag.last.eq(is_last),
             outliers.i.p.code.eq(self.dense.p.code),
             outliers.i.p.outlier.eq(found.p.outlier),
@@ -258,7 +263,7 @@ class OakenDequantEngine(Block):
             if name != "middle_step":
                 m.d.comb += outliers.i.p[name].eq(token[name])
         with m.If(meets & inliers.i.ready):
-            m.d.sync += error.eq(now_error & ~is_last)
+            m.d.sync += [error.eq(now_error & ~is_last), bad.eq(now_bad & ~is_last)]
 
         # ---- merge
         merged_layout = data.StructLayout({**config.o_layout.members, "bad": 1})
@@ -296,3 +301,14 @@ class OakenDequantEngine(Block):
             self.status.p.status.eq(Mux(statuses.o.p.data, Status.MALFORMED, Status.OK)),
         ]
         return m
+
+
+def _is_unsound(scale):
+    """No encoder writes these six words (golden.oaken.quantize.scales_valid)."""
+    found = []
+    for which in ScaleWord:
+        word = scale[which]
+        is_minimum = which in (ScaleWord.MIDDLE_MIN, ScaleWord.INNER_MIN)
+        found.append(word[FP16.frac_bits : -1].all())
+        found.append((word[-1] != word[:-1].any()) if is_minimum else word[-1])
+    return Cat(found).any()

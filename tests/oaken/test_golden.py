@@ -36,9 +36,11 @@ from golden.oaken.quantize import (
     middle_bases,
     pack_token,
     scales,
+    scales_valid,
     sparse_records,
     split_sparse,
     thresholds_valid,
+    unpack_scale,
     unpack_token,
     zero_point,
 )
@@ -596,6 +598,52 @@ def test_damaged_records_are_refused(seed: int) -> None:
             unpack_token(records, 64, 32)
     with pytest.raises(RecordError):
         split_sparse(sparse + sparse[:-1], 64, 32)
+
+
+def test_scale_words_that_no_encoder_writes(seed: int) -> None:
+    """Every encoder's words pass; NaN, infinity and wrong signs are refused, one word at a time."""
+    rng = random.Random(f"scales {seed}")
+    for thresholds in (ROOMY, [0xFBFF, 0x8000, 0x0000, 0x7BFF], [0x8001, 0x0000, 0x8000, 0x0001]):
+        words = torch.tensor([*vectors(rng, thresholds, 64), [0] * 64, [0x8000] * 64])
+        words = torch.where(words & 0x7C00 == 0x7C00, words & 0x83FF, words)
+        scale = encode(words, thresholds, 32).scale
+        assert scales_valid(scale).all()
+        for row in scale[:20].tolist():
+            assert unpack_scale(b"".join(word.to_bytes(2, "little") for word in row)) == row
+            for which in ScaleWord:
+                is_minimum = which in (ScaleWord.MIDDLE_MIN, ScaleWord.INNER_MIN)
+                wrong = [0x7C00, 0xFC00, 0x7E01, 0xFFFF, 0x8000]
+                wrong += [0x0001, 0x3C00, 0x7BFF] if is_minimum else [0x8001, 0xBC00, 0xFBFF]
+                for word in wrong:
+                    other = [*row[:which], word, *row[which + 1 :]]
+                    assert not scales_valid(other)
+                    with pytest.raises(RecordError, match="scale words must be finite"):
+                        unpack_scale(b"".join(each.to_bytes(2, "little") for each in other))
+
+
+def test_share_of_single_bit_flips_that_is_found(seed: int) -> None:
+    """docs/oaken.md has the shares of 4 heads of 128 with 10 % outliers, by record."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(1, 512, generator=generator, dtype=torch.float64)
+    # 4 % outer, 6 % inner.
+    thresholds = bits_from_float(torch.tensor([-2.054, -0.0753, 0.0753, 2.054], dtype=torch.float64))
+    records = pack_token(encode(bits_from_float(x), thresholds), 0, 128)
+    found, bits = [0, 0, 0], [0, 0, 0]  # dense, sparse, scale
+    for n, record in enumerate(records):
+        kind = 2 if n == len(records) - 1 else n % 2
+        for bit in range(8 * len(record)):
+            flipped = bytearray(record)
+            flipped[bit // 8] ^= 1 << bit % 8
+            bits[kind] += 1
+            try:
+                unpack_token([*records[:n], bytes(flipped), *records[n + 1 :]], 128)
+            except RecordError:
+                found[kind] += 1
+    share = [each / of for each, of in zip(found, bits, strict=True)]
+    assert share[0] == 0
+    assert 0.40 < share[1] < 0.52
+    assert 6 / 96 <= share[2] <= 9 / 96  # the signs, and exponents with a single 0
+    assert 0.07 < sum(found) / sum(bits) < 0.10
 
 
 def test_no_bytes_crash_the_reader(seed: int) -> None:

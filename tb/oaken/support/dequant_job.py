@@ -4,7 +4,7 @@ import torch
 
 from golden.oaken.dequantize import insert_zeros, request_status
 from golden.oaken.format import Group, ScaleWord
-from golden.oaken.quantize import Encoded, decode, sparse_records
+from golden.oaken.quantize import Encoded, decode, scales_valid, sparse_records
 from hdl.paging.layouts import TOKEN_BITS
 from tb.oaken.support.dequant_vectors import as_bytes, damaged, join, transfer
 
@@ -90,17 +90,19 @@ class Job:
         for row, error in zip(read.scale.tolist(), scale_errors, strict=True):
             words["scale"].append(join(*((word, 16) for word in row), (error, 1)))
         words["sparse"] += sparse_words
+        sound = scales_valid(read.scale).tolist()
         error, per_token = 0, elements // lanes
         for n, (row, beat) in enumerate(zip(codes, beats, strict=True)):
             dense_error = int(rng.random() < chance / 4)
             words["dense"].append(join(*((code, 4) for code in row), (dense_error, 1)))
-            error |= dense_error | scale_errors[n // per_token] | beat.error
+            at = n // per_token
+            error |= dense_error | scale_errors[at] | (not sound[at]) | beat.error
             words["o"].append(
                 join(*((word, 16) for word in x[n]), (error, 1), (n == len(beats) - 1, 1))
             )
             checked = 0 if odd[n // per_token] else (1 << 16 * lanes) - 1
             words["mask"].append(join((checked, 16 * lanes), (3, 2)))
-        status = request_status(beats)
+        status = request_status(beats, read.scale, [bool(each) for each in scale_errors])
         words["status"].append(int(status))
         self.bad += int(status) != 0
 
