@@ -643,7 +643,7 @@ def test_share_of_single_bit_flips_that_is_found(seed: int) -> None:
     assert share[0] == 0
     assert 0.40 < share[1] < 0.52
     assert 6 / 96 <= share[2] <= 9 / 96  # the signs, and exponents with a single 0
-    assert 0.07 < sum(found) / sum(bits) < 0.10
+    assert 0.07 < sum(found) / sum(bits) < 0.12
 
 
 def test_no_bytes_crash_the_reader(seed: int) -> None:
