@@ -98,11 +98,19 @@ class OakenDequantEngine(Block):
     exact ``base + q * step``, saturated at +-65504; the middle group's base is rounded to FP32,
     once per token and side. Thresholds are taken as they come.
 
-    ``error``, sticky within the request: a scale word, dense beat or sparse word used so far had
-    its error, the sparse bytes are no records, or scale words that came without an error are none
-    that an encoder writes: NaN, infinity, a negative step, a positive minimum, -0. The last two
-    cases give status MALFORMED, all others OK. One status per request follows its last beat. All beats come in any case; the values of a beat with ``error``
-    are unspecified where the inputs are no encoder's.
+    ``error`` is sticky within the request. Three causes set it:
+
+    ==========================================================  =========
+    cause                                                       status
+    ==========================================================  =========
+    a scale word, dense beat or sparse word had its error       OK
+    the sparse bytes are no records                             MALFORMED
+    scale words without an error that no encoder writes: NaN,   MALFORMED
+    infinity, a negative step, a positive minimum, -0
+    ==========================================================  =========
+
+    One status per request follows its last beat. All beats come in any case. The values of a beat
+    with ``error`` are unspecified where the inputs are no encoder's.
 
     1 beat per cycle, also across tokens and requests, while the inputs bring the words; no vector
     is buffered. ``o`` comes from registers; the inputs' ``ready`` depend on no output's ``ready``

@@ -2,7 +2,7 @@
 
 Shown to fail: with the zero code rounded instead of floored, with an error that outlives its
 request, with a last beat that does not wait for a place for its status, and (full_rate) with zero
-insertion that is told of one request at a time.
+insertion that is told of one request at a time, with scale words accepted that no encoder writes.
 """
 
 import numpy as np

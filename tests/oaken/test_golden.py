@@ -626,7 +626,9 @@ def test_share_of_single_bit_flips_that_is_found(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(1, 512, generator=generator, dtype=torch.float64)
     # 4 % outer, 6 % inner.
-    thresholds = bits_from_float(torch.tensor([-2.054, -0.0753, 0.0753, 2.054], dtype=torch.float64))
+    thresholds = bits_from_float(
+        torch.tensor([-2.054, -0.0753, 0.0753, 2.054], dtype=torch.float64)
+    )
     records = pack_token(encode(bits_from_float(x), thresholds), 0, 128)
     found, bits = [0, 0, 0], [0, 0, 0]  # dense, sparse, scale
     for n, record in enumerate(records):
