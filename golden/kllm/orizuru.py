@@ -141,14 +141,19 @@ def select_unit(key: Tensor, valid: Tensor, smallest: bool = False) -> tuple[Ten
 
 
 def comparison_bound(length: int, k_max: int, k_min: int) -> int:
-    """``1.5 N - 2 + (k_max - 1 + k_min - 1) (log2 N - 1)``, N > 1 a power of two, k at least 1.
+    """``2 (N - 1) - floor(N / 2) + (k_max - 1 + k_min - 1) (ceil(log2 N) - 1)``, N = length >= 1.
 
-    N/2 at the leaves for both trees, N/2 - 1 above for each; a pop is repaired by log2 N - 1
-    comparisons, because the sibling of a popped leaf wins without one, and nothing is repaired
-    after the last pop. The roots' next words (``extremes``) cost one repair more in each tree.
+    A difference k - 1 and the depth count as 0 where they are negative. The bound holds for every
+    N; of a power of two it is ``1.5 N - 2 + (k_max - 1 + k_min - 1) (log2 N - 1)``.
+
+    A tree joins N leaves in N - 1 comparisons; both trees share the floor(N / 2) of the leaves. A
+    pop is repaired by at most ceil(log2 N) - 1 comparisons, because the sibling of a popped leaf
+    wins without one. Nothing is repaired after the last pop. The roots' next words (``extremes``)
+    cost one repair more in each tree.
     """
-    depth = length.bit_length() - 1
-    return 3 * length // 2 - 2 + (max(k_max - 1, 0) + max(k_min - 1, 0)) * (depth - 1)
+    repair = max((length - 1).bit_length() - 1, 0)
+    built = 2 * (length - 1) - length // 2
+    return built + (max(k_max - 1, 0) + max(k_min - 1, 0)) * repair
 
 
 class OrizuruTrees:

@@ -23,20 +23,17 @@ from tb.kllm.support.orizuru_tokens import token_words
 
 
 def check(words, k_max, k_min):
-    """Trees = sort for each token; comparisons within the bound for a power of two."""
+    """Trees = sort for each token; comparisons within the bound."""
     x = torch.as_tensor(words)
     largest, smallest, _ = pop_order(x, k_max, k_min)
     ends = torch.stack(extremes(x, k_max, k_min), dim=1).tolist()
     length = x.shape[1]
-    is_power = length > 1 and length & (length - 1) == 0
     for token, row in enumerate(words.tolist()):
         trees = OrizuruTrees(row)
-        if is_power:
-            assert trees.comparisons == 3 * length // 2 - 2
+        assert trees.comparisons == comparison_bound(length, 0, 0)
         assert [trees.pop() for _ in range(k_max)] == largest[token].tolist()
         assert [trees.pop(smallest=True) for _ in range(k_min)] == smallest[token].tolist()
-        if is_power:
-            assert trees.comparisons <= comparison_bound(length, k_max, k_min)
+        assert trees.comparisons <= comparison_bound(length, k_max, k_min)
         before = trees.comparisons
         ends_here = [row[trees.root()], row[trees.root(smallest=True)]]
         assert trees.comparisons - before <= 2 * max((length - 1).bit_length() - 1, 0)
@@ -68,6 +65,24 @@ def test_trees_empty_one_at_a_time():
     assert [trees.pop(smallest=True) for _ in row] == [3, 1, 2, 4, 0]
     with pytest.raises(IndexError, match="nothing is left"):
         trees.root()
+
+
+@pytest.mark.parametrize("length", range(1, 41))
+def test_comparison_bound_of_every_length(length, seed):
+    """Every number of pops, and words that repair the longest paths; 31 once went beyond it."""
+    rng = np.random.default_rng([seed, length, 7])
+    rows = [list(range(length)), list(range(length))[::-1]]
+    rows += [rng.permutation(length).tolist() for _ in range(10)]
+    for row in rows:
+        for smallest in (False, True):
+            trees = OrizuruTrees(row)
+            assert trees.comparisons == comparison_bound(length, 0, 0)
+            for pops in range(1, length + 1):
+                trees.pop(smallest=smallest)
+                counts = (0, pops) if smallest else (pops, 0)
+                assert trees.comparisons <= comparison_bound(length, *counts)
+    assert comparison_bound(31, 7, 12) == 113  # 106 were measured
+    assert comparison_bound(16, 3, 2) == 22 + 3 * 3
 
 
 def test_comparison_bound_is_below_the_papers():
