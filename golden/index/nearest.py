@@ -21,13 +21,16 @@ __all__ = [
 def midpoints(codebook: Tensor) -> Tensor:
     """``rne16((c_i + c_{i+1}) / 2)``: (2**n - 1,) int64 FP16 words, computed offline.
 
-    codebook: ascending FP16 words of magnitude <= 1; ConfigError otherwise.
+    codebook: ascending FP16 words of magnitude <= 1; ConfigError otherwise. The sign of a zero is
+    that of IEEE 754: -0 between two words -0, +0 otherwise.
     """
     check_codebook(codebook)
     fixed = fixed_point(codebook)
     if bool((fixed.diff() < 0).any()):
         raise ConfigError("codebook must be ascending")
-    return from_fixed(fixed[:-1] + fixed[1:], FP16.grid_exponent - 1, FP16)
+    middle = from_fixed(fixed[:-1] + fixed[1:], FP16.grid_exponent - 1, FP16)
+    is_minus_zero = codebook.long() == FP16.sign_bit
+    return torch.where(is_minus_zero[:-1] & is_minus_zero[1:], FP16.sign_bit, middle)
 
 
 def thresholds(scale: Tensor, codebook: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import torch
 
 from golden.eval.reports.clustering import main
@@ -48,3 +49,15 @@ def test_shares_of_the_page(capsys):
     shares = [float(cell) for row in rows for cell in row.split("|")[2:4]]
     assert len(shares) == 6
     assert all(0 < share < 3e-3 for share in shares), shares
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(0x8000, 0x8000, 0x8000), (0x8000, 0, 0), (0, 0, 0), (0xBC00, 0x3C00, 0), (0x8001, 1, 0)],
+)
+def test_the_sign_of_a_midpoint_of_zero(low, high, wanted):
+    """Of two zeros -0 the midpoint is -0, as IEEE 754 says; it once was +0."""
+    codebook = torch.tensor([0xBC00, low, high, 0x3C00])
+    if low == 0xBC00:
+        codebook = torch.tensor([0xBC00, 0xBC00, 0x3C00, 0x3C00])
+    assert midpoints(codebook)[1] == wanted
