@@ -51,6 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
         f"{len(chosen) - bad} of {len(chosen)} as expected: {proved} proofs, "
         f"{len(chosen) - proved} planted defects, {time.perf_counter() - start:.0f} s"
     )
+    left = [
+        f"{proof.name} ({', '.join(proof.only) or 'all cases, covers or cycles'})"
+        for proof in proofs
+        if options.text in proof.name and proof.long and proof not in chosen
+    ]
+    if left:
+        print(f"not run without --long: {'; '.join(left)}")
     return 1 if bad else 0
 
 

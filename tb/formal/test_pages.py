@@ -3,9 +3,12 @@
 ``python -m tb.formal PageTable --long`` runs all cases and the covers.
 """
 
+from amaranth.hdl import Fragment
+
+from tb.formal import __main__ as command
 from tb.formal.aiger import Aiger
-from tb.formal.pages import DEFECTS, PROOFS
-from tb.formal.prove import check
+from tb.formal.pages import DEFECTS, LONG, MOST, PROOFS
+from tb.formal.prove import Result, check
 
 
 def named(name):
@@ -31,3 +34,21 @@ def test_aiger_input_becomes_constant():
     # i0 = 1, and i1 = 0 with i0 left as it is.
     assert Aiger(text).substitute({0: 1}) == text[:-2] + bytes([8 - 4, 4 - 1])
     assert Aiger(text).substitute({1: 0}) == text[:-2] + bytes([8 - 2, 2 - 0])
+
+
+def test_every_case_is_run_or_named_as_left_out(monkeypatch, capsys):
+    """``make formal`` once ran 2 of the 16 cases and said nothing of the others."""
+    spec = named("PageTable-most").spec()
+    spec.invariants = True
+    Fragment.get(spec, "formal")
+    assert sorted(MOST + LONG) == sorted(spec.cases)
+    sound = {True: "FAIL", False: "PASS"}
+    monkeypatch.setattr(
+        command, "check", lambda proof: Result(proof, sound[bool(proof.defect)], "PASS", "", 0.0)
+    )
+    assert command.main(["PageTable"]) == 0
+    said = capsys.readouterr().out
+    assert "PageTable-most" in said
+    assert f"not run without --long: PageTable-long ({', '.join(LONG)})" in said
+    assert command.main(["PageTable", "--long"]) == 0
+    assert "not run" not in capsys.readouterr().out
