@@ -70,7 +70,7 @@ def run_seed(seed: int, arguments: list[str], folder: Path, seeded_only: bool) -
     command += [f"--junitxml={xml}", *(["--seeded-only"] if seeded_only else []), *arguments]
     begin, ended, bad = time.monotonic(), 0, 0
     with (
-        log.open("w") as out,
+        log.open("w", buffering=1) as out,
         subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process,
