@@ -130,12 +130,11 @@ async def write(bench, ram, packets, contents, **flow):
     for address, byte in golden:
         if ram.errors(address - address % WORD) < RESP_SLVERR:
             image[address] = byte
-    limit = 3000 + 20 * (beats + len(wanted)) + 8 * len(asked) * (ram.latency + 3)
     result = await bench.run(
         {"command": [command(*each) for each in wanted], "i": i_words(contents),
          "axi__b": ram.answers},
         {"done": len(wanted), "axi__aw": len(asked), "axi__w": beats},
-        limit=limit, **flow,
+        **flow,
     )  # fmt: skip
     assert ram.requests == asked
     written = [

@@ -194,6 +194,7 @@ class System:
         sent, offered = 0, False
         log = {"last_word": [], "start": [], "report": []}
         begin, quiet, aborted = self.cycle, 0, None
+        # A hang: all commands one after another on one engine take an eighth of this.
         limit = limit or 3000 + 60 * len(words) + 8 * longest * len(words) // COMMAND_WORDS
         shown = [None] * len(UNITS)  # statuses on offer
         while stop_at is None or self.cycle - begin < stop_at:

@@ -63,6 +63,8 @@ class Machine:
         start = self.cycle
         status = None
         while True:
+            # A hang. The longest command reads 3 x 600 elements of 4 tokens; each row may wait for
+            # 40 cycles of latency and for 10 of stalls at a time: 600 / 16 x 3 x 4 x 50 < 23,000.
             assert self.cycle - start < 60_000, f"{step['name']}: hangs"
             if stop_at is not None and self.cycle - start >= stop_at:
                 break

@@ -42,7 +42,7 @@ async def play(bench, first=0, delay=3, **flow):
     expected = {name: [word for step in steps for word in step[name]] for name in SINKS}
     offers = {"command": [step["command"] for step in steps], "data": port.words}
     takes = {name: len(words) for name, words in expected.items()}
-    result = await bench.run(offers, takes, limit=30_000, **flow)
+    result = await bench.run(offers, takes, **flow)
     port.running = False
     if flow.get("stop_at") is None:
         for name in SINKS:

@@ -33,8 +33,7 @@ async def replay(bench, phase, chosen=None, load=True, **flow):
         await bench.run({"codebook": WORDS.get(f"{phase}.codebook", [])}, {}, **flow)
     chosen = range(len(PHASES[phase])) if chosen is None else chosen
     offers, results = words_of(phase, set(chosen))
-    limit = 4000 + 40 * (sum(map(len, offers.values())) + 200 * len(results))
-    result = await bench.run(offers, {"o": len(results)}, limit=limit, **flow)
+    result = await bench.run(offers, {"o": len(results)}, **flow)
     for (n, golden), got in zip(results, result.words["o"], strict=True):
         assert got == golden, f"{phase}: job {n} {PHASES[phase][n]}: {got:#x}, golden {golden:#x}"
     return result
@@ -115,7 +114,6 @@ async def codebook_waits_for_the_end_of_a_token(dut):
                 "x": offers["x"] + then["x"],
             },
             {"o": 1 + len(after)},
-            limit=20000,
         )
         assert flow.words["o"] == [word for _, word in results + after], (n, phase)
         await replay(bench, "trained", [])

@@ -40,6 +40,7 @@ class Engine(Bench):
         cycles = {name: [] for name in (*self.sources, *self.sinks)}
         commands, sent = program["commands"], 0
         slowest = 1 - max(p_idle, p_stall)
+        # A hang: eight times the cycles of all rows and pops, each step waiting for its stalls.
         limit = 3000 + int((program["work"] * 8 + 400 * len(commands)) / slowest)
         cycle = quiet = 0
         while stop_at is None or cycle < stop_at:

@@ -50,7 +50,7 @@ async def play(bench, program=PROGRAM, delay=3, **flow):
     expected = {name: [word for step in program for word in step[name]] for name in SINKS}
     offers = {"command": [step["command"] for step in program], **memories.offers}
     takes = {name: len(words) for name, words in expected.items()}
-    result = await bench.run(offers, takes, limit=30_000, **flow)
+    result = await bench.run(offers, takes, **flow)
     memories.running = False
     if flow.get("stop_at") is None:
         for name in SINKS:

@@ -58,8 +58,6 @@ async def supplied(bench, case, delay=lambda port: 3, **flow):
     words, memory = case
     offers, takes = by_stream(words)
     memories = Memories(bench, memory, delay)
-    busiest = max(*takes.values(), *map(len, memory))
-    flow.setdefault("limit", 4000 + 30 * busiest)
     result = await bench.run(offers | memories.offers, takes, **flow)
     memories.running = False
     if flow.get("stop_at") is None:

@@ -21,7 +21,7 @@ async def replay(bench, phase, **flow):
     words = PHASES[phase]
     offers = {name: words[name] for name in SOURCES}
     takes = {name: len(words[name]) for name in SINKS}
-    result = await bench.run(offers, takes, limit=60_000, **flow)
+    result = await bench.run(offers, takes, **flow)
     for n, (got, golden, mask) in enumerate(
         zip(result.words["o"], words["o"], words["mask"], strict=True)
     ):

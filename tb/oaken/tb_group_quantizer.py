@@ -11,7 +11,6 @@ from tb.words import unpack_ints
 SCAN, WORDS_I, SCALE, WORDS_O = (unpack_ints(vectors[n]) for n in ("scan", "i", "scale", "o"))
 # Of the first so many vectors: words on scan, i (and o), scale.
 COUNTS = vectors["counts"].tolist()
-LIMIT = 50_000
 
 
 async def replay(bench, count=None, **flow):
@@ -19,7 +18,7 @@ async def replay(bench, count=None, **flow):
     scan, beats, kept = COUNTS[len(COUNTS) - 1 if count is None else count]
     result = await bench.run(
         {"scan": SCAN[:scan], "i": WORDS_I[:beats]}, {"scale": kept, "o": beats},
-        limit=LIMIT, **flow,
+        **flow,
     )  # fmt: skip
     for n, (got, golden) in enumerate(zip(result.words["scale"], SCALE, strict=False)):
         assert got == golden, f"scale {n}: got {got:#x}, golden {golden:#x}"

@@ -55,8 +55,6 @@ class Host:
         self.ram.beats, self.ram.answers = [], []
         vectors = [beat for request in requests for beat in request["kv"]] if kv is None else kv
         o = sum(len(request["o"]) for request in requests)
-        slow = 1 - max([0, *_chances(flow.get("p_idle", 0)), *_chances(flow.get("p_stall", 0))])
-        work = o + len(vectors) + 120 * len(requests) + 40 * config.cache.streams
         result = await self.bench.run(
             {
                 "request": [request["payload"] for request in requests],
@@ -71,7 +69,6 @@ class Host:
                 "axi__aw": None,
                 "axi__w": None,
             },
-            limit=min(60_000, 3000 + int((8 + self.ram.latency) * work / slow)),
             **flow,
         )
         if "stop_at" in flow:
@@ -106,10 +103,6 @@ class Host:
 
     async def script(self, name: str, **flow) -> list:
         return [await self.phase(phase, **flow) for phase in SCRIPTS[name]]
-
-
-def _chances(value):
-    return value.values() if isinstance(value, dict) else [value]
 
 
 @cocotb.test()
@@ -184,7 +177,6 @@ async def reads_pass_appends(dut):
     flow = await host.bench.run(
         {"request": sent, "axi__r": host.ram.beats, "axi__b": host.ram.answers},
         {"o": o, "status": len(reads["requests"]), **memory},
-        limit=20_000,
     )
     for word in flow.words["status"]:
         expected.take_status(word)
@@ -201,7 +193,6 @@ async def reads_pass_appends(dut):
             "axi__b": host.ram.answers,
         },
         {"status": len(appends["requests"]), **memory},
-        limit=20_000,
     )
     for word in flow.words["status"]:
         expected.take_status(word)
@@ -276,9 +267,7 @@ async def thresholds_stay_for_vectors_on_their_way(dut):
     sent = [request["payload"] for request in late["requests"]]
     flow = await host.bench.run({"request": sent}, {}, stop_at=400)  # no status may come
     assert flow.sent["request"] == len(sent)
-    flow = await host.bench.run(
-        {"kv": late["requests"][0]["kv"]}, {"status": len(sent)}, limit=5000
-    )
+    flow = await host.bench.run({"kv": late["requests"][0]["kv"]}, {"status": len(sent)})
     expected = Expected(config, [late])
     for word in flow.words["status"]:
         expected.take_status(word)
@@ -306,7 +295,6 @@ async def appends_pass_stalled_reads(dut):
         },
         {"o": None, "status": len(appends["requests"]), **memory},
         p_stall={"o": 1.0, "status": 0.0, "axi__ar": 0.0, "axi__aw": 0.0, "axi__w": 0.0},
-        limit=20_000,
     )
     assert not flow.words["o"]
     expected = Expected(config, [appends])
@@ -319,7 +307,6 @@ async def appends_pass_stalled_reads(dut):
     flow = await host.bench.run(
         {"axi__r": host.ram.beats, "axi__b": host.ram.answers},
         {"o": o, "status": len(reads["requests"]), **memory},
-        limit=20_000,
     )
     for word in flow.words["status"]:
         expected.take_status(word)

@@ -9,7 +9,6 @@ SOURCES, SINKS = ("request", "i"), ("header", "dense", "sparse")
 WORDS = {name: unpack_ints(vectors[name]) for name in (*SOURCES, *SINKS)}
 # Words of each stream in the first so many jobs.
 COUNTS = [dict(zip(WORDS, row, strict=True)) for row in vectors["counts"].tolist()]
-LIMIT = 60_000
 
 
 async def replay(bench, jobs=None, **flow):
@@ -18,7 +17,6 @@ async def replay(bench, jobs=None, **flow):
     result = await bench.run(
         {name: WORDS[name][: counts[name]] for name in SOURCES},
         {name: counts[name] for name in SINKS},
-        limit=LIMIT,
         settle=40,
         **flow,
     )

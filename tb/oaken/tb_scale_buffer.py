@@ -15,7 +15,7 @@ PHASES = {
 async def replay(bench, phase, **flow):
     words = PHASES[phase]
     offers = {name: words[name] for name in SOURCES}
-    result = await bench.run(offers, {"o": len(words["o"])}, limit=60_000, **flow)
+    result = await bench.run(offers, {"o": len(words["o"])}, **flow)
     for n, (got, golden, mask) in enumerate(
         zip(result.words["o"], words["o"], words["mask"], strict=True)
     ):

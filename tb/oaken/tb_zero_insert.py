@@ -16,7 +16,7 @@ async def replay(bench, phase, **flow):
     """Every request of the phase; each beat is compared."""
     words = PHASES[phase]
     offers = {name: words[name] for name in SOURCES}
-    result = await bench.run(offers, {"o": len(words["o"])}, limit=60_000, **flow)
+    result = await bench.run(offers, {"o": len(words["o"])}, **flow)
     result.check("o", words["o"], what=f"{phase}, beat")
     return result
 

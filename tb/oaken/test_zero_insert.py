@@ -91,7 +91,12 @@ def mixed(config, rng, count=250) -> Job:
 
 
 def skipped(config, rng) -> tuple[Job, int]:
-    """One long skip with a tenth outliers, and the cycles that it may take."""
+    """One long skip with a tenth outliers, and the cycles that it may take.
+
+    A block takes the longer of two times: its outliers at ``lanes`` per cycle, at least one cycle,
+    and its bytes at ``chunk_bytes`` per cycle. Then come the beats of the blocks that are shown,
+    and 12 cycles of pipeline.
+    """
     job = Job(config, rng)
     blocks, skip = min(config.blocks_max, 2), 40
     data = records(rng, (skip + 1) * blocks, config.block, 0.1)
@@ -100,9 +105,12 @@ def skipped(config, rng) -> tuple[Job, int]:
     while at < len(data):
         counts.append(data[at])
         at += 1 + data[at]
-    cycles = sum(max(-(-count // config.lanes), 1) for count in counts[: skip * blocks])
-    # Or the words' own time where they are narrow.
-    return job, max(cycles, len(data) // config.chunk_bytes) + blocks * config.block_beats + 12
+    skipping = sum(
+        max(-(-count // config.lanes), 1, -(-(1 + count) // config.chunk_bytes))
+        for count in counts[: skip * blocks]
+    )
+    shown = sum(-(-(1 + count) // config.chunk_bytes) for count in counts[skip * blocks :])
+    return job, skipping + max(shown, blocks * config.block_beats) + 12
 
 
 def full(config, rng) -> Job:

@@ -153,7 +153,6 @@ async def run_requests(host: Host, shadow: Shadow, requests: Requests, count: in
         await host.step()
         if host.cycle % 64 == 0:
             shadow.compare()
-            assert host.cycle < 60_000, host.progress()
 
 
 @cocotb.test()
@@ -308,7 +307,6 @@ async def one_stalls_alone(dut, stalled):
             >= reads * (1 if name == "info" else lasts[name])
             for name in others
         ),
-        limit=60_000,
     )
     assert len(host.moved[stalled]) == count
     # Nor does it stop an APPEND, whose status waits where statuses are not taken.
@@ -462,7 +460,7 @@ async def length_limit(dut):
     assert CACHE.max_tokens <= 256, "choose a configuration with short sequences"
     for token in range(CACHE.max_tokens + 1):
         shadow.send(Request(Op.APPEND, token=token), random_records(host.rng, KV, 0.9))
-    await host.until(lambda: shadow.is_done, limit=60_000)
+    await host.until(lambda: shadow.is_done)
     assert shadow.counts[Op.APPEND, Status.LENGTH_LIMIT] == 1
     for head in range(KV.heads):
         shadow.send(Request(Op.READ, head=head, heads=1, token=CACHE.max_tokens))

@@ -31,7 +31,7 @@ async def rates(dut):
             records = random_records(host.rng, KV, params["outliers"])
             used += sum(map(len, records))
             shadow.send(Request(Op.APPEND, layer=layer, token=token), records)
-        await host.until(lambda: shadow.is_done, limit=60_000)
+        await host.until(lambda: shadow.is_done)
         taken = free - int(dut.free_pages.value)
         pages.append((tokens, taken * config.cache.page_bytes, used))
     appends = []
@@ -55,7 +55,7 @@ async def rates(dut):
             request = Request(Op.READ, n, layer=lengths.index(run["tokens"]))
             request = request._replace(heads=run["heads"], token=run["tokens"])
             shadow.send(request)
-        await host.until(lambda: shadow.is_done, limit=params["limit"])
+        await host.until(lambda: shadow.is_done)
         first = host.moved["request"][0]
         words = [len(host.moved[name]) for name in CHANNELS]
         end = max(host.moved[name][-1] for name in CHANNELS)

@@ -5,7 +5,7 @@ import cocotb
 from golden.paging.format import PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
-from tb.bench import Bench, config
+from tb.bench import SILENCE, Bench, config
 from tb.paging.support.page_commands import Traffic
 
 COMMANDS = 6000
@@ -33,9 +33,8 @@ async def start(dut) -> Bench:
 async def ask(bench, pairs, **flow):
     """Give the commands; compare every answer and the free pages at the end."""
     words = [pack(PAGE_COMMAND_LAYOUT, command) for command, _ in pairs]
-    busy = sum(cycles_at_most(command, answer) for command, answer in pairs)
-    limit = INITIALISATION + 10 * busy + 1000
-    result = await bench.run({"command": words}, {"response": len(pairs)}, limit=limit, **flow)
+    silence = SILENCE + INITIALISATION + 2 * config.pages  # of a table, and of a TRIM of every page
+    result = await bench.run({"command": words}, {"response": len(pairs)}, silence=silence, **flow)
     for n, (got, (command, expected)) in enumerate(
         zip(result.words["response"], pairs, strict=True)
     ):

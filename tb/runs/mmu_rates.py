@@ -44,7 +44,6 @@ def measure(config: PagingMmuConfig, runs: list[dict], seed: int = 1) -> dict:
             "latency": LATENCY,
             "outliers": OUTLIERS,
             "append_latencies": [1, LATENCY],
-            "limit": 60_000,
         },
         seed=seed,
     )

@@ -17,6 +17,7 @@ from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.paging.format import Op, Status
 from golden.paging.mmu import Request, Word, joined
 from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT
+from tb.bench import SILENCE
 
 __all__ = ["CHANNELS", "Host", "PendingRead", "Shadow", "random_records"]
 
@@ -96,6 +97,7 @@ class Host:
         self.events: dict[str, Callable[[dict[str, int]], None]] = {}
         self.cycle = 0
         self.moved: dict[str, list[int]] = defaultdict(list)  # cycles of transfers
+        self._last_moved = 0
         size = config.cache.pages * config.cache.page_bytes
         self.memory = bytearray(size)
         self._bursts: deque[tuple[int, int]] = deque()
@@ -142,10 +144,8 @@ class Host:
         """Bursts, whole or in part, whose B was not taken."""
         return len(self._bursts) + len(self._beats) + len(self._writes)
 
-    async def until(self, condition, limit: int = 20_000) -> None:
-        end = self.cycle + limit
+    async def until(self, condition) -> None:
         while not condition():
-            assert self.cycle < end, f"nothing after {limit} cycles: {self.progress()}"
             await self.step()
 
     def progress(self) -> dict[str, int]:
@@ -154,7 +154,10 @@ class Host:
         }
 
     async def step(self) -> None:
+        """One cycle; AssertionError if no stream has moved a word for SILENCE cycles: a hang."""
         rng = self.rng
+        silent = self.cycle - self._last_moved
+        assert silent <= SILENCE, f"nothing moves for {silent} cycles: {self.progress()}"
         for name in SOURCES:
             if self._offered[name] is not None:
                 continue
@@ -202,6 +205,7 @@ class Host:
         await FallingEdge(self.dut.clk)
         for name, word in taken:
             self.moved[name].append(self.cycle)
+            self._last_moved = self.cycle
             fields = _fields(self.layouts[name], word)
             if name.startswith("axi__"):
                 getattr(self, f"_{name[5:]}")(fields)
