@@ -286,3 +286,35 @@ def test_commands_of_the_page_exist(page):
         if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists()
     ]
     assert not missing, missing
+
+
+# Engines whose cycles no number states yet: this list may only become shorter.
+NO_TIMING = {
+    "kllm_accelerator", "kllm_functional_unit", "kllm_lane_array", "kllm_matmul", "kllm_pe_lane",
+    "kllm_quantizer", "oaken_kv_engine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_timing_is_a_number(name):
+    """At every named configuration; what it says is asserted by the block's own bench."""
+    block = BLOCKS[name]
+    for config in (block.config, *block.configs.values()):
+        component = block.component(config)
+        component._MustUse__silence = True
+        assert (component.timing is None) == (name in NO_TIMING)
+        if component.timing is not None:
+            described = component.timing.describe()
+            assert isinstance(described["latency"], int)
+            assert isinstance(described["interval"], int | float)
+
+
+def test_timing_loads_neither_torch_nor_amaranth():
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "golden").rglob("timing.py"))
+    ]
+    assert len(modules) > 6
+    program = f"import sys, importlib; [importlib.import_module(m) for m in {modules}];"
+    program += "sys.exit('torch' in sys.modules or 'amaranth' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0

@@ -1,10 +1,40 @@
 """Timing of the index blocks, as functions of their numbers."""
 
+from fractions import Fraction
+
 from golden.timing import Timing
 
-__all__ = ["reducer"]
+__all__ = ["histogram_parallel", "nearest", "reducer", "table", "table_row"]
+
+
+def histogram_parallel() -> Timing:
+    """From the beat with last to the first word of bins; counting overlaps giving."""
+    return Timing(latency=3, unit="beat")
+
+
+def nearest(bounds: int, multiply_stages: int) -> Timing:
+    """``bounds`` thresholds are scaled one per cycle before a token's first beat."""
+    first = bounds + multiply_stages + 3
+    return Timing(
+        latency=2, start="x", unit="beat", delays=(("from a scale to its first beat of o", first),)
+    )
 
 
 def reducer() -> Timing:
     """Products, sum, rounding: from the beat with last to the sum."""
-    return Timing(latency=3, unit="beat", start="i")
+    return Timing(latency=3, unit="beat")
+
+
+def table_row(width: int, row: int, outliers: int) -> int:
+    """Cycles of a row of ``row`` entries, ``width`` looked up per cycle, with its outliers."""
+    return max(row // width, outliers)
+
+
+def table(width: int, row: int) -> Timing:
+    """Of a row without outliers, up to one of outliers alone."""
+    return Timing(
+        latency=table_row(width, row, 0),
+        latency_max=table_row(width, row, row),
+        interval=Fraction(table_row(width, row, 0)),
+        unit="row",
+    )

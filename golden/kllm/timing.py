@@ -1,8 +1,26 @@
 """Timing of KLLM's blocks, as functions of their numbers."""
 
+from fractions import Fraction
+
 from golden.timing import Timing
 
-__all__ = ["concat", "scaler"]
+__all__ = [
+    "concat",
+    "dispatcher",
+    "function_cycles",
+    "function_pipeline",
+    "integer_quantizer",
+    "load",
+    "norm_stats",
+    "orizuru",
+    "outlier",
+    "readback",
+    "scaler",
+    "slot_memory",
+    "weight_buffer",
+    "weight_stripe",
+    "weight_supply",
+]
 
 
 def concat() -> Timing:
@@ -13,3 +31,103 @@ def concat() -> Timing:
 def scaler(stages: int) -> Timing:
     """``stages`` registers from the sums to the output."""
     return Timing(latency=stages)
+
+
+def outlier() -> Timing:
+    """From the word with last to the sum of column 0; columns leave one per cycle."""
+    return Timing(latency=3)
+
+
+def integer_quantizer(stages: int, parts: int, scale_steps: int) -> Timing:
+    """A row is divided in ``parts``; the scale takes ``scale_steps`` steps of a division."""
+    return Timing(
+        latency=stages + parts - 1,
+        interval=Fraction(parts),
+        unit="row",
+        delays=(("from largest to scale", scale_steps + 2),),
+    )
+
+
+def dispatcher(command_words: int) -> Timing:
+    """From a command's last word to its engine, where the command waits for none before it."""
+    return Timing(
+        latency=5,
+        interval=Fraction(command_words + 2),
+        start="a command's last word",
+        end="command_k.valid",
+        unit="command",
+    )
+
+
+def load() -> Timing:
+    return Timing(latency=2, start="command", end="read", unit="row")
+
+
+def readback(words: int) -> Timing:
+    """A row gives ``words`` words, then its successor's answer is awaited for a cycle."""
+    return Timing(
+        latency=2, interval=Fraction(words + 1, words), start="command", end="row_request"
+    )
+
+
+def slot_memory() -> Timing:
+    return Timing(latency=2, start="a request", end="its answer", unit="read and one write")
+
+
+def weight_stripe(ports: int, slots: int) -> Timing:
+    return Timing(
+        latency=0, interval=Fraction(1, min(ports, slots)), start="data_p", end="slot_s"
+    )
+
+
+def weight_supply(setup_cycles: int, ports: int, slots: int) -> Timing:
+    """``setup_cycles``: a division of the job's groups, a digit per cycle."""
+    return Timing(
+        latency=setup_cycles,
+        interval=Fraction(1, min(ports, slots)),
+        start="job",
+        end="read_p",
+        unit="port word",
+    )
+
+
+def weight_buffer() -> Timing:
+    """Of a job of one group: from the last word of its first beat to that beat."""
+    return Timing(latency=3, start="a beat's last word", end="w", unit="beat")
+
+
+def orizuru(levels: int, architecture: str) -> Timing:
+    """From a token's last beat to the first pop, and from pop to pop of one tree."""
+    parallel = architecture == "parallel"
+    return Timing(
+        latency=3 + levels if parallel else 2 + max(levels, 2),
+        interval=Fraction(levels if parallel else levels + 1),
+        start="x",
+        end="pop_max and pop_min",
+        unit="pop",
+    )
+
+
+def norm_stats(reduce_cycles: int, rms_cycles: int, layer_cycles: int) -> Timing:
+    """``reduce_cycles`` from the last beat to the next job; then the floating-point part."""
+    return Timing(
+        latency=reduce_cycles + rms_cycles,
+        latency_max=reduce_cycles + layer_cycles,
+        start="a token's last beat",
+        unit="beat",
+        delays=(("from a token's last beat to the next job", reduce_cycles),),
+    )
+
+
+def function_cycles(stages: int) -> dict[str, int]:
+    """Cycles of each function, ``stages`` registers per operator."""
+    operators = {
+        "EXP": 2, "RECIPROCAL": 3, "SQRT": 3, "RSQRT": 3, "SILU": 6, "GELU": 9,
+    }  # fmt: skip
+    return {"IDENTITY": 1, "RELU": 1} | {name: n * stages for name, n in operators.items()}
+
+
+def function_pipeline(stages: int) -> Timing:
+    """Words of one function follow each other; ``function_cycles`` has each function's."""
+    cycles = function_cycles(stages).values()
+    return Timing(latency=min(cycles), latency_max=max(cycles))

@@ -9,7 +9,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.index import timing
 from golden.index.format import INT_BITS, K_MAX
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
@@ -121,7 +123,6 @@ class IndexHistogramParallel(Block):
     o : Out(stream)  count: word_bins slots; last
     """
 
-    LATENCY = 3
     verilate_separately = True
     meaning: ClassVar[dict[str, str]] = {
         "i": "concatenated indices of one beat; inlier masks the elements that count",
@@ -138,15 +139,8 @@ class IndexHistogramParallel(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles from the beat with last to the first word"
-
-    @property
-    def throughput(self) -> str:
-        return (
-            f"{self.config.elements} pairs per cycle in, "
-            f"{self.config.word_bins} bins per cycle out, overlapped"
-        )
+    def timing(self) -> Timing:
+        return timing.histogram_parallel()
 
     def elaborate(self, platform) -> Module:
         m = Module()

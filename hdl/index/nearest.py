@@ -11,7 +11,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.index import timing
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
@@ -91,7 +93,6 @@ class IndexNearest(Block):
     o : Out(stream)         index: elements x bits_a; fault; last; tag
     """
 
-    LATENCY = 2  # cycles from a beat of x to its beat of o
     meaning: ClassVar[dict[str, str]] = {
         "midpoints": "rne16 of the middle between neighbouring centroids, kept until replaced",
         "scale": "the scale of one token, before its elements",
@@ -111,18 +112,8 @@ class IndexNearest(Block):
         )
 
     @property
-    def first_beat(self) -> int:
-        """Cycles from a scale to the first beat, nothing else in flight."""
-        return self.config.bounds + _MUL_STAGES + 3
-
-    @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles; {self.first_beat} from a scale to its first beat"
-
-    @property
-    def throughput(self) -> str:
-        bounds = self.config.bounds
-        return f"1 beat per cycle, tokens of fewer than {bounds} beats one per {bounds} cycles"
+    def timing(self) -> Timing:
+        return timing.nearest(self.config.bounds, _MUL_STAGES)
 
     def elaborate(self, platform) -> Module:
         config = self.config

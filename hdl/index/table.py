@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.index import timing
 from golden.index.format import INT_BITS, TABLE_ROW
+from golden.timing import Timing
 from hdl.block import Block
 
 __all__ = ["IndexTable", "IndexTableConfig"]
@@ -78,12 +80,8 @@ class IndexTable(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"1 + max({TABLE_ROW // self.config.width}, outliers of the row) cycles"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 row per max({TABLE_ROW // self.config.width}, its outliers) cycles"
+    def timing(self) -> Timing:
+        return timing.table(self.config.width, TABLE_ROW)
 
     def elaborate(self, platform) -> Module:
         config, m = self.config, Module()

@@ -8,6 +8,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.kllm import timing
 from golden.kllm.isa import (
     AFTER_BITS,
     COMMAND_WORDS,
@@ -17,6 +18,7 @@ from golden.kllm.isa import (
     CommandStatus,
     Unit,
 )
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import command_layout, command_stream, status_stream
@@ -78,8 +80,6 @@ class KllmDispatcher(Block):
     report : Out(stream)     status, unit, tag
     """
 
-    LATENCY = 5  # cycles from a command's last word to command_k.valid, where nothing is waited for
-
     meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: KllmDispatcherConfig):
@@ -103,12 +103,8 @@ class KllmDispatcher(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles from a command's last word to its engine"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 command per {COMMAND_WORDS + 2} cycles"
+    def timing(self) -> Timing:
+        return timing.dispatcher(COMMAND_WORDS)
 
     def elaborate(self, platform) -> Module:
         m = Module()

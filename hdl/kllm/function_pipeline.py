@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
+from golden.kllm import timing
 from golden.kllm.isa import GELU_C0, GELU_C1, Function
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.add import FpAdd, FpAddConfig
@@ -71,13 +73,8 @@ class KllmFunctionPipeline(Block):
         )
 
     @property
-    def latency(self) -> str:
-        n = self.config.stages
-        return f"1 to {9 * n} cycles, by function"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle of one function"
+    def timing(self) -> Timing:
+        return timing.function_pipeline(self.config.stages)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -10,6 +10,8 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.index.format import INT_BITS
+from golden.kllm import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -181,7 +183,6 @@ class KllmIntegerQuantizer(Block):
     o : Out(stream)       value: elements x b; tag
     """
 
-    SCALE_LATENCY = _SCALE_STEPS + 2  # cycles from largest to scale
     meaning: ClassVar[dict[str, str]] = {
         "largest": "the largest element of a token",
         "scale": "the scale made of it",
@@ -201,18 +202,8 @@ class KllmIntegerQuantizer(Block):
         )
 
     @property
-    def row_latency(self) -> int:
-        """Cycles from a row to its integers."""
-        return self.config.stages + self.config.parts - 1
-
-    @property
-    def latency(self) -> str:
-        return f"{self.row_latency} cycles; {self.SCALE_LATENCY} from largest to scale"
-
-    @property
-    def throughput(self) -> str:
-        parts = self.config.parts
-        return "1 row per cycle" if parts == 1 else f"1 row per {parts} cycles"
+    def timing(self) -> Timing:
+        return timing.integer_quantizer(self.config.stages, self.config.parts, _SCALE_STEPS)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.kllm import timing
 from golden.kllm.isa import CommandStatus, Opcode
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
 
@@ -57,8 +59,6 @@ class KllmLoad(Block):
     write : Out       rows of the destination
     """
 
-    LATENCY = 2  # cycles from a command to its read
-
     meaning: ClassVar[dict[str, str]] = {
         "command": "LOAD commands.",
         "status": "One word of CommandStatus bits per command.",
@@ -80,12 +80,8 @@ class KllmLoad(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles from a command to its read"
-
-    @property
-    def throughput(self) -> str:
-        return "1 row per cycle"
+    def timing(self) -> Timing:
+        return timing.load()
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -11,7 +11,9 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
+from golden.kllm import timing
 from golden.kllm.format import Status
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.convert import convert
@@ -201,13 +203,10 @@ class KllmNormStats(Block):
         )
 
     @property
-    def latency(self) -> str:
-        rms, layer = (self.reduce_cycles + self.float_cycles(kind) for kind in (False, True))
-        return f"{rms} cycles (RMSNorm) or {layer} (LayerNorm) from the last beat"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 beat per cycle, {self.reduce_cycles} cycles between tokens"
+    def timing(self) -> Timing:
+        return timing.norm_stats(
+            self.reduce_cycles, self.float_cycles(False), self.float_cycles(True)
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.kllm import timing
 from golden.kllm.format import OrizuruStatus
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_nan, total_order_key
@@ -126,20 +128,8 @@ class KllmOrizuru(Block):
         )
 
     @property
-    def first_pop_cycles(self) -> int:
-        """Cycles from the last beat to the first pop's valid, the trees being free."""
-        levels = self.config.trees_config.levels
-        if self.config.architecture == "parallel":
-            return 1 + 1 + 1 + levels
-        return 1 + max(levels, 2) + 1
-
-    @property
-    def latency(self) -> str:
-        return f"{self.first_pop_cycles} cycles from the last beat to the first pops"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 beat per cycle; a pop of each tree per {self.config.pop_cycles} cycles"
+    def timing(self) -> Timing:
+        return timing.orizuru(self.config.trees_config.levels, self.config.architecture)
 
     def elaborate(self, platform) -> Module:
         config = self.config

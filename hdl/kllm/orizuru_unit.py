@@ -86,9 +86,6 @@ class KllmOrizuruUnit(Operator):
         "o": "the winner of each tree: key, index of its leaf, whether there is one",
     }
 
-    @property
-    def throughput(self) -> str:
-        return "1 set of leaves per cycle"
 
     def phases(self) -> list:
         config = self.config

@@ -9,6 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.kllm import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
 
@@ -74,7 +76,6 @@ class KllmOutlier(Block):
     codebook : In    C_B, 2**bits_b FP16 words
     """
 
-    LATENCY = 3  # cycles from the word with last to the sum of column 0
     meaning: ClassVar[dict[str, str]] = {
         "i": "one outlier and the weight index that it meets in every column",
         "o": "exact sums on the grid 2**-48, column by column",
@@ -92,12 +93,8 @@ class KllmOutlier(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles from the word with last to the sum of column 0"
-
-    @property
-    def throughput(self) -> str:
-        return "1 outlier per cycle in, 1 column per cycle out, overlapped"
+    def timing(self) -> Timing:
+        return timing.outlier()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -9,7 +9,9 @@ from amaranth.lib.wiring import Out
 
 from golden.config import Config
 from golden.index.format import INT_BITS
+from golden.kllm import timing
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import (
     SLOT_LENGTH_BITS,
@@ -60,7 +62,6 @@ class KllmReadback(Block):
     o : Out(stream)        data: 32 bits
     """
 
-    ROW_CYCLES = 9  # from a row's first word to the next one's where memory answers in 1 cycle
 
     meaning: ClassVar[dict[str, str]] = {
         "command": "READ and READ_SLOT commands.",
@@ -89,12 +90,8 @@ class KllmReadback(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "2 cycles from a command to its first request, 0 from an answer to its word"
-
-    @property
-    def throughput(self) -> str:
-        return f"8 words per {self.ROW_CYCLES} cycles, one more per further cycle of the memory"
+    def timing(self) -> Timing:
+        return timing.readback(_WORDS)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -9,7 +9,9 @@ from amaranth.lib.wiring import In
 
 from golden.config import Config
 from golden.index.format import INT_BITS, K_MAX
+from golden.kllm import timing
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import (
@@ -99,12 +101,8 @@ class KllmSlotMemory(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return "2 cycles from a request to its answer"
-
-    @property
-    def throughput(self) -> str:
-        return "1 read and 1 write per cycle of each kind"
+    def timing(self) -> Timing:
+        return timing.slot_memory()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -12,7 +12,9 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
+from golden.kllm import timing
 from golden.kllm.format import weight_beat_bits, weight_lane_words
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
@@ -143,15 +145,8 @@ class KllmWeightBuffer(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return (
-            f"3 cycles from a beat's final word to w, {_MULTIPLY_STAGES + 2} from the scales' "
-            "final word to s_b"
-        )
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat in, 1 beat out and 1 scale out per cycle"
+    def timing(self) -> Timing:
+        return timing.weight_buffer()
 
     def elaborate(self, platform) -> Module:
         m = Module()

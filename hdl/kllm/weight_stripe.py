@@ -9,7 +9,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.kllm import timing
 from golden.kllm.format import weight_word_place
+from golden.timing import Timing
 from hdl.block import Block
 
 __all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
@@ -100,12 +102,8 @@ class KllmWeightStripe(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return "0 cycles (combinational)"
-
-    @property
-    def throughput(self) -> str:
-        return f"{min(self.config.ports, self.config.slots)} words per cycle"
+    def timing(self) -> Timing:
+        return timing.weight_stripe(self.config.ports, self.config.slots)
 
     def elaborate(self, platform) -> Module:
         config = self.config

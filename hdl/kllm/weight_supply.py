@@ -10,6 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP32
+from golden.kllm import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.weight_buffer import GROUP_BITS, KllmWeightBuffer, KllmWeightBufferConfig
@@ -212,12 +214,8 @@ class KllmWeightSupply(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return f"{self.config.setup_cycles} cycles from job to read, 3 from data to w"
-
-    @property
-    def throughput(self) -> str:
-        return f"{min(self.config.ports, self.config.slots)} port words per cycle"
+    def timing(self) -> Timing:
+        return timing.weight_supply(self.config.setup_cycles, self.config.ports, self.config.slots)
 
     def elaborate(self, platform) -> Module:
         config = self.config

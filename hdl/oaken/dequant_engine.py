@@ -9,8 +9,10 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
 from golden.paging.format import Status
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
@@ -150,13 +152,8 @@ class OakenDequantEngine(Block):
         )
 
     @property
-    def latency(self) -> str:
-        ahead = max(3, self.config.scale_stages + 1)
-        return f"{ahead + self.config.stages + 1} cycles from a request to o"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.dequant_engine(self.config.scale_stages, self.config.stages)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -8,6 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.oaken import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.dequant_lane import OakenDequantLane, OakenDequantLaneConfig
@@ -53,12 +55,8 @@ class GroupDequantizer(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return f"{self.config.stages} cycles"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.group_dequantizer(self.config.stages)
 
     def _add_lanes(self, m: Module, **lane) -> list:
         """Lanes of the configuration ``lane``, lane 0 with the tag; their operands are undriven."""

@@ -14,6 +14,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.oaken import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -169,7 +171,6 @@ class GroupQuantizer(Block):
 
     GROUPS: ClassVar[tuple[int, ...]] = ()
     SCALE_STAGES: ClassVar[int] = 0  # of scales_pipeline
-    LATENCY = 5  # cycles from i to o
     meaning: ClassVar[dict[str, str]] = {
         "scan": "shifted elements of a vector, for its statistics",
         "i": "the same vector again",
@@ -196,19 +197,13 @@ class GroupQuantizer(Block):
         raise NotImplementedError
 
     @property
-    def scale_latency(self) -> int:
-        """Cycles from a vector's last beat on scan to when i may take its first."""
-        maxima = -(-(self.config.lanes - 1).bit_length() // 2)
-        fifo = 1 if self.config.vectors <= _FLIPFLOP_VECTORS else 2
-        return maxima + 1 + self.SCALE_STAGES + fifo
+    def _queue_cycles(self) -> int:
+        """Latency of the queue of scales, which is a RAM when many vectors may wait."""
+        return 1 if self.config.vectors <= _FLIPFLOP_VECTORS else 2
 
     @property
-    def latency(self) -> str:
-        return f"{self.LATENCY} cycles from i to o, {self.scale_latency} from scan's last to i"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.group_quantizer(self.config.lanes, self.SCALE_STAGES, self._queue_cycles)
 
     def elaborate(self, platform) -> Module:
         config = self.config

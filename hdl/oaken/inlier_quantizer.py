@@ -249,7 +249,7 @@ class OakenInlierQuantizer(GroupQuantizer):
             _LanesConfig(
                 lanes=lanes,
                 parameter_bits=_PARAMETERS.size,
-                stages=self.LATENCY,
+                stages=self.timing.latency,
                 tag_bits=1,
             )
         )

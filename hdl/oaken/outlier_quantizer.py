@@ -258,7 +258,7 @@ class OakenOutlierQuantizer(GroupQuantizer):
             _LanesConfig(
                 lanes=lanes,
                 parameter_bits=_PARAMETERS.size,
-                stages=self.LATENCY,
+                stages=self.timing.latency,
                 tag_bits=1,
             )
         )

@@ -9,9 +9,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
-from golden.oaken.timing import decomposer
 from golden.paging.format import Status
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
@@ -19,7 +20,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.arithmetic import thresholds_valid
 from hdl.oaken.decomposer import OakenDecomposer, OakenDecomposerConfig, shifted_layout
-from hdl.oaken.group_quantizer import GroupQuantizer
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
@@ -37,7 +37,7 @@ ELEMENTS_LIMIT = 128 * 1024  # of the longest vector: 128 heads of 1024
 BLOCKS_BITS = 14  # of a request: fixed, so that a number out of range arrives
 _INFO_DEPTH = 8  # requests on their way through the decomposer
 _STATUS_DEPTH = 20  # vectors on their way from the last beat to their scales
-_SCALE_CYCLES = 20  # at least GroupQuantizer.scale_latency and the buffer's own
+_SCALE_CYCLES = 20  # at least the delay of a GroupQuantizer's scales and the buffer's own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,26 +229,8 @@ class OakenQuantEngine(Block):
         )
 
     @property
-    def header_latency(self) -> int:
-        """Cycles from the last beat of a vector to its header."""
-        maxima = -(-(self.config.lanes - 1).bit_length() // 2)
-        return decomposer().latency + maxima + 1 + OakenInlierQuantizer.SCALE_STAGES + 1
-
-    @property
-    def dense_latency(self) -> int:
-        """Cycles from the last beat of a vector to its first dense word."""
-        return self.header_latency + 1 + GroupQuantizer.LATENCY  # the lanes' queue is a RAM
-
-    @property
-    def latency(self) -> str:
-        return (
-            f"from a vector's last beat: {self.header_latency} cycles to its header, "
-            f"{self.dense_latency} to its first codes"
-        )
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.quant_engine(self.config.lanes, OakenInlierQuantizer.SCALE_STAGES)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.oaken import timing
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
@@ -79,12 +81,8 @@ class OakenScaleBuffer(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "2 cycles from i to o"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.scale_buffer()
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -9,7 +9,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.oaken import timing
 from golden.oaken.format import INDEX_BITS
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.fp16.shift import let, shift_left
 from hdl.oaken.layouts import OUTLIER_LAYOUT
@@ -115,12 +117,8 @@ class OakenZeroInsert(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "3 cycles from a word to its first beat"
-
-    @property
-    def throughput(self) -> str:
-        return "1 beat per cycle"
+    def timing(self) -> Timing:
+        return timing.zero_insert()
 
     def elaborate(self, platform) -> Module:
         config = self.config

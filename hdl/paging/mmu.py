@@ -8,8 +8,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.paging import timing
 from golden.paging.config import CacheConfig
 from golden.paging.format import Op, PageOp, Status
+from golden.timing import Timing
 from hdl.axi.signature import Axi4, axi4, pass_channels
 from hdl.block import Block
 from hdl.emit import add
@@ -198,12 +200,8 @@ class PagingMmu(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "16 cycles and the memory's latency from a READ to its first word"
-
-    @property
-    def throughput(self) -> str:
-        return "1 word per cycle"
+    def timing(self) -> Timing:
+        return timing.mmu()
 
     def elaborate(self, platform) -> Module:
         m = Module()

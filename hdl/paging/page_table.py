@@ -7,8 +7,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from golden.paging import timing
 from golden.paging.config import CacheConfig, VectorShape
 from golden.paging.format import PageOp, Status
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
@@ -176,17 +178,8 @@ class PagingPageTable(Block):
         )
 
     @property
-    def latency(self) -> str:
-        slots = self.config.kv.slots
-        return (
-            "NEXT, OPEN, CLOSE, VACATE, SET_START 2 cycles; BEGIN, EXTEND, TRIM_CHECK, "
-            f"FREE_STREAM 3; READ 5; COMMIT {slots + 2}; ABORT 2 + slots extended; "
-            "TRIM_STREAM at most 5 + 2 per page"
-        )
-
-    @property
-    def throughput(self) -> str:
-        return "one command per latency"
+    def timing(self) -> Timing:
+        return timing.page_table(self.config.kv.slots, self.config.pages)
 
     @property
     def memories(self) -> dict[str, MemoryConfig]:

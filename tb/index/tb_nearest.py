@@ -2,14 +2,13 @@
 
 import cocotb
 
-from hdl.index.nearest import IndexNearest
 from tb.bench import Bench, config, params, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 PHASES = params["phases"]  # beats of each token, per midpoints packet
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
-UNIT = IndexNearest(config)
-UNIT._MustUse__silence = True  # read for its timing alone
+TIMING = block_timing()
 
 
 def new_bench(dut):
@@ -64,7 +63,7 @@ async def full_rate(dut):
     await bench.reset()
     for phase, beats in PHASES.items():
         flow = await replay(bench, phase)
-        expected, complete, free = [], UNIT.first_beat, 0
+        expected, complete, free = [], TIMING.delay("from a scale to its first beat of o"), 0
         for n, count in enumerate(beats):
             # collected one token per ``bounds`` cycles, or as soon as the other set is handed over
             complete = complete if n == 0 else max(complete + config.bounds, free)
@@ -73,7 +72,7 @@ async def full_rate(dut):
             free = first + count
             complete = first
         assert flow.cycles["x"] == expected, phase
-        assert flow.cycles["o"] == [cycle + UNIT.LATENCY for cycle in expected]
+        assert flow.cycles["o"] == [cycle + TIMING.latency for cycle in expected]
         assert flow.cycles["scale"][0] == 0
 
 

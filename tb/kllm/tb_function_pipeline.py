@@ -2,6 +2,7 @@
 
 import cocotb
 
+from golden.kllm.timing import function_cycles
 from tb.bench import Bench, config, params, vectors
 from tb.words import unpack_ints
 
@@ -9,11 +10,7 @@ FUNCTIONS = params["functions"]
 WORDS_I = {f: unpack_ints(vectors[f"{f}.i"]) for f in FUNCTIONS}
 WORDS_O = {f: unpack_ints(vectors[f"{f}.o"]) for f in FUNCTIONS}
 MIXED_I, MIXED_O = unpack_ints(vectors["mixed.i"]), unpack_ints(vectors["mixed.o"])
-LATENCY = {
-    "IDENTITY": 1, "RELU": 1, "EXP": 2 * config.stages, "RECIPROCAL": 3 * config.stages,
-    "SQRT": 3 * config.stages, "RSQRT": 3 * config.stages, "SILU": 6 * config.stages,
-    "GELU": 9 * config.stages,
-}  # fmt: skip
+CYCLES = function_cycles(config.stages)
 
 
 async def replay(bench, offered, golden, **flow):
@@ -29,7 +26,7 @@ async def every_word_at_full_rate(dut, name):
     words = WORDS_I[name]
     flow = await replay(bench, words, WORDS_O[name])
     assert flow.cycles["i"] == list(range(len(words)))
-    assert flow.cycles["o"] == [LATENCY[name] + n for n in range(len(words))]
+    assert flow.cycles["o"] == [CYCLES[name] + n for n in range(len(words))]
 
 
 @cocotb.test()

@@ -2,13 +2,14 @@
 
 import cocotb
 
-from hdl.kllm.integer_quantizer import KllmIntegerQuantizer
 from tb.bench import Bench, config, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("largest", "scale", "i", "o")}
 SOURCES, SINKS = ("largest", "i"), ("scale", "o")
-LATENCY = config.stages + config.parts - 1
+TIMING = block_timing()
+LATENCY = TIMING.latency
 
 
 async def replay(bench, scales, rows, **flow):
@@ -37,7 +38,7 @@ async def full_rate(dut):
     assert flow.cycles["i"] == [first + config.parts * n for n in range(len(WORDS["i"]))]
     assert flow.cycles["o"] == [LATENCY + config.parts * n for n in range(len(WORDS["o"]))]
     for start, end in zip(flow.cycles["largest"], flow.cycles["scale"], strict=True):
-        assert end - start == KllmIntegerQuantizer.SCALE_LATENCY
+        assert end - start == TIMING.delay("from largest to scale")
 
 
 @cocotb.test()

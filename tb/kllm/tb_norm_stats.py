@@ -2,15 +2,16 @@
 
 import cocotb
 
-from hdl.kllm.norm_stats import KllmNormStats
-from tb.bench import Bench, config, params, vectors
+from tb.bench import Bench, params, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 PHASES = params["phases"]  # (beats, outliers, layer_norm, clean) of each job, per codebook
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
 SOURCES = ("codebook", "job", "i", "x")
-UNIT = KllmNormStats(config)
-UNIT._MustUse__silence = True  # read for its timing alone
+TIMING = block_timing()
+REDUCE_CYCLES = TIMING.delay("from a token's last beat to the next job")
+FLOAT_CYCLES = [cycles - REDUCE_CYCLES for cycles in (TIMING.latency, TIMING.latency_max)]
 
 
 def words_of(phase, chosen):
@@ -87,8 +88,8 @@ async def full_rate(dut):
             job_cycle.append(taken)
             last = taken + max(cut, outliers)
             # conversions end a token: before them it waits for the float part
-            taken = max(last + UNIT.reduce_cycles, idle_from + 6)
-            result_cycle.append(taken + UNIT.float_cycles(layer_norm))
+            taken = max(last + REDUCE_CYCLES, idle_from + 6)
+            result_cycle.append(taken + FLOAT_CYCLES[bool(layer_norm)])
             idle_from = result_cycle[-1] + 1
         assert flow.cycles["job"] == job_cycle, phase
         assert flow.cycles["o"] == result_cycle, phase

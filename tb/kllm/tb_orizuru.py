@@ -78,10 +78,10 @@ async def full_rate(dut):
     flow = await replay(bench)
     expected = {name: [] for name in (*SOURCES, *SINKS)}
     block = KllmOrizuru(config)
-    period = config.pop_cycles
+    period = int(block.timing.interval)
     is_shared = config.architecture == "shared"
     first_shown = 1 if is_shared else 1 + config.trees_config.levels  # after the start
-    loading = block.first_pop_cycles - first_shown  # last beat to start
+    loading = block.timing.latency - first_shown  # last beat to start
     job, free = 0, 0
     for beats, k_max, k_min, is_sound in TOKENS:
         expected["job"].append(job)

@@ -2,7 +2,8 @@
 
 import cocotb
 
-from tb.bench import Bench, config, vectors
+from tb.bench import Bench, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 WORDS_I, WORDS_O, MASK = (unpack_ints(vectors[name]) for name in ("i", "o", "mask"))
@@ -35,7 +36,7 @@ async def full_rate(dut):
     bench = await Bench.started(dut)
     flow = await replay(bench)
     assert flow.cycles["i"] == list(range(len(WORDS_I)))
-    assert flow.cycles["o"] == [config.stages + n for n in range(len(WORDS_I))]
+    assert flow.cycles["o"] == [block_timing().latency + n for n in range(len(WORDS_I))]
 
 
 @cocotb.test()

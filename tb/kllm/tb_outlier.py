@@ -2,7 +2,7 @@
 
 import cocotb
 
-from hdl.kllm.outlier import KllmOutlier
+from golden.kllm.timing import outlier
 from tb.bench import Bench, config, params, vectors
 from tb.index.support.two_sets import two_set_cycles
 from tb.words import unpack_ints
@@ -45,7 +45,7 @@ async def full_rate(dut):
         i, o = two_set_cycles((words, config.columns) for words in packets)
         assert flow.cycles["i"] == i
         assert flow.cycles["o"] == o
-        assert o[0] - i[packets[0] - 1] == KllmOutlier.LATENCY
+        assert o[0] - i[packets[0] - 1] == outlier().latency
 
 
 @cocotb.test()

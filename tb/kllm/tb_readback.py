@@ -4,6 +4,7 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.bench import Bench, params
+from tb.contract import block_timing
 
 PROGRAM, TABLES = params["program"], params["tables"]
 REQUESTS = {
@@ -77,7 +78,7 @@ async def full_rate(dut):
     """A row's 8 words in consecutive cycles; a row per 8 cycles and the time of its answer."""
     bench = await started(dut)
     flow = await play(bench, params["rows"], delay=0)
-    assert flow.cycles["row_request"][0] == 2
+    assert flow.cycles["row_request"][0] == block_timing().latency
     assert flow.cycles["row_row"] == flow.cycles["o"][7::8]
     cycles = flow.cycles["o"]
     for n in range(0, len(cycles), 8):

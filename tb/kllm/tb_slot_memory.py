@@ -5,6 +5,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.memory.reference import memory_shared
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 # kind: writer, request, answer, bits of the second part of an address
 KINDS = {
@@ -163,4 +164,5 @@ async def full_rate(dut):
     flow = await bench.run(reads, takes)
     for name in names:
         assert flow.cycles[name] == list(range(config.slots))
-        assert flow.cycles[REQUESTS[name][1]] == [2 + n for n in range(config.slots)]
+        first = block_timing().latency
+        assert flow.cycles[REQUESTS[name][1]] == list(range(first, first + config.slots))

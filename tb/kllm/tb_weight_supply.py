@@ -8,6 +8,7 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 PORTS, LANES = range(config.ports), range(config.lanes)
 SOURCES = ("job", "rms", *(f"data_{p}" for p in PORTS))
@@ -123,7 +124,7 @@ async def full_rate(dut):
     for beats, groups, tokens, words, memory in params["rates"]:
         flow = await supplied(bench, (words, memory))
         asked = [flow.cycles[f"read_{p}"][0] for p in PORTS if flow.cycles[f"read_{p}"]]
-        assert set(asked) == {config.setup_cycles}
+        assert set(asked) == {block_timing().latency}
         first = min(flow.cycles[f"data_{p}"][0] for p in PORTS if flow.cycles[f"data_{p}"])
         last = max(flow.cycles[f"{name}_{lane}"][-1] for name in ("w", "s_b") for lane in LANES)
         took = last - first + 1

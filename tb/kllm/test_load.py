@@ -12,6 +12,7 @@ from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
+from golden.kllm.timing import load
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
@@ -89,7 +90,7 @@ def made(config, seed):
 def test_load(name, seed):
     config = CONFIGS[name]
     program, memory = made(config, seed)
-    params = {"program": program, "memory": memory, "long": 0, "latency": KllmLoad.LATENCY}
+    params = {"program": program, "memory": memory, "long": 0, "latency": load().latency}
     simulate(KllmLoad(config), "tb.kllm.tb_load", params=params, seed=seed)
 
 

@@ -13,6 +13,7 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.functional import Slot
 from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
+from golden.kllm.timing import readback
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
@@ -143,7 +144,7 @@ def test_readback(name, seed):
     config = CONFIGS[name]
     program, memory, rows = made(config, seed)
     params = {"program": program, "tables": memory.tables, "rows": rows}
-    params["row_cycles"] = KllmReadback.ROW_CYCLES
+    params["row_cycles"] = int(8 * readback(8).interval)
     simulate(KllmReadback(config), "tb.kllm.tb_readback", params=params, seed=seed)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import cocotb
 
 from tb.bench import Bench, config, params, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 SOURCES, SINKS = ("request", "scale", "dense", "sparse"), ("o", "status")
@@ -69,7 +70,7 @@ async def full_rate(dut):
         return
     flow = await replay(await new_bench(dut), "full")
     taken = flow.cycles["o"]
-    first = max(3, config.scale_stages + 1) + config.stages + 1
+    first = block_timing().latency
     assert taken == list(range(first, first + len(taken)))
 
 

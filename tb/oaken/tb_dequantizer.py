@@ -3,6 +3,7 @@
 import cocotb
 
 from tb.bench import Bench, config, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
@@ -32,7 +33,7 @@ async def full_rate(dut):
     bench = await Bench.started(dut)
     flow = await replay(bench)
     assert flow.cycles["i"] == list(range(len(WORDS_I)))
-    assert flow.cycles["o"] == [config.stages + n for n in range(len(WORDS_I))]
+    assert flow.cycles["o"] == [block_timing().latency + n for n in range(len(WORDS_I))]
 
 
 @cocotb.test()

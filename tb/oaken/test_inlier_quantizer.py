@@ -29,7 +29,8 @@ def test_inlier_quantizer(name, seed):
     config = CONFIGS[name]
     block = OakenInlierQuantizer(config)
     vectors = group_vectors(config, seed, SCALE, codes_of)
-    params = {"scale_latency": block.scale_latency, "latency": block.LATENCY, "longest": 8}
+    scale_latency = block.timing.delay("from a vector's last beat on scan to i")
+    params = {"scale_latency": scale_latency, "latency": block.timing.latency, "longest": 8}
     simulate(block, "tb.oaken.tb_group_quantizer", vectors=vectors, params=params, seed=seed)
 
 

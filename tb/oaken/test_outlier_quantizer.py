@@ -37,7 +37,8 @@ def test_outlier_quantizer(name, seed):
     config = CONFIGS[name]
     block = OakenOutlierQuantizer(config)
     vectors = group_vectors(config, seed, SCALE, codes_of)
-    params = {"scale_latency": block.scale_latency, "latency": block.LATENCY, "longest": 8}
+    scale_latency = block.timing.delay("from a vector's last beat on scan to i")
+    params = {"scale_latency": scale_latency, "latency": block.timing.latency, "longest": 8}
     simulate(block, "tb.oaken.tb_group_quantizer", vectors=vectors, params=params, seed=seed)
 
 

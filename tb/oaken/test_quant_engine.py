@@ -38,7 +38,8 @@ def test_quant_engine(name, seed):
     }  # fmt: skip
     assert len(jobs) >= 2 * len(FAULTS)
     block = OakenQuantEngine(config)
-    params = {"header_latency": block.header_latency, "dense_latency": block.dense_latency}
+    header_latency = block.timing.delay("from a vector's last beat to its header")
+    params = {"header_latency": header_latency, "dense_latency": block.timing.latency}
     vectors = engine_vectors(config, jobs)
     simulate(block, "tb.oaken.tb_quant_engine", vectors=vectors, params=params, seed=seed)
 

@@ -4,6 +4,7 @@ import cocotb
 
 from golden.paging.format import PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
+from golden.paging.timing import page_table_cycles
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from tb.bench import SILENCE, Bench, config
 from tb.paging.support.page_commands import Traffic
@@ -109,22 +110,20 @@ async def cycles(dut):
     table = PageTable(config)
     for n, (command, answer) in enumerate(pairs):
         took = answered[n] - given[n]
-        expected = {PageOp.READ: 5, PageOp.COMMIT: 2 + SLOTS}
-        for op in (PageOp.TRIM_CHECK, PageOp.BEGIN, PageOp.EXTEND, PageOp.FREE_STREAM):
-            expected[op] = 3
-        if command.op == PageOp.ABORT:
-            expected[command.op] = 2 + table.extended
-        before = table.free_pages
+        extended = table.extended if command.op == PageOp.ABORT else 0
+        before, freed, alone = table.free_pages, 0, 0
         table.command(command)
         if command.op == PageOp.TRIM_STREAM and answer.status == Status.OK:
             where = command[PageCommand._fields.index("sequence") :][:4]
             is_alone = len(list(table.chain(*where))) < 2
-            expected[command.op] = (3 if is_alone else 5) + 2 * (table.free_pages - before)
+            freed, alone = table.free_pages - before, 2 * is_alone
+        name = PageOp(command.op).name if command.op in set(PageOp) else ""
+        expected = page_table_cycles(name, SLOTS, extended=extended, freed=freed)
         if answer.status == Status.OK:
-            assert took == expected.get(command.op, 2), command
+            assert took == expected - alone, command
             seen.setdefault(PageOp(command.op).name, set()).add(took)
         else:
-            assert took <= expected.get(command.op, 2), command
+            assert took <= expected, command
     for name, took in seen.items():
         dut._log.info("%s: %s cycles", name, sorted(took))
 

@@ -1,0 +1,40 @@
+"""Timing of the paged memory's blocks, as functions of their numbers."""
+
+from fractions import Fraction
+
+from golden.timing import Timing
+
+__all__ = ["mmu", "page_table", "page_table_cycles"]
+
+
+def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0) -> int:
+    """Cycles from a command that succeeds to its answer; a refused one takes no longer.
+
+    ``extended``: slots that an ABORT gives back. ``freed``: pages that a TRIM_STREAM gives back;
+    a chain of one page takes 2 cycles less than this.
+    """
+    fixed = {"READ": 5, "TRIM_CHECK": 3, "BEGIN": 3, "EXTEND": 3, "FREE_STREAM": 3}
+    by_size = {"COMMIT": 2 + slots, "ABORT": 2 + extended, "TRIM_STREAM": 5 + 2 * freed}
+    return (fixed | by_size).get(op, 2)
+
+
+def page_table(slots: int, pages: int) -> Timing:
+    """The longest is a TRIM_STREAM of all pages; the next command comes with the answer."""
+    longest = max(
+        page_table_cycles("COMMIT", slots),
+        page_table_cycles("ABORT", slots, extended=slots),
+        page_table_cycles("TRIM_STREAM", slots, freed=pages),
+    )
+    return Timing(
+        latency=2,
+        latency_max=longest,
+        interval=Fraction(2),
+        start="command",
+        end="response",
+        unit="command",
+    )
+
+
+def mmu() -> Timing:
+    """Without the latency of the memory."""
+    return Timing(latency=16, start="a READ", end="its first word")
