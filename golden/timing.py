@@ -17,8 +17,8 @@ __all__ = ["Timing"]
 class Timing:
     """``latency`` cycles from ``start`` to ``end``, one ``unit`` per ``interval`` cycles.
 
-    latency : cycles from the transfer (or event) ``start`` to the transfer ``end`` that it causes,
-        with an idle block, no idle source and no stalled sink
+    latency : cycles from the transfer (or event) ``start`` to the transfer ``end`` that it causes;
+        the block is idle, no source is idle and no sink is stalled
     latency_max : the longest latency, where the data or the command decide; else None
     interval : cycles from one unit to the next at full rate; below 1 for several per cycle
     start, end : names of streams or signals; with several of a kind, such as ``o_k``

@@ -65,11 +65,13 @@ def write_packet(
     """What the write port does with one packet: (address, byte) in order, per command; misfit.
 
     commands: (byte address, bytes) of the packet's commands, all but the last with ``more``.
-    words: those of ``i`` up to ``last``, first byte in the low bits. A command after one with
-    ``more`` writes from a multiple of the word on, the bytes of the packet that follow the
-    multiple at which the one before ended. Bytes beyond the packet's words are not written; the
-    second result tells whether there were fewer or more words than the commands ask for.
-    Commands of 0 bytes do nothing.
+    words: those of ``i`` up to ``last``, first byte in the low bits.
+
+    A command writes the bytes of the packet in order. A command after one with ``more`` writes from
+    a multiple of the word on. Its first byte is the packet's byte at the multiple of the word at
+    which the previous command ended.
+    Bytes beyond the packet's words are not written. The second result says whether the packet holds
+    fewer or more words than the commands need. Commands of 0 bytes do nothing.
     """
     word_bytes = data_bits // 8
     stream = b"".join(word.to_bytes(word_bytes, "little") for word in words)

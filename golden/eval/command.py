@@ -1,8 +1,8 @@
 """``python -m golden.eval --model M --text FILE --method NAME ...``: perplexity of methods.
 
-Perplexity: exp of the mean next-token loss over non-overlapping windows of ``--seq`` tokens from
-the beginning of the text, each on its own; the remainder of a window is left out. With ``--tasks``
-also what lm-evaluation-harness measures, beside it.
+Perplexity is exp of the mean next-token loss over non-overlapping windows of ``--seq`` tokens from
+the beginning of the text. Each window is evaluated on its own, and the remainder of the text after
+the last full window is left out. ``--tasks`` adds what lm-evaluation-harness measures.
 """
 
 import argparse
@@ -193,7 +193,7 @@ def _calibrated_now(
     content: str,
     used: int,
 ) -> list[_Learned]:
-    """Behind the ``used`` tokens of content that are evaluated, where the text is the same."""
+    """Learn after the ``used`` evaluated tokens of content, where the text is the same."""
     path = options.calibration_text
     text = read_text(path)
     origin = {

@@ -1,9 +1,10 @@
 """llama2.c checkpoints as transformers folders: ``python -m golden.eval.llama2c BIN VOCAB -o DIR``.
 
-BIN: the format of version 0, seven little-endian int32 (dim, hidden_dim, layers, heads, kv_heads,
-vocab, seq_len; a negative vocab has a head of its own), then float32 arrays. VOCAB: one piece and
-its score per line, tab between, "▁" for a space, one character a piece: what is not there is
-``<unk>``.
+BIN is the format of version 0: seven little-endian int32, then float32 arrays. The integers are
+dim, hidden_dim, layers, heads, kv_heads, vocab and seq_len. A negative vocab has a head of its own.
+
+VOCAB holds one piece and its score per line, with a tab between, "▁" for a space and one character
+per piece. Every other character becomes ``<unk>``.
 """
 
 import argparse

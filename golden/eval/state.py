@@ -1,8 +1,8 @@
 """States of methods, what ``Method.calibrate`` found, and their files.
 
-A file is safetensors: the tensors of each method of a combination under "0.", "1.", ... and one
-metadata entry, JSON, that says how it was made. It serves the model whose weights have the same
-fingerprint, and no other.
+A file is safetensors. It holds the tensors of each method of a combination under "0.", "1.", ...
+and one metadata entry, JSON, that says how it was made. It serves only the model whose weights have
+the same fingerprint.
 """
 
 import json

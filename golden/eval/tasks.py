@@ -1,7 +1,7 @@
 """Tasks of lm-evaluation-harness on a patched model: choices and texts by their likelihoods.
 
-The harness reads the data, words the requests and counts the answers; every log-likelihood is that
-of the checkpoint's model as it is patched at that moment. One request at a time: a batch would be
+The harness reads the data, words the requests and counts the answers. The checkpoint's model, as it
+is patched at that moment, gives every log-likelihood. Requests run one at a time: a batch would be
 padded, and a method that groups tokens would see the padding. Needs the ``tasks`` extra.
 """
 
@@ -120,7 +120,7 @@ def _model(checkpoint: Checkpoint) -> Any:
         )
 
     class Model(HFLM):
-        """Without a KV cache, and never with a mask beside the causal one."""
+        """Without a KV cache, and with no mask but the causal one."""
 
         def _model_call(
             self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None

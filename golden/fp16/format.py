@@ -74,7 +74,7 @@ class ExpTables:
     """What exp of binary16 is made of: ``exp(x) = 2**k * power[i] * (1 + r)``, |r| <= 1/128.
 
     All are integers on the grid 2**-GRID. k is the floor of ``x * 23/16`` with x cut to
-    K_PLACES fraction bits, so near ``x / ln(2)`` that i runs from -8 to 54 for |x| < 32.
+    K_PLACES fraction bits. k is so near ``x / ln(2)`` that i runs from -8 to 54 for |x| < 32.
     """
 
     GRID = 18  # fraction bits of x, of the tables and of the result before it is rounded

@@ -124,8 +124,10 @@ def exp(a, fo: FloatFormat = FP16) -> Tensor:
     overflow from 11.09 up. With ``fo=FP32`` the same value before that rounding: 20 bits,
     relative error below 2**-15.8; converted to binary16 it is the result in binary16.
 
-    a = k * ln(2) + s; s on a grid of 1/64 selects the middle of its interval, m, and
-    exp(s) = exp(m) * (1 + r + r**2 / 2) with r = s - m, in fixed point with 18 fraction bits.
+    a = k * ln(2) + s. s, on a grid of 1/64, selects the middle m of its interval. With r = s - m,
+    in fixed point with 18 fraction bits:
+
+        exp(s) = exp(m) * (1 + r + r**2 / 2)
     """
     t, a = exp_tables(), _words(a, FP16)
 

@@ -1,12 +1,12 @@
 """IEEE 754-2019 arithmetic on bit patterns, rounded once to nearest even.
 
-Words go in and come out as int64 tensors of raw bits (uint16, int16 and int32 words are taken
-too), any shape that broadcasts, any device. Everything is integer arithmetic, so results do not
+Words go in and come out as int64 tensors of raw bits, any shape that broadcasts, any device.
+uint16, int16 and int32 words are accepted too. Everything is integer arithmetic, so results do not
 depend on the machine: no torch floating-point operation rounds here. Behaviour: docs/numerics.md.
 
 A finite number is (sign, magnitude, exponent) with value (-1)**sign * magnitude * 2**exponent and
-magnitude < 2**63. Where bits below the last one were dropped, the last one is made 1 ("jammed"):
-this never changes the rounded result as long as the dropped bits lie below the half step.
+magnitude < 2**63. If bits below the last one were dropped, the last one becomes 1 ("jammed").
+This never changes the rounded result as long as the dropped bits lie below the half step.
 """
 
 import torch
@@ -118,9 +118,9 @@ def _special(words: Tensor, format: FloatFormat) -> tuple[Tensor, Tensor]:
 def _sum(first: tuple, second: tuple, format: FloatFormat) -> Tensor:
     """RNE of the sum of two finite numbers with magnitudes below 2**48.
 
-    Exact with one limb: the operand with the higher leading bit is moved to bit 60. If bits of
-    the other are dropped, it began at least 60 - 48 = 12 below, so that a difference loses at
-    most one leading bit, and the jammed bit 0 lies far below the half step of at most 24 bits.
+    Exact with one limb: the operand with the higher leading bit is moved to bit 60. If bits of the
+    other are dropped, it began at least 60 - 48 = 12 below. A difference then loses at most one
+    leading bit, and the jammed bit 0 lies far below the half step of at most 24 bits.
     """
     signs, magnitudes, exponents = [], [], []
     for sign, magnitude, exponent in torch.broadcast_tensors(*first), torch.broadcast_tensors(

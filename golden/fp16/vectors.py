@@ -1,7 +1,7 @@
 """Test vectors of the floating-point blocks: corners crossed, ties and their neighbours, random.
 
-Every function returns a dict of equally long numpy arrays: operands by payload field name, and
-the results of golden.fp16.ops under the names of the result fields. Words are unsigned integers
+Every function returns a dict of equally long numpy arrays. Operands have their payload field name,
+results of golden.fp16.ops the name of the result field. Words are unsigned integers
 (uint16 of binary16, uint32 of binary32). The same seed gives the same vectors.
 
 ``read_testfloat`` reads the published vectors of Berkeley TestFloat instead.
@@ -87,7 +87,7 @@ def corner_words(format: FloatFormat = FP16) -> np.ndarray:
 
 
 def random_words(rng: np.random.Generator, count: int, format: FloatFormat = FP16) -> np.ndarray:
-    """Random words: three quarters uniform, the rest with fractions near 0 and 1."""
+    """Random words: three quarters uniform, one quarter with fractions near 0 and 1."""
     words = rng.integers(0, 1 << format.bits, count)
     fraction_mask = (1 << format.frac_bits) - 1
     sparse = 1 << rng.integers(0, format.frac_bits, count)

@@ -1,6 +1,6 @@
 """Weighted k-means in one dimension: ``min over c of sum w * min over j of (x - c_j)**2``.
 
-In one dimension clusters are intervals of the sorted samples, so an iteration of Lloyd's algorithm
+In one dimension clusters are intervals of the sorted samples. So an iteration of Lloyd's algorithm
 is a binary search of the interval ends and a difference of prefix sums: no distance is computed.
 Everything is float64, on the device of the samples. Source: KLLM, section III-A.
 """
@@ -94,7 +94,7 @@ def _lloyd(data: _Sorted, centroids: Tensor, iterations: int) -> Tensor:
 
 
 def _coarse(data: _Sorted) -> tuple[Tensor, Tensor]:
-    """At most ``_COARSE`` (mean, weight) pairs that stand for the samples."""
+    """At most ``_COARSE`` (mean, weight) pairs that represent the samples."""
     if len(data.x) <= _COARSE:
         return data.x, data.w.diff()
     half = _COARSE // 2
@@ -266,9 +266,10 @@ def _row_edges(rows: _Rows, centroids: Tensor) -> Tensor:
 def _row_seed(rows: _Rows, clusters: int) -> Tensor:
     """(R, clusters) ascending: the optimum of the samples in at most ``_ROW_BINS`` bins.
 
-    Bins hold equal shares of sum (w * gap**2)**(1/3), gap the distance of a sample to the middle
-    between its neighbours: the density of centroids of the best quantizer with many (Panter and
-    Dite). From ``_ROW_BINS`` clusters on, where searching the optimum is slow, these shares alone.
+    Bins hold equal shares of sum (w * gap**2)**(1/3), where gap is the distance of a sample to the
+    middle between its neighbours. This is the density of centroids of the best quantizer with many
+    (Panter and Dite). From ``_ROW_BINS`` clusters on, where searching the optimum is slow, these
+    shares alone give the centroids.
     """
     x, (count, n) = rows.x, rows.x.shape
     gaps = x.diff(dim=1)

@@ -1,9 +1,11 @@
 """Programs of the KLLM accelerator: operands to words, waits from hazards, text, and back.
 
-``Assembler`` has a method per command of golden.kllm.isa and finds out what each command must wait
-for: a command waits until every earlier command of another unit has completed that writes what it
-touches (rows of the vector memory, slots) or reads what it writes. Commands of one unit keep their
-order by themselves. ``python -m golden.kllm.assembler`` does the same with text files:
+``Assembler`` has a method per command of golden.kllm.isa and finds the waits of each command. A
+command waits for every earlier command of another unit with which it has a hazard. There is a
+hazard if the earlier one writes what it touches (rows of the vector memory, slots), or reads what
+it writes. Commands of one unit keep their order by themselves.
+
+``python -m golden.kllm.assembler`` does the same with text files:
 
     # one command per line, names and values of golden.kllm.isa; "0x" and names of selectors work
     LOAD address=0 rows=2 dst=0
@@ -11,8 +13,8 @@ order by themselves. ``python -m golden.kllm.assembler`` does the same with text
     QUANTIZE src=16 length=64 slot=1 k_max=1 k_min=1 norm=RMS epsilon=0x3727c5ac
     READ_SLOT slot=1 tag=7 after=QUANTIZE:2
 
-``tag`` is the line's number among the commands if not given; ``after=UNIT:count,...`` (or
-``after=none``) replaces the waits that are found.
+``tag`` is by default the line's number among the commands. ``after=UNIT:count,...`` (or
+``after=none``) replaces the waits that the assembler finds.
 """
 
 import argparse
@@ -78,7 +80,7 @@ class Vector:
 
     @property
     def rows(self) -> int:
-        """From the first row to behind the last."""
+        """From the first row up to, and not including, the one after the last."""
         return self.stride * (self.tokens - 1) + row_count(self.length)
 
     def token(self, t: int) -> "Vector":
@@ -93,7 +95,7 @@ class Vector:
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """``tokens`` slots, one behind the other."""
+    """``tokens`` consecutive slots."""
 
     first: int
     tokens: int = 1
@@ -186,7 +188,7 @@ class Assembler:
     # Room.
 
     def vector(self, length: int, tokens: int = 1) -> Vector:
-        """Room for ``tokens`` vectors of ``length`` elements, one behind the other."""
+        """Room for ``tokens`` consecutive vectors of ``length`` elements."""
         stride = row_count(length)
         return Vector(self._rows.take(stride * tokens), length, tokens, stride)
 
@@ -205,7 +207,7 @@ class Assembler:
     # Words.
 
     def words(self) -> list[int]:
-        """All parts, one behind the other."""
+        """All parts, one after the other."""
         return [word for part in self.parts for word in part]
 
     def part(self) -> None:

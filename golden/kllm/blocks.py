@@ -1,6 +1,6 @@
 """What each KLLM block computes, on the words of its ports, bit-true (docs/blocks/kllm_*.md).
 
-``golden.kllm.matmul`` states the arithmetic of whole matrices; the functions here apply the same
+``golden.kllm.matmul`` states the arithmetic of whole matrices. The functions here apply the same
 arithmetic to one packet of one block, in the block's order of words.
 """
 

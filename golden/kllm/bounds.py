@@ -36,7 +36,7 @@ __all__ = ["CYCLES", "Bound", "Rates", "Schedule", "bounds", "schedule"]
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What a bound depends on beside the MachineConfig.
+    """What a bound depends on, in addition to the MachineConfig.
 
     macs: of a lane's reducer; function_width: elements per cycle of the functional unit;
     integer_lanes: quotients per cycle of QUANTIZE_INTEGER.

@@ -1,10 +1,11 @@
 """KLLM's quantizers and attention as fake quantization: float32 in, float32 out, fast.
 
-Inputs are rounded to FP16, as the hardware gets them. From there on every decision is that of the
-bit-true functions, bit for bit: which elements are outliers (golden.kllm.orizuru.pop_order), the
-scale, and the index of every inlier (golden.index.nearest.cluster). What comes back is s * c in
-float32, exact; the roundings that follow in hardware (products of the codebooks, sums, results) are
-left to float32. Tensors of any device. Source: KLLM, section III.
+Inputs are rounded to FP16, as the hardware gets them. From there on every decision equals that of
+the bit-true functions, bit for bit. These decisions are the outliers
+(golden.kllm.orizuru.pop_order), the scale, and the index of every inlier
+(golden.index.nearest.cluster). What comes back is s * c in float32, exact. The roundings that
+follow in hardware (products of the codebooks, sums, results) are left to float32. Tensors of any
+device. Source: KLLM, section III.
 """
 
 import dataclasses
@@ -177,11 +178,14 @@ def fake_attention(
 ) -> Tensor:
     """Causal attention with integer probabilities: (B, heads, T, head_dim).
 
-    q: (B, heads, T, head_dim), scaled; k, v: (B, kv_heads, T, head_dim), dequantized;
-    scale_v: (B, kv_heads, T, 1), V's token scales: they multiply the probabilities before these
-    become integers of ``integer_bits``, one scale per query and head (decision 0015); 16 bits or
-    more leave them as they are. Scores are rounded to FP16; one beyond it makes its query's result
-    NaN. rows: queries at a time.
+    q: (B, heads, T, head_dim), scaled
+    k, v: (B, kv_heads, T, head_dim), dequantized
+    scale_v: (B, kv_heads, T, 1), V's token scales
+    rows: queries at a time
+
+    The token scales multiply the probabilities before these become integers of ``integer_bits``,
+    with one scale per query and head (decision 0015). 16 bits or more leave them as they are.
+    Scores are rounded to FP16. A score beyond FP16 makes its query's result NaN.
     """
     batch, heads, tokens, size = q.shape
     kv_heads = k.shape[1]

@@ -67,7 +67,7 @@ NO_OUTPUT = (
 class OrizuruStatus(IntFlag):
     """Fault bits of a token in kllm_orizuru, bit 0 first; any of them: no pops.
 
-    LENGTH_ZERO stands alone; the others may be set together.
+    LENGTH_ZERO is always the only bit; the others may be set together.
     """
 
     LENGTH_ZERO = 1 << 0  # length = 0: the token has no beats
@@ -182,9 +182,9 @@ def weight_lane_words(columns: int, elements: int, bits_b: int, port_bits: int) 
 
 
 def weight_word_place(array_beat: int, slot: int, slots: int, ports: int) -> tuple[int, int]:
-    """(port, port words behind the image's address) of slot ``slot`` of an array beat.
+    """(port, port words after the image's address) of slot ``slot`` of an array beat.
 
-    Word number i = array_beat * slots + slot stands on port i mod ports: each port serves
+    Port i mod ports stores word number i = array_beat * slots + slot. Each port serves
     slots / gcd(slots, ports) slots in rotation.
     """
     number = array_beat * slots + slot
@@ -192,5 +192,5 @@ def weight_word_place(array_beat: int, slot: int, slots: int, ports: int) -> tup
 
 
 def weight_port_words(array_beats: int, slots: int, ports: int, port: int) -> int:
-    """Words of an image of ``array_beats`` array beats that stand on ``port``."""
+    """Words of an image of ``array_beats`` array beats that ``port`` stores."""
     return max(0, -(-(array_beats * slots - port) // ports))

@@ -181,7 +181,7 @@ class FunctionalState:
         return self.vector[row : row + row_count(length)].reshape(-1)[:length].clone()
 
     def write(self, row: int, words: Tensor) -> None:
-        """Whole rows; what is behind the words is +0."""
+        """Whole rows; +0 fills the last row after the words."""
         whole = self.vector.new_zeros(row_count(len(words)) * ROW_ELEMENTS)
         whole[: len(words)] = words
         self.vector[row : row + row_count(len(words))] = whole.reshape(-1, ROW_ELEMENTS)

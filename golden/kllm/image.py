@@ -1,4 +1,4 @@
-"""The weight image: a matmul's weights in the memories behind the ports, and its way to the lanes.
+"""The weight image: where the port memories store a matmul's weights, and how lanes receive them.
 
 Layout: golden.kllm.format. numpy only, so that a testbench needs no torch.
 """
@@ -110,9 +110,12 @@ def replay(
 ) -> tuple[list[tuple[int, bool]], npt.NDArray[np.uint16]]:
     """What a lane is given: ``(beat, last)`` of each weight beat, and the scales.
 
-    group_beats: weight beats of each group; scale: (groups, columns) FP16 words; rms: (tokens,)
-    FP32 words or None. For each group, for each token: the group's beats, ``last`` with the final
-    one, and ``columns`` words, ``fold_scales`` of the group's with the token's ``rms`` if given.
+    group_beats: weight beats of each group
+    scale: (groups, columns) FP16 words
+    rms: (tokens,) FP32 words or None
+
+    Each token of each group gets the group's beats, ``last`` with the final one, and ``columns``
+    words. The words are ``fold_scales`` of the group's with the token's ``rms`` if given.
     """
     scales = np.asarray(scale, dtype=np.uint16)
     if rms is None:

@@ -1,7 +1,7 @@
 """What a lane reports for a job, well-formed or not (docs/blocks/kllm_pe_lane.md). Pure Python.
 
-golden.kllm.matmul computes the outputs of a well-formed job; this module adds the faults that only
-a lane can see: counts and ``last`` bits that contradict each other, a codebook that is missing.
+golden.kllm.matmul computes the outputs of a well-formed job. This module adds the faults that only
+a lane can see: counts that contradict ``last`` bits, and a missing codebook.
 """
 
 import dataclasses

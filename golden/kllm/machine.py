@@ -1,20 +1,22 @@
 """What programs of the KLLM accelerator compute: commands one after another, bit-true.
 
-``Machine.run`` executes the commands of golden.kllm.isa in program order. Hardware overlaps them:
-it gives the same words as long as each command waits for what it depends on (the waits that
+``Machine.run`` executes the commands of golden.kllm.isa in program order. Hardware overlaps them.
+It gives the same words as long as each command waits for what it depends on (the waits that
 golden.kllm.assembler sets). Aborts are not modelled: where they fall is a matter of time.
 
-Each command's arithmetic is that of golden.kllm.quantizer, .matmul and .functional. Faults are
-looked for in this order, and a command that has one reads nothing further:
+Each command's arithmetic is that of golden.kllm.quantizer, .matmul and .functional. A command looks
+for faults in this order, and reads nothing further once it has found one:
 
     MALFORMED; DEPENDENCY; RANGE and OUTLIER_COUNT (k_max + k_min >= length); CODEBOOK_MISSING;
-    SLOT_MISMATCH; faults of the data; BUS_ERROR, which stands alone.
+    SLOT_MISMATCH; faults of the data; BUS_ERROR, which is always the only bit.
 
-A failed command leaves vector memory and slots as they were, with these exceptions: LOAD and
-MATMUL with BUS_ERROR and MATMUL DIRECT with NONFINITE fill their whole destination with NaN;
-SOFTMAX writes the rows that have a result; QUANTIZE and QUANTIZE_INTEGER fill the slots of the good
-tokens and empty those of the others; LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond
--1..1 leave no codebook.
+A failed command leaves vector memory and slots as they were, with these exceptions:
+
+- LOAD and MATMUL with BUS_ERROR fill their whole destination with NaN, and so does MATMUL DIRECT
+  with NONFINITE;
+- SOFTMAX writes the rows that have a result;
+- QUANTIZE and QUANTIZE_INTEGER fill the slots of the good tokens and empty those of the others;
+- LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond -1..1 leave no codebook.
 """
 
 import dataclasses
@@ -73,10 +75,10 @@ class Result:
 
 @dataclasses.dataclass
 class Memory:
-    """A memory behind a read port: words of ``word_bytes`` bytes, little-endian.
+    """A memory on a read port: words of ``word_bytes`` bytes, little-endian.
 
-    data: uint8, a multiple of word_bytes. A read of a word in ``faults`` (word addresses) or behind
-    the end is answered with an error.
+    data: uint8, a multiple of word_bytes. A read of a word in ``faults`` (word addresses) or after
+    the end returns an error.
     """
 
     data: np.ndarray
@@ -97,7 +99,7 @@ class Memory:
         return self.data[first:end]
 
     def write(self, address: int, data: np.ndarray) -> None:
-        """Bytes from word ``address`` on, as the host writes them; ValueError behind the end."""
+        """Bytes from word ``address`` on, as the host writes them; ValueError: beyond the end."""
         first = address * self.word_bytes
         if first + len(data) > len(self.data):
             raise ValueError(f"{len(data)} bytes at word {address} leave the memory")
@@ -294,7 +296,7 @@ class Machine:
         )
 
     def _matmul_fault(self, o: dict[str, int]) -> CommandStatus:
-        """What is found before any weight is asked for."""
+        """The faults that the engine finds before it requests any weight."""
         config, mode, tokens, length = self.config, o["mode"], o["tokens"], o["length"]
         direct = mode == MatmulMode.DIRECT
         longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
@@ -395,8 +397,14 @@ class Machine:
 
 
 def slot_words(slot: Slot) -> list[int]:
-    """The words of READ_SLOT: length and outliers, scale and kind, rms_reciprocal, mean, then
-    4 words of entries per row, a mask per row, a word per outlier. Entries behind the length are 0.
+    """The words that READ_SLOT returns, in this order.
+
+    1. length and outliers, scale and kind, rms_reciprocal, mean;
+    2. 4 words of entries per row;
+    3. a mask per row;
+    4. a word per outlier.
+
+    Entries after the length are 0.
     """
     length, outliers = slot.length, slot.words[slot.outlier].tolist()
     rows = row_count(length)

@@ -87,7 +87,7 @@ def write_hex(
 ) -> dict[str, Any]:
     """A file of words of ``width`` bits, its entry for ``Manifest.files`` returned.
 
-    A word may be (address, word): an ``@address`` line stands before it unless it follows.
+    A word may be (address, word): an ``@address`` line precedes it unless it follows its neighbour.
     """
     digits, lines, expected, count = -(-width // 4), [], 0, 0
     for item in words:

@@ -6,13 +6,13 @@ K-Means x K-Means, per token and output n:
 Integer x K-Means:
     D = sum over j of C_V[j] * N_j,  N_j = sum over k of a_k [ib_kn = j],  S = 0.
 
-D and S are exact integers on a grid, so the order of summation does not matter; the roundings are
-rne16 (P, rounded mode), rne32 (D), rne32 (S), fma32 and rne16 (Y), nothing else. Signs of zero
+D and S are exact integers on a grid, so the order of summation does not matter. The only roundings
+are rne16 (P, rounded mode), rne32 (D), rne32 (S), fma32 and rne16 (Y). Signs of zero
 follow IEEE 754-2019: an exact D or S of 0 is +0. FP16 and FP32 values are integer bit patterns.
 
 The golden groups the elements by weight index j: 2**nB products of a matrix of integers with a
-0/1 matrix, in float64 but exact because every sum stays below 2**53. The histogram that the counter
-block holds is ``golden.index.histogram.counts``. Source: KLLM, section III-B and III-D.
+0/1 matrix. They are in float64 but exact, because every sum stays below 2**53. The counter block
+holds the histogram ``golden.index.histogram.counts``. Source: KLLM, section III-B and III-D.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ _HALF = 20  # bits of the low part of an FP16 value on grid 2**-24, which has 40
 
 @dataclasses.dataclass(frozen=True)
 class MatmulResult:
-    """What a lane produces, and the exact values behind it.
+    """What a lane produces, and the exact values from which it comes.
 
     y: (T, N) int64 FP16 words; canonical NaN in the rows whose status has a NO_OUTPUT bit.
     status: (T,) int64 ``Status`` bits.

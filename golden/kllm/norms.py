@@ -10,7 +10,7 @@ LayerNorm:  sum = fma32(s, rne32(A), rne32(X1)),  mean = rne32(sum / K),
             v = max(+0, fma32(-mean, mean, mean_sq)).
 Both:       rms_reciprocal = rsqrt32(rne32(v + epsilon)).
 
-These roundings and no others. Q and X2 stand on the grid 2**-48, A and X1 on 2**-24, so the order
+These roundings and no others. Q and X2 are on the grid 2**-48, A and X1 on 2**-24, so the order
 of elements does not matter. v of LayerNorm is a difference of rounded terms: its relative error is
 about 2**-23 * mean_sq / v. gamma and beta are folded into the layer that follows (``fold``).
 Source: KLLM, section III-C2.
@@ -99,13 +99,20 @@ def norm_statistics(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(mean (T,), rms_reciprocal (T,), status (T,))``: FP32 words and ``Status`` bits, int64.
 
-    token.index: (T, K) integers below 2**n; codebook: (2**n,) FP16 words of magnitude at most 1;
-    epsilon: FP32 word or (T,) of them; layer_norm: bool or (T,) bool.
+    - token.index: (T, K) integers below 2**n
+    - codebook: (2**n,) FP16 words of magnitude at most 1
+    - epsilon: FP32 word or (T,) of them
+    - layer_norm: bool or (T,) bool
 
-    Status: LENGTH_ZERO, LENGTH_TOO_LONG (beyond k_max), NONFINITE (s, epsilon or an outlier is NaN
-    or infinite): both words are the canonical NaN. OVERFLOW: rms_reciprocal is infinite or NaN
-    because v + epsilon is 0 or negative; the words are as computed.
-    ConfigError: codebook or k_max; ValueError: an index out of range.
+    Status bits:
+
+        LENGTH_ZERO      both words are the canonical NaN
+        LENGTH_TOO_LONG  beyond k_max; both words are the canonical NaN
+        NONFINITE        s, epsilon or an outlier is NaN or infinite; both words are canonical NaN
+        OVERFLOW         rms_reciprocal is infinite or NaN because v + epsilon is 0 or negative;
+                         the words are as computed
+
+    ConfigError: codebook or k_max. ValueError: an index out of range.
     """
     bits = check_codebook(codebook)
     if not 1 <= k_max <= K_MAX:

@@ -40,9 +40,9 @@ def outlier_count(length: int, share: float = 0.005) -> int:
 def pop_order(x: Tensor, k_max: int, k_min: int) -> tuple[Tensor, Tensor, Tensor]:
     """Positions popped from the max and from the min tree: (T, k_max), (T, k_min); NaN flag (T,).
 
-    One strict total order on (key, -position), key = sign-magnitude integer with -0 below +0: the
-    max tree pops it downwards (equal values: lowest position first), the min tree upwards (equal
-    values: highest position first), so the two sets are disjoint.
+    Both trees use one strict total order on (key, -position), key = sign-magnitude integer with -0
+    below +0. The max tree pops it downwards (equal values: lowest position first), the min tree
+    upwards (equal values: highest position first). So the two sets are disjoint.
     x: (T, K) FP16 words. Positions of a token with a NaN are of no use: its flag is set.
     ValueError: a negative count, or k_max + k_min >= K. Source: KLLM, section IV-C.
     """
@@ -159,10 +159,10 @@ def comparison_bound(length: int, k_max: int, k_min: int) -> int:
 class OrizuruTrees:
     """Two complete binary trees over the leaves of one token; ``comparisons`` counts.
 
-    Heap order: node 1 is the root, node i has children 2i and 2i+1, leaf p is node size + p. A
-    node holds the position of its winner, or None where nothing is left. The lowest level is
+    Heap order: node 1 is the root, node i has children 2i and 2i+1, leaf p is node (size + p). A
+    node holds the position of its winner. None marks a node without elements. The lowest level is
     compared once: one bit says left >= right, the max tree follows it, the min tree its inverse.
-    A comparison with an empty node is none. words: FP16 words without NaN.
+    An empty node needs no comparison. words: FP16 words without NaN.
     """
 
     def __init__(self, words: list[int]):

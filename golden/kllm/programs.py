@@ -1,8 +1,8 @@
-"""Random programs for testbenches, with the memories they run on and what golden says of them.
+"""Random programs for testbenches, with the memories they run on and the golden results.
 
-Every program is deterministic in hardware: waits are set from hazards, nothing is read that was
-not written, no command's rows overlap in a forbidden way. Operands are drawn from few rows and
-slots, so that almost every command depends on others.
+Every program is deterministic in hardware. The waits come from the hazards, no command reads what
+was not written, and no command's rows overlap in a forbidden way. Operands are drawn from few rows
+and slots, so that almost every command depends on others.
 """
 
 import dataclasses

@@ -154,7 +154,7 @@ def quantize_weight(
 def split_outliers(x: Tensor, share: float = 0.005) -> tuple[Tensor, Tensor, Tensor]:
     """(outlier mask (T, K), scale words (T,), NaN flags (T,)) of (T, K) FP16 words.
 
-    k = max(1, round(share * K)) outliers on each side, none when share is 0; the scale is the
+    Each side has k = max(1, round(share * K)) outliers, none when share is 0. The scale is the
     largest magnitude among the inliers (canonical NaN for a token with a NaN).
     ValueError: 2k >= K.
     """

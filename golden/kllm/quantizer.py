@@ -73,7 +73,7 @@ def faults(
 ) -> CommandStatus:
     """RANGE and OUTLIER_COUNT of a command, known before anything is read; no slot is touched.
 
-    OUTLIER_COUNT: ONLINE with k_max + k_min >= length. It stands beside RANGE if both apply.
+    OUTLIER_COUNT: ONLINE with k_max + k_min >= length. It is set together with RANGE if both apply.
     """
     status = CommandStatus(0)
     if opcode == Opcode.ACTIVATION_CODEBOOK:
@@ -138,14 +138,16 @@ def quantize_command(
 
     ONLINE: outliers = the k_max largest and k_min smallest (golden.kllm.orizuru.pop_order), scale
     = largest magnitude word of the others. OFFLINE: outliers = x > upper or x < lower (IEEE 754),
-    scale = larger magnitude word of the two. Then the indices of the inliers
-    (golden.index.nearest.cluster_by_midpoints; ``midpoints`` is by default what
-    golden.index.nearest.midpoints makes of the codebook) and, with a norm, the statistics of
-    golden.kllm.norms.norm_statistics; without one rms_reciprocal is 1.0 and mean +0.
+    scale = larger magnitude word of the two.
+
+    golden.index.nearest.cluster_by_midpoints gives the indices of the inliers. ``midpoints`` is by
+    default what golden.index.nearest.midpoints makes of the codebook. With a norm,
+    golden.kllm.norms.norm_statistics gives the statistics. Without one rms_reciprocal is 1.0 and
+    mean +0.
 
     NONFINITE: an element is NaN or infinite. (An infinity is an outlier that may not be stored,
     or it makes the scale infinite.) OUTLIER_COUNT: more outliers than ``outliers_max``; ONLINE
-    no element is then looked at. With an epsilon that is not finite the statistics are NaN, and
+    then examines no element. With an epsilon that is not finite the statistics are NaN, and
     the command has no status for it.
     ValueError: what ``faults`` finds beforehand, ONLINE with k_max + k_min >= L.
     ConfigError: what ``codebook_fault`` finds, a codebook that is not ascending.

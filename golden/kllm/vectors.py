@@ -115,10 +115,11 @@ def lane_vectors(
 
     K-Means requests come first, then integer ones (none when int_bits is 0). ``longest`` bounds
     the reduction length of all but the "longest" request, which has min(k_max, 4 * longest).
-    The names: random, one_element, ragged, all_largest, all_smallest, all_subnormal,
-    outliers_only, outlier_block, extreme, constant, no_outliers, few_columns, zero_scale,
-    overflow, scale_nonfinite, nonfinite_scale, nonfinite_outlier, longest, and in integer mode
-    integer, integer_largest, integer_zero, integer_one_element, integer_longest.
+    The names of K-Means requests are random, one_element, ragged, all_largest, all_smallest,
+    all_subnormal, outliers_only, outlier_block, extreme, constant, no_outliers, few_columns,
+    zero_scale, overflow, scale_nonfinite, nonfinite_scale, nonfinite_outlier and longest. Those of
+    integer mode are integer, integer_largest, integer_zero, integer_one_element and
+    integer_longest.
     """
     rng = np.random.default_rng(seed)
     bits_a, bits_b, elements = shape.bits_a, shape.bits_b, shape.elements

@@ -15,8 +15,8 @@ def memory_1r1w(
 ) -> list[int | None]:
     """``read_data`` after every cycle of (read_en, read_addr, write_en, write_addr, write_data).
 
-    UNKNOWN until the first read, when a lane of the word was never written, and when the word
-    read is being written in the same cycle.
+    The word is UNKNOWN before the first read and when a lane of the word was never written. It is
+    also UNKNOWN when the same cycle writes the word that it reads.
     """
     words: list[list[int | None]] = [[UNKNOWN] * lanes for _ in range(depth)]
     shown: int | None = UNKNOWN

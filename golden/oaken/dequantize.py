@@ -56,11 +56,18 @@ def insert_zeros(
 ) -> list[Beat]:
     """Beats of the records ``skip .. skip + tokens - 1`` of ``blocks`` blocks each in ``data``.
 
-    errors: for each byte, whether it came with an error. A fault stands on the first beat for
-    which it is decided: a count above ``block`` and a missing count byte on the block's first; two
-    entries of one beat out of order, and an entry of the beat missing or of an earlier one, on
-    that beat; entries left over on the block's last. From there on no beat has outliers, and no
-    byte is read. Of skipped records only the counts are looked at. Bytes behind are ignored.
+    errors: for each byte, whether it came with an error.
+
+    The first beat that decides a fault carries it:
+
+        fault                                                beat
+        a count above ``block``, a missing count byte        first of the block
+        two entries of one beat out of order                 that beat
+        an entry of the beat missing, or of an earlier beat  that beat
+        entries left over                                    last of the block
+
+    From there on no beat has outliers, and no byte is read. Of skipped records only the counts
+    are read. Bytes after the last record are ignored.
     """
     position, bad, error, beats = 0, False, False, []
     try:
@@ -111,8 +118,8 @@ def repeat_scales(
 ) -> list[tuple]:
     """Words out of the scale buffer: (scale, error) as in ``words``.
 
-    requests: (tokens, heads). The words of a request that are to be repeated and do not fit into
-    ``depth`` come once as they are, and otherwise as (None, error = True), any scale.
+    requests: (tokens, heads). Some words must be repeated but do not fit into ``depth``. They come
+    once as they are, and every repetition as (None, error = True), any scale.
     """
     out: list[tuple] = []
     position = 0

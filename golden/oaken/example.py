@@ -1,7 +1,8 @@
 """One small vector from words to records and back: ``python -m golden.oaken.example``.
 
-Two heads of 16 elements in blocks of 16, thresholds -1, -1/16, 1/16 and 1: every group on every
-side, an exact tie, a zero of either sign. docs/oaken.md shows what this prints.
+The vector has two heads of 16 elements in blocks of 16, and thresholds -1, -1/16, 1/16 and 1. It
+holds every group on every side, an exact tie, and a zero of either sign. docs/oaken.md shows what
+this prints.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Oaken's quantization and back in one step, in float32: ``golden.oaken.groups`` for whole models.
 
-The same roundings at the same places, by conversions to FP16 and back instead of integers. Results
-differ from the bit-true ones only where a float32 sum or quotient of FP16 numbers is itself rounded
-onto a tie: tests bound how often. Any leading dimensions; overflow of FP16 becomes infinite.
+The same roundings at the same places, by conversions to FP16 and back instead of integers. A result
+differs from the bit-true one only where float32 rounds a sum or quotient of FP16 numbers onto a
+tie. Tests bound how often. Any leading dimensions; overflow of FP16 becomes infinite.
 """
 
 from typing import Any

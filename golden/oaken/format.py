@@ -2,7 +2,7 @@
 
 The one place where these layouts are written; generators, golden models and testbenches import it.
 
-A vector of D elements (all KV heads of one token's K or V) is stored as one scale record of 12
+A vector has D elements: all KV heads of one token's K or V. It is stored as one scale record of 12
 bytes and, per head, a dense and a sparse record:
 
 scale   six FP16 words, little endian, in the order of ``ScaleWord``
@@ -10,7 +10,7 @@ dense   head_dim / 2 bytes; element 2i in the low four bits of byte i, element 2
 sparse  per block of ``block`` elements: one count byte, then ``count`` entries, ascending by
         index; entry = index | group << 6 | fifth << 7
 
-A stream (sequence, layer, K or V, slot) is the records of its tokens, one behind the other.
+A stream (sequence, layer, K or V, slot) is the records of its tokens, one after the other.
 """
 
 import enum
@@ -58,7 +58,7 @@ class ScaleWord(enum.IntEnum):
 
 
 class Threshold(enum.IntEnum):
-    """Position of each FP16 threshold where the four stand together; not below one another."""
+    """Position of each FP16 threshold in a set of four; none is below the one before it."""
 
     OUTER_LOW = 0
     INNER_LOW = 1

@@ -165,9 +165,9 @@ def _pass(x: Tensor, thresholds: list[Any], outlier_bits: int) -> Tensor:
 def restore(x: Tensor, intervals: Any, middle_index: int = 1, outlier_bits: int = 5) -> Tensor:
     """x' of finite (T, D) FP16 words, group by group; middle_index as in ``Ratios``.
 
-    A group never sees another's values: what is not of it is 0 in its pass, and zeros change
-    neither its largest nor its smallest value. ThresholdsError: also where an inner group would
-    be shifted by a boundary of 0.
+    A group never sees another's values. In its pass the values of other groups are 0, and zeros
+    change neither its largest nor its smallest value. ThresholdsError: also where an inner group
+    would be shifted by a boundary of 0.
     """
     words = check_intervals(intervals)
     index = group_index(x, words)
@@ -197,9 +197,10 @@ def restore_artifact(
 ) -> Tensor:
     """x' of finite (T, D) FP16 words with one scale for both sides of a group, in float64.
 
-    Q and its inverse by Eq. 2 and 3 on the shifted values of a group with zeros elsewhere; the
-    shift is undone on the side of x, which no record says: for comparison only. ``whole``: Min and
-    Max of all but the last group over all tokens, not per token. Rounded once, to FP16.
+    Q and its inverse by Eq. 2 and 3 on the shifted values of a group with zeros elsewhere. The
+    shift is undone on the side of x. No record stores that side, so this is for comparison only.
+    ``whole``: Min and Max of all but the last group over all tokens, not per token. Rounded once,
+    to FP16.
     """
     words = check_intervals(intervals)
     index = group_index(x, words)

@@ -1,8 +1,8 @@
 """K and V of a transformers model of the LLaMA kind, one sequence at a time: read or replace them.
 
-A tap is called with (layer, kv, x): kv 0 for K and 1 for V, x (T, heads * head_dim) float32, all
-KV heads of T tokens. K is taken after RoPE, or before it on request. What it returns stands in
-for x in the attention of that layer, for the newest token too; None leaves x as it is.
+A tap is called with (layer, kv, x): kv is 0 for K and 1 for V. x is (T, heads * head_dim) float32,
+all KV heads of T tokens. K is taken after RoPE, or before it on request. What the tap returns
+replaces x in the attention of that layer, for the newest token too. None leaves x as it is.
 """
 
 import contextlib

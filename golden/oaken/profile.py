@@ -1,9 +1,12 @@
 """Offline thresholds, per layer and for K and V apart: ``python -m golden.oaken.profile -o FILE``.
 
 Per window of calibration text the boundaries are order statistics of all elements of all tokens:
-outer share a: the a/2 largest and the a/2 smallest values lie beyond it; inner share b: the b/2
-nearest to zero on each side lie within it. They are averaged over the windows, rounded to FP16 and
-moved, by as many words as it takes, until they are in order (docs/decisions/0061).
+
+    outer share a: the a/2 largest and the a/2 smallest values lie beyond it
+    inner share b: the b/2 nearest to zero on each side lie within it
+
+They are averaged over the windows and rounded to FP16. Then they move by as many words as it takes
+to put them in order (docs/decisions/0061).
 """
 
 import argparse
@@ -123,7 +126,7 @@ class Profile:
 def boundaries(x: Tensor, ratios: Ratios) -> Tensor:
     """(B, 2) float64 bounds (lower, upper) of one window's values, any shape, outermost first.
 
-    Outer intervals leave out n * share / 2 values at each end, cumulated from the outermost; inner
+    Outer intervals leave out n * share / 2 values at each end, cumulated from the outermost. Inner
     ones hold as many on each side of zero, cumulated from the innermost. Ties are not broken.
     """
     values = x.detach().double().flatten().sort().values

@@ -1,10 +1,17 @@
 """Oaken's quantization of a KV vector, bit-true: groups, group shift, scales, codes, records.
 
 Words are FP16 bit patterns in int64 tensors, in Threshold and ScaleWord order; any device. Every
-finite FP16 value, shifted value, range and step is a multiple of 2**-24 below 2**18, so all of it
-is integer arithmetic on that grid. Rounding points, all to nearest with ties to even: the shifted
-value y, the range of a group (11 significant bits, upper exponent unbounded), the step, the code,
-the FP32 base of the middle group's sides, and the decoded word. docs/oaken.md has the formulas.
+finite FP16 value, shifted value, range and step is a multiple of 2**-24 below 2**18. So all of it
+is integer arithmetic on that grid. docs/oaken.md has the formulas.
+
+Rounding points, all to nearest with ties to even:
+
+- the shifted value y;
+- the range of a group (11 significant bits, upper exponent unbounded);
+- the step;
+- the code;
+- the FP32 base of the middle group's sides;
+- the decoded word.
 """
 
 import dataclasses
@@ -194,8 +201,8 @@ def check_thresholds(thresholds: Any) -> Tensor:
 def decompose(x: Any, thresholds: Any) -> tuple[Tensor, Tensor, Tensor]:
     """(y, group, nonfinite): group shift of (..., D) words by thresholds (4,) or (..., 4).
 
-    Group by Eq. 1, -0 as +0. y = rne16(x - T), T the outer resp. inner threshold of x's side, for
-    the outer and the middle group: never 0, and of the sign of x. y = x for the inner group, -0
+    Group by Eq. 1, -0 as +0. For the outer and the middle group y = rne16(x - T), T the outer resp.
+    inner threshold of x's side. It is never 0, and has the sign of x. For the inner group y = x, -0
     kept. nonfinite: bool (...), some element is NaN or infinite; y is 0 and the group MIDDLE at
     that element, which means nothing. ThresholdsError.
     """
@@ -234,11 +241,16 @@ def _outlier_tops(outlier_bits: int) -> tuple[int, int]:
 def scales(y: Any, group: Any, outlier_bits: int = 5) -> Tensor:
     """(..., 6) FP16 scale words of (..., D) shifted words and groups.
 
-    hi = largest y > 0 and lo = largest -y > 0 of a group, else 0; a step is 0 if its range is 0,
-    else max(rne16(range / n), 2**-24). Middle: range = rne11(hi + lo), n = 16, MIN =
-    -rne16((z0 - 1/2) * STEP) with z0 = min(max(rne(lo / STEP), 1), 15), +0 if that rounds to 0.
-    Inner: range = rne11(hi + lo), n = 31, MIN = -lo. Outer: ranges hi and lo, n = 15. With 4-bit
-    outliers (for comparison only: no record holds them) n = 15 and 7 in place of 31 and 15.
+    hi = largest y > 0 and lo = largest -y > 0 of a group, else 0. A step is 0 if its range is 0,
+    else max(rne16(range / n), 2**-24).
+
+        middle  range = rne11(hi + lo), n = 16, MIN = -rne16((z0 - 1/2) * STEP)
+                with z0 = min(max(rne(lo / STEP), 1), 15), +0 if that rounds to 0
+        inner   range = rne11(hi + lo), n = 31, MIN = -lo
+        outer   ranges hi and lo, n = 15
+
+    4-bit outliers are for comparison only: no record holds them. They have n = 15 and 7 in place of
+    31 and 15.
     """
     y, group = _words(y), torch.as_tensor(group)
     inner_top, outer_top = _outlier_tops(outlier_bits)
@@ -530,7 +542,7 @@ def effective_bits(f: float | Fraction, elements: int, block: int = 64) -> float
 def bits_read(
     f: float | Fraction, heads: int, head_dim: int, block: int = 64, heads_read: int | None = None
 ) -> float:
-    """Bits read per element when ``heads_read`` heads (all if None) are asked for at a time.
+    """Bits read per element when each request covers ``heads_read`` heads (all if None).
 
     The scales of a vector belong to all its heads, so every request reads them all.
     """

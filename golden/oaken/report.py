@@ -1,8 +1,8 @@
 """What Oaken's quantization costs on a real model: ``python -m golden.oaken.report``.
 
-Thresholds come from calibration text or from a file of golden.oaken.profile; everything else is
-measured on other text: the shares of the groups, the error of K and V, the bits stored and read,
-and on request the perplexity with the restored values in the place of K and V in every attention.
+Thresholds come from calibration text or from a file of golden.oaken.profile. All figures are
+measured on other text: the shares of the groups, the error of K and V, the bits stored and read.
+On request the report adds the perplexity with restored values of K and V in every attention.
 """
 
 import argparse
@@ -213,7 +213,7 @@ def _print(report: dict[str, Any]) -> None:
 def _profile_all(
     options: argparse.Namespace, checkpoint: Any, calibration: str | None
 ) -> dict[str, Profile]:
-    """The file's profile, or one of every ratio asked for from the calibration text."""
+    """The file's profile, or one of every requested ratio from the calibration text."""
     if options.thresholds is not None:
         profile = Profile.load(options.thresholds)
         if profile.pre_rope != options.pre_rope:

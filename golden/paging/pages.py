@@ -1,9 +1,8 @@
 """The page table of the KV cache, command by command. Pure Python.
 
-A stream, (sequence, layer, K or V, slot), is the records of its tokens one behind the other, over a
+A stream, (sequence, layer, K or V, slot), is the records of its tokens one after the other, over a
 chain of pages. A record takes at most half a page, so it lies in one page or straddles two. Every
-command has one answer; a refused command changes nothing, and fields that an answer does not use
-are 0.
+command has one answer. A refused command changes nothing. Fields that an answer does not use are 0.
 """
 
 import dataclasses
@@ -102,9 +101,9 @@ class PageTable:
     BEGIN        opens the transaction that appends record ``token`` to all slots of a vector.
                  BAD_REQUEST: one is open. TOKEN_ORDER, LENGTH_LIMIT.
     EXTEND       -> page, offset, bytes, page2: the record of ``bytes`` bytes of ``slot`` goes to
-                 ``bytes`` bytes from ``offset`` of ``page`` on; the rest, if any, to byte 0 of
-                 ``page2``. BAD_REQUEST: no transaction, slots not in the order 0, 1, 2, .., or no
-                 such size of a record. OUT_OF_PAGES.
+                 ``bytes`` bytes from ``offset`` of ``page`` on; bytes beyond the page, if any, go
+                 to ``page2`` from byte 0. BAD_REQUEST: no transaction, slots not in the order
+                 0, 1, 2, .., or no such size of a record. OUT_OF_PAGES.
     COMMIT       the records of all slots belong to the vector. BAD_REQUEST: slots are missing.
     ABORT        the pages taken go back; nothing else has changed.
     READ         -> page, offset, bytes, skip: the records of tokens start..``token`` - 1 lie in
@@ -112,15 +111,20 @@ class PageTable:
                  Records of variable size: all bytes of the chain; its first ``skip`` records are
                  before start.
                  BEYOND_LENGTH, EMPTY. BAD_REQUEST: TRIM_STREAM has not followed SET_START.
-    NEXT         -> page: the one behind ``page`` in its chain.
+    NEXT         -> page: the one after ``page`` in its chain.
 
-    Every op that names a layer or slot: BAD_REQUEST if it is beyond the configuration. Every op
-    that names a sequence: SEQUENCE_UNKNOWN unless it is open (FREE_STREAM, VACATE: closing). CLOSE
-    and TRIM_STREAM of the transaction's sequence: BAD_REQUEST.
-    The first status that applies, in this order: BAD_REQUEST for an unknown op or a field beyond
-    the configuration, SEQUENCE_UNKNOWN, BAD_REQUEST, the others as listed; READ's own BAD_REQUEST
-    comes last.
-    The free list is a stack; at first page 0 is on top, then 1, 2, ...
+    BAD_REQUEST: an op names a layer or slot beyond the configuration. SEQUENCE_UNKNOWN: an op names
+    a sequence that is not open (FREE_STREAM, VACATE: not closing). BAD_REQUEST: CLOSE or
+    TRIM_STREAM of the transaction's sequence.
+
+    The first status that applies is the answer, in this order:
+
+    1. BAD_REQUEST for an unknown op or a field beyond the configuration
+    2. SEQUENCE_UNKNOWN
+    3. BAD_REQUEST
+    4. the others as listed; READ's own BAD_REQUEST comes last
+
+    The free list is a stack. At first page 0 is on top, then 1, 2, ...
     Source: Oaken, section 5.2; docs/blocks/paging_page_table.md.
     """
 

@@ -113,8 +113,8 @@ def repack(
 ) -> list[tuple[int, int, int, int]]:
     """(data, bytes, error, last) from words (data, first, end, error, last) of ``in_bytes``.
 
-    Bytes first..end - 1 of each word, joined per packet and cut into words of ``out_bytes``; a
-    word is given as soon as it is full, so a packet that then has no more bytes ends in a word
+    Bytes first..end - 1 of each word are joined per packet and cut into words of ``out_bytes``. A
+    word is given as soon as it is full. So a packet that then has no more bytes ends in a word
     without any. Bytes of a packet that has no ``last`` yet wait.
     """
     found = []

@@ -157,7 +157,7 @@ class Bench:
     # ---- what a row depends on
 
     def key(self, row: Row) -> dict[str, Any]:
-        """All that shapes a row; a method that is not known stands by its spelling."""
+        """All that shapes a row; an unknown method is represented by its spelling."""
         found = {
             "model": self.fingerprint,
             "text": self._texts[row.text],

@@ -176,9 +176,10 @@ def _run_rows(bench: Bench, rows: list[Row], seeds: list[int], minutes: float | 
 
 
 def write(report: Report, path: Path) -> list[Path]:
-    """The page, and beside it in a folder of its name the plots and rows.json; what was written.
+    """Write the page, and its plots and rows.json into a folder of its name next to it.
 
-    A page that is not there begins as docs/accuracy.md. CheckpointError: matplotlib is missing.
+    Returns the written paths. A page that does not exist begins as docs/accuracy.md.
+    CheckpointError: matplotlib is missing.
     """
     folder = path.with_suffix("")
     drawn = plots.draw(report)

@@ -134,7 +134,7 @@ def _sweep(report: Report, which: Table) -> Any | None:
 
 
 def _scatter(report: Report, which: Table) -> Any | None:
-    """Perplexity over stored bits of K and V: Oaken's ratios, and the other methods beside them."""
+    """Perplexity over stored bits of K and V: Oaken's ratios, next to the other methods."""
     (text,) = report.texts(which.whole)
     points: dict[str, tuple[float, float]] = {}
     for entry in which.entries:

@@ -1,4 +1,4 @@
-"""Which rows there are, beside the papers' figures, and what the papers say about their order."""
+"""Which rows there are, next to the papers' figures, and what the papers say about their order."""
 
 import dataclasses
 import itertools
@@ -215,7 +215,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What a paper says (or was asked for).
+    """What a paper says, or a requirement on the order of methods.
 
     whole: judged on each text, and with all seeds where the methods have them; else on the text of
     the sweeps with the first seed.
@@ -247,8 +247,9 @@ def _found(method: str, find: Lookup) -> Spread:
 def rising(labelled: dict[str, str]) -> Callable[[Lookup], Verdict]:
     """label -> method: each one's mean perplexity is below that of the next.
 
-    The figures name the pairs that are not so, where ranges of the seeds overlap, and where the
-    mean difference of the windows' losses is less than three standard errors.
+    The figures name the pairs that do not rise, and the pairs whose ranges of the seeds overlap.
+    They also name each pair whose mean difference of the windows' losses is less than three
+    standard errors.
     """
 
     def judge(find: Lookup) -> Verdict:

@@ -71,16 +71,20 @@ class Groups:
 class AtomLike(Method):
     """``atom-like-wNaM``: group-wise scales on both sides, outlier channels in INT8.
 
-    After Atom (Zhao et al. 2024, sections 4.1 to 4.3): the channels of a linear layer's input are
-    put in order of their sum of squares on the calibration text, the weight's columns likewise;
-    the last ones, a ``share`` of them (128 of 4096 in the paper; 0: none), are rounded to 8 bits on
-    both sides, the others to N and M bits. Symmetric round to nearest with a scale per token (or
-    output channel) and ``group`` of channels, the last one ragged; 0: one group. Scales are clipped
-    to ``activation_clip`` and ``weight_clip`` of the largest magnitude (0.9 and 0.85 in the paper,
-    good at 4 bits, a loss at 8), and counted with 16 bits. rounding of the weights: ``rtn``, or
-    ``gptq`` as in the paper, each layer on the inputs behind the quantized ones. Layers with the
-    same input share an order. Each layer's order is counted, 16 bits a channel. K and V are left
-    alone: combine with a cache.
+    After Atom (Zhao et al. 2024, sections 4.1 to 4.3). The channels of a linear layer's input are
+    put in order of their sum of squares on the calibration text, the weight's columns likewise.
+
+    channels: the last ones, a ``share`` of them (128 of 4096 in the paper; 0: none), are rounded to
+        8 bits on both sides, the others to N and M bits
+    rounding: symmetric to nearest, with a scale per token (or output channel) and ``group`` of
+        channels, the last one ragged; 0: one group
+    clipping: to ``activation_clip`` and ``weight_clip`` of the largest
+        magnitude (0.9 and 0.85 in the paper, good at 4 bits, a loss at 8)
+    weights: ``rtn``, or ``gptq`` as in the paper; each layer sees the outputs of the quantized
+        layers before it
+
+    Scales count 16 bits each. Layers with the same input share an order. Each layer's order counts
+    16 bits per channel. K and V stay as they are: combine with a cache.
     """
 
     pattern: ClassVar[str] = r"atom-like-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"

@@ -96,10 +96,13 @@ def gptq(
 
         e = (w_k - q_k) / U[k, k],   w_j -= e * U[k, j] for all j > k,   U^T U = H^-1
 
-    weight (N, K); hessian (K, K): sum of x x^T, any factor; sizes and bits of the groups of
-    columns in order; clip: of all groups or of each, see ``_grid``. A group's grid is taken from
-    its columns as they are when it begins. With a diagonal H this is round to nearest. A column
-    whose input is always 0 becomes 0.
+    weight: (N, K)
+    hessian: (K, K), sum of x x^T, any factor
+    sizes, bits: of the groups of columns in order
+    clip: of all groups or of each, see ``_grid``
+
+    A group takes its grid from its columns as they are when it begins. With a diagonal H this is
+    round to nearest. A column whose input is always 0 becomes 0.
     """
     rows, width = weight.shape
     assert sum(sizes) == width
@@ -148,7 +151,7 @@ class _Stop(Exception):
 
 
 def _first_inputs(model: nn.Module, layer: nn.Module, ids: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    """What the model hands to its first decoder layer: hidden states and the rest by name."""
+    """What the model hands to its first decoder layer: hidden states, and other inputs by name."""
     seen: list[tuple[Tensor, dict[str, Any]]] = []
 
     def hook(_module: nn.Module, args: tuple[Tensor, ...], others: dict[str, Any]) -> None:
@@ -179,10 +182,10 @@ def layer_by_layer(
 ) -> State:
     """quantize(name, weight, hessian) of every linear layer, decoder layer after decoder layer.
 
-    The Hessian sum of x x^T is of the inputs that a layer sees behind the layers already
-    quantized, as in GPTQ; within a decoder layer all inputs are those of its unquantized weights.
-    Weights are read from ``patch`` and replaced there. Needs the hidden states of all windows and
-    the Hessians of one decoder layer. Returns what ``restored`` reads; resumable.
+    The Hessian is the sum of x x^T. As in GPTQ, the inputs x of a decoder layer come from the
+    quantized layers before it. Within a decoder layer all inputs are those of its unquantized
+    weights. Weights are read from ``patch`` and replaced there. Needs the hidden states of all
+    windows and the Hessians of one decoder layer. Returns what ``restored`` reads; resumable.
     """
     state: State = {}
     with torch.no_grad():
@@ -258,11 +261,13 @@ def restored(state: State, name: str) -> Tensor:
 class GptqLike(Method):
     """``gptq-like-wNa16``: weights column by column with error feedback, activations untouched.
 
-    After GPTQ (Frantar et al. 2022, sections 3 and 4): Hessian sum of x x^T from the calibration
-    text, damped by ``damping`` of its mean diagonal, inputs behind the quantized layers. Asymmetric
-    grids: scale in FP16, zero point of N bits, per output channel, or per ``group`` of its columns
-    (the last one ragged). order: columns by falling diagonal of the Hessian (act-order); with
-    groups this stores a 16-bit index for every column of a layer.
+    After GPTQ (Frantar et al. 2022, sections 3 and 4). The Hessian is the sum of x x^T over the
+    calibration text, damped by ``damping`` of its mean diagonal. A layer's inputs come from the
+    quantized layers before it. The grids are asymmetric: scale in FP16, zero point of N bits, per
+    output channel or per ``group`` of its columns (the last one ragged).
+
+    order: columns by falling diagonal of the Hessian (act-order); with groups this stores a 16-bit
+    index for every column of a layer.
     """
 
     pattern: ClassVar[str] = r"gptq-like-w(?P<weight_bits>\d{1,3})a16"

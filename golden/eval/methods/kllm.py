@@ -69,17 +69,24 @@ def _epsilon(norm: Any) -> float:
 class Kllm(Method):
     """``kllm-wNaM``: K-Means weights and activations, index-based operations, integer scores.
 
-    Bits 2..4, or 16 for weights, activations or caches left as they are. share: of outliers, both
-    sides together; outliers: ``dynamic`` (Orizuru, the k largest and k smallest of every token) or
-    ``static`` (kllm-s: offline thresholds, the larger of which is the scale). norm: ``index``, the
-    token before RMSNorm is quantized and gives its statistics, gamma is in the weights (hardware);
-    ``exact``, the same with the statistics of the token itself; ``unfolded``, what the norm gives
-    is quantized, gamma included. glu: ``index``, gate and up are quantized; ``exact``. scores:
-    ``direct``, q in FP16; ``index``, q quantized. integer_bits: of the probabilities, 16 for none.
-    cache_bits: of K and V, 0 for the smaller of weight and activation bits. cache_share: of
-    outliers in a head's K and V. pre_rope: K before RoPE. fisher, weight_fisher: squared gradients
-    as weights of the k-means. fuse: q, k, v and gate, up share a codebook. product: of the
-    codebooks in the lanes, bit-true only. tokens: of calibration.
+    Bits are 2..4, or 16 for weights, activations or caches that stay as they are.
+
+    share: of outliers, both sides together
+    outliers: ``dynamic`` (Orizuru, the k largest and k smallest of every token) or ``static``
+        (kllm-s: offline thresholds, the larger of which is the scale)
+    norm: ``index`` (hardware): the token before RMSNorm is quantized and gives its statistics, and
+        gamma is in the weights; ``exact``: the same with the statistics of the token itself;
+        ``unfolded``: the output of the norm is quantized, gamma included
+    glu: ``index``, gate and up are quantized; ``exact``
+    scores: ``direct``, q in FP16; ``index``, q quantized
+    integer_bits: of the probabilities, 16 for none
+    cache_bits: of K and V, 0 for the smaller of weight and activation bits
+    cache_share: of outliers in a head's K and V
+    pre_rope: K before RoPE
+    fisher, weight_fisher: squared gradients as weights of the k-means
+    fuse: q, k, v and gate, up share a codebook
+    product: of the codebooks in the lanes, bit-true only
+    tokens: of calibration
     """
 
     pattern: ClassVar[str] = r"kllm-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
@@ -352,7 +359,7 @@ class Kllm(Method):
         self._install_attention(site, state)
 
     def _quantized(self, state: State, i: int, layer: nn.Module) -> dict[str, QuantizedWeight]:
-        """Every linear layer's weight as it stands in memory, q with the scaling in it."""
+        """Every linear layer's weight as it is stored in memory, q with the scaling in it."""
         made = {}
         for group, members in self._groups(layer).items():
             codebook = state[f"{i}.weight.{group}"].long()
@@ -515,7 +522,7 @@ class Kllm(Method):
         return torch.stack(made)
 
     def bit_true(self, site: Site, state: State, name: str) -> Callable[[Tensor], Tensor] | None:
-        """The matmul with QUANTIZE before it; behind it, too, for gate and up with glu=index."""
+        """The matmul with QUANTIZE before it; QUANTIZE also follows gate and up with glu=index."""
         if _OFF in (self.weight_bits, self.activation_bits):
             return None
         i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))

@@ -42,7 +42,7 @@ class RtnKv(Method):
 
 
 def kivi_keys(x: Tensor, bits: int, group: int) -> tuple[Tensor, float]:
-    """(x', bits) of (B, T, D): every channel on its grid over ``group`` tokens, a rest in FP16."""
+    """(x', bits) of (B, T, D): channels on grids over ``group`` tokens; a ragged end stays FP16."""
     tokens = x.shape[1]
     whole = tokens // group * group
     groups = x[:, :whole].unflatten(1, (-1, group)) if whole else x.new_zeros(0)

@@ -36,10 +36,13 @@ def _is_prime(n: int) -> bool:
 def paley(order: int) -> Tensor | None:
     """A Hadamard matrix by Paley's constructions: (order, order) of +-1 float64, or None.
 
-    With q prime and Q[i, j] = 1, -1 or 0 as i - j is a square modulo q, none, or 0:
-    order = q + 1, q = 3 mod 4: I + S, S skew with border 1 about Q;
-    order = 2 (q + 1), q = 1 mod 4: C x [[1, 1], [1, -1]] + I x [[1, -1], [-1, -1]], C symmetric
-    with border 1 about Q. (R. E. A. C. Paley, On orthogonal matrices, 1933.)
+    Q is (q, q) with q prime. Q[i, j] is 0 if i = j modulo q, 1 if i - j is a square modulo q, and
+    -1 otherwise. C and S have Q inside a border of 1; C is symmetric and S is skew.
+
+        order = q + 1,        q = 3 mod 4:  I + S
+        order = 2 (q + 1),    q = 1 mod 4:  C x [[1, 1], [1, -1]] + I x [[1, -1], [-1, -1]]
+
+    Source: R. E. A. C. Paley, On orthogonal matrices, 1933.
     """
     q = order - 1
     double = not (order % 4 == 0 and _is_prime(q))
@@ -71,10 +74,10 @@ def hadamard(order: int) -> Tensor:
 
 
 def factors(width: int) -> tuple[int, int]:
-    """width = odd part with some factors 2 times the rest, a power of two: (first, rest).
+    """(first, second): width = first * second, second a power of two.
 
-    first is 1 for a power of two, else the least with a Hadamard matrix of ``paley``, or, where no
-    such divisor up to 128 has one, the odd part itself.
+    first is 1 for a power of two. Otherwise it is the odd part of width times the fewest factors 2
+    for which ``paley`` has a Hadamard matrix, up to 128. If there is none, it is the odd part.
     """
     odd = width
     while odd % 2 == 0:
@@ -100,12 +103,17 @@ def small_matrix(width: int, generator: torch.Generator) -> Tensor:
 class Rotation:
     """x -> x R on the last axis, R = D (M x H) (width, width) orthogonal, x: Kronecker product.
 
-    width = m * 2**k. H: Sylvester's Hadamard matrix of order 2**k over 2**(k / 2), a fast
-    Walsh-Hadamard transform of radix up to 64. M: m is the odd part of the width with as few
-    factors 2 as give it a Hadamard matrix by ``paley``, which over sqrt(m) is M: 576 = 36 * 16 and
-    1536 = 12 * 128, so that all entries of R are equal in magnitude, as in QuaRot. Where that
-    finds none, m is the odd part itself, an order that has no Hadamard matrix, and M is a random
-    orthogonal matrix (QR of a Gaussian one, uniformly distributed). D: diagonal of signs, or none.
+    width = m * 2**k.
+
+    H: Sylvester's Hadamard matrix of order 2**k over 2**(k / 2), a fast Walsh-Hadamard transform
+        of radix up to 64
+    M: Hadamard matrix by ``paley`` over sqrt(m); m is the odd part of the width with as few factors
+        2 as give it one
+    D: diagonal of signs, or none
+
+    Examples are 576 = 36 * 16 and 1536 = 12 * 128. All entries of R are then equal in magnitude, as
+    in QuaRot. If there is no such matrix, m is the odd part itself. M is then a random orthogonal
+    matrix (QR of a Gaussian one, uniformly distributed).
     """
 
     def __init__(self, width: int, small: Tensor, signs: Tensor | None = None) -> None:
@@ -141,15 +149,23 @@ class Rotation:
 class QuaRot(Method):
     """``quarot-wNaM``: randomised Hadamard rotations, then W per output channel, A per token.
 
-    After QuaRot (Ashkboos et al. 2024, sections 3 and 4): norm weights go into the layers behind
-    them; the residual stream is rotated by R, h' = h R, folded into the embedding, all linear
-    layers and the head; the inputs of o_proj and down_proj are rotated while running, the inverse
-    folded into their weights. Alone this changes nothing, as R R^T = I and |h R| = |h|. R: class
-    Rotation; signs in the residual's only. QuaRot's rotation of the heads of V is part of o_proj's
-    here and that of K is left out, so K and V are those of the model and combine with any cache.
-    Activations: symmetric, clipped at ``clip`` of the largest magnitude (QuaRot: 0.9). Weights:
-    symmetric, per row the clipping that loses least (``search``); rounding: ``rtn`` or ``gptq``,
-    which golden.eval.methods.gptq does on the rotated model. FP16 scales are counted.
+    After QuaRot (Ashkboos et al. 2024, sections 3 and 4), in three steps:
+
+    1. Norm weights go into the layers that read them.
+    2. R rotates the residual stream, h' = h R, folded into the embedding, all linear layers and
+       the head.
+    3. The inputs of o_proj and down_proj are rotated while running, and the inverse is folded into
+       their weights.
+
+    Alone this changes nothing, as R R^T = I and |h R| = |h|. R is of class Rotation, with signs in
+    the residual's only. QuaRot's rotation of the heads of V is part of o_proj's here, and that of K
+    is left out. So K and V are those of the model and combine with any cache.
+
+    activations: symmetric, clipped at ``clip`` of the largest magnitude (QuaRot: 0.9)
+    weights: symmetric, per row the clipping that loses least (``search``)
+    rounding: ``rtn`` or ``gptq``, which golden.eval.methods.gptq does on the rotated model
+
+    FP16 scales are counted.
     """
 
     pattern: ClassVar[str] = r"quarot-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"

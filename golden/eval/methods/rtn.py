@@ -50,7 +50,7 @@ def install_rtn(
 ) -> None:
     """Weights per output channel, inputs per token, FP16 scales counted; 16 bits: as they are.
 
-    extra(name): bits per weight of a layer that the method stores beside them.
+    extra(name): further bits per weight of a layer that the method stores.
     """
 
     def activation(x: Tensor) -> Tensor:

@@ -27,13 +27,17 @@ def migration(activation: Tensor, weights: list[Tensor], alpha: float) -> Tensor
 class SmoothQuant(Method):
     """``smoothquant-wNaM``: x / s into W * s, then weights per output channel, inputs per token.
 
-    After SmoothQuant (Xiao et al. 2023, sections 4 and 4.1): y = (x / s)(W * s)^T with
-    s_k = max |x_k|**alpha / max |w_k|**(1 - alpha), largest magnitudes of the calibration text, one
-    s for q, k and v and one for gate and up. 1 / s goes into the weight of the norm before them, so
-    it costs nothing. scope all: o_proj and down_proj too, beyond the paper's ``norms``. down_proj's
-    1 / s goes into the rows of up_proj, whose rounding per row does not feel it; o_proj's stays a
-    product at its input, so that the cached V is as it was (16 bits a channel are counted).
-    Symmetric round to nearest as ``rtn-wNaM``; 16 bits leave weights or activations as they are.
+    After SmoothQuant (Xiao et al. 2023, sections 4 and 4.1), with the largest magnitudes of the
+    calibration text:
+
+        y = (x / s)(W * s)^T,    s_k = max |x_k|**alpha / max |w_k|**(1 - alpha)
+
+    q, k and v share one s, and gate and up share one. Their 1 / s goes into the weight of the norm
+    before them, so it costs nothing. Scope ``all`` adds o_proj and down_proj, beyond the paper's
+    ``norms``. down_proj's 1 / s goes into the rows of up_proj, where the rounding per row does not
+    feel it. o_proj's 1 / s stays a product at its input, so that the cached V does not change. It
+    counts 16 bits per channel. Symmetric round to nearest as ``rtn-wNaM``; 16 bits leave weights or
+    activations as they are.
     """
 
     pattern: ClassVar[str] = r"smoothquant-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"

@@ -43,7 +43,7 @@ def nearest(weight: Tensor, codebook: Tensor) -> Tensor:
 def sparse_places(weight: Tensor, fisher: Tensor, share: float) -> Tensor:
     """Ascending flat positions of round(share * N * K) weights of a layer.
 
-    A ninth are those of largest Fisher weight, the rest the largest magnitudes of the others.
+    A ninth are the weights of largest Fisher weight, the others the largest remaining magnitudes.
     """
     count = round(share * weight.numel())
     sensitive = round(count * _SENSITIVE)
@@ -58,11 +58,12 @@ class SqueezeLlmLike(Method):
     """``squeezellm-like-wNa16``: codebook of 2**N per output channel, activations untouched.
 
     After SqueezeLLM (Kim et al. 2023, sections 4.1 and 4.2): k-means of the weights of an output
-    channel, weighted by the Fisher information, here the squared gradients of the summed next-token
-    loss of every calibration window, summed over the windows. Centroids in FP16. sparse: share of a
-    layer's weights that are kept in FP16 (0.0045 in the paper's dense-and-sparse variant, 1 / 9 of
-    them by Fisher weight, the others by magnitude); they take no part in the k-means, and each
-    takes 32 bits (value, column) and a row 32 more (pointer).
+    channel, weighted by the Fisher information. This is here the squared gradient of a calibration
+    window's summed next-token loss, summed over the windows. Centroids are in FP16.
+
+    sparse: share of a layer's weights that are kept in FP16, 0.0045 in the paper's dense-and-sparse
+    variant. Fisher weight selects 1 / 9 of them, magnitude the others. They take no part in the
+    k-means. Each takes 32 bits (value, column), and each row 32 more (pointer).
     """
 
     pattern: ClassVar[str] = r"squeezellm-like-w(?P<weight_bits>\d{1,3})a16"
