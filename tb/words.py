@@ -1,26 +1,101 @@
 """Payload words as bytes: packed by numpy outside the simulator, plain integers inside it.
 
+Every packing raises ValueError for a value that its field cannot hold: a bench that cut the value
+off would compare hardware that lacks a bit with golden that lacks the same bit.
 Pure numpy: no torch, so that the simulator process may import it.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
-__all__ = ["pack", "unpack_ints"]
+__all__ = ["join", "layout_word", "pack", "unpack_ints", "wide_fields"]
+
+_LIMB = 48
+
+
+def _check(value: int, bits: int, signed: bool | None) -> None:
+    """ValueError unless ``bits`` hold value; signed None: either reading of the bits will do."""
+    low = 0 if signed is False else -(1 << bits - 1) if bits else 0
+    high = (1 << (bits - 1 if signed else bits)) - 1
+    if not low <= value <= high:
+        raise ValueError(f"a field of {bits} bits must be {low}..{high}, not {value}")
 
 
 def pack(*fields: tuple[np.ndarray, int]) -> np.ndarray:
     """(n, bytes) uint8 words from (values, bits) fields, the first in the low bits.
 
     values: (n, ...) integers; every element takes ``bits`` bits, in C order. Negative values
-    are two's complement.
+    are two's complement. ValueError: values that are not integers of 64 bits, or one outside
+    ``-2**(bits - 1) .. 2**bits - 1``.
     """
     columns = []
     for values, bits in fields:
         values = np.asarray(values)
+        if values.size and (values.dtype.kind not in "biu" or values.dtype == np.uint64):
+            raise ValueError(f"a field must hold integers of 64 bits, not {values.dtype}")
         flat = values.reshape(len(values), -1).astype(np.int64)
+        if flat.size and bits < 64:
+            _check(int(flat.min()), bits, None)
+            _check(int(flat.max()), bits, None)
         shifts = np.minimum(np.arange(bits), 63)  # beyond bit 63: the sign
         columns.append(((flat[:, :, None] >> shifts) & 1).reshape(len(values), -1).astype(np.uint8))
     return np.packbits(np.concatenate(columns, axis=1), axis=1, bitorder="little")
+
+
+def wide_fields(values, bits: int) -> list[tuple[np.ndarray, int]]:
+    """Fields of ``bits`` bits in all, for ``pack``: signed integers of any size.
+
+    ValueError: a value outside ``-2**(bits - 1) .. 2**(bits - 1) - 1``.
+    """
+    values = [int(value) for value in values]
+    for value in (min(values), max(values)) if values else ():
+        _check(value, bits, True)
+    fields = []
+    for low in range(0, bits, _LIMB):
+        width = min(_LIMB, bits - low)
+        limb = [value >> low & (1 << width) - 1 for value in values]
+        fields.append((np.array(limb, dtype=np.int64), width))
+    return fields
+
+
+def join(*fields: tuple[int, int]) -> int:
+    """(value, bits) fields as one integer, the first in the low bits; negatives as in ``pack``."""
+    packed, at = 0, 0
+    for value, bits in fields:
+        value = int(value)
+        _check(value, bits, None)
+        packed |= (value & (1 << bits) - 1) << at
+        at += bits
+    return packed
+
+
+def _flat(value) -> Iterator[int]:
+    """The elements of nested sequences, in order."""
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        yield int(value)
+    else:
+        for each in value:
+            yield from _flat(each)
+
+
+def layout_word(layout, **fields) -> int:
+    """A payload of an Amaranth ``layout``; arrays as nested sequences, missing fields 0.
+
+    ValueError: a value outside its field, or an array of another length.
+    """
+    packed = 0
+    for name, value in fields.items():
+        field = layout[name]
+        elements = list(_flat(value))
+        signed = getattr(field.shape, "signed", None) if len(elements) == 1 else None
+        bits = field.width // len(elements)
+        if bits * len(elements) != field.width:
+            raise ValueError(f"{name} must fill {field.width} bits, not {len(elements)} elements")
+        for n, element in enumerate(elements):
+            _check(element, bits, signed)
+            packed |= (element & (1 << bits) - 1) << field.offset + bits * n
+    return packed
 
 
 def unpack_ints(words: np.ndarray) -> list[int]:

@@ -238,7 +238,7 @@ def fma_vectors(
     count: int = 3000,
     corners: int | None = None,
 ) -> dict:
-    """a, b, c, y of ops.fma; all 42**3 corners (or ``corners`` of them at random) + 8 * count."""
+    """a, b, c, y of ops.fma; all 42**3 corners (or ``corners`` of them at random) + 10 * count."""
     rng = np.random.default_rng(seed)
     cross = _cross(corner_words(a), corner_words(b), corner_words(c))
     if corners is not None:
@@ -266,8 +266,25 @@ def fma_vectors(
     apart = rng.integers(-c.precision - 4, a.precision + b.precision + 5, count)
     w = np.clip(c.bias + apart, 0, c.exp_max - 1) << c.frac_bits
     w |= rng.integers(0, 1 << c.frac_bits, count) | rng.integers(0, 2, count) << (c.bits - 1)
+    # Cancellation where one factor is subnormal: the product has few bits, the difference of
+    # either sign can lie below the last bit of o, and c can have bits below it.
+    deep, deep_c = [], []
+    for first, second in ((a, b), (b, a)):
+        subnormal = rng.integers(1, 1 << second.frac_bits, count)
+        subnormal >>= rng.integers(0, second.frac_bits, count)
+        subnormal |= 1
+        normal = random_words(rng, count, first) & ~first.infinity
+        normal |= rng.integers(1, first.exp_max, count) << first.frac_bits
+        signs = rng.integers(0, 2, count) << (second.bits - 1)
+        factors = [normal, subnormal | signs]
+        deep.append(factors if first is a else factors[::-1])
+        exact = ops.mul(*map(_tensor, deep[-1]), a, b, c).numpy() ^ c.sign_bit
+        reach = 1 << rng.integers(0, c.frac_bits, count)
+        offset = rng.integers(0, 1 << c.frac_bits, count) % reach * rng.choice([-1, 1], count)
+        deep_c.append((exact + offset) & ((1 << c.bits) - 1))
     operands = _stack(
         cross,
+        *([*factors, z] for factors, z in zip(deep, deep_c, strict=True)),
         _with_neighbours(rng, [half_a, half_b, tie_c], [a, b, c]),
         [tie_a, tie_b, little],
         [x, y, z],
@@ -292,8 +309,7 @@ def compare_vectors(seed: int, format: FloatFormat = FP16, count: int = 4000) ->
         for name in ("less", "equal", "unordered", "total_less")
     }
     words = {
-        name: (getattr(ops, name)(x, y, format).numpy(), format)
-        for name in ("minimum", "maximum")
+        name: (getattr(ops, name)(x, y, format).numpy(), format) for name in ("minimum", "maximum")
     }
     return _pack({"a": (a, format), "b": (b, format)} | words) | flags
 

@@ -7,18 +7,19 @@ from golden.axi.format import BURST_INCR, CACHE_NORMAL
 from golden.axi.reference import bursts, read_words
 from tb.axi.support.memory import Memory, Words, random_commands
 from tb.bench import Bench, config
+from tb.words import join
 
 SOURCES, SINKS = ("command", "axi__r"), ("axi__ar", "o")
 
 
 def command(address: int, words: int) -> int:
-    return address | words << config.address_bits
+    return join((address, config.address_bits), (words, config.length_bits))
 
 
 def outputs(words: Words, commands) -> list[int]:
     """Payloads of ``o``: golden's words."""
     return [
-        data | error << config.data_bits | last << config.data_bits + 1
+        join((data, config.data_bits), (error, 1), (last, 1))
         for address, count in commands
         for data, error, last in read_words(
             words, address, count, config.data_bits, config.address_bits

@@ -12,6 +12,7 @@ from golden.axi.reference import read_words
 from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.axi.support.memory import Words, random_commands
 from tb.bench import Bench, config
+from tb.words import join
 
 
 class Ram(AxiSlaveRead):
@@ -44,7 +45,12 @@ async def random_flow(dut, p_pause):
     await reset(dut)
     rng = Bench.rng(None, "commands")
     wanted = random_commands(rng, config, 40)
-    await commands.send([address | count << config.address_bits for address, count in wanted])
+    await commands.send(
+        [
+            join((address, config.address_bits), (count, config.length_bits))
+            for address, count in wanted
+        ]
+    )
 
     def fetch(address):
         word, response = words(address)
@@ -52,7 +58,7 @@ async def random_flow(dut, p_pause):
 
     for address, count in wanted:
         golden = [
-            data | error << config.data_bits
+            join((data, config.data_bits), (error, 1))
             for data, error, _ in read_words(
                 fetch, address, count, config.data_bits, config.address_bits
             )

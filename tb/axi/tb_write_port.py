@@ -11,6 +11,7 @@ from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import bursts, command_words, write_packet
 from tb.axi.support.memory import Ram, random_packets
 from tb.bench import Bench, config
+from tb.words import join
 
 SOURCES, SINKS = ("command", "i", "axi__b"), ("axi__aw", "axi__w", "done")
 WORD = config.word_bytes
@@ -18,7 +19,7 @@ RESP_EXOKAY = 0b01  # nobody asked for it: it counts as OKAY
 
 
 def command(address: int, count: int, more: int) -> int:
-    return address | count << config.address_bits | more << config.address_bits + config.length_bits
+    return join((address, config.address_bits), (count, config.length_bits), (more, 1))
 
 
 def commands_of(packets) -> list[tuple[int, int, int]]:
@@ -83,9 +84,9 @@ def random_words(rng, packet) -> list[int]:
 
 def i_words(contents) -> list[int]:
     return [
-        word | (n == len(words) - 1) << config.data_bits
+        join((data, config.data_bits), (n == len(words) - 1, 1))
         for words in contents
-        for n, word in enumerate(words)
+        for n, data in enumerate(words)
     ]
 
 

@@ -13,6 +13,7 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
 from golden.kllm.engines import screen
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FIRST_OPERAND_WORD, CommandStatus, Unit
 from tb.bench import Bench, params
+from tb.kllm.support.commands import command_payload
 
 UNITS = list(Unit)
 MASK = 0xFFFF
@@ -60,9 +61,7 @@ class Model:
             self.unknown.append(tag)
             self.seen["unknown"] += 1
             return
-        payload = words[0] & 0xFF
-        for n, operand in enumerate(words[FIRST_OPERAND_WORD:]):
-            payload |= operand << 8 + 32 * n
+        payload = command_payload(words)
         after = [words[1 + u // 2] >> 16 * (u % 2) & MASK for u in UNITS]
         met = [not (self.completed[u] - after[u]) >> 15 & 1 for u in UNITS]
         self.queue[unit].append(Entry(tag, payload, after, fault, met))

@@ -4,6 +4,7 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.bench import Bench, config, params
+from tb.words import join
 
 SOURCES, SINKS = ("command", "data"), ("status", "read", "write")
 PROGRAM, MEMORY = params["program"], params["memory"]  # MEMORY: row: (word, error)
@@ -28,7 +29,7 @@ class Port:
                     answer = []
                     for n in range(count):
                         held, error = MEMORY[row + n]
-                        answer.append(held | error << 256 | (n == count - 1) << 257)
+                        answer.append(join((held, 256), (error, 1), (n == count - 1, 1)))
                     due.append((cycle + rng.randint(0, delay), answer))
             while due and due[0][0] <= cycle:
                 self.words += due.pop(0)[1]

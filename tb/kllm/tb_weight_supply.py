@@ -9,6 +9,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.bench import Bench, config, params
 from tb.contract import block_timing
+from tb.words import join
 
 PORTS, LANES = range(config.ports), range(config.lanes)
 SOURCES = ("job", "rms", *(f"data_{p}" for p in PORTS))
@@ -42,7 +43,7 @@ class Memories:
                 for n in range(count):
                     held, error = memory[address + n]
                     last = n == count - 1
-                    words.append(held | last << config.port_bits | error << config.port_bits + 1)
+                    words.append(join((held, config.port_bits), (last, 1), (error, 1)))
                 waiting.append((cycle + delay, words))
             while waiting and waiting[0][0] <= cycle:
                 self.offers[f"data_{p}"] += waiting.pop(0)[1]

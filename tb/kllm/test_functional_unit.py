@@ -17,7 +17,6 @@ from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
-    FIRST_OPERAND_WORD,
     Binary,
     CommandStatus,
     Function,
@@ -27,7 +26,9 @@ from golden.kllm.isa import (
     encode,
 )
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
+from tb.words import join
 
 CONFIGS = {
     "width_8": KllmFunctionalUnitConfig(
@@ -55,9 +56,8 @@ def words_of(value) -> np.ndarray:
 
 def rows_of(words) -> list[int]:
     """Rows of 16 words as integers, zero behind the end."""
-    padded = np.zeros(-(-len(words) // 16) * 16, np.uint16)
-    padded[: len(words)] = words
-    return [int.from_bytes(row.tobytes(), "little") for row in padded.reshape(-1, 16)]
+    padded = [*map(int, words), *[0] * (-len(words) % 16)]
+    return [row_of(padded[first : first + 16]) for first in range(0, len(padded), 16)]
 
 
 class Recorded(FunctionalState):
@@ -95,9 +95,7 @@ class Program:
         status = execute(state, opcode, operands)
         known = opcode in COMMANDS and COMMANDS[opcode].unit == Unit.FUNCTION
         words = encode(opcode, 0, {}, operands) if known else [0] * COMMAND_WORDS
-        command = opcode
-        for position, word in enumerate(words[FIRST_OPERAND_WORD:]):
-            command |= word << 8 + 32 * position
+        command = command_payload([int(opcode), *words[1:]])
         self.steps.append(
             {
                 "name": name or f"{len(self.steps)} {opcode!r} {operands}",
@@ -172,15 +170,12 @@ def make_slots(config, rng):
         )  # fmt: skip
         valid = kind != "empty"
         slots.append(slot if valid else None)
-        fields = (
-            (valid, 1), (kind == "integer", 1), (length, 14), (count, 14), (scale, 16), (rms, 32),
-            (mean, 32),
+        descriptors.append(
+            join(
+                (valid, 1), (kind == "integer", 1), (length, 14), (count, 14), (scale, 16),
+                (rms, 32), (mean, 32),
+            )
         )  # fmt: skip
-        descriptor, at = 0, 0
-        for value, width in fields:
-            descriptor |= int(value) << at
-            at += width
-        descriptors.append(descriptor)
         # What stands behind the length is junk, ones in the mask too.
         padded = -(-length // 16) * 16
         value = rng.integers(0, 1 << bits, padded)
@@ -189,11 +184,8 @@ def make_slots(config, rng):
         mask[:length] = outlier
         rows = []
         for row in range(padded // 16):
-            word = 0
-            for e in range(16):
-                word |= int(value[16 * row + e]) << bits * e
-                word |= int(mask[16 * row + e]) << 16 * bits + e
-            rows.append(word)
+            here = slice(16 * row, 16 * row + 16)
+            rows.append(join(*((v, bits) for v in value[here]), *((v, 1) for v in mask[here])))
         entries.append(rows)
         outliers.append([int(word) for word in x[outlier]])
     return slots, descriptors, entries, outliers

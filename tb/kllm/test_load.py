@@ -10,26 +10,22 @@ import torch
 
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
-from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
+from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.kllm.timing import load
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
+from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
+from tb.words import join
 
 CONFIGS = {
     "small": BLOCKS["kllm_load"].configs["small"],
     "odd": KllmLoadConfig(vector_rows=77, address_bits=33),
     "all_rows": KllmLoadConfig(vector_rows=65536, address_bits=32),
 }
-NAN_ROW = int.from_bytes(np.full(16, 0x7E00, "<u2").tobytes(), "little")
+NAN_ROW = row_of([0x7E00] * 16)
 MEMORY_ROWS = 400
-
-
-def payload(words) -> int:
-    return words[0] & 0xFF | sum(
-        word << 8 + 32 * n for n, word in enumerate(words[FIRST_OPERAND_WORD:])
-    )
 
 
 def made(config, seed):
@@ -62,7 +58,11 @@ def made(config, seed):
     seen = set()
     for address, rows, dst in cases:
         operands = {"address": address, "rows": rows, "dst": dst}
-        step = {"command": payload(encode(Opcode.LOAD, 0, {}, operands)), "read": [], "write": []}
+        step = {
+            "command": command_payload(encode(Opcode.LOAD, 0, {}, operands)),
+            "read": [],
+            "write": [],
+        }
         local = encode(Opcode.LOAD, 0, {}, operands | {"address": (address - base) % wrap})
         status = machine.step(local).status
         seen.add(status)
@@ -70,11 +70,13 @@ def made(config, seed):
             step["read"] = [
                 (32 * address) % (1 << config.address_bits) | rows << config.address_bits
             ]
-            step["write"] = [dst + n | words[(address + n) % wrap][0] << 16 for n in range(rows)]
+            step["write"] = [
+                join((dst + n, 16), (words[(address + n) % wrap][0], 256)) for n in range(rows)
+            ]
             if status:
-                step["write"] += [dst + n | NAN_ROW << 16 for n in range(rows)]
-            golden = machine.vector[dst : dst + rows].numpy().astype("<u2")
-            final = [int.from_bytes(row.tobytes(), "little") for row in golden]
+                step["write"] += [join((dst + n, 16), (NAN_ROW, 256)) for n in range(rows)]
+            golden = machine.vector[dst : dst + rows].tolist()
+            final = [row_of(row) for row in golden]
             assert [word >> 16 for word in step["write"][-rows:]] == final
         step["status"] = [int(status)]
         program.append(step)

@@ -21,7 +21,6 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length
 from golden.kllm.functional import Slot
 from golden.kllm.isa import (
-    FIRST_OPERAND_WORD,
     Codebook,
     CommandStatus,
     MatmulMode,
@@ -32,9 +31,11 @@ from golden.kllm.machine import Machine
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.matmul import KllmMatmul, KllmMatmulConfig, supply_job_layout
 from hdl.kllm.pe_lane import KllmPeLaneConfig
+from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
+from tb.words import join, layout_word
 
-NAN_ROW = int.from_bytes(np.full(16, 0x7E00, "<u2").tobytes(), "little")
+NAN_ROW = row_of([0x7E00] * 16)
 LANE = {"k_max": 256, "outliers_max": 40}
 CONFIGS = {
     "two_rows": KllmMatmulConfig(
@@ -63,10 +64,6 @@ SINKS = (
 LISTS = ("command", "answers", "supplied", "writes_before", "reads_behind")
 
 
-def as_row(words) -> int:
-    return int.from_bytes(np.asarray(words, "<u2").tobytes(), "little")
-
-
 def row_words(row: int) -> np.ndarray:
     return np.frombuffer(row.to_bytes(32, "little"), "<u2").astype(np.int64)
 
@@ -76,7 +73,7 @@ class Author:
 
     def __init__(self, config, rng):
         self.config, self.rng, self.lane = config, rng, config.lane
-        self.vector = [as_row(rng.integers(0, 0x3C01, 16)) for _ in range(config.vector_rows)]
+        self.vector = [row_of(rng.integers(0, 0x3C01, 16)) for _ in range(config.vector_rows)]
         self.first = list(self.vector)
         self.words = {name: [] for name in (*SINKS, *LISTS)}
         self.tables = {"slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {}}
@@ -106,19 +103,19 @@ class Author:
         words = rng.integers(0, 0x7C00, count)
         rms = int(rng.integers(0x3D000000, 0x41000000))
         scale = int(rng.integers(1, 0x7C00))
-        self.tables["slot_descriptor"][number,] = descriptor_layout.const(
-            {"valid": valid, "integer": integer, "length": length, "outliers": count,
-             "scale": scale, "rms_reciprocal": rms, "mean": 5}
-        ).as_bits()  # fmt: skip
+        self.tables["slot_descriptor"][number,] = layout_word(
+            descriptor_layout, valid=valid, integer=integer, length=length, outliers=count,
+            scale=scale, rms_reciprocal=rms, mean=5,
+        )  # fmt: skip
         padded = np.zeros(-(-length // 16) * 16, dtype=np.int64)
         padded[:length] = value
         marks = rng.integers(0, 2, len(padded))
         marks[:length] = mask
         for row in range(len(padded) // 16):
-            self.tables["slot_entries"][number, row] = self.layout.const(
-                {"value": padded[16 * row : 16 * row + 16].tolist(),
-                 "outlier": int(marks[16 * row : 16 * row + 16] @ (1 << np.arange(16)))}
-            ).as_bits()  # fmt: skip
+            self.tables["slot_entries"][number, row] = layout_word(
+                self.layout, value=padded[16 * row : 16 * row + 16],
+                outlier=marks[16 * row : 16 * row + 16],
+            )  # fmt: skip
         for n, word in enumerate(words.tolist()):
             self.tables["slot_outlier"][number, n] = word
         self.held[number] = padded, mask, words.tolist(), scale, rms
@@ -136,15 +133,12 @@ class Author:
     def poke(self, row, words):
         """Before the program begins."""
         assert not self.words["command"]
-        self.vector[row] = self.first[row] = as_row(words)
+        self.vector[row] = self.first[row] = row_of(words)
 
     def _command(self, opcode, operands) -> CommandStatus:
         """Append a command; the status that golden gives it where no weights are."""
         words = encode(opcode, 0, {}, operands)
-        payload = words[0] & 0xFF
-        for n, word in enumerate(words[FIRST_OPERAND_WORD:]):
-            payload |= word << 8 + 32 * n
-        self.words["command"].append(payload)
+        self.words["command"].append(command_payload(words))
         self.before = len(self.words["write"])  # writes of the commands before
         vector = np.stack([row_words(row) for row in self.vector])
         self.machine.state.vector[:] = torch.from_numpy(vector)
@@ -179,7 +173,7 @@ class Author:
             self._read(range(src, src + rows))
             words = np.concatenate([row_words(self.vector[r]) for r in range(src, src + rows)])
             self.words["codebook"] += [
-                int(word) | (n == count - 1) << 16 for n, word in enumerate(words[:count])
+                join((word, 16), (n == count - 1, 1)) for n, word in enumerate(words[:count])
             ]
         self._end(status)
         return status
@@ -213,10 +207,10 @@ class Author:
         if not direct:
             self.words["slot_slot"] += numbers
         self.words["supply"].append(
-            supply_job_layout.const(
-                {"address": o["weights"], "beats": beats, "groups": groups, "tokens": tokens,
-                 "fold": o["fold_norm"]}
-            ).as_bits()
+            layout_word(
+                supply_job_layout, address=o["weights"], beats=beats, groups=groups, tokens=tokens,
+                fold=o["fold_norm"],
+            )
         )  # fmt: skip
         if o["fold_norm"]:
             self.words["slot_slot"] += numbers
@@ -239,7 +233,7 @@ class Author:
                 for _ in range(config.lanes)
             ]
             words = [
-                [int(word) | (c == lane.columns - 1) << 16 for c, word in enumerate(line)]
+                [join((word, 16), (c == lane.columns - 1, 1)) for c, word in enumerate(line)]
                 for line in answer
             ]
             if job in silent_jobs:
@@ -275,25 +269,25 @@ class Author:
             number = o["slot"] + token
             value, mask, x, scale, _ = self.held[number]
             self.words["slot_slot"].append(number)
-            self.words["slot_entry_request"] += [number | r << 8 for r in range(rows)]
-            self.words["slot_outlier_request"] += [number | n << 8 for n in range(len(x))]
+            self.words["slot_entry_request"] += [join((number, 8), (r, 10)) for r in range(rows)]
+            self.words["slot_outlier_request"] += [
+                join((number, 8), (n, 14)) for n in range(len(x))
+            ]
         self.words["job"].append(
-            lane.job_layout.const(
-                {"length": length, "outliers": len(x), "s_a": scale,
-                 "last_column": lane.columns - 1, "integer": integer}
-            ).as_bits()
+            layout_word(
+                lane.job_layout, length=length, outliers=len(x), s_a=scale,
+                last_column=lane.columns - 1, integer=integer,
+            )
         )  # fmt: skip
         marks = np.zeros(beats * lane.elements, dtype=np.int64)
         marks[:length] = mask
         for beat in range(beats):
             here = slice(beat * lane.elements, (beat + 1) * lane.elements)
             self.words["a"].append(
-                lane.a_layout.const(
-                    {"value": value[here].tolist(),
-                     "outlier": int(marks[here] @ (1 << np.arange(lane.elements))),
-                     "last": beat == beats - 1}
-                ).as_bits()
-            )  # fmt: skip
+                layout_word(
+                    lane.a_layout, value=value[here], outlier=marks[here], last=beat == beats - 1
+                )
+            )
         self.words["x"] += [int(word) for word in x]
 
     def _write_rows(self, o, token, group, y, out_rows):
@@ -306,10 +300,10 @@ class Author:
                 row = group * config.group_rows + n * per_lane + part
                 if row < out_rows:
                     place = o["dst"] + token * o["stride"] + row
-                    self._write(place, as_row(shown[16 * row : 16 * row + 16]))
+                    self._write(place, row_of(shown[16 * row : 16 * row + 16]))
 
     def _write(self, row, word):
-        self.words["write"].append(row | word << 16)
+        self.words["write"].append(join((row, 16), (word, 256)))
         self.vector[row] = word
 
     def program(self):

@@ -1,7 +1,7 @@
 """KllmOutlier against golden.kllm.blocks.sparse_sums: exact sums of any finite FP16 values.
 
-Shown to fail: with sums eight bits short, with ``present`` ignored, with a subnormal outlier
-taken as normal, and with a copy that waits for an empty output (full_rate alone).
+Shown to fail: with sums eight bits and one bit short, with ``present`` ignored, with a subnormal
+outlier taken as normal, and with a copy that waits for an empty output (full_rate alone).
 """
 
 import numpy as np
@@ -10,9 +10,8 @@ import torch
 
 from golden.kllm.blocks import sparse_sums
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
-from tb.kllm.support.wide import wide_fields
 from tb.run import simulate
-from tb.words import pack
+from tb.words import pack, wide_fields
 
 CONFIGS = {
     "three_columns": KllmOutlierConfig(bits_b=3, columns=3, outliers_max=127),  # 72-bit sums

@@ -35,6 +35,7 @@ from golden.kllm.quantizer import (
 )
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from tb.run import build_model, run_model
+from tb.words import join
 
 INF, NAN, ONE = 0x7C00, 0x7E00, 0x3C00
 EPSILON = int(np.float32(1e-5).view(np.uint32))
@@ -49,15 +50,6 @@ CONFIGS = {
     ),
     "default": KllmQuantizerConfig(),
 }  # fmt: skip
-
-
-def field(*parts: tuple[int, int]) -> int:
-    """(value, bits) from the low end."""
-    word, place = 0, 0
-    for value, bits in parts:
-        word |= (int(value) & ((1 << bits) - 1)) << place
-        place += bits
-    return word
 
 
 def random_codebook(rng, entries) -> np.ndarray:
@@ -105,7 +97,7 @@ class Maker:
     def program(self, kind: str, **more) -> dict:
         return {
             "kind": kind,
-            "rows": [field(*((word, 16) for word in row)) for row in self.rows],
+            "rows": [join(*((word, 16) for word in row)) for row in self.rows],
             "commands": self.commands,
             **self.expected,
             **{f"before_{name}": words for name, words in self.before.items()},
@@ -117,7 +109,7 @@ class Maker:
         words = [0] * 12
         if operands is not None:
             words = encode(Opcode(opcode), 0, {}, operands)[FIRST_OPERAND_WORD:]
-        self.commands.append(field((opcode, 8), *((word, 32) for word in words)))
+        self.commands.append(join((opcode, 8), *((word, 32) for word in words)))
 
     def status(self, status: CommandStatus) -> None:
         self.seen |= status
@@ -212,7 +204,7 @@ class Maker:
             entry = np.concatenate([result.index[t].numpy(), pad]).reshape(count, -1)
             mask = np.concatenate([result.outlier[t].numpy(), pad]).reshape(count, -1)
             for row in range(count if stored[t] is not None else 0):
-                word = field(
+                word = join(
                     (slot, 8), (row, 10), *((v, entry_bits) for v in entry[row]),
                     *((v, 1) for v in mask[row]),
                 )  # fmt: skip
@@ -222,9 +214,9 @@ class Maker:
             for position in range(stored[t] or 0):
                 word = words[position] if valid else 0
                 expected["outlier"].append(
-                    (-1 if valid else 0x3FFFFF, field((slot, 8), (position, 14), (word, 16)))
+                    (-1 if valid else 0x3FFFFF, join((slot, 8), (position, 14), (word, 16)))
                 )
-            descriptor = field(
+            descriptor = join(
                 (slot, 8), (valid, 1), (integer, 1), (length, 14), (stored[t] or 0, 14),
                 (result.scale[t], 16), (result.rms_reciprocal[t], 32), (result.mean[t], 32),
             )  # fmt: skip

@@ -11,13 +11,15 @@ import torch
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
 from golden.kllm.functional import Slot
-from golden.kllm.isa import FIRST_OPERAND_WORD, CommandStatus, Opcode, encode
+from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.kllm.timing import readback
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
+from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
+from tb.words import join, layout_word
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],
@@ -26,12 +28,6 @@ CONFIGS = {
 }
 # (length, outliers, integer) of slots 0, 1, ...; None: not valid
 SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (500, 40, False), (48, 0, True)]
-
-
-def payload(words) -> int:
-    return words[0] & 0xFF | sum(
-        word << 8 + 32 * n for n, word in enumerate(words[FIRST_OPERAND_WORD:])
-    )
 
 
 class Memory:
@@ -48,7 +44,7 @@ class Memory:
         self.machine.vector[used] = torch.from_numpy(rng.integers(0, 1 << 16, (len(used), 16)))
         self.tables = {
             "row_row": {
-                (row,): int.from_bytes(self.words(row).tobytes(), "little")
+                (row,): row_of(self.words(row))
                 for row in used
             },
             "slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {},
@@ -56,14 +52,14 @@ class Memory:
         held = [*SLOTS[: config.slots - 1], (33, 2, False)]
         numbers = [*range(len(held) - 1), config.slots - 1]
         for number in range(config.slots):
-            empty = descriptor_layout.const({"length": 9, "outliers": 1, "scale": 7}).as_bits()
+            empty = layout_word(descriptor_layout, length=9, outliers=1, scale=7)
             self.tables["slot_descriptor"][number,] = empty
         for number, kind in zip(numbers, held, strict=True):
             if kind is not None and not (kind[2] and not config.integer_bits):
                 self.fill(number, *kind, rng)
 
     def words(self, row):
-        return self.machine.vector[row].numpy().astype("<u2")
+        return self.machine.vector[row].tolist()
 
     def fill(self, number, length, outliers, integer, rng):
         config, tables = self.config, self.tables
@@ -78,22 +74,19 @@ class Memory:
             index=index, outlier=torch.from_numpy(mask), words=x, scale=scale, integer=integer,
             rms_reciprocal=rms, mean=mean,
         )  # fmt: skip
-        tables["slot_descriptor"][number,] = descriptor_layout.const(
-            {"valid": 1, "integer": integer, "length": length, "outliers": outliers,
-             "scale": scale, "rms_reciprocal": rms, "mean": mean}
-        ).as_bits()  # fmt: skip
+        tables["slot_descriptor"][number,] = layout_word(
+            descriptor_layout, valid=1, integer=integer, length=length, outliers=outliers,
+            scale=scale, rms_reciprocal=rms, mean=mean,
+        )  # fmt: skip
         rows = -(-length // 16)
         entries, marks = np.zeros((2, 16 * rows), dtype=np.int64)
         entries[:length], marks[:length] = index, mask
         layout = entry_row_layout(config.bits_a, config.integer_bits)
         for row in range(rows):
             here = slice(16 * row, 16 * row + 16)
-            tables["slot_entries"][number, row] = layout.const(
-                {
-                    "value": entries[here].tolist(),
-                    "outlier": int(marks[here] @ (1 << np.arange(16))),
-                }
-            ).as_bits()
+            tables["slot_entries"][number, row] = layout_word(
+                layout, value=entries[here], outlier=marks[here]
+            )
         for n, word in enumerate(x[torch.from_numpy(mask)].tolist()):
             tables["slot_outlier"][number, n] = word
 
@@ -102,7 +95,11 @@ class Memory:
         words = encode(opcode, 0, {}, operands)
         self.machine.readback = []
         status = self.machine.step(words).status
-        step = {"command": payload(words), "status": [int(status)], "o": self.machine.readback}
+        step = {
+            "command": command_payload(words),
+            "status": [int(status)],
+            "o": self.machine.readback,
+        }
         step |= {"row_request": [], "slot_slot": [], "slot_entry_request": []}
         step["slot_outlier_request"] = []
         if opcode == Opcode.READ and not status:
@@ -114,9 +111,11 @@ class Memory:
             if held is not None:
                 rows = range(-(-held.length // 16))
                 # Entries, then the masks of the same rows.
-                step["slot_entry_request"] = [number | row << 8 for row in (*rows, *rows)]
+                step["slot_entry_request"] = [
+                    join((number, 8), (row, 10)) for row in (*rows, *rows)
+                ]
                 count = int(held.outlier.sum())
-                step["slot_outlier_request"] = [number | n << 8 for n in range(count)]
+                step["slot_outlier_request"] = [join((number, 8), (n, 14)) for n in range(count)]
         return step
 
 

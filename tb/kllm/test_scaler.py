@@ -15,9 +15,8 @@ from golden.fp16.ops import bits_from_float
 from golden.fp16.vectors import random_words
 from golden.kllm.blocks import scale_outputs
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
-from tb.kllm.support.wide import wide_fields
 from tb.run import simulate
-from tb.words import pack
+from tb.words import pack, wide_fields
 
 CONFIGS = {
     "three_stages": KllmScalerConfig(sum_bits=72, tag_bits=10, stages=3),

@@ -15,6 +15,7 @@ from golden.kllm.image import replay
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from tb.run import simulate
+from tb.words import join
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_buffer"].configs["small"],
@@ -75,9 +76,9 @@ def buffer_words(config, jobs, rng):
         scale = rng.integers(0, 1 << 16, (job.groups, config.columns))
         near_one = rng.integers(0x3D000000, 0x41000000, job.tokens)
         rms = np.where(rng.random(job.tokens) < 0.8, near_one, rng.integers(0, 1 << 32, job.tokens))
-        words["job"].append(job.beats | job.groups << config.length_bits)
+        words["job"].append(join((job.beats, config.length_bits), (job.groups, 16)))
         for group in range(job.groups):
-            scales = sum(int(word) << 16 * c for c, word in enumerate(scale[group]))
+            scales = join(*((word, 16) for word in scale[group]))
             for beat in (*beats[group], scales):
                 for k in range(config.lane_words):
                     word = beat >> k * config.port_bits & port_mask
@@ -85,11 +86,11 @@ def buffer_words(config, jobs, rng):
             for token in range(job.tokens):
                 release = token == job.tokens - 1
                 end = release and group == job.groups - 1
-                word = job.beats | int(rms[token]) << config.length_bits
-                top = config.length_bits + 32
-                words["replay"].append(word | job.fold << top | release << top + 1 | end << top + 2)
+                fields = (job.beats, config.length_bits), (rms[token], 32)
+                flags = (job.fold, 1), (release, 1), (end, 1)
+                words["replay"].append(join(*fields, *flags))
         given, scales = replay(beats, scale, job.tokens, rms if job.fold else None)
-        words["w"] += [beat | last << config.beat_bits for beat, last in given]
+        words["w"] += [join((beat, config.beat_bits), (last, 1)) for beat, last in given]
         words["s_b"] += scales.tolist()
         words["done"].append(1)
     return words

@@ -12,6 +12,7 @@ from golden.kllm.format import weight_port_words
 from golden.kllm.image import stripe
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from tb.run import simulate
+from tb.words import join
 
 CONFIGS = {
     "small": KllmWeightStripeConfig(slots=4, ports=6, port_bits=16),
@@ -44,7 +45,7 @@ def stripe_words(config, array_beats, seed):
                 errors[rng.integers(0, length)] = True
             any_error |= bool(errors.any())
             words[f"data_{port}"] += [
-                word | (at == length - 1) << bits | int(errors[at]) << bits + 1
+                join((word, bits), (at == length - 1, 1), (errors[at], 1))
                 for at, word in enumerate(own)
             ]
             held.append(own)

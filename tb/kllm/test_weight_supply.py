@@ -15,6 +15,7 @@ from golden.kllm.image import supply, weight_image
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.run import simulate
+from tb.words import join, layout_word
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_supply"].configs["small"],
@@ -94,14 +95,10 @@ def supply_words(config, jobs, rng):
             beats(job.length, config.elements),
             groups(job.outputs, config.lanes * config.columns),
         )
-        fields = (
+        word = join(
             (job.address, config.address_bits), (count, config.length_bits), (group_count, 16),
             (job.tokens, 8), (int(job.fold), 1),
         )  # fmt: skip
-        word, at = 0, 0
-        for value, bits in fields:
-            word |= value << at
-            at += bits
         words["job"].append(word)
         rms = rng.integers(0x3D000000, 0x41000000, job.tokens)
         if job.fold:
@@ -120,14 +117,16 @@ def supply_words(config, jobs, rng):
                 any_error |= error
                 memory[port][job.address + n] = value, error
             if own:
-                words[f"read_{port}"].append(job.address | len(own) << config.address_bits)
+                words[f"read_{port}"].append(
+                    layout_word(config.read_layout, address=job.address, words=len(own))
+                )
         words["done"].append(int(any_error))
         given = supply(
             image, job.length, job.outputs, layout, job.tokens, rms if job.fold else None
         )
         for lane, (weight_beats, scales) in enumerate(given):
             top = config.buffer_config.beat_bits
-            words[f"w_{lane}"] += [beat | last << top for beat, last in weight_beats]
+            words[f"w_{lane}"] += [join((beat, top), (last, 1)) for beat, last in weight_beats]
             words[f"s_b_{lane}"] += scales.tolist()
     return words, memory
 

@@ -10,8 +10,9 @@ import pytest
 from golden.oaken.dequantize import repeat_scales
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.paging.layouts import TOKEN_BITS
-from tb.oaken.support.dequant_vectors import as_bytes, join
+from tb.oaken.support.dequant_vectors import as_bytes
 from tb.run import simulate
+from tb.words import join
 
 CONFIGS = {
     "default": OakenScaleBufferConfig(depth=1024),

@@ -12,8 +12,9 @@ from golden.oaken.dequantize import insert_zeros
 from golden.oaken.format import entry
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.paging.layouts import TOKEN_BITS
-from tb.oaken.support.dequant_vectors import as_bytes, damaged, join, transfer
+from tb.oaken.support.dequant_vectors import as_bytes, damaged, transfer
 from tb.run import simulate
+from tb.words import join
 
 CONFIGS = {
     "default": OakenZeroInsertConfig(),

@@ -8,6 +8,7 @@ from golden.paging.timing import page_table_cycles
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from tb.bench import SILENCE, Bench, config
 from tb.paging.support.page_commands import Traffic
+from tb.words import layout_word
 
 COMMANDS = 6000
 INITIALISATION = max(config.pages, config.streams)  # cycles
@@ -15,7 +16,7 @@ SLOTS = config.kv.slots
 
 
 def pack(layout, words: PageCommand | PageResponse) -> int:
-    return sum(int(value) << layout[name].offset for name, value in words._asdict().items())
+    return layout_word(layout, **words._asdict())
 
 
 def unpack(word: int) -> PageResponse:

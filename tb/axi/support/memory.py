@@ -19,6 +19,7 @@ from golden.axi.format import (
     RESP_OKAY,
     RESP_SLVERR,
 )
+from tb.words import layout_word
 
 __all__ = ["Memory", "Ram", "Words", "random_commands", "random_packets"]
 
@@ -58,7 +59,7 @@ class Memory:
         return {name: word >> field.offset & (1 << field.width) - 1 for name, field in self.ar}
 
     def beat(self, **fields) -> int:
-        return sum(value << self.r[name].offset for name, value in fields.items())
+        return layout_word(self.r, **fields)
 
     def _burst(self, request: dict[str, int]) -> list[int]:
         beats = []
@@ -168,8 +169,7 @@ class Ram:
         return {name: word >> field.offset & (1 << field.width) - 1 for name, field in shape}
 
     def _word(self, channel: str, **fields) -> int:
-        shape = self.shapes[channel]
-        return sum(value << shape[name].offset for name, value in fields.items())
+        return layout_word(self.shapes[channel], **fields)
 
     def _transfer(self, channel: str):
         port = f"{self.bus}__{channel}"

@@ -102,13 +102,24 @@ class Bank(Block):
 
 
 def pack(layout: data.StructLayout, columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Payload words, little-endian rows of bytes; the tag counts the rows."""
+    """Payload words, little-endian rows of bytes; the tag counts the rows, modulo its range.
+
+    ValueError: a value that its field cannot hold.
+    """
     count = len(next(iter(columns.values())))
     words = np.zeros(count, dtype=object)
     for name, field in layout:
         values = columns[name] if name != "tag" else np.arange(count)
-        mask = (1 << Shape.cast(field.shape).width) - 1
-        words |= (np.asarray(values).astype(object) & mask) << field.offset
+        shape = Shape.cast(field.shape)
+        limit = 1 << shape.width
+        if name == "tag":
+            values = values % limit
+        low, high = (-limit // 2, limit // 2 - 1) if shape.signed else (0, limit - 1)
+        values = np.asarray(values).astype(object)
+        if count and not low <= values.min() <= values.max() <= high:
+            worst = values.min() if values.min() < low else values.max()
+            raise ValueError(f"{name} must be {low}..{high}, not {worst}")
+        words |= (values & (limit - 1)) << field.offset
     size = -(-layout.size // 8)
     rows = b"".join(int(word).to_bytes(size, "little") for word in words)
     return np.frombuffer(rows, dtype=np.uint8).reshape(count, size)

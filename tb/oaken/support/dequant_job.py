@@ -6,7 +6,8 @@ from golden.oaken.dequantize import insert_zeros, request_status
 from golden.oaken.format import Group, ScaleWord
 from golden.oaken.quantize import Encoded, decode, scales_valid, sparse_records
 from hdl.paging.layouts import TOKEN_BITS
-from tb.oaken.support.dequant_vectors import as_bytes, damaged, join, transfer
+from tb.oaken.support.dequant_vectors import as_bytes, damaged, transfer
+from tb.words import join
 
 __all__ = ["Job"]
 

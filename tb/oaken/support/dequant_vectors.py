@@ -6,13 +6,13 @@ import torch
 from golden.fp16.ops import bits_from_float
 from golden.oaken.format import Group, ScaleWord, Threshold
 from golden.oaken.quantize import Encoded, encode, thresholds_valid
+from tb.words import join
 
 __all__ = [
     "as_bytes",
     "cat",
     "damaged",
     "encoded_tokens",
-    "join",
     "some_tokens",
     "synthetic_tokens",
     "transfer",
@@ -21,19 +21,10 @@ __all__ = [
 MAGNITUDES = (0, 1, 0x3FF, 0x400, 0x401, 0x3BFF, 0x3C00, 0x3C01, 0x7800, 0x7BFE, 0x7BFF)
 
 
-def join(*fields: tuple[int, int]) -> int:
-    """(value, bits) fields to one integer, the first in the low bits."""
-    word, at = 0, 0
-    for value, bits in fields:
-        assert 0 <= value < 1 << bits
-        word, at = word | int(value) << at, at + bits
-    return word
-
-
 def as_bytes(words: list[int], bits: int) -> np.ndarray:
-    """Integers as rows of bytes, as tb.words.unpack_ints takes them."""
+    """Integers of ``bits`` bits as rows of bytes, as tb.words.unpack_ints takes them."""
     size = (bits + 7) // 8
-    rows = b"".join(word.to_bytes(size, "little") for word in words)
+    rows = b"".join(join((word, bits)).to_bytes(size, "little") for word in words)
     return np.frombuffer(rows, np.uint8).reshape(len(words), size)
 
 

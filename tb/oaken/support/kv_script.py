@@ -14,12 +14,12 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand
 from hdl.oaken.kv_engine import OakenKvEngineConfig
 from hdl.paging.layouts import STATUS_LAYOUT
+from tb.words import layout_word
 
 __all__ = [
     "THRESHOLDS",
     "Script",
     "fp16",
-    "layout_word",
     "random_script",
     "some_thresholds",
     "vector",
@@ -37,19 +37,6 @@ THRESHOLDS = fp16([-3.0, -0.25, 0.25, 3.5])
 def some_thresholds(rng: random.Random) -> list[int]:
     """Four words in order, around those of THRESHOLDS."""
     return fp16([-rng.uniform(1, 5), -rng.uniform(0, 0.5), rng.uniform(0, 0.5), rng.uniform(1, 5)])
-
-
-def layout_word(layout, **fields) -> int:
-    """A payload of ``layout``; arrays as sequences, missing fields 0."""
-    word = 0
-    for name, value in fields.items():
-        field = layout[name]
-        if not isinstance(value, int | np.integer):
-            size = field.width // len(value)
-            value = sum(int(each) << size * k for k, each in enumerate(value))
-        assert 0 <= int(value) < 1 << field.width, (name, value)
-        word |= int(value) << field.offset
-    return word
 
 
 def vector(rng: random.Random, elements: int) -> list[int]:

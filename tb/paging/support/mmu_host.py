@@ -18,6 +18,7 @@ from golden.paging.format import Op, Status
 from golden.paging.mmu import Request, Word, joined
 from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT
 from tb.bench import SILENCE
+from tb.words import layout_word
 
 __all__ = ["CHANNELS", "Host", "PendingRead", "Shadow", "random_records"]
 
@@ -32,7 +33,7 @@ def _fields(layout, word: int) -> dict[str, int]:
 
 
 def _word(layout, fields: dict[str, int]) -> int:
-    return sum(value << layout[name].offset for name, value in fields.items())
+    return layout_word(layout, **fields)
 
 
 def random_records(rng: random.Random, kv, share: float = 0.3) -> list[bytes]:

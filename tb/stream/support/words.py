@@ -2,6 +2,8 @@
 
 import random
 
+from tb.words import layout_word
+
 __all__ = ["pack", "random_words", "rng"]
 
 
@@ -17,5 +19,5 @@ def random_words(generator: random.Random, width: int, count: int, p_last: float
 
 
 def pack(layout, words) -> list[int]:
-    """Payload bits of words whose fields are in the order of ``layout``."""
-    return [layout.const(dict(zip(layout.members, word, strict=True))).as_bits() for word in words]
+    """Payload bits of words whose fields are in the order of ``layout``; errors: layout_word."""
+    return [layout_word(layout, **dict(zip(layout.members, word, strict=True))) for word in words]

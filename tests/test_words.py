@@ -1,0 +1,59 @@
+"""tb.words: every packing raises for a value that its field cannot hold."""
+
+import numpy as np
+import pytest
+from amaranth import signed
+from amaranth.lib import data
+
+from tb.words import join, layout_word, pack, unpack_ints, wide_fields
+
+
+@pytest.mark.parametrize(
+    ("value", "bits", "line"),
+    [
+        (8, 3, "a field of 3 bits must be -4..7, not 8"),
+        (-5, 3, "a field of 3 bits must be -4..7, not -5"),
+        (1, 0, "a field of 0 bits must be 0..0, not 1"),
+        (1 << 62, 62, f"a field of 62 bits must be -{1 << 61}..{(1 << 62) - 1}, not {1 << 62}"),
+    ],
+)
+def test_values_beyond_their_field(value, bits, line) -> None:
+    for packed in (lambda: pack(([0, value], bits)), lambda: join((value, bits))):
+        with pytest.raises(ValueError, match="must be") as error:
+            packed()
+        assert str(error.value) == line
+
+
+def test_what_is_not_an_integer() -> None:
+    with pytest.raises(ValueError, match="integers of 64 bits, not float64"):
+        pack((np.array([0.5]), 16))
+    with pytest.raises(ValueError, match="integers of 64 bits, not uint64"):
+        pack((np.array([1 << 63], dtype=np.uint64), 64))
+
+
+@pytest.mark.parametrize("bits", [1, 47, 48, 49, 72, 96, 97])
+def test_wide_integers(bits) -> None:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    values = [low, -1, 0, high] if high else [low, -1, 0]
+    words = unpack_ints(pack(*wide_fields(values, bits)))
+    assert words == [value & (1 << bits) - 1 for value in values]
+    for value in (low - 1, high + 1):
+        with pytest.raises(ValueError, match=f"a field of {bits} bits must be {low}..{high}, not"):
+            wide_fields([0, value], bits)
+
+
+def test_words_of_a_layout() -> None:
+    layout = data.StructLayout(
+        {"plain": 3, "sum": signed(4), "rows": data.ArrayLayout(data.ArrayLayout(2, 2), 2)}
+    )
+    word = layout_word(layout, sum=-8, plain=7, rows=[[1, 2], [3, 0]])
+    assert word == 7 | 8 << 3 | 0b00111001 << 7
+    for wrong, line in (
+        ({"plain": 8}, "a field of 3 bits must be -4..7, not 8"),
+        ({"sum": 8}, "a field of 4 bits must be -8..7, not 8"),
+        ({"rows": [[1, 2], [4, 0]]}, "a field of 2 bits must be -2..3, not 4"),
+        ({"rows": [1, 2, 3]}, "rows must fill 8 bits, not 3 elements"),
+    ):
+        with pytest.raises(ValueError, match="must") as error:
+            layout_word(layout, **wrong)
+        assert str(error.value) == line
