@@ -1,7 +1,7 @@
 """Payload words as bytes: packed by numpy outside the simulator, plain integers inside it.
 
-Every packing raises ValueError for a value that its field cannot hold: a bench that cut the value
-off would compare hardware that lacks a bit with golden that lacks the same bit.
+Every packing raises ValueError for a value that its field cannot hold. A bench that truncates the
+value compares hardware that lacks a bit with golden that lacks the same bit.
 Pure numpy: no torch, so that the simulator process may import it.
 """
 
