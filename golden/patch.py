@@ -159,6 +159,24 @@ class Patch:
         """function(y) replaces what the module returns."""
         self._hook(module.register_forward_hook(lambda _module, _args, y: function(y)))
 
+    def watch(
+        self,
+        module: nn.Module,
+        before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None,
+        after: Callable[[Any], None] | None = None,
+    ) -> None:
+        """before(args, keywords) and after(result) see each call of the module, unchanged."""
+        if before is not None:
+            seen = before
+            self._hook(
+                module.register_forward_pre_hook(
+                    lambda _module, args, keywords: seen(args, keywords), with_kwargs=True
+                )
+            )
+        if after is not None:
+            told = after
+            self._hook(module.register_forward_hook(lambda _module, _args, y: told(y)))
+
     def kv(self, tap: KVTap, pre_rope: bool = False) -> None:
         """tap(layer, kv, x) replaces K (kv 0) and V (kv 1) of every layer.
 

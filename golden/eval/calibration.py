@@ -12,10 +12,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from golden.checkpoint import Captured, capture, next_token_loss
+from golden.capture import (
+    Captured,
+    body,
+    capture_inputs,
+    capture_kv,
+    capture_kv_gradients,
+)
+from golden.checkpoint import next_token_loss
 from golden.eval.perplexity import check_tokens
 from golden.eval.progress import track
-from golden.patch import K, Patch, V
+from golden.patch import Patch
 
 __all__ = [
     "CalibrationData",
@@ -126,9 +133,8 @@ class CalibrationData:
 
     def run(self, ids: Tensor) -> None:
         """One window through the decoder layers, no logits, no gradients."""
-        body = getattr(self.model, "base_model", self.model)
         with torch.no_grad():
-            body(ids[None], use_cache=False)
+            body(self.model)(ids[None], use_cache=False)
 
     def inputs(
         self,
@@ -153,7 +159,7 @@ class CalibrationData:
 
             def make(ids: Tensor = ids, pick: Tensor = pick) -> State:
                 state: State = {}
-                for name, each in capture(self.model, ids, chosen, gradients).items():
+                for name, each in capture_inputs(self.model, ids, chosen, gradients).items():
                     state[f"x.{name}"] = each.x.cpu()[pick]
                     if each.gradient is not None:
                         state[f"g.{name}"] = each.gradient.cpu()[pick]
@@ -240,39 +246,16 @@ class CalibrationData:
 
     def kv(self, ids: Tensor, pre_rope: bool = False) -> list[tuple[Tensor, Tensor]]:
         """(K, V) of every layer on one window: (T, kv_heads * head_dim) float32 each."""
-        return [(k[0], v[0]) for k, v in self._kv(ids, pre_rope, False)]
+        return capture_kv(self.model, ids, pre_rope)
 
-    def kv_gradients(self, ids: Tensor, pre_rope: bool = False) -> list[tuple[Tensor, ...]]:
+    def kv_gradients(
+        self, ids: Tensor, pre_rope: bool = False
+    ) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """(K, V, gradient of K, gradient of V) of every layer on one window, (T, D) each.
 
         Gradients are of the summed next-token loss.
         """
-        return [(k[0], v[0], k[1], v[1]) for k, v in self._kv(ids, pre_rope, True)]
-
-    def _kv(self, ids: Tensor, pre_rope: bool, gradients: bool) -> list[list[tuple[Tensor, ...]]]:
-        """[layer][kv] of (value, gradient if wanted)."""
-        seen: dict[tuple[int, int], Tensor] = {}
-
-        def tap(layer: int, kv: int, x: Tensor) -> Tensor:
-            if gradients and not x.requires_grad:
-                x = x.requires_grad_()
-            seen[layer, kv] = x
-            return x
-
-        with Patch(self.model) as patch, torch.set_grad_enabled(gradients):
-            patch.kv(tap, pre_rope)
-            if gradients:
-                logits = self.model(ids[None], use_cache=False).logits[0]
-                loss = next_token_loss(logits, ids)
-                slopes = torch.autograd.grad(loss, list(seen.values()))
-            else:
-                self.run(ids)
-            layers = len(patch.attentions)
-        parts = {key: (value.detach()[0].cpu(),) for key, value in seen.items()}
-        if gradients:
-            for key, slope in zip(seen, slopes, strict=True):
-                parts[key] = (*parts[key], slope[0].cpu())  # type: ignore[assignment]
-        return [[parts[layer, kv] for kv in (K, V)] for layer in range(layers)]
+        return capture_kv_gradients(self.model, ids, pre_rope)
 
 
 def _label(names: list[str]) -> str:

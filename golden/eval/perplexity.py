@@ -1,6 +1,7 @@
 """exp of the mean next-token loss over non-overlapping windows, each on its own."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from golden.checkpoint import CheckpointError
+from golden.patch import Patch
 
 __all__ = ["Loss", "check_finite", "check_tokens", "first_not_finite", "loss"]
 
@@ -47,24 +49,15 @@ def first_not_finite(model: nn.Module, ids: Tensor) -> str | None:
     """Name of the first module whose output is not finite on ids (B, T), or None."""
     found: list[str] = []
 
-    def watch(name: str) -> object:
-        def hook(_module: nn.Module, _args: object, y: object) -> None:
-            if isinstance(y, Tensor) and not found and not bool(torch.isfinite(y).all()):
-                found.append(name)
+    def look(name: str, y: object) -> None:
+        if isinstance(y, Tensor) and not found and not bool(torch.isfinite(y).all()):
+            found.append(name)
 
-        return hook
-
-    handles = [
-        module.register_forward_hook(watch(name))  # type: ignore[arg-type]
-        for name, module in model.named_modules()
-        if not any(module.children())
-    ]
-    try:
-        with torch.no_grad():
-            model(ids, use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with Patch(model) as patch, torch.no_grad():
+        for name, module in model.named_modules():
+            if not any(module.children()):
+                patch.watch(module, after=functools.partial(look, name))
+        model(ids, use_cache=False)
     return found[0] if found else None
 
 

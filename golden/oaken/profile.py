@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.format import MAX_FINITE
 from golden.oaken.groups import Ratios, check_intervals, thresholds_of
-from golden.oaken.model import capture_kv
 
 __all__ = [
     "Profile",

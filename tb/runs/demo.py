@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from golden import text
-from golden.checkpoint import CheckpointError, capture, load, tokens
+from golden.capture import capture_inputs
+from golden.checkpoint import CheckpointError, load, tokens
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.quantize import (
     linear,
@@ -89,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
         seen = {}
         for part, count in (("CALIBRATION", CALIBRATION_TOKENS), ("EVALUATION", options.tokens)):
             ids = tokens(checkpoint, getattr(text, part), count)
-            seen[part] = capture(checkpoint.model, ids, names)
+            seen[part] = capture_inputs(checkpoint.model, ids, names)
         say(f"captured {CALIBRATION_TOKENS} calibration and {options.tokens} evaluation tokens")
         rows, areas = [], []
         for bits_a in (4, 3):

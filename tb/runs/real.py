@@ -19,13 +19,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
+from golden.eval.reports.oaken import nmse
 from golden.fp16.ops import bits_from_float
 from golden.oaken.groups import Ratios
-from golden.oaken.model import capture_kv
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
-from golden.oaken.report import nmse
 from golden.paging.format import Op, Status
 from golden.text import EVALUATION
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig

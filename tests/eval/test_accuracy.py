@@ -136,7 +136,7 @@ def test_version_of_a_method_reaches_what_it_imports(monkeypatch):
 
     monkeypatch.setattr(bench_module, "_source", source)
     Bench._code_version(parse_all("oaken"))
-    assert {"golden.eval.methods.oaken", "golden.oaken.fake", "golden.patch",
+    assert {"golden.eval.methods.oaken", "golden.eval.fake.oaken", "golden.patch",
             "golden.eval.perplexity", "golden.checkpoint"} <= set(seen)  # fmt: skip
     assert "golden.kllm.layer" not in seen
 

@@ -5,10 +5,17 @@ import dataclasses
 import pytest
 import torch
 
-from golden import checkpoint
+from golden.capture import capture_inputs
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import Settings, evaluate
+from golden.eval.fake.kllm import (
+    FakeCodebook,
+    fake_attention,
+    fake_integers,
+    fake_tokens,
+    half_words,
+)
 from golden.eval.method import Bits, Site
 from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
@@ -16,13 +23,6 @@ from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES
-from golden.kllm.fake import (
-    FakeCodebook,
-    fake_attention,
-    fake_integers,
-    fake_tokens,
-    half_words,
-)
 from golden.kllm.layer import (
     LayerOptions,
     QuantizedLayer,
@@ -268,7 +268,7 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
         "1.x": "self_attn.q_proj", "1.attention": "self_attn.o_proj", "1.post": "mlp.up_proj",
         "1.h": "mlp.down_proj",
     }  # fmt: skip
-    wanted = checkpoint.capture(
+    wanted = capture_inputs(
         tiny.model, tiny_windows[0], [f"model.layers.1.{name}" for name in names.values()], True
     )
     for site, name in names.items():

@@ -8,19 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from golden.capture import capture_kv
 from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import Settings, evaluate
+from golden.eval.fake import grids
+from golden.eval.fake.oaken import fake_artifact, fake_restore
 from golden.eval.method import Site
 from golden.eval.methods import kv as kv_methods
 from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
+from golden.eval.perplexity import loss
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.kmeans import kmeans_1d
-from golden.oaken import baselines
-from golden.oaken.fake import fake_artifact, fake_restore
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
-from golden.oaken.model import capture_kv, perplexity
 from golden.oaken.profile import boundaries, ordered, profile_kv
 from golden.patch import K, Patch, V
 
@@ -90,12 +91,14 @@ def test_oaken_is_what_golden_oaken_measures(pre_rope, tiny, tiny_windows):
     stored: list[float] = []
 
     def tap(layer: int, kv: int, x: Tensor) -> Tensor:
-        words, intervals = bits_from_float(x), profile.intervals[layer, kv]
+        words, intervals = bits_from_float(x[0]), profile.intervals[layer, kv]
         f = float((group_index(words, intervals) != 1).double().mean())
         stored.append(ratios.stored_bits(f, 24, block=8))
-        return float_from_bits(restore(words, intervals)).float()
+        return float_from_bits(restore(words, intervals)).float()[None]
 
-    wanted = perplexity(tiny.model, tiny_windows[2:], tap, pre_rope)
+    with Site(tiny.model) as site:
+        site.kv(tap, pre_rope)
+        wanted = loss(tiny.model, (ids[None] for ids in tiny_windows[2:])).perplexity
     found = evaluate(tiny, "oaken", [method], tiny_windows[2:], [state])
     assert found.perplexity == pytest.approx(wanted, rel=1e-6)
     assert found.bits["kv"] == pytest.approx(sum(stored) / len(stored), rel=1e-5)
@@ -151,7 +154,7 @@ def test_oaken_on_the_exact_path_is_the_same(tiny, tiny_windows):
 def test_kivi_is_the_one_of_golden_oaken(bits):
     x = values(2, 70, 64)  # 70 tokens: six wait in FP16
     for kv, function in ((K, kivi_keys), (V, kivi_values)):
-        wanted = baselines.kivi(bits_from_float(x), kv, bits)
+        wanted = grids.kivi(bits_from_float(x), kv, bits)
         back, stored = function(x[None], bits, 32)
         close = torch.isclose(back[0], float_from_bits(wanted.x).float(), rtol=2**-10, atol=1e-7)
         assert bool(close.all())
@@ -169,11 +172,13 @@ def test_kivi_of_a_short_window_and_ragged_channels():
 
 
 def test_rtn_kv_is_uniform_per_token(tiny, tiny_windows):
-    wanted = perplexity(
-        tiny.model,
-        tiny_windows,
-        lambda _layer, _kv, x: float_from_bits(baselines.uniform(bits_from_float(x), 4).x).float(),
-    )
+
+    def tap(_layer: int, _kv: int, x: Tensor) -> Tensor:
+        return float_from_bits(grids.uniform(bits_from_float(x[0]), 4).x).float()[None]
+
+    with Site(tiny.model) as site:
+        site.kv(tap)
+        wanted = loss(tiny.model, (ids[None] for ids in tiny_windows)).perplexity
     found = evaluate(tiny, "rtn-kv4", parse_all("rtn-kv4"), tiny_windows, [{}])
     assert found.perplexity == pytest.approx(wanted, rel=5e-3)  # words there, reals here
     assert found.bits["kv"] == 4 + 32 / 24

@@ -8,7 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden import checkpoint, text
-from golden.kllm.accuracy import layer_error, main
+from golden.capture import capture_inputs
+from golden.eval.reports.kllm import layer_error, main
 
 Q_PROJ, DOWN_PROJ = "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"
 
@@ -38,16 +39,16 @@ def test_missing_file_is_one_line_on_the_command_line(
 
 def test_captured_input_reproduces_the_layer(tiny: LlamaForCausalLM) -> None:
     ids = torch.arange(1, 13)
-    found = checkpoint.capture(tiny, ids, [DOWN_PROJ])[DOWN_PROJ]
+    found = capture_inputs(tiny, ids, [DOWN_PROJ])[DOWN_PROJ]
     assert found.x.shape == (12, 48)
     assert found.gradient is None
     assert found.fisher is None
-    assert torch.equal(checkpoint.capture(tiny, ids, [DOWN_PROJ])[DOWN_PROJ].x, found.x)
+    assert torch.equal(capture_inputs(tiny, ids, [DOWN_PROJ])[DOWN_PROJ].x, found.x)
 
 
 def test_gradient_is_the_slope_of_the_loss(tiny: LlamaForCausalLM) -> None:
     ids = torch.arange(1, 13)
-    found = checkpoint.capture(tiny, ids, [Q_PROJ, DOWN_PROJ], gradients=True)[DOWN_PROJ]
+    found = capture_inputs(tiny, ids, [Q_PROJ, DOWN_PROJ], gradients=True)[DOWN_PROJ]
     assert found.gradient is not None
     step = 0.05 * found.gradient / found.gradient.norm()
 
@@ -67,7 +68,7 @@ def test_gradient_is_the_slope_of_the_loss(tiny: LlamaForCausalLM) -> None:
 
 def test_rejects_a_name_that_is_no_linear_layer(tiny: LlamaForCausalLM) -> None:
     with pytest.raises(ValueError, match=r"^model.norm is not a linear layer of the model$"):
-        checkpoint.capture(tiny, torch.arange(3), ["model.norm"])
+        capture_inputs(tiny, torch.arange(3), ["model.norm"])
 
 
 def test_first_layer_of_smollm2(smollm2) -> None:
@@ -75,8 +76,8 @@ def test_first_layer_of_smollm2(smollm2) -> None:
     layers = [Q_PROJ, DOWN_PROJ]
     calibration_ids = checkpoint.tokens(smollm2, text.CALIBRATION, 256)
     evaluation_ids = checkpoint.tokens(smollm2, text.EVALUATION, 64)
-    calibration = checkpoint.capture(smollm2.model, calibration_ids, layers)
-    evaluation = checkpoint.capture(smollm2.model, evaluation_ids, layers)
+    calibration = capture_inputs(smollm2.model, calibration_ids, layers)
+    evaluation = capture_inputs(smollm2.model, evaluation_ids, layers)
     for name, bits_a, bound in [
         (Q_PROJ, 4, 0.085), (Q_PROJ, 3, 0.12), (DOWN_PROJ, 4, 0.106), (DOWN_PROJ, 3, 0.15),
     ]:  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.eval.fake.grids import fp16, kivi, uniform
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.oaken.baselines import fp16, kivi, uniform
 from golden.oaken.groups import (
     Ratios,
     check_intervals,

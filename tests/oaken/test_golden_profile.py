@@ -4,8 +4,10 @@ Shown to fail: quantiles of one end used for both; windows averaged after roundi
 restored; K tapped before RoPE by default; what a tap returns ignored; heads transposed wrongly.
 """
 
+import contextlib
 import itertools
 import json
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,14 +15,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from golden.capture import capture_kv
 from golden.checkpoint import Checkpoint, CheckpointError, read_text, windows
+from golden.eval.perplexity import loss
+from golden.eval.reports import oaken as report_module
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken import profile as profile_module
-from golden.oaken import report as report_module
 from golden.oaken.groups import Ratios, group_index
-from golden.oaken.model import capture_kv, perplexity, tapped
 from golden.oaken.profile import Profile, ProfileError, boundaries, ordered, profile_kv
 from golden.oaken.quantize import thresholds_valid
+from golden.patch import Patch
 
 RATIOS = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 
@@ -70,6 +74,18 @@ def test_before_rope_is_the_projection(tiny: LlamaForCausalLM) -> None:
     assert torch.allclose(*norms, rtol=1e-4)
 
 
+@contextlib.contextmanager
+def tapped(model: LlamaForCausalLM, tap: Callable, pre_rope: bool = False) -> Iterator[None]:
+    with Patch(model) as patch:
+        patch.kv(tap, pre_rope)
+        yield
+
+
+def perplexity(model: LlamaForCausalLM, parts: list[torch.Tensor], tap: Callable) -> float:
+    with tapped(model, tap):
+        return loss(model, (ids[None] for ids in parts)).perplexity
+
+
 @pytest.mark.parametrize("pre_rope", [False, True])
 def test_attention_reads_what_the_tap_returns(tiny: LlamaForCausalLM, pre_rope: bool) -> None:
     with torch.no_grad():
@@ -89,7 +105,7 @@ def test_perplexity(tiny: LlamaForCausalLM) -> None:
     with torch.no_grad():
         losses = [float(tiny(ids[None], labels=ids[None]).loss) for ids in parts]
     exact = float(torch.tensor(losses).mean().exp())
-    assert perplexity(tiny, parts) == pytest.approx(exact, rel=1e-5)
+    assert perplexity(tiny, parts, lambda *_: None) == pytest.approx(exact, rel=1e-5)
     assert perplexity(tiny, parts, lambda _, kv, x: torch.zeros_like(x)) != pytest.approx(exact)
 
 

@@ -4,7 +4,7 @@
     softmax(q K^T) * V's scales -> integers -> times V's centroids -> quantized -> o
     x -> quantized -> RMSNorm -> gate, up, both quantized -> SiLU(gate) * up -> quantized -> down
 
-The fast path is golden.kllm.fake, the exact one (--bit-true) golden.kllm.attention.
+The fast path is golden.eval.fake.kllm, the exact one (--bit-true) golden.kllm.attention.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from golden.checkpoint import next_token_loss
 from golden.eval.calibration import CalibrationData
+from golden.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens, half_words
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
-from golden.kllm.fake import FakeCodebook, fake_attention, fake_tokens, half_words
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls
 from golden.kllm.format import PRODUCTS
 from golden.kllm.norms import fold

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
+from golden.eval.fake.grids import kivi_keys, kivi_values, uniform_grid
 from golden.eval.method import Method, Site, State
 from golden.index.kmeans import kmeans_1d
-from golden.oaken.baselines import uniform_grid
 from golden.patch import K, V
 
-__all__ = ["KiviLike", "KvQuantLike", "RtnKv", "kivi_keys", "kivi_values"]
+__all__ = ["KiviLike", "KvQuantLike", "RtnKv"]
 
 _SCALES = 32  # bits of two FP16 words
 _SAMPLES = 1 << 16  # of a layer's K or V, for a codebook
@@ -39,23 +39,6 @@ class RtnKv(Method):
             for kv in (K, V):
                 site.bits.add("kv", f"{layer}.{kv}", 1, self.bits + _SCALES / elements)
         site.kv(lambda _layer, _kv, x: uniform_grid(x, self.bits, -1), self.pre_rope)
-
-
-def kivi_keys(x: Tensor, bits: int, group: int) -> tuple[Tensor, float]:
-    """(x', bits) of (B, T, D): channels on grids over ``group`` tokens; a ragged end stays FP16."""
-    tokens = x.shape[1]
-    whole = tokens // group * group
-    groups = x[:, :whole].unflatten(1, (-1, group)) if whole else x.new_zeros(0)
-    back = uniform_grid(groups, bits, 2).flatten(1, 2) if whole else x[:, :0]
-    share = whole / tokens
-    rest = x[:, whole:].half().to(x.dtype)
-    return torch.cat([back, rest], 1), share * (bits + _SCALES / group) + (1 - share) * 16
-
-
-def kivi_values(x: Tensor, bits: int, group: int) -> tuple[Tensor, float]:
-    """(x', bits) of (B, T, D): every token on its grid over ``group`` channels; the last ragged."""
-    parts = [uniform_grid(part, bits, -1) for part in x.split(group, -1)]
-    return torch.cat(parts, -1), bits + _SCALES * len(parts) / x.shape[-1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

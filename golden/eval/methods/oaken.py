@@ -6,9 +6,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
+from golden.eval.fake.oaken import fake_artifact, fake_restore
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.oaken.fake import fake_artifact, fake_restore
 from golden.oaken.groups import Ratios, restore
 from golden.oaken.profile import intervals_of, window_bounds
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from golden.kllm.layer.shape import LayerWeights
+from golden.patch import Patch
 
 __all__ = ["LayerInputs", "layer_inputs", "reference"]
 
@@ -73,23 +74,16 @@ def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
         raise ValueError(f"layer must be 0..{len(layers) - 1}, not {layer}")
     seen: dict[str, Any] = {}
 
-    def before(_module: Any, args: tuple, keywords: dict[str, Any]) -> None:
+    def before(args: tuple, keywords: dict[str, Any]) -> None:
         seen["x"] = args[0] if args else keywords["hidden_states"]
         seen["angles"] = keywords["position_embeddings"]
 
-    def after(_module: Any, _args: tuple, output: Any) -> None:
+    def after(output: Any) -> None:
         seen["y"] = output[0] if isinstance(output, tuple) else output
 
-    handles = [
-        layers[layer].register_forward_pre_hook(before, with_kwargs=True),
-        layers[layer].register_forward_hook(after),
-    ]
-    try:
-        with torch.no_grad():
-            model(ids[None], use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with Patch(model) as patch, torch.no_grad():
+        patch.watch(layers[layer], before, after)
+        model(ids[None], use_cache=False)
     cos, sin = (angles[0, :, : angles.shape[-1] // 2] for angles in seen["angles"])
     hidden = seen["x"].shape[-1]
     return LayerInputs(seen["x"][0], seen["y"].reshape(-1, hidden), cos, sin)

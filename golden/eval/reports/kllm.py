@@ -1,4 +1,4 @@
-"""What KLLM quantization costs on a real model: ``python -m golden.kllm.accuracy``.
+"""What KLLM quantization costs on a real model: ``python -m golden.eval.reports.kllm``.
 
 Codebooks are trained on the calibration text, errors are measured on the evaluation text.
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 from torch import Tensor
 
 from golden import text
-from golden.checkpoint import Captured, CheckpointError, capture, load, tokens
+from golden.capture import Captured, capture_inputs
+from golden.checkpoint import CheckpointError, load, tokens
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import mismatch
 from golden.kllm.quantize import (
@@ -93,9 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
         ]
         print(f"loaded in {time.monotonic() - start:.1f} s")
         ids = tokens(checkpoint, text.CALIBRATION, options.calibration)
-        calibration = capture(checkpoint.model, ids, names, gradients=True)
+        calibration = capture_inputs(checkpoint.model, ids, names, gradients=True)
         ids = tokens(checkpoint, text.EVALUATION, options.evaluation)
-        evaluation = capture(checkpoint.model, ids, names)
+        evaluation = capture_inputs(checkpoint.model, ids, names)
         print(f"captured after {time.monotonic() - start:.1f} s")
         print("layer | setting | Fisher | error | weights | tokens | arithmetic | not nearest")
         print("--- | --- | --- | --- | --- | --- | --- | ---")

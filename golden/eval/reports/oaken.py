@@ -1,4 +1,4 @@
-"""What Oaken's quantization costs on a real model: ``python -m golden.oaken.report``.
+"""What Oaken's quantization costs on a real model: ``python -m golden.eval.reports.oaken``.
 
 Thresholds come from calibration text or from a file of golden.oaken.profile. All figures are
 measured on other text: the shares of the groups, the error of K and V, the bits stored and read.
@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from golden import text as own_text
+from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
+from golden.eval.fake.grids import fp16, kivi, uniform
+from golden.eval.perplexity import loss
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.oaken.baselines import fp16, kivi, uniform
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
-from golden.oaken.model import capture_kv, perplexity
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.oaken.quantize import bits_read, decode, effective_bits, encode
-from golden.patch import attention_layers
+from golden.patch import Patch, attention_layers
 
-__all__ = ["Measured", "arithmetic_bits", "main", "measure", "methods", "nmse"]
+__all__ = ["Measured", "arithmetic_bits", "main", "measure", "methods", "nmse", "perplexity"]
 
 TABLE3 = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 # (layer, kv, words) to what the attention reads in their place and the bits stored per element.
@@ -125,11 +126,17 @@ def measure(
     return found
 
 
-def _tap(method: Method) -> Callable[[int, int, Tensor], Tensor]:
-    def tap(layer: int, kv: int, x: Tensor) -> Tensor:
-        return float_from_bits(method(layer, kv, bits_from_float(x))[0])
+def perplexity(
+    model: nn.Module, sequences: list[Tensor], method: Method, pre_rope: bool = False
+) -> float:
+    """exp of the mean next-token loss over sequences of token ids, each on its own."""
 
-    return tap
+    def tap(layer: int, kv: int, x: Tensor) -> Tensor:
+        return float_from_bits(method(layer, kv, bits_from_float(x[0]))[0])[None]
+
+    with Patch(model) as patch:
+        patch.kv(tap, pre_rope)
+        return loss(model, (ids[None] for ids in sequences)).perplexity
 
 
 def fractions(
@@ -270,7 +277,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             dataclasses.replace(
                 each,
                 perplexity=perplexity(
-                    checkpoint.model, parts, _tap(named[each.name]), options.pre_rope
+                    checkpoint.model, parts, named[each.name], options.pre_rope
                 ),
             )
             for each in measured

@@ -1,0 +1,1 @@
+"""Methods as fake quantization: values in, the values that they become out, fast."""
