@@ -1,8 +1,8 @@
 """Deduplicated emission: every distinct module is elaborated and written once.
 
 A block adds its children with ``add(m, name, block)``. In simulation (pysim) that is a plain
-submodule. Under ``emit`` it becomes an instance of a module that is converted the first time
-its key, (class, configuration), is met, so time and memory grow with the number of distinct
+submodule. Under ``emit`` it becomes an instance of a module. A module is converted the first time
+its key, (class, configuration), is met. So time and memory grow with the number of distinct
 modules and not with the number of copies.
 """
 
@@ -67,7 +67,7 @@ def flat_ports(component) -> list[Port]:
 
 
 def signatures(component, path) -> list[tuple[int, wiring.Signature]]:
-    """(parts of ``path`` that lead to it, signature) of every signature on the way, outer first."""
+    """(parts of ``path`` that lead to it, signature) of every signature along it, outer first."""
     found, signature, at = [], component.signature, 0
     while at < len(path):
         member = signature.members[path[at]]
@@ -166,7 +166,7 @@ class _Library:
 
 
 class _Shared(wiring.Component):
-    """Stands for a block and elaborates to one instance of its module."""
+    """Represents a block and elaborates to one instance of its module."""
 
     def __init__(self, block: Block, library: _Library):
         self._block, self._library = block, library

@@ -22,11 +22,11 @@ class Walk:
 
     Read by the parent
     ------------------
-    at.NAME : position in loop NAME, 0..count - 1
-    last.NAME : loop NAME is at its last position
-    is_last : every loop is at its last position
-    wraps.NAME : loop NAME and all loops inside it are at their last position
-    done : every position was left by a ``step``; 1 after reset
+    - at.NAME : position in loop NAME, 0..count - 1
+    - last.NAME : loop NAME is at its last position
+    - is_last : every loop is at its last position
+    - wraps.NAME : loop NAME and all loops inside it are at their last position
+    - done : every position was left by a ``step``; 1 after reset
 
     ``counts`` with values are compared with ``at`` each cycle, which costs one adder and one
     comparator per loop.

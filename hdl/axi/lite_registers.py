@@ -1,4 +1,4 @@
-"""AXI4-Lite register file with queues behind it (docs/blocks/axi_lite_registers.md)."""
+"""AXI4-Lite register file with queues to the chip (docs/blocks/axi_lite_registers.md)."""
 
 import dataclasses
 from typing import ClassVar
@@ -31,7 +31,7 @@ _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AxiLiteRegistersConfig(Config):
-    """Depths of the queues behind the registers; above 32 words a queue is a RAM."""
+    """Depths of the register file's queues; above 32 words a queue is a RAM."""
 
     address_bits: int = 12  # bits of AWADDR and ARADDR, 5..64
     version: int = 0x0001_0000  # word of VERSION, 0..2**32 - 1
@@ -57,14 +57,19 @@ class AxiLiteRegistersConfig(Config):
 class AxiLiteRegisters(Block):
     """Registers of ``golden.axi.format.REGISTERS`` on AXI4-Lite: queues to and from the chip.
 
-    A write to COMMAND goes to ``command``; a read of STATUS or READBACK takes the oldest word of
-    ``status`` or ``readback``; LEVELS tells room and words waiting. The bus never waits for the
-    chip: a command into a full queue is dropped, and a read of an empty queue gives 0, both
-    with SLVERR, as every access that the map does not know. The low two address bits are
-    ignored; PROT is ignored. ``abort_pulse`` does not empty the queues.
+    A write to COMMAND goes to ``command``. A read of STATUS or READBACK takes the oldest word of
+    ``status`` or ``readback``. LEVELS gives the room and the words waiting. The bus never waits for
+    the chip:
 
-    Every answer comes 2 cycles after the last of address and data; 1 access per 2 cycles in
-    each direction, reads and writes independent. No combinational path leads from an input to
+        access                                          answer
+        a command into a full queue                     SLVERR; the command is dropped
+        a read of an empty queue                        SLVERR, word 0
+        an access that the map does not know            SLVERR
+
+    The low two address bits and PROT are ignored. ``abort_pulse`` does not empty the queues.
+
+    Every answer comes 2 cycles after the last of address and data. Each direction completes 1
+    access per 2 cycles, reads and writes independent. No combinational path leads from an input to
     an output. Golden: golden.axi.reference.RegisterModel. Source: Arm IHI 0022H.
 
     Members

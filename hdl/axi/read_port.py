@@ -50,15 +50,15 @@ class AxiReadPort(Block):
     The low log2(data_bits / 8) bits of ``address`` are taken as 0; addresses wrap at
     ``2**address_bits``. ``last`` marks the command's final word; a command of 0 words gives
     nothing. Bursts are as long as ``burst_beats``, the command's end and the next multiple of
-    4 KiB allow; up to ``outstanding`` of them are requested ahead, across commands too, all
-    with ID 0, so data come in order. ``error``: the beat's response was SLVERR or DECERR; its
-    word is passed on as it came and the command goes on to its end.
+    4 KiB allow. Up to ``outstanding`` of them are requested ahead, across commands too. All have
+    ID 0, so data come in order. ``error``: the beat's response was SLVERR or DECERR. Its word
+    passes as it came, and the command goes on to its end.
 
     1 word per cycle when ``burst_beats * outstanding`` words cover the memory's latency. ARVALID
     two cycles after a command; ``o`` one cycle after R, in the same cycle without ``buffered``.
     RREADY falls only because ``o`` is stalled. No combinational path leads from an input to an
-    output but, without ``buffered``, between R and ``o``. A beat that no burst asked for is
-    taken, dropped and shown by ``stray`` in the next cycle. RLAST is believed. A reset in
+    output but, without ``buffered``, between R and ``o``. The port discards a beat that no burst
+    requested, and ``stray`` shows it in the next cycle. RLAST is believed. A reset in
     mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.read_words. Source: Arm IHI 0022H.
 

@@ -1,7 +1,7 @@
 """AXI4 and AXI4-Lite as signatures: every channel a stream, seen from the manager.
 
 A manager has a member ``Out(axi4_read(...))`` or ``Out(axi_lite(...))``, a subordinate ``In``.
-valid, ready and payload of a channel are AXI's VALID, READY and the signals of that channel, so
+valid, ready and payload of a channel are AXI's VALID, READY and the signals of that channel. So
 the stream rules of the project are AXI's handshake rules. ``hdl.axi.wrap`` finds these members
 and gives them AXI's own port names.
 
@@ -130,7 +130,7 @@ def axi_lite(address_bits: int) -> AxiLite:
 def pass_channels(m: Module, inner, outer) -> None:
     """Join each channel of ``inner``, a child's bus, to that of the same name of ``outer``.
 
-    ``outer`` is the parent's own member and may have more channels: with one call each, a read
+    ``outer`` is the parent's own member and may have more channels. With one call each, a read
     port and a write port share a member ``Out(axi4(...))``.
     """
     for name in inner.signature.members:

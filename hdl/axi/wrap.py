@@ -57,12 +57,16 @@ class _Outer:
 def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[str, list[dict]]:
     """Verilog of module ``{name}_axi`` and its ports as NAME.json lists them.
 
-    Each stream S becomes ``s_axis_S_*`` (into the block) or ``m_axis_S_*``: ``tvalid``,
-    ``tready``, ``tdata``, the payload without its field ``last`` and with zeros up to a multiple
-    of 8 bits (none if nothing is left), and ``tlast`` where the payload has ``last``. A member
-    ``axi`` or ``axi_X`` of ``axi4``, ``axi4_read`` or ``axi4_write`` becomes ``m_axi_*`` or
-    ``m_axi_X_*``, one of ``axi_lite`` in the same way ``s_axil_*``. Other ports keep their names.
-    ``clk`` and ``rst`` are ``aclk`` and ``aresetn``.
+    Each stream S becomes ``s_axis_S_*`` (into the block) or ``m_axis_S_*``:
+
+        tvalid, tready
+        tdata   the payload without its field ``last``, with zeros up to a multiple of 8 bits;
+                none if the payload has no other field
+        tlast   where the payload has ``last``
+
+    A member ``axi`` or ``axi_X`` of ``axi4``, ``axi4_read`` or ``axi4_write`` becomes ``m_axi_*``
+    or ``m_axi_X_*``. One of ``axi_lite`` becomes ``s_axil_*`` in the same way. Other ports keep
+    their names. ``clk`` and ``rst`` are ``aclk`` and ``aresetn``.
     """
     outers = [
         _Outer("aclk", "input", 1, "clock", "rising edge"),

@@ -50,28 +50,28 @@ class AxiWritePort(Block):
     """Writes packets of bytes: byte j of a packet to ``address`` + j, and no other byte.
 
     A packet is the words of ``i`` up to ``last``, first byte in the low bits of the first word.
-    A command writes its next ``bytes`` bytes to any byte address; with ``more`` the following
-    command writes the bytes after them, elsewhere: this one then ends and that one begins at a
-    multiple of the word (the bytes up to the multiple are skipped, low bits of the address taken
-    as 0). Addresses wrap at ``2**address_bits``. ``done`` gives one answer per command, in order:
-    0, or the worst of its bursts' responses, 2 (SLVERR) or 3 (DECERR). A command of 0 bytes writes
-    nothing and is answered 0.
+    A command writes its next ``bytes`` bytes to any byte address. With ``more`` the following
+    command writes the bytes after them, elsewhere. This one then ends, and that one begins, at a
+    multiple of the word. The bytes up to the multiple are skipped, and the low bits of the address
+    are taken as 0. Addresses wrap at ``2**address_bits``. ``done`` gives one answer per command, in
+    order: 0, or the worst of its bursts' responses, 2 (SLVERR) or 3 (DECERR). A command of 0 bytes
+    writes nothing and is answered 0.
 
     Bursts are as long as ``burst_beats``, the command's end and the next multiple of 4 KiB allow.
     AWVALID rises together with the burst's first WVALID, so no request waits for its data; a
     beat never waits for AWREADY of its own burst. Up to ``outstanding`` bursts are not answered
     yet, across commands too, all with ID 0.
 
-    1 word per cycle, over bursts, commands and packets, aligned or not, when
-    ``burst_beats * outstanding`` words cover the memory's latency; a packet that ends in another
-    word than it would aligned takes one beat more than it has words. From command to AW and W 3
-    cycles, from ``i`` 1; from a command's last B to ``done`` 1. No combinational path leads from
-    an input to an output.
+    The port writes 1 word per cycle, over bursts, commands and packets, aligned or not, when
+    ``burst_beats * outstanding`` words cover the memory's latency. A packet that ends in another
+    word than it would aligned takes one beat more than it has words. Latency: from command to AW
+    and W 3 cycles, from ``i`` 1; from a command's last B to ``done`` 1. No combinational path leads
+    from an input to an output.
 
-    A packet with fewer words than its commands ask for: the missing bytes are not strobed. One
-    with more: the rest is dropped up to ``last``. Both show in ``misfit``. A B that no burst
-    asked for is taken, dropped and shown by ``stray`` in the next cycle. A reset in mid-burst
-    needs a reset of the bus too.
+    ``misfit`` shows two kinds of packets. A packet may have fewer words than its commands need: the
+    missing bytes are not strobed. It may have more: the port discards its further words up to
+    ``last``. The port also discards a B that no burst requested, and ``stray`` shows it in the next
+    cycle. A reset in mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.write_packet. Source: Arm IHI 0022H.
 
     Members

@@ -218,7 +218,7 @@ class FpToInt(Operator):
     """``y = clamp(RNE(a))``: to the nearest integer, ties to even, then into the range.
 
     Throughput 1 word per cycle, latency ``config.stages`` cycles, ``i.ready`` depends
-    combinationally on ``o.ready``. Any words are legal: NaN gives 0 and nan = 1; what is out of
+    combinationally on ``o.ready``. Any words are legal. NaN gives 0 and nan = 1. A value out of
     range after rounding, infinities too, gives the nearest end of the range and saturated = 1.
     Rounding points: one, before the clamp. Registers are spread over
     unpack | align | round and clamp. Golden: ``golden.fp16.ops.to_int``.

@@ -64,9 +64,12 @@ def _weights(format: FloatFormat) -> tuple[int, int]:
 def _recurrence(width: int, o: FloatFormat, low: int, high: int) -> list:
     """row 1 | ... | row precision + 2 | count | shift | round.
 
-    Fields rest and divisor (``width`` bits, leading ones on top, or rest = 0), weight (of the
-    leading ones, that of the dividend less that of the divisor, ``low..high``), sign, is_nan,
-    is_inf.
+    Fields:
+
+        rest, divisor          ``width`` bits, leading ones on top, or rest = 0
+        weight                 of the leading ones, that of the dividend less that of the divisor,
+                               ``low..high``
+        sign, is_nan, is_inf
     """
     # The quotient of two numbers in 1..2 lies in 1/2..2: with one bit before the point and
     # precision + 1 behind it there are precision + 1 from the leading one down.

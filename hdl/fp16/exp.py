@@ -138,11 +138,14 @@ class FpExp(Operator):
     -9.7, +0 below -17.33. With ``o`` binary32 the same value unrounded, relative error below
     2**-15.8; converted to binary16 it is the result in binary16.
 
-    With a = k * ln(2) + s and m the middle of the interval of width 1/64 around s, r = s - m,
-    y = 2**k * exp(m) * (1 + r + r**2 / 2); exp(m), r**2 / 2 and the multiples of ln(2) are
-    tables with 18 fraction bits. Rounding points: a to 18 fraction bits, tables, the product to
-    18 fraction bits, the result (nearest even). Registers are spread over unpack | fixed point |
-    k | reduce | look up | multiply | count | shift | round.
+    With m the middle of the interval of width 1/64 around s:
+
+        a = k * ln(2) + s,    r = s - m,    y = 2**k * exp(m) * (1 + r + r**2 / 2)
+
+    exp(m), r**2 / 2 and the multiples of ln(2) are tables with 18 fraction bits. Rounding points: a
+    to 18 fraction bits, tables, the product to 18 fraction bits, the result (nearest even).
+    Registers are spread over unpack | fixed point | k | reduce | look up | multiply | count |
+    shift | round.
     Golden: ``golden.fp16.functions.exp``.
 
     Members

@@ -43,8 +43,8 @@ class FpFmaConfig(OperatorConfig):
 class _Window:
     """Bits of the sum: [ c at its highest | gap | product | low ], all widths in bits.
 
-    Further left c does not go: the product is then below the half step of the result wherever
-    it stands, and only its sign and not being zero count. Further right it does: what leaves is
+    c does not go further left: the product is then below the half step of the result wherever it
+    is. Only its sign and not being zero count. c does go further right. What leaves is
     sticky, and ``low`` bits keep enough of it where the product has few significant ones.
     """
 
@@ -84,7 +84,7 @@ class _Window:
 
 
 def fma_phases(a: FloatFormat, b: FloatFormat, c: FloatFormat, o: FloatFormat) -> list:
-    """unpack | multiply beside align | add | count | shift | round; fields a, b, c -> y."""
+    """unpack | multiply and align | add | count | shift | round; fields a, b, c -> y."""
     window = _Window.of(a, b, c, o)
     width = window.width
     product_offset = a.grid_exponent + b.grid_exponent - 2
@@ -191,7 +191,7 @@ class FpFma(Operator):
     combinationally on ``o.ready``. Any words are legal. NaN in, infinity times zero (whatever c
     is), or infinity minus infinity: canonical NaN. An exact difference of zero is +0. Rounding
     points: one, the result, also where the formats differ. Registers are spread over
-    unpack | multiply beside align | add | count | shift | round.
+    unpack | multiply and align | add | count | shift | round.
     Golden: ``golden.fp16.ops.fma``.
 
     Members

@@ -1,4 +1,4 @@
-"""Streams around a list of combinational phases, with registers where the depth asks for them.
+"""Streams around a list of combinational phases, with as many registers as the depth requires.
 
 Stall rule: a register takes a word when it is empty or being emptied, so ``i.ready`` depends
 combinationally on ``o.ready`` and bubbles close up. ``o.valid`` never depends on ``o.ready``.
@@ -87,7 +87,7 @@ class UnaryConfig(OperatorConfig):
 
 
 def registers_after(phases: int, stages: int) -> tuple[int, ...]:
-    """Registers behind each phase: the k-th of ``stages`` stands after phase ceil(k*phases/stages).
+    """Registers after each phase: the k-th of ``stages`` follows phase ceil(k*phases/stages).
 
     So one stage is an output register, two add one in the middle, and more than ``phases``
     stages put two in one place.
@@ -108,8 +108,8 @@ def compute(m: Module, phases: list[Phase], fields: dict) -> dict:
 class Operator(Block):
     """``o = phases(i)``: 1 word per cycle, ``config.stages`` cycles from i to o.
 
-    Subclasses give ``phases()``: functions from a dict of values to a dict of values, the first
-    on the payload fields of ``i``, the last with those of ``o``.
+    Subclasses give ``phases()``: functions from a dict of values to a dict of values. The first
+    takes the payload fields of ``i``, the last returns those of ``o``.
     """
 
     meaning: ClassVar[dict[str, str]] = {

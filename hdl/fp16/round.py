@@ -24,9 +24,9 @@ class Rounder:
     --------------
     significand : unsigned(width)  not normalised, may be zero
     exponent : signed  weight of its last bit, ``lowest <= exponent <= highest`` if it matters
-    sticky : 1  a fraction strictly between 0 and 1 follows the last bit. Where it is set, the
-        ``format.precision + 1`` bits from the leading one down must be in ``significand``, or
-        the last bit must weigh no more than half the smallest subnormal.
+    sticky : 1  a fraction strictly between 0 and 1 follows the last bit. Where it is set,
+        one of two must be so. ``significand`` has the ``format.precision + 1`` bits from the
+        leading one down, or the last bit weighs no more than half the smallest subnormal.
     sign : 1  sign of a result that is not an exact zero (an underflow to zero included)
     zero_sign : 1  sign of an exact zero
     is_nan, is_inf : 1  override the number, NaN first

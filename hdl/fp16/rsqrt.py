@@ -1,9 +1,11 @@
 """``y = RNE(1 / sqrt(a))``: FpRsqrt, and ``rsqrt`` for use inside other blocks.
 
 IEEE 754-2019 clause 9.2.1 (rSqrt, correctly rounded). One digit recurrence without a division:
-with a = n * 4**h, 1 <= n < 4, it finds the bits of the largest q with n * q**2 <= 1. With the
-bits down to weight 2**-j known, the remainder is w = 2**j * (1 - n * q**2), and the next bit is 1
-if 2 * w >= t, where t = 2 * n * q + n * 2**-(j + 1).
+with a = n * 4**h, 1 <= n < 4, it finds the bits of the largest q with n * q**2 <= 1. Let the
+bits down to weight 2**-j be known, with the remainder w. The next bit is 1 if 2 * w >= t.
+
+    w = 2**j * (1 - n * q**2)
+    t = 2 * n * q + n * 2**-(j + 1)
 """
 
 import dataclasses

@@ -96,10 +96,14 @@ class IndexHistogramParallelConfig(Config):
 class IndexHistogramParallel(Block):
     """``count[b] = #{k : inlier_k and pair_k = b}`` over a packet of pairs; all bins, exactly.
 
-    Integer mode (``integer`` set on every beat of the packet): the value above the weight index
-    is an unsigned operand and ``count[j] = sum of value_k over inlier k with weight index j``;
-    only the first ``integer_words`` words go out. ``two_level`` sums signed addends in both
-    modes: ``count[j] = sum of addend_k over inlier k with weight index j``.
+    In integer mode ``integer`` is set on every beat of the packet. The value above the weight index
+    is then an unsigned operand, and only the first ``integer_words`` words go out:
+
+        count[j] = sum of value_k over inlier k with weight index j
+
+    ``two_level`` sums signed addends in both modes:
+
+        count[j] = sum of addend_k over inlier k with weight index j
 
     ``elements`` pairs per cycle; ``ceil(bins / word_bins)`` words per packet, one per cycle,
     bin ``word * word_bins + slot`` in each slot, ``last`` on the final one. Slots beyond the
@@ -419,7 +423,7 @@ def _popcount(m: Module, match, elements: int, name: str):
     """Number of ones of a spread vector of at most 16 elements, by halving.
 
     The fields leave room for the carries, so every addition is a row of small independent
-    adders; a simulator does the whole row in one machine word.
+    adders. A simulator does the whole row in one machine word.
     """
     value, width = Signal(_FIELD * elements, name=f"match_{name}"), _FIELD * elements
     m.d.comb += value.eq(match)

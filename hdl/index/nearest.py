@@ -70,17 +70,18 @@ class IndexNearest(Block):
 
     midpoint_i = rne16((c_i + c_{i+1}) / 2), computed offline; any FP16 words in any order are
     legal. The only rounding is that of the product. The comparison is IEEE 754's: -0 equals +0,
-    and a NaN on either side counts nothing. One scale per token, then the token's beats up to
-    ``last``. ``fault`` on each beat of a token: the latest midpoints packet had not 2**bits_a - 1
-    words, or there was none since reset; its indices are 0 and nothing waits.
+    and a NaN on either side counts nothing. A token is one scale, then beats up to ``last``.
+    ``fault`` is set on each beat of a token if the latest midpoints packet had not 2**bits_a - 1
+    words, or none came since reset. The token's indices are 0 and nothing waits.
 
-    A packet on ``midpoints`` is taken between tokens: once it is offered no further scale is taken,
-    and it starts when every token whose scale was taken has ended. It holds until replaced.
+    The block takes a packet on ``midpoints`` between tokens. Once a packet is offered, the block
+    takes no further scale. The packet starts when every token whose scale was taken has ended. The
+    midpoints hold until replaced.
 
-    One multiplier scales the thresholds, 2**bits_a - 1 cycles per token, into a double buffer, so
-    that the next token's scaling overlaps this token's beats: 1 beat per cycle for tokens of at
-    least 2**bits_a - 1 beats, one token per 2**bits_a - 1 cycles for shorter ones. Latency 2 cycles
-    from x to o; the first beat is taken 2**bits_a + 4 cycles after its scale when nothing else is
+    One multiplier scales the thresholds, 2**bits_a - 1 cycles per token, into a double buffer. So
+    the next token's scaling overlaps this token's beats. Tokens of at least 2**bits_a - 1 beats run
+    at 1 beat per cycle, shorter ones at one token per 2**bits_a - 1 cycles. Latency is 2 cycles
+    from x to o. The first beat is taken 2**bits_a + 4 cycles after its scale when nothing else is
     in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready`` on
     ``midpoints.valid``.
     Source: KLLM, section IV-A. Golden: golden.index.nearest.cluster_by_midpoints.

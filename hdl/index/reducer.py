@@ -89,8 +89,9 @@ class IndexReducer(Block):
 
     count: integers; weight: FP16 words with |weight| <= 1 (codebook entries; others are illegal
     and not checked). The accumulator is an integer on the grid 2**-24, or 2**-48 when ``fine`` is
-    set on the beat with ``last`` (``two_grids``: counts themselves on the grid 2**-24); wide enough
-    for ``total_max``; the only rounding is the one to FP32, nearest even.
+    set on the beat with ``last``. ``fine`` (only with ``two_grids``) says that the counts
+    themselves are on the grid 2**-24. The accumulator is wide enough for ``total_max``. The only
+    rounding is the one to FP32, nearest even.
 
     ``macs`` terms per cycle. Latency 3 cycles from the beat with ``last``: products, sum,
     rounding. ``i.ready`` depends on ``o.ready`` combinationally.

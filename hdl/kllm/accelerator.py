@@ -190,19 +190,21 @@ class KllmAccelerator(Block):
     """Runs programs of golden.kllm.isa: the decoder layers of an LLM on K-Means-quantized data.
 
     Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
-    on slots of quantized tokens; the dispatcher starts each command when the commands that it
-    waits for are complete, so that quantization, matrix products and functions of different
+    on slots of quantized tokens. The dispatcher starts each command when the commands that it
+    waits for are complete. So quantization, matrix products and functions of different
     tokens or heads overlap. Weights stream over ``mem_ports`` AXI4 read ports, striped word by
-    word (golden.kllm.format); constants and tokens over one more port of 256 bits. The host writes
-    command words to COMMAND and takes one word per command from STATUS and the words of READ from
-    READBACK (golden.axi.format); a host that takes none stops the engines, and loses nothing.
+    word (golden.kllm.format). Constants and tokens stream over one more port of 256 bits.
 
-    Every command computes what golden.kllm.machine computes, to the bit. A command that fails says
-    why in its status, and those behind it run. Abort: of each unit, the commands up to some point
-    end as golden says and the others change nothing and end with ABORTED; words that are not yet a
-    command are dropped, and so is what the host sends before ``idle``. Reset in mid-program needs
-    a reset of the bus too. Golden: golden.kllm.machine.Machine. Source: KLLM, section IV, Figures
-    5 and 6, Table I.
+    The host writes command words to COMMAND. It takes one word per command from STATUS, and the
+    words of READ from READBACK (golden.axi.format). A host that takes none stops the engines, and
+    loses nothing.
+
+    Every command computes what golden.kllm.machine computes, to the bit. A command that fails
+    gives the reason in its status, and those after it run. Abort: of each unit, the commands up to
+    some point end as golden specifies. The others change nothing and end with ABORTED. Words that
+    are not yet a command are dropped, and so is what the host sends before ``idle``. Reset in
+    mid-program needs a reset of the bus too. Golden: golden.kllm.machine.Machine. Source: KLLM,
+    section IV, Figures 5 and 6, Table I.
 
     Members
     -------

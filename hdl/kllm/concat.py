@@ -64,9 +64,10 @@ class KllmConcat(Block):
     throughput 1 beat per cycle. ``ready`` of both inputs depends on ``o.ready`` and on the
     ``valid`` of the other input. ``inlier``, ``last`` and ``tag`` of i_a go along unchanged.
 
-    The activations are the same for every column, so the registers hold them once: elements x
-    (value_bits + columns x bits_b) bits and not columns x elements x pair_bits. Concatenation
-    itself is wiring. Source: KLLM, section IV-A. Golden: golden.kllm.blocks.concatenate.
+    The activations are the same for every column, so the registers hold them once. They have
+    elements x (value_bits + columns x bits_b) bits and not columns x elements x pair_bits.
+    Concatenation itself is wiring. Source: KLLM, section IV-A. Golden:
+    golden.kllm.blocks.concatenate.
 
     Members
     -------

@@ -50,21 +50,25 @@ class KllmDispatcher(Block):
     """Splits the stream of commands over the units and starts each when its waits are fulfilled.
 
     ``word`` carries commands of golden.kllm.isa, COMMAND_WORDS words each. A complete command goes
-    to its unit's queue; at the head of the queue it waits until every unit u has completed the
-    ``after[u]`` commands that it names (modulo 2**16, signed distance), then goes to its engine.
+    to its unit's queue. At the head of the queue it waits until every unit u has completed the
+    ``after[u]`` commands that it names (modulo 2**16, signed distance). Then it goes to its engine.
     ``report`` gives one word per command: tag, unit, status; in order per unit.
 
-    A command whose opcode is unknown, or with bits set where zeros belong, is MALFORMED; one that
-    waits for more commands than were issued before it is DEPENDENCY: it could wait for ever. Both
-    reach no engine; with a known opcode they take their turn in their unit and count as completed
-    there, with an unknown one they are reported at once, as of unit 0, and count nowhere.
+        command                                                     status
+        its opcode is unknown, or bits are set where zeros belong   MALFORMED
+        it waits for more commands than were issued before it       DEPENDENCY: it could wait for
+                                                                    ever
 
-    A wait for commands that were complete when its own was issued is fulfilled for good; one for
-    commands that were not is fulfilled within 32,768 completions behind them, or may be missed.
+    Both reach no engine. With a known opcode they take their turn in their unit and count as
+    completed there. With an unknown one they are reported at once, as of unit 0, and count nowhere.
 
-    ``abort_pulse`` (one cycle): the words of an incomplete command are dropped, and all words that
-    follow until nothing is queued or running and none is offered; queued commands end with ABORTED;
-    those that an engine has begun end by themselves. Counters of completed commands go on.
+    A wait for commands that were complete when its own was issued is fulfilled for good. A wait for
+    other commands is fulfilled within 32,768 completions after them; later it may be missed.
+
+    ``abort_pulse`` (one cycle) drops the words of an incomplete command. It also drops all words
+    that follow until nothing is queued or running and none is offered. Queued commands end with
+    ABORTED. Commands that an engine has begun end by themselves. Counters of completed commands go
+    on.
 
     Throughput one command per COMMAND_WORDS + 2 cycles; latency 5 cycles from the last word to
     the engine.

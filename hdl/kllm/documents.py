@@ -12,7 +12,7 @@ __all__ = ["DOCUMENTS"]
 
 
 def _members(values: type[IntEnum]) -> dict[str, str]:
-    """The comment behind each member of an enumeration."""
+    """The comment after each member of an enumeration."""
     return dict(re.findall(r"^    (\w+) = [^#\n]*# (.*)$", inspect.getsource(values), re.M))
 
 

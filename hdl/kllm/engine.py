@@ -1,10 +1,11 @@
 """What every engine of the accelerator has in common: commands in, memory clients, status out.
 
-An engine runs the commands of one unit, one after another. It reads and writes the vector memory V
-(rows of ROW_ELEMENTS FP16 words) and the activation slots through clients: a stream of requests
-and, for reads, a stream of answers in the order of the requests, any number of cycles later. A
-write is visible to every read that is requested after it was taken. The status of a command is
-offered when all its writes have been taken. What a failed command has written: golden.kllm.machine.
+An engine runs the commands of one unit, one after another. Through clients it reads and writes the
+vector memory V (rows of ROW_ELEMENTS FP16 words) and the activation slots. A client is a stream of
+requests and, for reads, a stream of answers in the order of the requests, any number of cycles
+later. A write is visible to every read that is requested after it was taken. The status of a
+command is offered when all its writes have been taken. golden.kllm.machine says what a failed
+command has written.
 """
 
 from amaranth.lib import data, stream

@@ -54,9 +54,9 @@ class UnsignedQuotientsConfig(OperatorConfig):
 class UnsignedQuotients(Operator):
     """``value_l = min(2**b - 1, rne(x_l / s))`` of finite words, 0 for s = 0; signs are ignored.
 
-    floor(2x/s) by restoring division, one phase per bit, its remainder rounds: exact, ties to
-    even. The dividend is x on the grid of s: 2x/s below 2**(b+1) is below 2**(b+1) significands of
-    s there, and anything larger is clamped before the first step.
+    Restoring division gives floor(2x/s), one phase per bit, and its remainder rounds: exact, ties
+    to even. The dividend is x on the grid of s. 2x/s below 2**(b+1) is below 2**(b+1) significands
+    of s there, and anything larger is clamped before the first step.
 
     Members
     -------
@@ -275,7 +275,7 @@ class KllmIntegerQuantizer(Block):
             m.d.sync += done.eq(0)
 
     def _elaborate_rows(self, m: Module) -> None:
-        """A row passes the dividers part by part; the parts meet again behind them."""
+        """A row passes the dividers part by part; the parts meet again after them."""
         config = self.config
         parts, lanes = config.parts, config.lanes
         tag = data.StructLayout({"last": 1, "tag": config.tag_bits})

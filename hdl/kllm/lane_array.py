@@ -37,12 +37,13 @@ class KllmLaneArrayConfig(Config):
 class KllmLaneArray(Block):
     """``lanes`` lanes on the same activations, each with its own weights: lanes x columns outputs.
 
-    Every job runs on all lanes: lane l computes output columns from its own ``w_l`` and
+    Every job runs on all lanes. Lane l computes output columns from its own ``w_l`` and
     ``s_b_l`` and gives ``y_l`` and ``status_l``, as KllmPeLane says. The words of ``job``, ``a``,
-    ``x`` and ``codebook`` go to every lane once; a lane may run one word ahead of another.
-    A codebook packet is taken by all lanes between the same two jobs: before a job word that is
-    offered with it, after one that was offered in an earlier cycle (a lane by itself would take the
-    packet first then, too).
+    ``x`` and ``codebook`` go to every lane once. A lane may run one word ahead of another.
+
+    All lanes take a codebook packet between the same two jobs. It comes before a job word that is
+    offered with it, and after one that was offered in an earlier cycle. (A lane by itself would
+    take the packet first then, too.)
 
     Throughput and latency are those of a lane; ``ready`` of the shared streams depends
     combinationally on all lanes. Source: KLLM, section IV-A, Table I.

@@ -125,8 +125,12 @@ class KllmNormStatsConfig(Config):
 class KllmNormStats(Block):
     """Mean and reciprocal RMS of a token from its index counts and outliers, in FP32.
 
-    With n_j the inliers of index j, K the length, exact integer sums A = sum n_j c_j, Q =
-    sum n_j c_j**2, X1 = sum of outliers, X2 = sum of their squares:
+    n_j is the number of inliers of index j, and K is the length. Four sums are exact integers:
+
+        A = sum n_j c_j,     Q = sum n_j c_j**2
+        X1 = sum of outliers, X2 = sum of their squares
+
+    The roundings are:
 
         sum_sq = fma32(s**2, rne32(Q), rne32(X2)),  mean_sq = rne32(sum_sq / K)
         RMSNorm:    mean = +0,                                             v = mean_sq
@@ -134,24 +138,33 @@ class KllmNormStats(Block):
                     v = max(+0, fma32(-mean, mean, mean_sq))
         rms_reciprocal = rsqrt32(rne32(v + epsilon))
 
-    Every rounding is written above, nearest even. One job per token, its beats up to ``last`` and
-    ``outliers`` words of x, or with OUTLIERS_OF_MASK as many as its mask has bits; the three may be
-    offered in any order and wait for one another.
-    Elements beyond the length are not counted, whatever their index and mask bit. A job of
-    length 0 has no beats. One word of o per job, in order.
+    Every rounding is written above, nearest even. A token has one job, its beats up to ``last`` and
+    ``outliers`` words of x, or with OUTLIERS_OF_MASK as many as its mask has bits. The three may be
+    offered in any order and wait for one another. Elements beyond the length are not counted,
+    whatever their index and mask bit. A job of length 0 has no beats. One word of o per job, in
+    order.
 
-    status: bits of golden.kllm.format.Status. LENGTH_ZERO, LENGTH_TOO_LONG (beyond k_max),
-    CODEBOOK_MISSING (the latest packet had not 2**bits_a words of magnitude at most 1, or none
-    came since reset), NONFINITE (s or epsilon is NaN or infinite): these alone are shown where
-    one is set; the job's words are taken and dropped. Else LAST_MISPLACED (``last`` not on
-    beat ceil(K / elements)), OUTLIER_COUNT (mask bits and ``outliers`` differ), NONFINITE (an
-    outlier). With any of these mean and rms_reciprocal are the canonical NaN. OVERFLOW:
-    rms_reciprocal is infinite or NaN, v + epsilon being 0 or negative; words as computed.
+    status: bits of golden.kllm.format.Status.
 
-    A codebook packet is taken when no token is being counted or reduced, before the next job.
-    1 beat and 1 outlier per cycle; the next job is taken 2**bits_a + 10 cycles after the last word
-    of a token (4 after that of a faulty one), while the floating-point part goes on with it. That
-    part takes one token at a time, so a short token may have to wait for it.
+        LENGTH_ZERO
+        LENGTH_TOO_LONG   beyond k_max
+        CODEBOOK_MISSING  the latest packet had not 2**bits_a words of magnitude at most 1, or none
+                          came since reset
+        NONFINITE         s or epsilon is NaN or infinite
+        LAST_MISPLACED    ``last`` not on beat ceil(K / elements)
+        OUTLIER_COUNT     mask bits and ``outliers`` differ
+        NONFINITE         an outlier is NaN or infinite
+        OVERFLOW          rms_reciprocal is infinite or NaN, v + epsilon being 0 or negative; words
+                          as computed
+
+    Where one of the first four is set, these alone are shown, and the job's words are discarded.
+    With any bit but OVERFLOW mean and rms_reciprocal are the canonical NaN.
+
+    A codebook packet is taken when no token is being counted or reduced, before the next job. The
+    block takes 1 beat and 1 outlier per cycle. It takes the next job 2**bits_a + 10 cycles after
+    the last word of a token, 4 after that of a faulty one. Meanwhile the floating-point part goes
+    on with the token. That part takes one token at a time, so a short token may have to wait for
+    it.
     ``job.ready`` depends combinationally on ``codebook.valid``.
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.norm_statistics.
 

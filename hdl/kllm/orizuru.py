@@ -79,11 +79,12 @@ class KllmOrizuruConfig(Config):
 class KllmOrizuru(Block):
     """Pops the ``k_max`` largest and ``k_min`` smallest words of a token, then shows what is left.
 
-    One strict total order on (key, -position), key = sign-magnitude integer with -0 below +0:
-    the max tree pops it downwards (equal words: lowest position first), the min tree upwards
-    (highest position first). Both pop at once, each on a stream of its own; a stream with k = 0
-    has no pops. Then ``done``: largest and smallest are the ends of the inliers in that order,
-    scale is the larger of their magnitudes, s_A. Words are moved and compared only: no rounding.
+    Both trees use one strict total order on (key, -position), key = sign-magnitude integer with -0
+    below +0. The max tree pops it downwards (equal words: lowest position first), the min tree
+    upwards (highest position first). Both pop at once, each on a stream of its own. A stream with
+    k = 0 has no pops. Then ``done`` comes: largest and smallest are the ends of the inliers in that
+    order, scale is the larger of their magnitudes, s_A. Words are moved and compared only: no
+    rounding.
 
     A token is a ``job`` and ceil(length / elements) beats of ``x``, the final one with ``last``;
     words at and beyond ``length`` are ignored. ``done`` follows when all its pops have been taken.
@@ -92,9 +93,9 @@ class KllmOrizuru(Block):
     pops, and the canonical NaN as largest, smallest and scale. Its beats are taken up to ``last``;
     a length of 0 has none and LENGTH_ZERO alone. Infinities are ordinary words.
 
-    Loading the next token overlaps the pops of this one. Cycles, L levels of 16 in the tree (3
-    for 4096): loading ceil(length / elements), ``pop_cycles`` per pop of each tree, and the
-    latencies below; ``job`` is taken when the token before has gone to the trees. ``valid``
+    Loading the next token overlaps the pops of this one. The tree has L levels of 16 (3 for 4096).
+    A token takes ceil(length / elements) cycles of loading, ``pop_cycles`` per pop of each tree,
+    and the latencies below. ``job`` is taken when the token before has gone to the trees. ``valid``
     depends on no ``ready``; ``x.ready`` and ``job.ready`` depend on no input.
     Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.pop_token.
 

@@ -54,7 +54,7 @@ class OrizuruTreesConfig(Config):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """16 leaves on their way into the lowest level."""
+        """16 leaves in flight to the lowest level."""
         return data.StructLayout(
             {
                 "en": 1,
@@ -240,11 +240,11 @@ class OrizuruTreesShared(Block):
     into the winners above. ``start`` may come levels cycles after the last row; roots are shown
     in the cycle after ``start``.
 
-    Repair: the row of the popped leaf is read and its winner found among the leaves that are
-    left, then each row above with that winner in its place: levels + 1 cycles. Which leaves are
-    left needs no mask: pops descend in one strict order, so a leaf of the row is left in the max
-    tree if and only if it is below the popped one (in the min tree above). Both trees read leaves
-    through one port; when both start in one cycle the min tree starts in the next.
+    A repair takes levels + 1 cycles. It reads the row of the popped leaf and finds its winner among
+    the leaves that are left. Then it reads each row above, with that winner in its place. No mask
+    says which leaves are left: pops descend in one strict order. A leaf of the row is left in the
+    max tree if and only if it is below the popped one. In the min tree it must be above. Both trees
+    read leaves through one port. When both start in one cycle, the min tree starts in the next.
     """
 
     meaning: ClassVar[dict[str, str]] = _MEANING

@@ -67,9 +67,9 @@ class KllmOrizuruUnit(Operator):
     unsigned integer; valid_max, valid_min: which leaves are still in each tree. A winner with
     valid = 0 means that its tree has no leaf left; its other fields are then without meaning.
 
-    A tournament of log2(leaves) levels. One comparison, left >= right, serves both trees at the
-    lowest level of a ``shared`` unit: the min tree follows its inverse, which is what makes the
-    two orders exact opposites. Comparators: 8 + 7 + 7 for 16 shared leaves, 15 + 15 otherwise.
+    A tournament of log2(leaves) levels. At the lowest level of a ``shared`` unit one comparison,
+    left >= right, serves both trees. The min tree follows its inverse, which makes the two orders
+    exact opposites. Comparators: 8 + 7 + 7 for 16 shared leaves, 15 + 15 otherwise.
     Throughput 1 set of leaves per cycle, latency ``stages`` cycles, ``i.ready`` depends
     combinationally on ``o.ready``. Nothing rounds.
     Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.select_unit.

@@ -223,22 +223,29 @@ class KllmPeLane(Block):
     C_V[j] * (sum of a_k with w_kn = j)``, no outliers. All sums are exact; the roundings are
     those written above, nearest even, in golden at the same places.
 
-    A job is one word of ``job``, ``ceil(length / elements)`` beats of ``a`` and of ``w`` (``last``
-    on the final one), ``outliers`` words of ``x`` in ascending position, and ``last_column + 1``
-    words of ``s_b``; it gives as many words of ``y`` (``last`` on the final one) and then one
-    word of ``status``. A job with one of the bits in golden.kllm.format.NO_OUTPUT gives no y:
-    what belongs to it is drained (a length of 0 has no beats; ``a`` and ``w`` up to ``last``
-    otherwise) and the next job is computed as if it had not been. A packet on ``codebook`` (words
-    and order: golden.kllm.format) is taken between jobs, in preference to the next job, once
-    the jobs before it are done. One of another length, or with an entry that is not in -1..1,
-    leaves the buffer empty.
+    A job consists of these words:
 
-    Rate: one beat (columns x elements pairs) per cycle, except that a beat with o outliers takes
-    max(1, o) cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
-    A job whose elements are all outliers (a direct product: FP16 by centroids) is not reduced: it
+        job  1 word
+        a    ``ceil(length / elements)`` beats, ``last`` on the final one
+        w    as many beats, ``last`` on the final one
+        x    ``outliers`` words in ascending position
+        s_b  ``last_column + 1`` words
+
+    It gives ``last_column + 1`` words of ``y`` (``last`` on the final one) and then one word of
+    ``status``. A job with one of the bits in golden.kllm.format.NO_OUTPUT gives no y. The lane
+    drains what belongs to it: a length of 0 has no beats, other lengths have ``a`` and ``w`` up to
+    ``last``. It computes the next job as if this one had not been.
+
+    A packet on ``codebook`` (words and order: golden.kllm.format) is taken between jobs, once the
+    jobs before it are done. It has priority over the next job. A packet of another length, or with
+    an entry that is not in -1..1, leaves the buffer empty.
+
+    Rate: one beat (columns x elements pairs) per cycle. A beat with o outliers takes max(1, o)
+    cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
+    A job whose elements are all outliers (a direct product: FP16 by centroids) is not reduced. It
     takes its ``length`` or ``last_column + 1`` cycles, whichever is more.
     ``ready`` of job, a, x and s_b depends combinationally on ``valid`` of every input but w, on
-    ``y.ready`` and on ``status.ready``; no ``valid`` of an output depends on an input.
+    ``y.ready`` and on ``status.ready``. No ``valid`` of an output depends on an input.
     Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.matmul,
     integer_matmul.
 
@@ -577,7 +584,7 @@ class KllmPeLane(Block):
                     m.next = "IDLE"
 
     def _counted_values(self, m: Module) -> list:
-        """What stands above each weight index: index, integer, or (two_level) addend."""
+        """The value above each weight index: index, integer, or (two_level) addend."""
         config = self.config
         values = list(self.a.p.value)
         if config.counter != "two_level":

@@ -48,12 +48,19 @@ class KllmReadbackConfig(Config):
 class KllmReadback(Block):
     """READ and READ_SLOT of golden.kllm.isa, as words of 32 bits.
 
-    READ: each row as 8 words, lower position in the low half. READ_SLOT: length | outliers << 16;
-    scale | integer << 16; rms_reciprocal; mean; then 4 words of entries per row, a byte each;
-    then one word of outlier mask per row; then one word per outlier.
+    READ gives each row as 8 words, lower position in the low half. READ_SLOT gives, in this order:
+
+    1. length | outliers << 16
+    2. scale | integer << 16
+    3. rms_reciprocal
+    4. mean
+    5. 4 words of entries per row, a byte each
+    6. one word of outlier mask per row
+    7. one word per outlier
+
     RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
-    nothing. Both give no words. One word per cycle, a row's answer awaited before the next is
-    asked for. Golden: golden.kllm.machine.
+    nothing. Both give no words. One word per cycle; the block awaits a row's answer before it
+    requests the next row. Golden: golden.kllm.machine.
 
     Members
     -------
@@ -114,7 +121,7 @@ class KllmReadback(Block):
                 m.d.sync += asked.eq(1)
 
         def after(rows_wanted, state: str):
-            """The next row, or the next state behind the last one."""
+            """The next row, or the next state after the last one."""
             m.d.sync += [asked.eq(0), part.eq(0), row.eq(row + 1)]
             with m.If(row == rows_wanted - 1):
                 m.d.sync += row.eq(0)

@@ -93,19 +93,20 @@ class KllmWeightBufferConfig(Config):
 class KllmWeightBuffer(Block):
     """Groups of beats, each given out once per replay, with ``s_b = rne16(scale * rms)``.
 
-    A job is one word of ``job`` and, on each ``word_k``, ``groups * (beats + 1)`` words: a beat is
-    the words of all k, the lowest bits in word_0. Of each group ``beats`` weight beats are kept
-    in a RAM of ``buffer_beats``, and one beat of ``columns`` scales in registers that hold those
-    of two groups. A word of ``replay`` gives the current group's ``beats`` beats on ``w``
-    (``last`` on the final one) and ``columns`` words on ``s_b``: the scales as they are, or with
-    ``fold`` their product with the FP32 word ``rms``, rounded once (NaN: 0x7E00). ``release``
-    frees the group, beat by beat as it is read, and goes to the next one; a group that is
-    replayed without it must fit: ``beats <= buffer_beats``. ``end`` marks the last replay of a
-    job: when all that it gives has been handed over, ``done`` has a word. ``beats`` of job and
-    replays agree and are 1 or more.
+    A job is one word of ``job`` and, on each ``word_k``, ``groups * (beats + 1)`` words. A beat is
+    the words of all k, the lowest bits in word_0. The buffer stores ``beats`` weight beats of each
+    group in a RAM of ``buffer_beats``. It stores one beat of ``columns`` scales per group in
+    registers, which have room for those of two groups.
 
-    Rates: one beat taken per cycle, one beat of ``w`` per cycle without a gap between replays,
-    one word of ``s_b`` per cycle; all at once. Scales lag behind weights by up to 6 replays.
+    A word of ``replay`` gives the current group's ``beats`` beats on ``w`` (``last`` on the final
+    one) and ``columns`` words on ``s_b``. These are the scales, or with ``fold`` their product with
+    the FP32 word ``rms``, rounded once (NaN: 0x7E00). ``release`` frees the group, beat by beat as
+    it is read, and goes to the next one. A group that is replayed without it must fit:
+    ``beats <= buffer_beats``. ``end`` marks the last replay of a job: when all that it gives has
+    been transferred, ``done`` has a word. ``beats`` of job and replays agree and are 1 or more.
+
+    Rates per cycle, all at once: one beat taken, one beat of ``w`` without a gap between
+    replays, one word of ``s_b``. Scales come up to 6 replays later than weights.
     No combinational path leads from an input to an output.
     Golden: golden.kllm.image.replay.
 

@@ -66,10 +66,10 @@ class KllmWeightStripe(Block):
     """Word number i of an image goes from port i mod ``ports`` to slot i mod ``slots``.
 
     A static network: port and slot each walk their own rotation of ports/gcd and slots/gcd
-    partners, and a word moves when the two point at each other. A slot's words come in the order
+    partners. A word moves when the two point at each other. A slot's words come in the order
     of i, whatever the ports' delays. A job is one word of ``job``; ``last`` ends each port's words
     (golden.kllm.format.weight_port_words of them) and is believed. When all ports have ended, the
-    rotations start again and ``done`` tells whether any word came with ``error``; such words are
+    rotations start again. ``done`` then says whether any word came with ``error``; such words are
     passed on. Words of the next job wait on the ports until then: 2 cycles between jobs.
 
     Throughput: 1 word per port and per slot and cycle. Latency 0: no register is in the way of the

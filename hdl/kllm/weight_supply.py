@@ -157,18 +157,20 @@ class KllmWeightSupplyConfig(Config):
 class KllmWeightSupply(Block):
     """The weights of a matmul from ``ports`` memories to ``lanes`` lanes.
 
-    A job is one word of ``job``: a weight image (layout: golden.kllm.format) of ``groups`` groups
-    of ``beats`` weight beats and a beat of scales, at port word ``address`` of each memory. With
-    ``fold``, ``tokens`` words of ``rms`` belong to it. Each port with words in the image is asked
-    for them once. To every lane, for each group, for each token: ``beats`` beats on ``w_l``,
-    ``last`` on the final one, and ``columns`` words ``rne16(s_B * rms[token])`` on ``s_b_l``,
-    without ``fold`` ``s_B`` as it is. A group is read from the memories once: for the next token
-    it comes from the lanes' buffers, while the next group or job fills what is free.
+    A job is one word of ``job``: a weight image (layout: golden.kllm.format) at port word
+    ``address`` of each memory. The image has ``groups`` groups of ``beats`` weight beats and a beat
+    of scales. With ``fold``, ``tokens`` words of ``rms`` belong to it. The block reads each port
+    with words in the image once.
 
-    ``done`` has one word per job, in order, when all words are taken from the ports and all
-    beats and scales by the lanes. ``error``: of any of the job's words (they are passed on).
+    Every lane gets, for each group and each token, ``beats`` beats on ``w_l``, ``last`` on the
+    final one. It also gets ``columns`` words on ``s_b_l``: ``rne16(s_B * rms[token])``, without
+    ``fold`` ``s_B`` as it is. A group is read from the memories once. For the next token it comes
+    from the lanes' buffers, while the next group or job fills what is free.
+
+    ``done`` has one word per job, in order. It comes when all words are taken from the ports and
+    all beats and scales by the lanes. ``error``: of any of the job's words (they are passed on).
     ``refused``: beats, groups or tokens 0, tokens above 1 with more than ``replay_beats`` beats,
-    or a read of 2**24 - 2 words or more; such a job reads nothing and gives nothing, but takes
+    or a read of 2**24 - 2 words or more. Such a job reads nothing and gives nothing, but takes
     its words of ``rms``.
 
     Rates: one word per port, one beat and one scale per lane and cycle, all at once: see ``bound``.

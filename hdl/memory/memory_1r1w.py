@@ -18,9 +18,9 @@ class Memory1R1W(Block):
     """``read_data`` is ``word[read_addr]`` one cycle after ``read_en``, until the next ``read_en``.
 
     Throughput one read and one write per cycle. A write changes the lanes set in ``write_en``
-    and keeps the others; a read in a later cycle sees it. Reading the address that is being
-    written in the same cycle returns an UNSPECIFIED word, because vendors' macros differ (this
-    model: the old word): users avoid or forward it. Addresses of ``depth`` and above are
+    and keeps the others; a read in a later cycle sees it. A read of the address that is being
+    written in the same cycle returns an UNSPECIFIED word, because vendors' macros differ. (This
+    model returns the old word.) Users avoid or forward it. Addresses of ``depth`` and above are
     illegal and not checked. Neither the words nor ``read_data`` have a reset or an initial
     value. No combinational path leads from an input to an output.
 

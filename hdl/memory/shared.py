@@ -56,12 +56,13 @@ class MemorySharedConfig(Config):
 class MemoryShared(Block):
     """``answer_k``: ``word[address]`` of every ``request_k``, in order; ``write_k`` changes words.
 
-    One read and one write per cycle in all, shared round-robin by those that ask; a reader that
-    does not take its answers is passed over. A write is seen by every read whose request is taken
-    in a later cycle; the two never meet one address in one cycle: the read waits. Words have no
-    reset. Latency 2 cycles from a request to its answer. Addresses of ``depth`` and above are
-    illegal and not checked. ``request_k.ready`` and ``write_k.ready`` depend combinationally on
-    the ``valid`` and the addresses of all clients; no ``valid`` depends on an input.
+    One read and one write per cycle in all. The clients that request share them round-robin. A
+    reader that does not take its answers is passed over. A write is seen by every read whose
+    request is taken in a later cycle. The two never meet one address in one cycle: the read waits.
+    Words have no reset. Latency 2 cycles from a request to its answer. Addresses of ``depth`` and
+    above are illegal and not checked. ``request_k.ready`` and ``write_k.ready`` depend
+    combinationally on the ``valid`` and the addresses of all clients. No ``valid`` depends on an
+    input.
 
     Members
     -------

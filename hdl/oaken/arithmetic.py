@@ -1,7 +1,7 @@
 """Sums, steps and quotients of Oaken's lanes, as phases of a pipeline (docs/blocks/oaken_*.md).
 
 Operands are magnitudes: FP16 words without the sign, 15 bits. All values are multiples of 2**-24,
-so a sum's exponent field 31 is free for the numbers from 65536 up: no sum is above 131008, and
+and no sum is above 131008. So a sum's exponent field 31 is free for the numbers from 65536 up.
 ``rne11`` (11 significant bits, never finer than 2**-24) is a 15-bit word too.
 Every function works on signals of one module and names them by its last argument.
 """
@@ -102,8 +102,9 @@ STEP_ROUNDER = Rounder(
 def divide_by_top(m: Module, value_range, top: int, name: str) -> dict:
     """Operand of STEP_ROUNDER for ``range / top``, top = 16 or 2**b - 1, without a divider.
 
-    Of 16 only the exponent knows. In digits of b bits, ``floor(x / top)`` is the sum of all ``x >>
-    k*b`` (k = 1, 2, ..) and of ``floor(digit sum / top)``, and the remainder that of the digit sum.
+    Division by 16 changes the exponent only. In digits of b bits, ``floor(x / top)`` is the sum of
+    all ``x >> k*b`` (k = 1, 2, ..) and of ``floor(digit sum / top)``. The remainder is that of the
+    digit sum.
     """
     places, bits = _PLACES[top], top.bit_length()
     significand, exponent = unpacked(m, value_range, f"{name}_range")

@@ -94,22 +94,19 @@ class OakenDequantEngineConfig(Config):
 class OakenDequantEngine(Block):
     """FP16 values of ``tokens`` records of one head, in order, ``lanes`` elements a beat.
 
-    Per request: ``tokens`` (1..) times one word of ``scale`` and ``blocks * block / lanes`` beats
-    of ``dense``, and one transfer of ``sparse`` whose first ``skip`` records are dropped. Decoding
-    is that of ``oaken_inlier_dequantizer`` and ``oaken_outlier_dequantizer``: one rounding of the
-    exact ``base + q * step``, saturated at +-65504; the middle group's base is rounded to FP32,
-    once per token and side. Thresholds are taken as they come.
+    A request takes ``tokens`` (1..) times one word of ``scale`` and ``blocks * block / lanes``
+    beats of ``dense``. It also takes one transfer of ``sparse``, whose first ``skip`` records are
+    dropped. Decoding is that of ``oaken_inlier_dequantizer`` and ``oaken_outlier_dequantizer``: one
+    rounding of the exact ``base + q * step``, saturated at +-65504. The middle group's base is
+    rounded to FP32, once per token and side. Thresholds are taken as they come.
 
     ``error`` is sticky within the request. Three causes set it:
 
-    ==========================================================  =========
-    cause                                                       status
-    ==========================================================  =========
-    a scale word, dense beat or sparse word had its error       OK
-    the sparse bytes are no records                             MALFORMED
-    scale words without an error that no encoder writes: NaN,   MALFORMED
-    infinity, a negative step, a positive minimum, -0
-    ==========================================================  =========
+        cause                                                       status
+        a scale word, dense beat or sparse word had its error       OK
+        the sparse bytes are no records                             MALFORMED
+        scale words without an error that no encoder writes: NaN,   MALFORMED
+        infinity, a negative step, a positive minimum, -0
 
     One status per request follows its last beat. All beats come in any case. The values of a beat
     with ``error`` are unspecified where the inputs are no encoder's.

@@ -1,8 +1,9 @@
 """What the inlier and the outlier quantizer share: statistics, scales, then codes.
 
-A vector comes twice. On ``scan`` its largest shifted magnitudes are found per group and side; at
-its end they become scale words, and the parameters of the lanes wait for the vector on ``i``.
-Every part is a pipeline of 1 beat or 1 vector per cycle, so that vectors of one beat keep the rate.
+A vector comes twice. On ``scan`` the quantizer finds its largest shifted magnitudes per group and
+side. At the end of the vector they become scale words, and the parameters of the lanes wait for the
+vector on ``i``. Every part is a pipeline of 1 beat or 1 vector per cycle, so that vectors of one
+beat keep the rate.
 """
 
 import dataclasses

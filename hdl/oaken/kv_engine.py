@@ -39,7 +39,7 @@ def _mmu() -> PagingMmuConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenKvEngineConfig(Config):
-    """The cache, its memory port, and what stands in front of them."""
+    """The cache, its memory port, and the queues and engines that use them."""
 
     mmu: PagingMmuConfig = dataclasses.field(default_factory=_mmu)  # cache and port
     lanes: int = 32  # elements per beat of kv and o, a power of two in 8..64, at most block
@@ -95,22 +95,27 @@ class OakenKvEngineConfig(Config):
 class OakenKvEngine(Block):
     """Writes quantized K and V vectors to a paged cache and reads them back decoded.
 
-    One status per request; those of one op in order, others may overtake. APPEND takes the next
-    vector of ``kv``, whatever its status; READ puts ``heads * (token - start) * head_dim`` words
-    on ``o``, head by head and token by token, if it goes ahead, and its status comes after the
-    last of them, so ``o`` must not wait for a status. A request sees what was complete before it:
-    wait for the status of what it needs. No READ waits for the vectors of up to ``queue`` + 1
-    APPENDs. TRIM and FREE let the APPENDs and READs go first that came before them, and wait for
-    none that came after them. THRESHOLDS wait until none is waiting.
+    One status per request; those of one op in order, others may overtake. A request sees what was
+    complete before it: wait for the status of what it needs.
 
-    THRESHOLDS(layer, kv) holds until the next one; refused unless OUTER_LOW < INNER_LOW <= 0 <=
-    INNER_HIGH < OUTER_HIGH, all finite, and no sequence is open. Status.MALFORMED: what memory
-    gave is no sparse record. ``error``, sticky within a head: something read for it so far was
-    unsound; what lies behind the last record used shows in the status alone. A READ of several
-    heads and of more than ``scale_tokens`` tokens is split into heads, each of which reads the
-    scales again. Nothing else is rounded or reordered here: the arithmetic is that of the
-    quantization and the dequantization engine. Source: Oaken, sections 4 and 5.
-    Golden: golden.oaken.kv_engine.KvEngine.
+    - APPEND takes the next vector of ``kv``, whatever its status.
+    - READ, if it goes ahead, puts ``heads * (token - start) * head_dim`` words on ``o``, head by
+      head and token by token. Its status comes after the last of them, so ``o`` must not wait for a
+      status. No READ waits for the vectors of up to ``queue`` + 1 APPENDs. A READ of several
+      heads and of more than ``scale_tokens`` tokens is split into heads. Each of these reads the
+      scales again.
+    - TRIM and FREE wait for the APPENDs and READs that came before them, and for none that came
+      after them.
+    - THRESHOLDS wait until no APPEND and no READ waits. THRESHOLDS(layer, kv) holds until the next
+      one. It is refused unless all thresholds are finite, no sequence is open, and
+      OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH < OUTER_HIGH.
+
+    Status.MALFORMED: memory returned something that is no sparse record. ``error`` is set when a
+    word of this head was decoded from bad data, and stays set until the head ends. Errors after the
+    last record are reported only in the status.
+
+    Nothing else is rounded or reordered here: the arithmetic is that of the quantization and the
+    dequantization engine. Source: Oaken, sections 4 and 5. Golden: golden.oaken.kv_engine.KvEngine.
 
     Members
     -------
@@ -479,7 +484,7 @@ class OakenKvEngine(Block):
     def _control(self, m: Module, queue, table, exclusion, waiting, sink, own_ends, statuses):
         """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
 
-        Returns the queue of the tokens of TRIMs on their way.
+        Returns the queue of the tokens of TRIMs in flight.
         """
         config = self.config
         request = data.View(config.request_layout, queue.o.p.data)
@@ -543,7 +548,7 @@ class OakenKvEngine(Block):
 
 
 class _Exclusion:
-    """A READ in pieces is on its way to the MMU, or a TRIM or FREE is: never both."""
+    """Either a READ in pieces or a TRIM or FREE is in flight to the MMU, never both."""
 
     def __init__(self):
         self.is_split, self.is_changing = Signal(), Signal()

@@ -71,9 +71,9 @@ class OakenKvReaderConfig(Config):
 class OakenKvReader(Block):
     """For each ``head`` its ``tokens * head_dim`` decoded elements; ``done`` once per read.
 
-    Of every head one ``dense`` and one ``sparse`` transfer, of every read (``first`` to ``last``
-    head) one ``scale`` transfer; a read of several heads has at most ``scale_tokens`` tokens.
-    ``done`` follows the last beat of a read's last head; ``malformed``: some sparse transfer of
+    Each head has one ``dense`` and one ``sparse`` transfer. Each read (``first`` to ``last`` head)
+    has one ``scale`` transfer. A read of several heads has at most ``scale_tokens`` tokens.
+    ``done`` follows the last beat of a read's last head. ``malformed``: some sparse transfer of
     the read was no sparse record. 1 beat per cycle, also from one head to the next.
 
     Members

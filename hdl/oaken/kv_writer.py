@@ -82,12 +82,12 @@ class OakenKvWriterConfig(Config):
 class OakenKvWriter(Block):
     """For each ``start`` the ``2 * heads + 1`` records of one vector: sizes and packed words.
 
-    Records in the order of slots: dense and sparse of each head, then the scale words. ``dense``
-    brings ``head_dim / lanes`` beats per head, ``sparse`` one word per block; both may come before
-    ``start``. ``void``: the vector has no data; all its records are of 0 bytes and have no words.
-    The size of a sparse record is known when its last block has come, so the words of a head are
-    held: two heads of the longest records fit, dense data of two heads beside them, so that
-    neither waits for the other. 1 word per cycle; two cycles between vectors.
+    Records come in the order of slots: dense and sparse of each head, then the scale words.
+    ``dense`` brings ``head_dim / lanes`` beats per head, ``sparse`` one word per block. Both may
+    come before ``start``. ``void``: the vector has no data; all its records are of 0 bytes and have
+    no words. The size of a sparse record is known when its last block has come, so the block stores
+    the words of a head. Two heads of the longest records fit, and the dense data of two heads, so
+    that neither waits for the other. 1 word per cycle; two cycles between vectors.
 
     Members
     -------
@@ -252,7 +252,7 @@ class OakenKvWriter(Block):
 
 
 def _word_queue(m: Module, name: str, source, width: int, depth: int):
-    """A queue behind the repacker ``source``; in a RAM where it is long."""
+    """A queue after the repacker ``source``; in a RAM where it is long."""
     storage = "memory" if depth >= 8 else "flipflop"
     queue = add(
         m, name, StreamFifo(StreamFifoConfig(width=width, depth=max(depth, 3), storage=storage))

@@ -186,13 +186,21 @@ class VectorBuffer(Block):
 class OakenQuantEngine(Block):
     """One FP16 vector per request to scale words, dense codes and sparse bytes.
 
-    Passes: each beat is decomposed, scanned by both quantizers and kept in the buffer; once the
-    scale words stand, the vector leaves the buffer for the lanes, whose codes are merged by OR.
-    ``header``: one word per vector, offered before its data. Status, the first that applies:
-    THRESHOLDS (not finite or not in order), VECTOR_LENGTH (``last`` not on beat blocks * block /
-    lanes, or blocks 0 or beyond elements_max: the vector ends at ``last``), NONFINITE, OK. Scale
-    words are 0 unless it is OK, and then neither dense nor sparse words follow. Roundings are
-    those of the decomposer and the quantizers.
+    Each beat is decomposed, scanned by both quantizers and stored in the buffer. Once the scale
+    words are known, the vector leaves the buffer for the lanes, whose codes are merged by OR.
+    Roundings are those of the decomposer and the quantizers.
+
+    ``header`` is one word per vector, offered before its data. Its status is the first that
+    applies:
+
+        THRESHOLDS     not finite or not in order
+        VECTOR_LENGTH  ``last`` not on beat blocks * block / lanes, or blocks 0 or beyond
+                       elements_max: the vector ends at ``last``
+        NONFINITE
+        OK
+
+    Scale words are 0 unless it is OK, and then neither dense nor sparse words follow.
+
     Take header, dense and sparse without waiting for one another: beyond some words each way, one
     that is not taken stops the others.
     Throughput 1 beat per cycle for vectors of any length and any share of outliers: D / lanes

@@ -48,7 +48,7 @@ class OakenScaleBuffer(Block):
 
     A ring of ``depth`` words. Words are taken in as long as there is room, those of later requests
     too; a word leaves while the last head reads it. With ``heads`` = 1 the words stream through,
-    any number of them. ``tokens`` above ``depth`` with more heads cannot be held: the words go
+    any number of them. ``tokens`` above ``depth`` with more heads do not fit. The words then go
     through once and the other heads get words of any scale, all of them with ``error``. A request
     of no tokens or no heads takes and gives nothing.
 

@@ -74,16 +74,16 @@ class OakenZeroInsertConfig(Config):
 class OakenZeroInsert(Block):
     """Per element whether it is an outlier, its group and fifth bit, ``lanes`` elements a beat.
 
-    For each request one transfer on ``sparse``: the bytes ``first .. end - 1`` of its words, up to
+    Each request has one transfer on ``sparse``. The bytes ``first .. end - 1`` of its words, up to
     ``last``, are sparse records of ``blocks`` blocks (golden.oaken.format). The first ``skip``
-    records are dropped, ``tokens`` records follow as ``tokens * blocks * block / lanes`` beats,
-    ``last`` on the final one of each; the rest of the transfer is swallowed. No tokens or no
-    blocks: the transfer is swallowed.
+    records are dropped. ``tokens`` records follow as ``tokens * blocks * block / lanes`` beats,
+    ``last`` on the final one of each. The block discards the remainder of the transfer. With no
+    tokens or no blocks it discards the whole transfer.
 
-    ``bad``, sticky within the request: a count above ``block``, an index that does not ascend or
-    is not below ``block``, or bytes missing; on the first beat that shows it, see the golden
-    function. From there on there are no outliers, but all beats come. Of skipped records only the
-    counts are looked at. ``error``: ``bad``, or a word read so far had its ``error`` set.
+    ``bad`` is sticky within the request. Its causes are a count above ``block``, an index that
+    does not ascend or is not below ``block``, or bytes missing. The golden function says which
+    beat shows it first. From there on there are no outliers, but all beats come. Of skipped records
+    only the counts are examined. ``error``: ``bad``, or a word read so far had its ``error`` set.
 
     1 beat per cycle, also across records and requests, while the words bring the bytes: at most
     ``lanes + 1`` a beat. A word enters in pieces of ``2 * lanes`` bytes, one per cycle. A block
@@ -347,8 +347,10 @@ class OakenZeroInsert(Block):
         return m
 
     def _chunks(self, m: Module, taken, drop):
-        """Words cut into chunks whose valid bytes start at byte 0: (valid, data, bytes, last,
-        error), from registers; ``taken`` takes one, ``drop`` lets the rest of a word go by.
+        """Words cut into chunks whose valid bytes start at byte 0.
+
+        Returns (valid, data, bytes, last, error), from registers. ``taken`` takes one chunk.
+        ``drop`` discards the remainder of a word.
         """
         chunk = self.config.chunk_bytes
         pieces = self.config.data_bits // 8 // chunk

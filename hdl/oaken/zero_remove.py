@@ -68,7 +68,7 @@ class _CompactConfig(OperatorConfig):
 
 
 class _Compact(Operator):
-    """The bytes kept, moved down to the first places, zeros behind them.
+    """The bytes kept, moved down to the first places, then zeros.
 
     A byte moves by the number of gaps below it, first by 1, then by 2, 4, ..: in that order no
     two meet.

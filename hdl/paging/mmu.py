@@ -126,26 +126,26 @@ class PagingMmuConfig(Config):
 
 
 class PagingMmu(Block):
-    """A paged cache of records behind one AXI4 port: requests in, statuses and words out.
+    """A paged cache of records on one AXI4 port: requests in, statuses and words out.
 
-    OPEN, TRIM and FREE change what sequences there are; APPEND writes the records of one token's K
-    or V vector, all or none; READ gives the records of many tokens on three channels. One status
-    per request. Those of one kind (OPEN and what is no request; APPEND; READ; TRIM and FREE)
-    are carried out in order, one kind beside another. A request sees what was committed before
-    it was dispatched.
+    OPEN, TRIM and FREE change what sequences there are. APPEND writes the records of one token's K
+    or V vector, all or none. READ gives the records of many tokens on three channels. One status
+    per request. The MMU carries out requests of one kind in order, and different kinds at the same
+    time. The kinds are OPEN and what is no request; APPEND; READ; TRIM and FREE. A request sees
+    what was committed before it was dispatched.
 
     - APPEND: all writes are answered before its records count, and before its pages go back if it
       fails. ``record`` and ``w`` are taken for every APPEND, refused or not; 0 bytes have no words.
-    - READ: a burst is asked for only when its words have room, so no consumer stops another's
+    - READ: the MMU requests a burst only when its words have room, so no consumer stops another's
       words. Its status comes with the last word; words with errors come in full number.
     - TRIM and FREE wait for the READs and APPENDs of their sequence. From its dispatch on, a FREE
       makes later requests for the sequence SEQUENCE_UNKNOWN; during a TRIM they wait.
     - ``status`` may stall for ever: accepted READs still get their words.
 
     1 word per cycle when READs follow one another and ``burst_beats * outstanding`` and the queues
-    cover the memory's latency. ``request.ready`` is low after reset until the page table stands.
+    cover the memory's latency. ``request.ready`` is low after reset until the page table is ready.
     No combinational path leads from an input to an output.
-    ``base + pages * page_bytes`` above ``2**address_bits`` wraps. A reset with bursts on their way
+    ``base + pages * page_bytes`` above ``2**address_bits`` wraps. A reset with bursts in flight
     needs a reset of the bus too.
     Source: Oaken, section 5.2. Golden: golden.paging.mmu.Mmu (one request at a time).
 
@@ -230,7 +230,7 @@ class PagingMmu(Block):
         return m
 
     def _elaborate_table(self, m: Module):
-        """Commands of all parts in turn to the page table; returns whether it stands."""
+        """Commands of all parts in turn to the page table; returns whether it is ready."""
         self.open_command = stream.Signature(PAGE_COMMAND_LAYOUT).create()
         self.open_response = stream.Signature(PAGE_RESPONSE_LAYOUT).create()
         clients = [

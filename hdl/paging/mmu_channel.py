@@ -65,12 +65,12 @@ class PagingMmuChannelConfig(Config):
 
     @property
     def burst_words(self) -> int:
-        """Words of the longest burst that this channel asks for."""
+        """Words of the longest burst that this channel requests."""
         return min(self.burst_beats, self.boundary_words, self.depth)
 
     @property
     def place_layout(self) -> data.StructLayout:
-        """What is known of a burst's words when it is asked for."""
+        """What is known of a burst's words at its request."""
         return data.StructLayout(
             {
                 "first": range(self.word_bytes),  # first byte of the burst's first word
@@ -99,13 +99,13 @@ class PagingMmuChannelConfig(Config):
 class PagingMmuChannel(Block):
     """Cuts transfers into bursts along their pages, and gives their words in order.
 
-    A burst stays within a page and within 4 KiB, and is offered only when the queue has room for
-    all its words, so ``i`` never waits. The number of the next page is fetched by NEXT as soon as
-    a transfer is known to go beyond its page, while the page before is being read.
+    A burst stays within a page and within 4 KiB. It is offered only when the queue has room for
+    all its words, so ``i`` never waits. NEXT fetches the number of the next page as soon as a
+    transfer is known to go beyond its page. Meanwhile the page before is being read.
 
     ``error`` of ``i`` is the word's response; on ``o`` it is the worst so far in the transfer.
-    ``done`` has one word for each READ, the worst response of its transfers, when the last
-    word of the last of them has been taken; it has room for ``reads``.
+    ``done`` has one word for each READ: the worst response of its transfers. It comes when the last
+    word of the last of them has been taken; ``done`` has room for ``reads``.
 
     A transfer's first burst is offered 2 cycles after it; others every 2 cycles.
 
@@ -252,7 +252,7 @@ class PagingMmuChannel(Block):
                     m.next = "SIZE"
 
     def _elaborate_queue(self, m: Module):
-        """The words on their way to ``o``; returns whether one is taken."""
+        """The words in flight to ``o``; returns whether one is taken."""
         config = self.config
         layout = config.i_layout
         queue = add(

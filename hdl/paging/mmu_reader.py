@@ -199,10 +199,10 @@ class PagingMmuReaderConfig(Config):
 class PagingMmuReader(Block):
     """READs in order: status, what comes, and its words on three channels.
 
-    The front looks up whether a READ goes ahead and how many tokens it has, hands it to the
-    channels, and tells ``info`` of each head. Then each channel goes its own way: a channel whose
-    consumer stalls stops neither the others nor ``info``, as far as READs are accepted. At most
-    ``reads`` READs may be between ``i`` and ``status``: the caller sees to it.
+    The front looks up whether a READ goes ahead and how many tokens it has. It hands the READ to
+    the channels, and gives ``info`` of each head. Then each channel proceeds alone. A channel whose
+    consumer stalls stops neither the others nor ``info``, as far as READs are accepted. The caller
+    ensures that at most ``reads`` READs are between ``i`` and ``status``.
 
     Members
     -------

@@ -64,10 +64,10 @@ class PagingMmuWriterConfig(Config):
 class PagingMmuWriter(Block):
     """APPENDs in order, one at a time: BEGIN, an EXTEND and a write per record, COMMIT, status.
 
-    Of every APPEND, good or refused, all ``2 heads + 1`` records are taken from ``record``, and
-    of each that has bytes the words up to ``last`` from ``w``. A record that the page table does
-    not place, and all behind it, are dropped. COMMIT follows the answers to all writes, and so does
-    ABORT: pages that go back have no write on its way. The words of one record move while the
+    Every APPEND, good or refused, takes all ``2 heads + 1`` records from ``record``. For each
+    that has bytes, it takes the words up to ``last`` from ``w``. A record that the page table does
+    not place is dropped, with all after it. COMMIT and ABORT follow the answers to all writes:
+    pages that go back have no write in flight. The words of one record move while the
     next are placed.
 
     Members

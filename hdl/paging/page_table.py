@@ -141,16 +141,22 @@ class _Kinds:
 class PagingPageTable(Block):
     """``response`` = golden.paging.pages.PageTable's answer to each ``command``, in order.
 
-    Which pages hold the records of which stream, (sequence, layer, K or V, slot): chains of pages,
-    a stack of free pages, tokens per vector, and one transaction that appends a record to all
-    slots of a vector or to none. Commands, statuses and their order: PageTable. Any command is
-    answered; one that is refused changes nothing. Unused fields of an answer are 0.
+    The table stores which pages hold the records of which stream, (sequence, layer, K or V, slot).
+    It has chains of pages, a stack of free pages, and tokens per vector. One transaction appends a
+    record to all slots of a vector or to none. Commands, statuses and their order: PageTable. Any
+    command is answered; one that is refused changes nothing. Unused fields of an answer are 0.
 
-    One command at a time. From its transfer to its answer: NEXT, OPEN, CLOSE, VACATE, SET_START 2
-    cycles; BEGIN, EXTEND, TRIM_CHECK, FREE_STREAM 3; READ 5; TRIM_STREAM at most 5 and 2 more per
-    page that goes back; COMMIT 2 + slots; ABORT 2 and 1 per slot extended. The next command is
-    taken in the cycle of the answer, before it has been taken. After reset ``command.ready`` is
-    low for max(pages, streams) cycles, in which all tables are written.
+    One command at a time. Cycles from its transfer to its answer:
+
+        NEXT, OPEN, CLOSE, VACATE, SET_START     2
+        BEGIN, EXTEND, TRIM_CHECK, FREE_STREAM   3
+        READ                                     5
+        TRIM_STREAM                              at most 5, and 2 more per page that goes back
+        COMMIT                                   2 + slots
+        ABORT                                    2, and 1 per slot extended
+
+    The next command is taken in the cycle of the answer, before it has been taken. After reset
+    ``command.ready`` is low for max(pages, streams) cycles, in which all tables are written.
     No combinational path leads from an input to an output.
     Source: Oaken, section 5.2. Golden: golden.paging.pages.PageTable.
 

@@ -50,12 +50,9 @@ class StreamFifo(Block):
     No combinational path leads from an input to an output, so a full queue takes a word only in
     the cycle after one left it. ``i.ready`` is ``level != depth``.
 
-    ========  =============================  =====================================
-    storage   first word: i to o.valid       full rate (1 word per cycle) from
-    ========  =============================  =====================================
-    flipflop  1 cycle                        depth 2 (depth 1: 1/2)
-    memory    2 cycles (synchronous read)    depth 3 (depth 1: 1/3, depth 2: 2/3)
-    ========  =============================  =====================================
+        storage   first word: i to o.valid       full rate (1 word per cycle) from
+        flipflop  1 cycle                        depth 2 (depth 1: 1/2)
+        memory    2 cycles (synchronous read)    depth 3 (depth 1: 1/3, depth 2: 2/3)
 
     The macro's row being written is never read in the same cycle.
 

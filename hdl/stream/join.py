@@ -38,8 +38,8 @@ class StreamJoinConfig(Config):
 class StreamJoin(Block):
     """``o.data`` is the concatenation of one word of every input, ``i_0`` in the low bits.
 
-    Throughput 1 word per cycle, latency 0: ``o.valid`` is the AND of all ``i_k.valid`` and does
-    not depend on ``o.ready``; every ``i_k.ready`` depends combinationally on ``o.ready`` and on
+    Throughput 1 word per cycle, latency 0. ``o.valid`` is the AND of all ``i_k.valid`` and does
+    not depend on ``o.ready``. Every ``i_k.ready`` depends combinationally on ``o.ready`` and on
     all ``i_k.valid``. Holds no word.
 
     ``o.last`` is high when any input's ``last`` is. Packets that do not end together are a

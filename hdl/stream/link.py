@@ -39,7 +39,7 @@ def link(m: Module, source, sink, rename: Mapping[str, str] | None = None) -> No
     fields of the sink. Fields are equal when names, widths and signedness are equal; nested
     layouts are compared field by field. The path is combinational and adds no cycle.
 
-    Raises TypeError, in one line, when a field is missing on one side or differs in shape, and
+    Raises, in one line, TypeError when a field is missing on one side or differs in shape. Raises
     ValueError when ``rename`` names a field that is not there.
     """
     given, wanted = _shape(source), _shape(sink)

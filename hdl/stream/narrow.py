@@ -45,7 +45,7 @@ class StreamNarrow(Block):
     ``i.ready`` on ``o.ready`` and ``i.payload``. Holds no word, only the position within the
     beat. Golden: ``golden.stream.reference.narrow``.
 
-    A ``count`` of 0 or above ``ratio`` is a fault of the source: ``bad_count`` is high while
+    A ``count`` of 0 or above ``ratio`` is a fault of the source. ``bad_count`` is high while
     such a beat is offered, and it passes as ``ratio`` words.
 
     Members

@@ -53,15 +53,15 @@ class StreamRepack(Block):
 
     A packet's words of ``o`` are full but for the last one: ``bytes`` of it count, the others are
     0. ``error``: some byte of the word came in a word of ``i`` with ``error``. A word without
-    bytes (``end`` <= ``first``) gives nothing; a packet without bytes, or whose last words have
-    none when all bytes before are gone, ends in a word of ``o`` with ``bytes`` 0. ``end`` above
-    ``in_bytes`` counts as ``in_bytes``.
+    bytes (``end`` <= ``first``) gives nothing. A packet may have no bytes, or its last words may
+    have none when all bytes before are gone. It then ends in a word of ``o`` with ``bytes`` 0.
+    ``end`` above ``in_bytes`` counts as ``in_bytes``.
 
     Holds ``in_bytes + out_bytes - 1`` bytes and two words of ``o``. One word of ``i`` and one of
-    ``o`` per cycle as long as neither has to wait for bytes or room; a packet's first word is
-    taken in the cycle in which the last word of the packet before leaves the byte buffer. First
-    ``o`` 2 cycles after the word of ``i`` that completes it. No combinational path leads from an
-    input to an output. Golden: ``golden.stream.reference.repack``.
+    ``o`` per cycle as long as neither has to wait for bytes or room. A packet's first word is
+    taken in the cycle in which the last word of the packet before leaves the byte buffer. The first
+    ``o`` comes 2 cycles after the word of ``i`` that completes it. No combinational path leads from
+    an input to an output. Golden: ``golden.stream.reference.repack``.
 
     Members
     -------

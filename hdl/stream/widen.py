@@ -41,8 +41,8 @@ class StreamWidenConfig(Config):
 class StreamWiden(Block):
     """One beat of ``o`` for every ``ratio`` words of ``i``, first word in the low bits.
 
-    A word with ``last`` ends its beat early: ``count`` words (1..ratio) are in it, the rest of
-    ``data`` is 0. Throughput 1 word per cycle; ``o.valid`` one cycle after the beat's final
+    A word with ``last`` ends its beat early: ``count`` words (1..ratio) are in it, the other bits
+    of ``data`` are 0. Throughput 1 word per cycle; ``o.valid`` one cycle after the beat's final
     word. ``o`` comes from registers; ``i.ready`` depends combinationally on ``o.ready``. Holds
     one beat. Golden: ``golden.stream.reference.widen``.
 
