@@ -1,33 +1,77 @@
-"""Softmax of rows of FP16 words with every rounding named, bit-true."""
+"""Softmax of rows of FP16 scores, whole and in the parts that an engine computes one by one.
+
+Words are int64 tensors of FP16 (or, where said, FP32) bit patterns, any device. Every rounding is
+to nearest even and written as rne16 or rne32. Nothing else rounds.
+"""
+
+import dataclasses
 
 import torch
 from torch import Tensor
 
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import add, fixed_point, from_fixed, is_nan, mul, negate, total_order_key
+from golden.fp16.ops import add, fixed_point, from_fixed, is_nan, mul, negate
+from golden.fp16.ops import total_order_key as order_key
 
-__all__ = ["softmax"]
+__all__ = ["Partial", "difference", "partial", "reciprocal", "softmax"]
 
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 
 
-def softmax(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(T, L) words and (T,) bool flags of rows that have no result (canonical NaN there).
+@dataclasses.dataclass(frozen=True)
+class Partial:
+    """Softmax of (..., L) scores before the division.
 
-        m = max s_t;  e_t = exp(rne16(s_t - m));  S = rne32(sum of e_t, exact on the grid 2**-24)
-        r = rne32(1 / S);  p_t = rne16(e_t * r)
-
-    A row has no result where an element is NaN or +infinity, or all are -infinity. In other rows
-    an element of -infinity gives +0.
+    Rows that are ``bad`` have no result. Their other fields are unspecified.
     """
-    x = torch.as_tensor(x).to(torch.int64) & 0xFFFF
+
+    maximum: Tensor  # (...,) words, m = max s
+    weight: Tensor  # (..., L) words, e = exp(rne16(s - m))
+    total: Tensor  # (...,) int64, the exact sum of the weights in units of 2**-24
+    bad: Tensor  # (...,) bool: an element is NaN or +infinity, or all are -infinity
+
+
+def _words(x) -> Tensor:
+    return torch.as_tensor(x).to(torch.int64) & 0xFFFF
+
+
+def difference(scores: Tensor, maximum: Tensor) -> Tensor:
+    """``rne16(s - m)``: (..., L) words of (..., L) scores and (...,) maxima."""
+    return add(_words(scores), negate(_words(maximum)[..., None]))
+
+
+def partial(scores: Tensor) -> Partial:
+    """Maximum, weights and exact sum of each row of (..., L) scores.
+
+        m = max s;  e = exp(rne16(s - m));  total = sum e on the grid 2**-24, exact
+
+    The order of words finds the maximum, with -0 below +0. A score of -infinity gives +0.
+    """
+    x = _words(scores)
     bad = (is_nan(x) | (x == FP16.infinity)).any(dim=-1)
     bad |= (x == _NEGATIVE_INFINITY).all(dim=-1)
     usable = torch.where(bad[..., None], 0, x)
-    at = total_order_key(usable).argmax(dim=-1, keepdim=True)
-    e = functions.exp(add(usable, negate(usable.gather(-1, at))))
-    total = from_fixed(fixed_point(e).sum(dim=-1), FP16.grid_exponent, FP32)
-    r = functions.reciprocal(total, FP32, FP32)
-    p = mul(e, r[..., None], FP16, FP32, FP16)
-    return torch.where(bad[..., None], FP16.canonical_nan, p), bad
+    at = order_key(usable).argmax(dim=-1, keepdim=True)
+    maximum = usable.gather(-1, at)[..., 0]
+    weight = functions.exp(difference(usable, maximum))
+    return Partial(maximum, weight, fixed_point(weight).sum(dim=-1), bad)
+
+
+def reciprocal(total: Tensor) -> Tensor:
+    """``r = rne32(1 / rne32(total * 2**-24))``: FP32 words of int64 sums."""
+    return functions.reciprocal(from_fixed(total, FP16.grid_exponent, FP32), FP32, FP32)
+
+
+def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """(..., L) words and (...,) bool flags of rows that have no result (canonical NaN there).
+
+        m = max s;  e = exp(rne16(s - m));  S = rne32(sum e, exact on the grid 2**-24)
+        r = rne32(1 / S);  p = rne16(e * r)
+
+    A row has no result if an element is NaN or +infinity, or if all are -infinity. An element
+    of -infinity gives +0 otherwise.
+    """
+    part = partial(scores)
+    p = mul(part.weight, reciprocal(part.total)[..., None], FP16, FP32, FP16)
+    return torch.where(part.bad[..., None], FP16.canonical_nan, p), part.bad

@@ -5,12 +5,13 @@ The one place where these layouts are written; generators, golden models and tes
 
 import dataclasses
 from collections.abc import Iterator
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 
 __all__ = [
     "GRID_SPARSE",
     "NO_OUTPUT",
     "PRODUCTS",
+    "Operation",
     "OrizuruStatus",
     "Status",
     "WeightLayout",
@@ -62,6 +63,19 @@ NO_OUTPUT = (
     | Status.OUTLIER_COUNT
     | Status.COLUMN_RANGE
 )
+
+
+class Operation(IntEnum):
+    """What the vector lanes make of row a and row b, element by element."""
+
+    COPY = 0  # rne16(a): a, with every NaN canonical
+    SUM = 1  # rne16(scalar * a + b)
+    PRODUCT = 2  # rne16(a * b)
+    ROTATE = 3  # of two rows each: rne16(a cos - a' sin), then rne16(a' cos + a sin)
+    SCORE = 4  # a itself, to ``score``
+    DIFFERENCE = 5  # rne16(a - scalar)
+    SCALE = 6  # rne16(weight * scale)
+    ELEMENT = 7  # a itself, one element at a time, to ``element``
 
 
 class OrizuruStatus(IntFlag):

@@ -8,6 +8,7 @@ __all__ = [
     "concat",
     "dispatcher",
     "function_cycles",
+    "function_decode",
     "function_pipeline",
     "integer_quantizer",
     "load",
@@ -15,12 +16,72 @@ __all__ = [
     "orizuru",
     "outlier",
     "readback",
+    "result_rows",
+    "row_reader",
     "scaler",
+    "slot_fetch",
     "slot_memory",
+    "vector_lanes",
     "weight_buffer",
     "weight_stripe",
     "weight_supply",
 ]
+
+_ROW = 16  # elements
+
+
+def vector_lanes(width: int) -> Timing:
+    """``width`` elements per cycle."""
+    return Timing(
+        latency=5,
+        interval=Fraction(_ROW, width),
+        start="a",
+        unit="row",
+        delays=(
+            ("from weight to o", 4),
+            ("from a to score", 1),
+            ("from a to element", 1),
+            ("per row of elements", _ROW),
+        ),
+    )
+
+
+def row_reader(depth: int) -> Timing:
+    """``depth`` rows may be on order. The memory's latency is not included."""
+    return Timing(
+        latency=1,
+        start="a_row",
+        unit="row",
+        delays=(
+            ("from walk to the first request", 1),
+            ("from a_request to a_row, the most at full rate", depth - 2),
+            ("from i to o", 1),
+        ),
+    )
+
+
+def slot_fetch() -> Timing:
+    """The memory's latency is not included."""
+    return Timing(
+        latency=1, start="answer", unit="request", delays=(("from walk to the first request", 2),)
+    )
+
+
+def result_rows(width: int) -> Timing:
+    """``width`` elements per cycle."""
+    return Timing(
+        latency=1,
+        interval=Fraction(_ROW, width),
+        start="the last word of a row",
+        end="write",
+        unit="row",
+        delays=(("per row of elements", _ROW), ("from walk to the first word", 1)),
+    )
+
+
+def function_decode() -> Timing:
+    """One command at a time; the next one after its job."""
+    return Timing(latency=7, interval=Fraction(8), start="command", end="job", unit="command")
 
 
 def concat() -> Timing:

@@ -18,6 +18,7 @@ from golden.kllm.isa import COMMANDS, OPERANDS_MAX, ROW_ELEMENTS, CommandStatus,
 __all__ = [
     "ROW",
     "SLOT_LENGTH_BITS",
+    "SLOT_ROW_BITS",
     "command_layout",
     "command_stream",
     "descriptor_layout",
@@ -33,6 +34,7 @@ __all__ = [
 
 ROW = data.ArrayLayout(FP16.bits, ROW_ELEMENTS)  # one row of the vector memory
 SLOT_LENGTH_BITS = 14  # K_MAX
+SLOT_ROW_BITS = 10  # rows of K_MAX entries
 
 command_layout = data.StructLayout({"opcode": 8, "operand": data.ArrayLayout(32, OPERANDS_MAX)})
 
@@ -76,7 +78,7 @@ def entry_row_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
 def entry_write_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
     """A row of entries into a slot: entry row ``row`` holds positions 16 * row .. 16 * row + 15."""
     return data.StructLayout(
-        {"slot": 8, "row": 10, "entries": entry_row_layout(bits_a, integer_bits)}
+        {"slot": 8, "row": SLOT_ROW_BITS, "entries": entry_row_layout(bits_a, integer_bits)}
     )
 
 
@@ -107,7 +109,7 @@ def slot_read(prefix: str, bits_a: int, integer_bits: int) -> dict:
         f"{prefix}_slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
         f"{prefix}_descriptor": In(stream.Signature(descriptor_layout)),
         f"{prefix}_entry_request": Out(
-            stream.Signature(data.StructLayout({"slot": 8, "row": 10}))
+            stream.Signature(data.StructLayout({"slot": 8, "row": SLOT_ROW_BITS}))
         ),
         f"{prefix}_entries": In(stream.Signature(entry_row_layout(bits_a, integer_bits))),
         f"{prefix}_outlier_request": Out(

@@ -4,6 +4,12 @@ from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.documents import DOCUMENTS
+from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
+from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
+from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
+from hdl.kllm.function.slot_fetch import KllmSlotFetch, KllmSlotFetchConfig
+from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
+from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
@@ -68,6 +74,17 @@ _SMALL_ACCELERATOR = KllmAcceleratorConfig(
 
 _ACCELERATORS = {"table1": KllmAcceleratorConfig(), "small": _SMALL_ACCELERATOR}
 
+_SMALL_FUNCTIONAL_UNIT = KllmFunctionalUnitConfig(
+    bits_a=2,
+    integer_bits=4,
+    vector_rows=256,
+    slots=4,
+    slot_elements=256,
+    width=4,
+    softmax_elements=256,
+)
+_FUNCTIONAL_UNITS = {"table1": KllmFunctionalUnitConfig(), "small": _SMALL_FUNCTIONAL_UNIT}
+
 BLOCKS = {
     "kllm_accelerator": Registered(
         component=KllmAccelerator,
@@ -114,21 +131,46 @@ BLOCKS = {
         configs={"table1": KllmFunctionPipelineConfig()},
         golden="golden.kllm.functional:function",
     ),
+    "kllm_row_reader": Registered(
+        component=KllmRowReader,
+        config=KllmRowReaderConfig(),
+        configs={name: unit.reader for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.phases:walk_rows",
+    ),
+    "kllm_vector_lanes": Registered(
+        component=KllmVectorLanes,
+        config=KllmVectorLanesConfig(),
+        configs={name: unit.lanes for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.phases:lanes",
+    ),
+    "kllm_result_rows": Registered(
+        component=KllmResultRows,
+        config=KllmResultRowsConfig(),
+        configs={name: unit.results for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.phases:result_rows",
+    ),
+    "kllm_slot_fetch": Registered(
+        component=KllmSlotFetch,
+        config=KllmSlotFetchConfig(),
+        configs={name: unit.outliers for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.phases:fetched",
+    ),
+    "kllm_slot_rows": Registered(
+        component=KllmSlotRows,
+        config=KllmSlotRowsConfig(),
+        configs={name: unit.slot_words for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.functional:dequantize",
+    ),
+    "kllm_function_decode": Registered(
+        component=KllmFunctionDecode,
+        config=KllmFunctionDecodeConfig(),
+        configs={name: unit.decode for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.functional:execute",
+    ),
     "kllm_functional_unit": Registered(
         component=KllmFunctionalUnit,
         config=KllmFunctionalUnitConfig(),
-        configs={
-            "table1": KllmFunctionalUnitConfig(),
-            "small": KllmFunctionalUnitConfig(
-                bits_a=2,
-                integer_bits=4,
-                vector_rows=256,
-                slots=4,
-                slot_elements=256,
-                width=4,
-                softmax_elements=256,
-            ),
-        },
+        configs=_FUNCTIONAL_UNITS,
         golden="golden.kllm.functional:execute",
     ),
     "kllm_dispatcher": Registered(

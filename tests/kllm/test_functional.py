@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.attention.softmax import softmax
-from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.fp16.vectors import random_words
@@ -34,36 +32,15 @@ from golden.kllm.isa import (
     Opcode,
     Scalar,
 )
+from tests.exact import exact, ordinary, rounded
 
 WORDS = torch.arange(1 << 16)
 VALUES = float_from_bits(WORDS)
 FINITE = torch.isfinite(VALUES)
 
 
-def rounded(value: Fraction, format=FP16) -> int:
-    """RNE of an exact number; +0 for 0."""
-    sign, magnitude = value < 0, abs(value)
-    if not magnitude:
-        return 0
-    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    exponent -= magnitude < Fraction(2) ** exponent
-    weight = max(exponent - format.frac_bits, format.grid_exponent)
-    steps = round(magnitude / Fraction(2) ** weight)  # ties to even
-    # The steps run over from a binade into the next, and from the last one into infinity.
-    word = min(steps + (weight - format.grid_exponent << format.frac_bits), format.infinity)
-    return word | sign << format.bits - 1
-
-
-def exact(word: int, format=FP16) -> Fraction:
-    return Fraction(float(float_from_bits(torch.tensor(word), format)))
-
-
 def fp32(value) -> int:
     return int(np.float32(value).view(np.uint32))
-
-
-def ordinary(rng, *shape) -> torch.Tensor:
-    return torch.tensor(rng.normal(0, 3, shape).astype(np.float16).view(np.uint16).astype(np.int64))
 
 
 def same(got, want):
@@ -123,37 +100,6 @@ def test_rotary_rounds_once_and_turns():
     turned = float_from_bits(y) ** 2
     pairs = size[:, :32] + size[:, 32:]
     assert ((turned[:, :32] + turned[:, 32:]) / pairs - 1).abs().max() < 4e-3
-
-
-def test_softmax_follows_its_definition():
-    rng = np.random.default_rng(4)
-    x = ordinary(rng, 6, 77)
-    x[1, rng.permutation(77)[:40]] = 0xFC00
-    x[2] = x[2, 0]
-    words, bad = softmax(x)
-    assert not bad.any()
-    for row, got in zip(x.tolist(), words.tolist(), strict=True):
-        values = [float(float_from_bits(torch.tensor(word))) for word in row]
-        largest = max(values)
-        e = [
-            0 if math.isinf(v) else int(functions.exp(rounded(Fraction(v) - Fraction(largest))))
-            for v in values
-        ]
-        total = rounded(sum(map(exact, e), Fraction(0)), FP32)
-        r = exact(rounded(1 / exact(total, FP32), FP32), FP32)
-        assert got == [rounded(exact(word) * r) for word in e]
-    reference = torch.softmax(float_from_bits(x), dim=1)
-    # Arguments of exp below 32 are rounded by 2**-7 at most: relative error of e, and of the sum.
-    error = (float_from_bits(words) - reference).abs()
-    assert (error <= reference * 2.0**-6 + 2.0**-24).all()
-
-
-def test_softmax_of_rows_without_a_result():
-    x = torch.full((5, 9), 0x3C00)
-    x[0, 3], x[1, 8], x[2, 0], x[3, :] = 0x7E01, 0x7C00, 0xFFFF, 0xFC00
-    words, bad = softmax(x)
-    assert bad.tolist() == [True, True, True, True, False]
-    assert (words[:4] == FP16.canonical_nan).all()
 
 
 def test_gelu_constants():

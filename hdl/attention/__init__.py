@@ -1,0 +1,1 @@
+"""Generators of what attention engines share: softmax and its parts."""

@@ -1,0 +1,305 @@
+"""The core of softmax: maximum, weights, their exact sum (docs/blocks/attention_softmax.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.attention.timing import softmax
+from golden.config import Config
+from golden.fp16.format import FP16, FP32
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.compare import total_order_key
+from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
+from hdl.fp16.exp import FpExp, FpExpConfig
+from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+
+__all__ = ["AttentionSoftmax", "AttentionSoftmaxConfig"]
+
+_LOWEST_KEY = 0x03FF  # total-order key of -infinity
+_WEIGHT_BITS = 25  # of a weight, which is at most 1.0, on the grid 2**-24
+_EXP_STAGES = 4
+_TO_FLOAT_STAGES = 2
+_RECIPROCAL_STAGES = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionSoftmaxConfig(Config):
+    """Length of a row, and scores per beat."""
+
+    width: int = 8  # scores per beat: 4, 8 or 16
+    elements: int = 4096  # longest row with its padding, 16..65535, a multiple of width
+
+    def __post_init__(self) -> None:
+        self._check_choice("width", (4, 8, 16))
+        self._check_range("elements", 16, 65535)
+        if self.elements % self.width:
+            self._refuse("elements", f"a multiple of width {self.width}")
+
+    @property
+    def buffer(self) -> MemoryConfig:
+        """The weights of one row."""
+        return MemoryConfig(depth=self.elements // self.width, width=FP16.bits * self.width)
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of the sum of the weights of a row."""
+        return _WEIGHT_BITS + self.elements.bit_length()
+
+    @property
+    def row_layout(self) -> data.StructLayout:
+        beats = range(self.buffer.depth + 1)
+        return data.StructLayout({"length": range(self.elements + 1), "beats": beats})
+
+    @property
+    def beat_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, self.width)})
+
+    @property
+    def total_layout(self) -> data.StructLayout:
+        return data.StructLayout({"sum": self.sum_bits, "reciprocal": FP32.bits})
+
+
+class AttentionSoftmax(Block):
+    """Softmax of one row after another, without the two operations that need a multiplier.
+
+        m = max s;  e = exp(d) of d = rne16(s - m);  S = sum e, exact on the grid 2**-24
+        r = rne32(1 / rne32(S));  the parent computes d, and rne16(e * r) where it divides
+
+    A row passes in five steps, each a transfer or a packet of ``beats`` words of ``width`` words:
+    ``row``, ``score``, ``maximum``, ``difference``, ``total``, ``weight``. Elements at ``length``
+    and beyond do not count, and their weight is +0. A row with ``bad`` ends with ``maximum``.
+    ``bad``: an element is NaN or +infinity, or all are -infinity. The word of a bad row is
+    unspecified. The order of words finds the maximum, with -0 below +0.
+
+    Contract of the parent: 1 <= length <= width * beats <= elements.
+
+    Latency: last score to ``maximum`` 3 cycles, last difference to ``total`` 19 cycles, ``total``
+    to the first weight 2 cycles. Throughput: one beat per cycle in each packet. ``score`` is
+    ready after ``row``, ``difference`` after ``maximum``, for ``beats`` words without a pause. No
+    combinational path leads from an input to an output.
+    Source: KLLM, section III-C; MILLION, section IV. Golden: golden.attention.softmax.partial.
+
+    Members
+    -------
+    row : In(stream)         length: elements; beats: words of width elements, padding included
+    score : In(stream)       word: width FP16 words
+    maximum : Out(stream)    word: FP16; bad: the row has no result and ends here
+    difference : In(stream)  word: width FP16 words, rne16(score - maximum)
+    total : Out(stream)      sum: in units of 2**-24; reciprocal: FP32
+    weight : Out(stream)     word: width FP16 words
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "row": "Begins a row.",
+        "score": "Scores of the row.",
+        "maximum": "Largest score, one per row.",
+        "difference": "Scores less the maximum, rounded.",
+        "total": "Sum of the weights and its reciprocal, one per row that is not bad.",
+        "weight": "Weights, not normalised.",
+    }
+
+    def __init__(self, config: AttentionSoftmaxConfig):
+        beat = stream.Signature(config.beat_layout)
+        super().__init__(
+            config,
+            {
+                "row": In(stream.Signature(config.row_layout)),
+                "score": In(beat),
+                "maximum": Out(stream.Signature(data.StructLayout({"word": 16, "bad": 1}))),
+                "difference": In(beat),
+                "total": Out(stream.Signature(config.total_layout)),
+                "weight": Out(beat),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return softmax()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        row = Signal(config.row_layout, reset_less=True)
+        beats = range(config.buffer.depth + 1)
+        count, judged = Signal(beats), Signal(beats)  # beats moved, and weighed or compared
+        all_counted, all_judged = Signal(), Signal()
+        m.d.comb += [all_counted.eq(count == row.beats), all_judged.eq(judged == row.beats)]
+        inside = _inside(judged, row.length, config.width)
+
+        # First pass: the largest of a beat, then of all.
+        seek = Signal()
+        best, best_valid = Signal(FP16.bits, reset_less=True), Signal()
+        best_wrong, wrong = Signal(reset_less=True), Signal()  # a NaN or +infinity
+        top = Signal(FP16.bits)  # key of the largest so far; 0 lies below that of every number
+        key, is_wrong = _largest(m, self.score.p.word, inside)
+        m.d.comb += seek.eq(self.score.valid & self.score.ready)
+        m.d.sync += [best_valid.eq(seek), best.eq(key), best_wrong.eq(is_wrong)]
+        with m.If(best_valid):
+            m.d.sync += [top.eq(Mux(top < best, best, top)), wrong.eq(wrong | best_wrong)]
+        m.d.comb += [
+            self.maximum.p.word.eq(Mux(top[15], top ^ FP16.sign_bit, ~top)),
+            self.maximum.p.bad.eq(wrong | (top <= _LOWEST_KEY)),
+        ]
+
+        # Second pass: weights into the buffer, and added up.
+        buffer = add(m, "buffer", Memory1R1W(config.buffer))
+        total = Signal(config.sum_bits)
+        partial_valid = Signal()
+        weigh = Signal()
+        m.d.comb += weigh.eq(self.difference.valid & self.difference.ready)
+        weights, weights_valid = _weights(m, weigh, self.difference.p.word, inside)
+        addends = [_fixed_point(m, f"addend_{lane}", word) for lane, word in enumerate(weights)]
+        partial = Signal(_WEIGHT_BITS + (config.width - 1).bit_length(), reset_less=True)
+        m.d.comb += [
+            buffer.write_en.eq(weights_valid),
+            buffer.write_addr.eq(judged),
+            buffer.write_data.eq(weights),
+        ]
+        m.d.sync += [partial_valid.eq(weights_valid), partial.eq(sum(addends[1:], addends[0]))]
+        with m.If(partial_valid):
+            m.d.sync += total.eq(total + partial)
+        reciprocal_start, reciprocal = _reciprocal(m, total)
+        m.d.comb += [self.total.p.sum.eq(total), self.total.p.reciprocal.eq(reciprocal.p.y)]
+
+        # Third pass: the RAM's output is the register that ``weight`` shows.
+        shown, fetch = Signal(), Signal()
+        m.d.comb += [
+            buffer.read_en.eq(fetch),
+            buffer.read_addr.eq(count),
+            self.weight.valid.eq(shown),
+            self.weight.payload.eq(buffer.read_data),
+        ]
+        with m.If(~shown | self.weight.ready):
+            m.d.sync += shown.eq(fetch)
+        with m.If(seek | weigh | fetch):
+            m.d.sync += count.eq(count + 1)
+        with m.If(seek | weights_valid):
+            m.d.sync += judged.eq(judged + 1)
+
+        with m.FSM():
+            with m.State("ROW"):
+                m.d.comb += self.row.ready.eq(1)
+                with m.If(self.row.valid):
+                    m.d.sync += [row.eq(self.row.payload), top.eq(0), wrong.eq(0)]
+                    m.d.sync += [count.eq(0), judged.eq(0)]
+                    m.next = "SCORES"
+            with m.State("SCORES"):
+                m.d.comb += self.score.ready.eq(~all_counted)
+                with m.If(all_judged & ~best_valid):
+                    m.next = "MAXIMUM"
+            with m.State("MAXIMUM"):
+                m.d.comb += self.maximum.valid.eq(1)
+                m.d.sync += [count.eq(0), judged.eq(0), total.eq(0)]
+                with m.If(self.maximum.ready):
+                    m.next = "DIFFERENCES"
+                    with m.If(self.maximum.p.bad):
+                        m.next = "ROW"
+            with m.State("DIFFERENCES"):
+                m.d.comb += self.difference.ready.eq(~all_counted)
+                with m.If(all_judged & ~partial_valid):
+                    m.next = "SUM"
+            with m.State("SUM"):
+                m.d.comb += reciprocal_start.eq(1)
+                m.next = "TOTAL"
+            with m.State("TOTAL"):
+                m.d.comb += [
+                    self.total.valid.eq(reciprocal.valid),
+                    reciprocal.ready.eq(self.total.ready),
+                ]
+                m.d.sync += count.eq(0)
+                with m.If(reciprocal.valid & self.total.ready):
+                    m.next = "WEIGHTS"
+            with m.State("WEIGHTS"):
+                m.d.comb += fetch.eq(~all_counted & (~shown | self.weight.ready))
+                with m.If(all_counted & (~shown | self.weight.ready)):
+                    m.next = "ROW"
+        return m
+
+
+def _inside(count: Signal, length: Value, width: int) -> list[Value]:
+    """Which elements of beat ``count`` of a row lie within its length."""
+    shift = (width - 1).bit_length()
+    whole, part = count < length[shift:], count == length[shift:]
+    # The highest position is never below a part of a beat.
+    return [
+        whole | (part & (lane < length[:shift])) if lane < width - 1 else whole
+        for lane in range(width)
+    ]
+
+
+def _largest(m: Module, words, inside: list[Value]) -> tuple[Value, Value]:
+    """(key of the largest, whether one is NaN or +infinity) of the words inside; 0: none is."""
+    keys, wrongs = [], []
+    for word, counts in zip(words, inside, strict=True):
+        keys.append(Mux(counts, total_order_key(word), 0))
+        special = word[:15] >= FP16.infinity
+        negative_infinity = word == (FP16.sign_bit | FP16.infinity)
+        wrongs.append(counts & special & ~negative_infinity)
+    level = 0
+    while len(keys) > 1:
+        level += 1
+        named = [Signal(FP16.bits, name=f"key_{level}_{k}") for k in range(len(keys))]
+        m.d.comb += [signal.eq(key) for signal, key in zip(named, keys, strict=True)]
+        keys = [
+            Mux(low < high, high, low)
+            for low, high in zip(named[::2], named[1::2], strict=True)
+        ]  # fmt: skip
+    return keys[0], Cat(wrongs).any()
+
+
+def _weights(m: Module, start: Value, words, inside: list[Value]) -> tuple[data.View, Value]:
+    """(weights, valid): exponentials of the ``words`` of ``start``, +0 for those not inside.
+
+    A beat takes _EXP_STAGES cycles and is never stalled.
+    """
+    weights = Signal(data.ArrayLayout(FP16.bits, len(inside)))
+    valid = Signal(name="weights_valid")
+    for lane, counts in enumerate(inside):
+        power = add(m, f"power_{lane}", FpExp(FpExpConfig(stages=_EXP_STAGES)))
+        m.d.comb += [
+            power.i.valid.eq(start),
+            power.i.p.a.eq(words[lane]),
+            power.o.ready.eq(1),
+            weights[lane].eq(Mux(counts, power.o.p.y, 0)),
+        ]
+        if lane == 0:  # all lanes move together
+            m.d.comb += valid.eq(power.o.valid)
+    return weights, valid
+
+
+def _fixed_point(m: Module, name: str, word: Value) -> Signal:
+    """A finite FP16 word of 0..1 in units of 2**-24."""
+    exponent = word[10:15]
+    significand = Cat(word[:10], exponent.any())
+    value = Signal(_WEIGHT_BITS, name=name)
+    m.d.comb += value.eq(significand << Mux(exponent.any(), exponent - 1, 0)[:4])
+    return value
+
+
+def _reciprocal(m: Module, total: Signal) -> tuple[Signal, stream.Interface]:
+    """(start, stream of y): ``rne32(1 / rne32(total * 2**-24))`` of the sum at ``start``."""
+    config = FixedToFloatConfig(
+        width=len(total) + 1,
+        grid_exponents=(FP16.grid_exponent,),
+        o=FP32,
+        stages=_TO_FLOAT_STAGES,
+    )
+    to_float = add(m, "to_float", FixedToFloat(config))
+    divider = FpReciprocal(FpReciprocalConfig(a=FP32, o=FP32, stages=_RECIPROCAL_STAGES))
+    reciprocal = add(m, "reciprocal", divider)
+    start = Signal(name="reciprocal_start")
+    m.d.comb += [
+        to_float.i.valid.eq(start),
+        to_float.i.p.value.eq(Cat(total, Const(0, 1)).as_signed()),
+        reciprocal.i.valid.eq(to_float.o.valid),
+        to_float.o.ready.eq(reciprocal.i.ready),
+        reciprocal.i.p.a.eq(to_float.o.p.y),
+    ]
+    return start, reciprocal.o

@@ -1,0 +1,223 @@
+"""Commands to jobs (docs/blocks/kllm_function_decode.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.index.format import K_MAX
+from golden.kllm.format import Operation
+from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Opcode, Scalar
+from golden.kllm.timing import function_decode
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.kllm.engine import command_layout, command_stream, operand
+from hdl.kllm.function.job import Kind, job_layout
+
+__all__ = ["KllmFunctionDecode", "KllmFunctionDecodeConfig"]
+
+_ONE = FP16.bias << FP16.frac_bits
+_WIRES = ("status", "scalar", "table")  # fields of a job that are made of the command as held
+_REGISTERS = [name for name in job_layout.members if name not in _WIRES]
+_registers_layout = data.StructLayout({name: job_layout.members[name] for name in _REGISTERS})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmFunctionDecodeConfig(Config):
+    """What commands may reach."""
+
+    vector_rows: int = 4096  # rows of the vector memory, 1..65536
+    slots: int = 16  # activation slots, 1..256
+    slot_elements: int = 4096  # longest token of a slot, 16..16383
+    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
+
+    def __post_init__(self) -> None:
+        self._check_range("vector_rows", 1, 1 << 16)
+        self._check_range("slots", 1, 256)
+        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
+        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
+
+
+class KllmFunctionDecode(Block):
+    """A command of Unit.FUNCTION to its job, with its ranges checked.
+
+    | condition | status of the job |
+    |---|---|
+    | the opcode is of another unit | MALFORMED |
+    | no tokens, no elements, rows, slots or lengths beyond the configuration | RANGE |
+    | else | 0 |
+
+    With a status the other fields are unspecified. ``job`` stays offered while the job runs and
+    its transfer ends it: the next command is taken after that.
+
+    Latency: command to job 7 cycles. Throughput: one command per job. No
+    combinational path leads from an input to an output. Nothing rounds. Golden:
+    golden.kllm.functional.execute.
+
+    Members
+    -------
+    command : In(stream)   as hdl.kllm.engine says
+    job : Out(stream)      job_layout of hdl.kllm.function.job
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "command": "Commands of Unit.FUNCTION.",
+        "job": "The same, decoded and checked.",
+    }
+
+    def __init__(self, config: KllmFunctionDecodeConfig):
+        super().__init__(
+            config, {"command": command_stream(), "job": Out(stream.Signature(job_layout))}
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return function_decode()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        held = Signal(command_layout, reset_less=True)
+        job = Signal(_registers_layout, reset_less=True)
+        bad, malformed = Signal(), Signal()
+        check = Signal(2)
+        status = Mux(bad, int(CommandStatus.RANGE), 0)
+        m.d.comb += [
+            *(Value.cast(self.job.p[name]).eq(Value.cast(job[name])) for name in _REGISTERS),
+            self.job.p.status.eq(Mux(malformed, int(CommandStatus.MALFORMED), status)),
+            # These take one form each.
+            self.job.p.scalar.eq(
+                Mux(
+                    held.opcode == Opcode.AXPY, operand(held, Opcode.AXPY, "immediate"), _ONE
+                )
+            ),
+            self.job.p.table.eq(operand(held, Opcode.FUNCTION_CODEBOOK, "table")),
+        ]  # fmt: skip
+        with m.FSM():
+            with m.State("COMMAND"):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += [held.eq(self.command.payload), bad.eq(0), malformed.eq(0)]
+                with m.If(self.command.valid):
+                    m.next = "DECODE"
+            with m.State("DECODE"):
+                m.d.sync += check.eq(0)
+                m.next = "LENGTH"
+                _decode(m, held, job, bad, malformed, config)
+            with m.State("LENGTH"):
+                rows = (job.length + (ROW_ELEMENTS - 1)) >> 4
+                is_pair = job.operation == Operation.ROTATE
+                m.d.sync += [job.rows.eq(rows), job.steps.eq(Mux(is_pair, job.length >> 5, rows))]
+                uses_slot = (job.kind == Kind.SLOTS) | job.derives
+                no_slot = uses_slot & (job.slot_a >= config.slots)
+                no_slot |= job.two_slots & (job.slot_b >= config.slots)
+                with m.If((job.length == 0) | no_slot):
+                    m.d.sync += bad.eq(1)
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.sync += check.eq(check + 1)
+                with m.If(_is_outside(m, job, check, config.vector_rows)):
+                    m.d.sync += bad.eq(1)
+                with m.If(check == 3):
+                    m.next = "JOB"
+            with m.State("JOB"):
+                m.d.comb += self.job.valid.eq(1)
+                with m.If(self.job.ready):
+                    m.next = "COMMAND"
+        return m
+
+
+def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> None:
+    """The fields of ``job`` that the operands give; ``bad``: some operand is out of its range."""
+
+    def value(opcode: Opcode, name: str) -> Value:
+        return operand(held, opcode, name)
+
+    def fields(**values) -> None:
+        m.d.sync += [Value.cast(job[name]).eq(each) for name, each in values.items()]
+
+    fields(
+        kind=Kind.ROWS, operation=Operation.COPY, derives=0, two_slots=0, length=1, tokens=1,
+        slot_a=0, slot_b=0, a_stride=0, b_stride=0, d_stride=0,
+    )  # fmt: skip
+    with m.Switch(held.opcode):
+        with m.Case(Opcode.BINARY):
+            o = Opcode.BINARY
+            is_product = value(o, "op") == Binary.MULTIPLY
+            fields(
+                operation=Mux(is_product, int(Operation.PRODUCT), int(Operation.SUM)),
+                length=value(o, "length"), tokens=value(o, "tokens"),
+                a_first=value(o, "a"), a_stride=value(o, "a_stride"),
+                b_first=value(o, "b"), b_stride=value(o, "b_stride"),
+                d_first=value(o, "dst"), d_stride=value(o, "dst_stride"),
+            )  # fmt: skip
+            m.d.sync += bad.eq(value(o, "tokens") == 0)
+        with m.Case(Opcode.AXPY):
+            o = Opcode.AXPY
+            fields(
+                operation=Operation.SUM, length=value(o, "length"),
+                a_first=value(o, "a"), b_first=value(o, "b"), d_first=value(o, "dst"),
+                derives=value(o, "scalar") == Scalar.NEGATED_MEAN, slot_a=value(o, "slot"),
+            )  # fmt: skip
+        with m.Case(Opcode.ROTARY):
+            o = Opcode.ROTARY
+            head_size = value(o, "head_size")
+            fields(
+                operation=Operation.ROTATE, length=head_size, tokens=value(o, "heads"),
+                a_first=value(o, "src"), a_stride=head_size >> 4,
+                b_first=value(o, "cos"), b_second=value(o, "sin"),
+                d_first=value(o, "dst"), d_stride=head_size >> 4,
+            )  # fmt: skip
+            m.d.sync += bad.eq((value(o, "heads") == 0) | head_size[:5].any())
+        with m.Case(Opcode.SOFTMAX):
+            o = Opcode.SOFTMAX
+            length = value(o, "length")
+            fields(
+                kind=Kind.SOFTMAX, operation=Operation.SCORE, length=length,
+                tokens=value(o, "tokens"), a_first=value(o, "src"), a_stride=value(o, "stride"),
+                d_first=value(o, "dst"), d_stride=value(o, "dst_stride"),
+            )  # fmt: skip
+            m.d.sync += bad.eq((value(o, "tokens") == 0) | (length > config.softmax_elements))
+        with m.Case(Opcode.FUNCTION):
+            o = Opcode.FUNCTION
+            fields(
+                operation=Operation.ELEMENT, length=value(o, "length"), a_first=value(o, "src"),
+                d_first=value(o, "dst"), function=value(o, "function"),
+            )  # fmt: skip
+        with m.Case(Opcode.FUNCTION_CODEBOOK):
+            o = Opcode.FUNCTION_CODEBOOK
+            fields(kind=Kind.CODEBOOK, a_first=value(o, "src"), d_first=value(o, "src"))
+        with m.Case(Opcode.ACTIVATE):
+            o = Opcode.ACTIVATE
+            fields(
+                kind=Kind.SLOTS, length=value(o, "length"), slot_a=value(o, "slot"),
+                d_first=value(o, "dst"), function=value(o, "function"),
+            )  # fmt: skip
+            m.d.sync += bad.eq(value(o, "length") > config.slot_elements)
+        with m.Case(Opcode.GLU):
+            o = Opcode.GLU
+            fields(
+                kind=Kind.SLOTS, operation=Operation.PRODUCT, two_slots=1,
+                length=value(o, "length"), slot_a=value(o, "slot_a"), slot_b=value(o, "slot_b"),
+                d_first=value(o, "dst"), function=value(o, "function"),
+            )  # fmt: skip
+            m.d.sync += bad.eq(value(o, "length") > config.slot_elements)
+        with m.Default():
+            m.d.sync += malformed.eq(1)
+
+
+def _is_outside(m: Module, job, check: Signal, vector_rows: int) -> Value:
+    """Vector ``check`` (a, b, destination, second of b) is in use and ends beyond the memory."""
+    pair = job.operation == Operation.ROTATE
+    sums = (job.operation == Operation.SUM) | (job.operation == Operation.PRODUCT)
+    reads = job.kind != Kind.SLOTS
+    first = Array([job.a_first, job.b_first, job.d_first, job.b_second])[check]
+    stride = Array([job.a_stride, job.b_stride, job.d_stride, Const(0, 16)])[check]
+    # Of a pair, b is half a head.
+    rows = Array([job.rows, Mux(pair, job.steps, job.rows), job.rows, job.steps])[check]
+    in_use = Array([reads, reads & (sums | pair), Const(1), pair])[check]
+    end = Signal(26)
+    m.d.comb += end.eq(first + stride * (job.tokens - 1)[:8] + rows)
+    return in_use & (end > vector_rows)

@@ -1,0 +1,123 @@
+"""Results gathered into rows, and written (docs/blocks/kllm_result_rows.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import result_rows
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.kllm.engine import ROW, row_write_layout
+from hdl.kllm.function.job import RowWalk, result_walk_layout
+
+__all__ = ["KllmResultRows", "KllmResultRowsConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmResultRowsConfig(Config):
+    """Words per beat."""
+
+    width: int = 8  # words per beat of i: 4, 8 or 16
+
+    def __post_init__(self) -> None:
+        self._check_choice("width", (4, 8, 16))
+
+
+class KllmResultRows(Block):
+    """16 / width beats of ``i``, or 16 words of ``element``, are one row of ``write``.
+
+    The rows go to the places of ``walk``, in its order. Elements after the last of a token are
+    +0: those from ``tail`` on in its last row, unless ``tail`` is 0 or the walk is in pairs. A
+    ``single`` walk takes from ``element``, another from ``i``; neither is ready without a walk.
+    ``walk`` is ready when the last row has gone to the output register. ``idle`` says in addition
+    that it was taken.
+
+    Latency: the last word of a row to its row 1 cycle. Throughput 1 beat or element per cycle.
+    ``i.ready`` and ``element.ready`` depend combinationally on ``write.ready``. Nothing rounds.
+    Golden: golden.kllm.phases.result_rows.
+
+    Members
+    -------
+    walk : In(stream)     result_walk_layout of hdl.kllm.function.job
+    i : In(stream)        word: width FP16 words
+    element : In(stream)  y: FP16 word
+    write : Out(stream)   row, word
+    idle : Out            no walk is left, and no row
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "walk": "Rows to write.",
+        "i": "Words of rows, width at a time.",
+        "element": "Words of rows, one at a time.",
+        "write": "Rows of results.",
+        "idle": "Every row of every walk was taken.",
+    }
+
+    def __init__(self, config: KllmResultRowsConfig):
+        beat = data.StructLayout({"word": data.ArrayLayout(FP16.bits, config.width)})
+        super().__init__(
+            config,
+            {
+                "walk": In(stream.Signature(result_walk_layout)),
+                "i": In(stream.Signature(beat)),
+                "element": In(stream.Signature(data.StructLayout({"y": FP16.bits}))),
+                "write": Out(stream.Signature(row_write_layout)),
+                "idle": Out(1),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return result_rows(self.config.width)
+
+    def elaborate(self, platform) -> Module:
+        m, width = Module(), self.config.width
+        start, row_done = Signal(), Signal()
+        tail, single = Signal(4, reset_less=True), Signal(reset_less=True)
+        walk = RowWalk(m, "rows", start=start, payload=self.walk.p.rows, step=row_done)
+        with m.If(start):
+            m.d.sync += [tail.eq(self.walk.p.tail), single.eq(self.walk.p.single)]
+
+        place = Signal(4)  # of the next element within the row
+        result = Signal(ROW, reset_less=True)
+        write = Signal(row_write_layout, reset_less=True)
+        write_valid, put, put_ready, row_end = Signal(), Signal(), Signal(), Signal()
+        last_place = Mux(single, ROW_ELEMENTS - 1, ROW_ELEMENTS - width)
+        m.d.comb += [
+            start.eq(self.walk.valid & self.walk.ready),
+            self.walk.ready.eq(walk.done),
+            row_end.eq(place == last_place),
+            put_ready.eq(~walk.done & (~row_end | ~write_valid | self.write.ready)),
+            self.i.ready.eq(put_ready & ~single),
+            self.element.ready.eq(put_ready & single),
+            put.eq(Mux(single, self.element.valid, self.i.valid) & put_ready),
+            row_done.eq(put & row_end),
+            self.write.valid.eq(write_valid),
+            self.write.payload.eq(write),
+            self.idle.eq(walk.done & ~write_valid),
+        ]
+        written = Signal(ROW)
+        for e in range(ROW_ELEMENTS):
+            word = Signal(FP16.bits, name=f"word_{e}")
+            m.d.comb += word.eq(result[e])
+            with m.If(Mux(single, place == e, place == e // width * width)):
+                m.d.comb += word.eq(Mux(single, self.element.p.y, self.i.p.word[e % width]))
+            with m.If(put):
+                m.d.sync += result[e].eq(word)
+            # Position 15 is never before a tail.
+            within = tail > e if e < ROW_ELEMENTS - 1 else Const(0, 1)
+            beyond = walk.last_step & ~walk.pair & (tail != 0) & ~within
+            m.d.comb += written[e].eq(Mux(beyond, 0, word))
+        with m.If(put):
+            m.d.sync += place.eq(Mux(row_end, 0, place + Mux(single, 1, width)))
+        with m.If(self.write.ready):
+            m.d.sync += write_valid.eq(0)
+        with m.If(row_done):
+            m.d.sync += [write_valid.eq(1), write.row.eq(walk.row), write.word.eq(written)]
+        return m

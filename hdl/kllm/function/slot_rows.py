@@ -1,0 +1,219 @@
+"""Activation slots to rows of words, by tables (docs/blocks/kllm_slot_rows.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.kllm.isa import ROW_ELEMENTS
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.index.table import IndexTable, IndexTableConfig
+from hdl.kllm.engine import ROW
+from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.stream.link import link
+
+__all__ = ["KllmSlotRows", "KllmSlotRowsConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmSlotRowsConfig(Config):
+    """Tables, and the longest token."""
+
+    # bits of an index, integers, look-ups per cycle
+    table: IndexTableConfig = dataclasses.field(default_factory=IndexTableConfig)
+    rows: int = 256  # most rows of a slot, 1..1024
+
+    def __post_init__(self) -> None:
+        self._check_range("rows", 1, 1024)
+
+    @property
+    def shape_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {"slots": 1, "function": 3, "two": 1, "rows": range(self.rows + 1), "tail": 4}
+        )
+
+
+class KllmSlotRows(Block):
+    """``rows[k]`` = the words of slot k, row by row; and ``y = function(x)`` of single words.
+
+        rows[0] = f(rne16(scale[0] * codebook[0][entry])), or f(x) where the mask says outlier
+        rows[1] =   rne16(scale[1] * codebook[1][entry]),  or   x
+
+    One function pipeline serves the entries of table 0, then the outliers of slot 0, or, without
+    ``shape.slots``, the words of ``element``. The parent keeps ``shape`` constant in a command.
+
+    ``load`` and ``row`` transfer together: the first 2**bits_a words of the row become a codebook.
+    ``fill`` stays offered while the tables are filled, which ends with its transfer. No row of the
+    slots may be inside then. Rows of entries follow, ``shape.rows`` of each slot in use. Ones in
+    the mask of elements after the last, from ``shape.tail`` on in the last row, do not count.
+
+    Rates are those of IndexTable and KllmFunctionPipeline: max(16 / width, outliers) cycles per
+    row. Rounding: rne16 of the product, and that of the function. ``rows[k].valid`` and
+    ``entries[k].ready`` depend combinationally on ``outliers``, the ready of what comes in on the
+    ready of what goes out. Source: KLLM, section III-C. Golden: golden.kllm.functional.dequantize.
+
+    Members
+    -------
+    shape : In               slots: words are of slots; function; two: slots in use less one; rows;
+                             tail: elements of the last row, 0: 16
+    load : In(stream)        table: number of the codebook
+    row : In(stream)         word: 16 FP16 words
+    loaded : Out             bit k: codebook k was loaded
+    fill : In(stream)        scale[2]: FP16
+    entries : In(stream), two    value: 16 entries; outlier: mask
+    outliers : In(stream), two   word: FP16, one per one of the masks that counts
+    rows : Out(stream), two      word: 16 FP16 words
+    element : In(stream)     x: FP16
+    y : Out(stream)          y: FP16
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "shape": "What the words are, constant in a command.",
+        "load": "The row is a codebook.",
+        "row": "A row of the vector memory.",
+        "loaded": "One bit per codebook that was loaded.",
+        "fill": "Scales of the slots; transferred when the tables are full.",
+        "entries": "Rows of each slot.",
+        "outliers": "Outliers of each slot.",
+        "rows": "Words of each slot.",
+        "element": "Single words.",
+        "y": "Their functions.",
+    }
+
+    def __init__(self, config: KllmSlotRowsConfig):
+        row = stream.Signature(data.StructLayout({"word": ROW}))
+        word = stream.Signature(data.StructLayout({"word": FP16.bits}))
+        scales = data.StructLayout({"scale": data.ArrayLayout(FP16.bits, 2)})
+        super().__init__(
+            config,
+            {
+                "shape": In(config.shape_layout),
+                "load": In(stream.Signature(data.StructLayout({"table": 1}))),
+                "row": In(row),
+                "loaded": Out(2),
+                "fill": In(stream.Signature(scales)),
+                "entries": In(stream.Signature(config.table.i_layout)).array(2),
+                "outliers": In(word).array(2),
+                "rows": Out(row).array(2),
+                "element": In(stream.Signature(data.StructLayout({"x": FP16.bits}))),
+                "y": Out(stream.Signature(data.StructLayout({"y": FP16.bits}))),
+            },
+        )
+
+    @property
+    def latency(self) -> str:
+        return "those of the product, the function and the table, by what comes in"
+
+    @property
+    def throughput(self) -> str:
+        return f"1 row per max({ROW_ELEMENTS // self.config.table.width}, its outliers) cycles"
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        shape = self.shape
+        entries = 1 << config.table.bits_a
+        tables = [add(m, f"table_{k}", IndexTable(config.table)) for k in range(2)]
+        pipeline = add(m, "functions", KllmFunctionPipeline(KllmFunctionPipelineConfig()))
+        scale = add(m, "scale", FpMul(FpMulConfig(stages=1, tag_bits=1)))
+        for k, table in enumerate(tables):
+            self._mask(m, k, table)
+            link(m, table.o, self.rows[k])
+
+        # Codebooks, and their entries times the scales: those of table 0, then those of table 1.
+        codebook = _codebooks(m, self, entries)
+        entry, filled = Signal(config.table.bits_a + 1), Signal(config.table.bits_a + 2)
+        issued, full = Signal(), Signal()
+        m.d.comb += [
+            scale.i.valid.eq(self.fill.valid & ~issued),
+            scale.i.p.a.eq(Mux(entry[-1], self.fill.p.scale[1], self.fill.p.scale[0])),
+            scale.i.p.b.eq(Array(codebook)[entry]),
+            scale.i.p.tag.eq(entry[-1]),
+            full.eq(filled == entries << shape.two),
+            self.fill.ready.eq(full),
+        ]
+        with m.If(scale.i.valid & scale.i.ready):
+            last_entry = entry == (shape.two << config.table.bits_a) + (entries - 1)
+            m.d.sync += [entry.eq(entry + 1), issued.eq(last_entry)]
+        puts = [table.table.valid & table.table.ready for table in tables]
+        m.d.sync += filled.eq(filled + puts[0] + puts[1])
+        with m.If(self.fill.valid & full):
+            m.d.sync += [entry.eq(0), issued.eq(0), filled.eq(0)]
+
+        # Table 1 has no function.
+        m.d.comb += [
+            tables[1].table.valid.eq(scale.o.valid & scale.o.p.tag),
+            tables[1].table.p.word.eq(scale.o.p.y),
+            scale.o.ready.eq(Mux(scale.o.p.tag, tables[1].table.ready, pipeline.i.ready)),
+            pipeline.i.p.function.eq(shape.function),
+            tables[0].table.p.word.eq(pipeline.o.p.y),
+            tables[0].outlier.p.word.eq(pipeline.o.p.y),
+            self.y.p.y.eq(pipeline.o.p.y),
+        ]
+        link(m, self.outliers[1], tables[1].outlier)
+
+        # What the pipeline works on.
+        source, sink = self.outliers[0], tables[0].outlier
+        with m.If(self.fill.valid):
+            m.d.comb += [
+                pipeline.i.valid.eq(scale.o.valid & ~scale.o.p.tag),
+                pipeline.i.p.x.eq(scale.o.p.y),
+                tables[0].table.valid.eq(pipeline.o.valid),
+                pipeline.o.ready.eq(tables[0].table.ready),
+            ]
+        with m.Elif(shape.slots):
+            m.d.comb += [
+                pipeline.i.valid.eq(source.valid),
+                pipeline.i.p.x.eq(source.p.word),
+                source.ready.eq(pipeline.i.ready),
+                sink.valid.eq(pipeline.o.valid),
+                pipeline.o.ready.eq(sink.ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                pipeline.i.valid.eq(self.element.valid),
+                pipeline.i.p.x.eq(self.element.p.x),
+                self.element.ready.eq(pipeline.i.ready),
+                self.y.valid.eq(pipeline.o.valid),
+                pipeline.o.ready.eq(self.y.ready),
+            ]
+        return m
+
+    def _mask(self, m: Module, k: int, table: IndexTable) -> None:
+        """``entries[k]`` to the table, with the mask of elements after the last cleared."""
+        source, shape = self.entries[k], self.shape
+        at, last = Signal(range(self.config.rows + 1), name=f"at_{k}"), Signal(name=f"last_{k}")
+        m.d.comb += last.eq(at == shape.rows - 1)
+        inside = [~last | (shape.tail == 0) | (shape.tail > e) for e in range(ROW_ELEMENTS - 1)]
+        inside.append(~last | (shape.tail == 0))  # position 15 is never before a tail
+        m.d.comb += [
+            table.i.valid.eq(source.valid),
+            source.ready.eq(table.i.ready),
+            table.i.p.value.eq(source.p.value),
+            table.i.p.outlier.eq(source.p.outlier & Cat(inside)),
+        ]
+        with m.If(source.valid & source.ready):
+            m.d.sync += at.eq(Mux(last, 0, at + 1))
+
+
+def _codebooks(m: Module, block: KllmSlotRows, entries: int) -> list[Signal]:
+    """The words of codebook 0, then those of codebook 1, and ``loaded``."""
+    words = []
+    loaded = Signal(2)
+    m.d.comb += [
+        block.loaded.eq(loaded),
+        block.load.ready.eq(block.row.valid),
+        block.row.ready.eq(block.load.valid),
+    ]
+    for k in range(2):
+        centroids = [Signal(16, name=f"codebook_{k}_{j}", reset_less=True) for j in range(entries)]
+        with m.If(block.load.valid & block.row.valid & (block.load.p.table == k)):
+            m.d.sync += [word.eq(block.row.p.word[j]) for j, word in enumerate(centroids)]
+            m.d.sync += loaded[k].eq(1)
+        words += centroids
+    return words

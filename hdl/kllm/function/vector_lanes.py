@@ -1,0 +1,248 @@
+"""The multipliers and adders of the functional unit (docs/blocks/kllm_vector_lanes.md)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16, FP32
+from golden.kllm.format import Operation
+from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import vector_lanes
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.convert import convert
+from hdl.fp16.fma import FpFma, FpFmaConfig
+from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.kllm.engine import ROW
+
+__all__ = ["KllmVectorLanes", "KllmVectorLanesConfig"]
+
+_ONE = FP16.bias << FP16.frac_bits
+_MINUS_ONE = FP16.sign_bit | _ONE
+_MINUS_ZERO = FP16.sign_bit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmVectorLanesConfig(Config):
+    """Number of lanes."""
+
+    width: int = 8  # elements per cycle: 4, 8 or 16
+
+    def __post_init__(self) -> None:
+        self._check_choice("width", (4, 8, 16))
+
+    @property
+    def beats(self) -> int:
+        """Cycles that a row of 16 takes."""
+        return ROW_ELEMENTS // self.width
+
+    @property
+    def beat_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, self.width)})
+
+
+class KllmVectorLanes(Block):
+    """Rows of 16 words in, beats of ``width`` results out, by ``operation``.
+
+        COPY        rne16(a)                              SCORE    a, to score
+        SUM         rne16(scalar * a + b)                 ELEMENT  a, to element, one by one
+        PRODUCT     rne16(a * b)                          SCALE    rne16(weight * scale)
+        DIFFERENCE  rne16(a - scalar)
+        ROTATE      of two rows of each: rne16(a0 b0 - a1 b1), then rne16(a1 b0 + a0 b1)
+
+    Each is one form, ``rne16(f_a * f_b + m_a * m_b)``, whose second product is exact. So a result
+    is rounded once. SUM, PRODUCT and ROTATE take a row of b with each row of a. The parent keeps
+    ``operation``, ``scalar`` and ``scale`` constant while words are inside.
+
+    Latency: row to its first result 5 cycles, weight to its result 4. Throughput: ``width``
+    elements per cycle, ELEMENT 1 per cycle. ``a.ready`` and ``b.ready`` depend combinationally
+    on ``o.ready``, ``score.ready``, ``element.ready`` and the other's valid, ``weight.ready`` on
+    ``o.ready``. NaN is canonical but for SCORE and ELEMENT. Source: KLLM, section III-C. Golden:
+    golden.kllm.phases.lanes.
+
+    Members
+    -------
+    operation : In         Operation; scalar : In  FP16; scale : In  FP32
+    a, b : In(stream)      word: 16 FP16 words
+    weight : In(stream)    word: width FP16 words
+    score : Out(stream)    word: width FP16 words
+    element : Out(stream)  x: FP16 word
+    o : Out(stream)        word: width FP16 words
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "operation": "What is computed, constant while words are inside.",
+        "scalar": "Factor of SUM, subtrahend of DIFFERENCE.",
+        "scale": "Factor of SCALE, FP32.",
+        "a": "Rows of the first operand.",
+        "b": "Rows of the second operand.",
+        "weight": "Words to scale.",
+        "score": "Words of a, for the maximum.",
+        "element": "Words of a, one by one.",
+        "o": "Results.",
+    }
+
+    def __init__(self, config: KllmVectorLanesConfig):
+        row = stream.Signature(data.StructLayout({"word": ROW}))
+        beat = stream.Signature(config.beat_layout)
+        super().__init__(
+            config,
+            {
+                "operation": In(Operation),
+                "scalar": In(FP16.bits),
+                "scale": In(FP32.bits),
+                "a": In(row),
+                "b": In(row),
+                "weight": In(beat),
+                "score": Out(beat),
+                "element": Out(stream.Signature(data.StructLayout({"x": FP16.bits}))),
+                "o": Out(beat),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return vector_lanes(self.config.width)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        width, beats = config.width, config.beats
+        operation = self.operation
+        pair, single, scores = Signal(), Signal(), Signal()
+        scales, uses_b = Signal(), Signal()
+        m.d.comb += [
+            pair.eq(operation == Operation.ROTATE),
+            single.eq(operation == Operation.ELEMENT),
+            scores.eq(operation == Operation.SCORE),
+            scales.eq(operation == Operation.SCALE),
+            uses_b.eq(pair | (operation == Operation.SUM) | (operation == Operation.PRODUCT)),
+        ]
+
+        # The rows in work: one of each operand, or two of each in ROTATE.
+        low_valid = Signal()
+        low_a, low_b = Signal(ROW, reset_less=True), Signal(ROW, reset_less=True)
+        work_valid, work_ready = Signal(), Signal()
+        work_a, work_b = Signal(ROW, reset_less=True), Signal(ROW, reset_less=True)
+        upper_a, upper_b = Signal(ROW, reset_less=True), Signal(ROW, reset_less=True)
+        beat = Signal(5)  # of the rows in work
+        last_beat, is_low, takes, load = Signal(), Signal(), Signal(), Signal()
+        most = Mux(single, ROW_ELEMENTS - 1, Mux(pair, 2 * beats - 1, beats - 1))
+        m.d.comb += [
+            last_beat.eq(beat == most),
+            is_low.eq(pair & ~low_valid),
+            takes.eq(is_low | ~work_valid | (work_ready & last_beat)),
+            self.a.ready.eq(takes & (self.b.valid | ~uses_b)),
+            self.b.ready.eq(takes & self.a.valid & uses_b),
+            load.eq(self.a.valid & self.a.ready),
+        ]
+        with m.If(work_valid & work_ready):
+            m.d.sync += beat.eq(Mux(last_beat, 0, beat + 1))
+            with m.If(last_beat):
+                m.d.sync += work_valid.eq(0)
+        with m.If(load & is_low):
+            m.d.sync += [low_valid.eq(1), low_a.eq(self.a.p.word), low_b.eq(self.b.p.word)]
+        with m.Elif(load):
+            m.d.sync += [
+                low_valid.eq(0),
+                work_valid.eq(1),
+                beat.eq(0),
+                work_a.eq(Mux(pair, low_a, self.a.p.word)),
+                work_b.eq(Mux(pair, low_b, self.b.p.word)),
+            ]
+            with m.If(pair):
+                m.d.sync += [upper_a.eq(self.a.p.word), upper_b.eq(self.b.p.word)]
+
+        # Where the beat goes.
+        lanes_valid, lanes_ready = Signal(), Signal()
+        slices = [_slice(row, beat, width) for row in (work_a, work_b, upper_a, upper_b)]
+        m.d.comb += [
+            self.score.valid.eq(work_valid & scores),
+            self.element.valid.eq(work_valid & single),
+            self.element.p.x.eq(Array(work_a[e] for e in range(ROW_ELEMENTS))[beat[:4]]),
+            lanes_valid.eq(Mux(scales, self.weight.valid, work_valid & ~scores & ~single)),
+            self.weight.ready.eq(scales & lanes_ready),
+            work_ready.eq(
+                Mux(single, self.element.ready, Mux(scores, self.score.ready, lanes_ready))
+            ),
+        ]
+        m.d.comb += [self.score.p.word[lane].eq(slices[0][lane]) for lane in range(width)]
+        is_upper = Signal()  # the second row of a pair
+        m.d.comb += is_upper.eq(pair & (beat >= beats))
+        for lane, words in enumerate(zip(*slices, strict=True)):
+            factors = _factors(m, lane, operation, self.scalar, is_upper, words)
+            with m.If(scales):
+                m.d.comb += factors.f_a.eq(self.weight.p.word[lane])
+            i_ready, o_valid, y = _lane(
+                m, lane, lanes_valid, factors, scales, self.scale, self.o.ready
+            )
+            m.d.comb += self.o.p.word[lane].eq(y)
+            if lane == 0:  # all lanes move together
+                m.d.comb += [lanes_ready.eq(i_ready), self.o.valid.eq(o_valid)]
+        return m
+
+
+def _slice(row, beat: Signal, width: int) -> list[Value]:
+    """The ``width`` elements of a row that this beat takes."""
+    beats = ROW_ELEMENTS // width
+    if beats == 1:
+        return [row[lane] for lane in range(width)]
+    group = beat[: (beats - 1).bit_length()]
+    return [Array(row[lane + width * g] for g in range(beats))[group] for lane in range(width)]
+
+
+_factors_layout = data.StructLayout(dict.fromkeys(("f_a", "f_b", "m_a", "m_b"), FP16.bits))
+
+
+def _factors(m: Module, lane: int, operation, scalar, is_upper, words) -> data.View:
+    """Operands of ``f_a * f_b + m_a * m_b`` for words a, b of a row, and a', b' of the other.
+
+    A sum and a copy are of this form too: m_a * 1 is exact, and x * y + -0 is x * y.
+    """
+    a, b, other, sin = words
+    factors = Signal(_factors_layout, name=f"factors_{lane}")
+    m.d.comb += [
+        factors.f_a.eq(a), factors.f_b.eq(_ONE), factors.m_a.eq(_MINUS_ZERO),
+        factors.m_b.eq(_ONE),
+    ]  # fmt: skip
+    with m.Switch(operation):
+        with m.Case(Operation.ROTATE):
+            # x_i cos - x_{i+h} sin, then x_{i+h} cos + x_i sin
+            m.d.comb += [
+                factors.f_a.eq(Mux(is_upper, other, a)),
+                factors.f_b.eq(b),
+                factors.m_a.eq(Mux(is_upper, a, other)),
+                factors.m_b.eq(Cat(sin[:15], sin[15] ^ ~is_upper)),
+            ]
+        with m.Case(Operation.DIFFERENCE):
+            m.d.comb += [factors.m_a.eq(scalar), factors.m_b.eq(_MINUS_ONE)]
+        with m.Case(Operation.PRODUCT):
+            m.d.comb += factors.f_b.eq(b)
+        with m.Case(Operation.SUM):
+            m.d.comb += [factors.f_b.eq(scalar), factors.m_a.eq(b)]
+    return factors
+
+
+def _lane(m: Module, lane: int, valid, factors, scales, scale, ready):
+    """(ready in, valid out, y): ``rne16(f_a * f_b + m_a * m_b)``, f_b being ``scale`` if scales."""
+    config = FpMulConfig(o=FP32, stages=1, tag_bits=2 * FP16.bits)
+    product = add(m, f"lane_{lane}_product", FpMul(config))
+    fuse = add(m, f"lane_{lane}_fuse", FpFma(FpFmaConfig(b=FP32, c=FP32, stages=3)))
+    m.d.comb += [
+        product.i.valid.eq(valid),
+        product.i.p.a.eq(factors.m_a),
+        product.i.p.b.eq(factors.m_b),
+        product.i.p.tag.eq(Cat(factors.f_a, factors.f_b)),
+        fuse.i.valid.eq(product.o.valid),
+        product.o.ready.eq(fuse.i.ready),
+        fuse.i.p.a.eq(product.o.p.tag[:16]),
+        fuse.i.p.b.eq(Mux(scales, scale, convert(m, product.o.p.tag[16:], FP16, FP32))),
+        fuse.i.p.c.eq(product.o.p.y),
+        fuse.o.ready.eq(ready),
+    ]
+    return product.i.ready, fuse.o.valid, fuse.o.p.y

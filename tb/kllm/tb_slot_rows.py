@@ -1,0 +1,94 @@
+"""Runs inside the simulator, started by test_slot_rows.py: codebooks, slots and single words."""
+
+import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from tb.bench import Bench, config, params
+
+STEPS = params["steps"]
+SOURCES = (
+    "load", "row", "fill", "entries__0", "entries__1", "outliers__0", "outliers__1", "element",
+)  # fmt: skip
+SINKS = ("rows__0", "rows__1", "y")
+
+
+async def replay(bench, step, **flow):
+    if "shape" in step:
+        bench.dut.shape.value = step["shape"]
+    if "fill" in step:
+        await bench.run({"fill": [step["fill"]]}, {}, settle=0, **flow)
+    takes = {name: len(words) for name, words in step["takes"].items()}
+    result = await bench.run(step["offers"], takes, **flow)
+    if flow.get("stop_at") is None:
+        for name, words in step["takes"].items():
+            result.check(name, words)
+    return result
+
+
+async def started(dut):
+    dut.shape.value = 0
+    return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5, 0.9], p_stall=[0.0, 0.5, 0.9])
+async def random_flow(dut, p_idle, p_stall):
+    bench = await started(dut)
+    for step in STEPS:
+        await replay(bench, step, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def late_ready(dut):
+    bench = await started(dut)
+    for step in STEPS:
+        await replay(bench, step, late_ready=True)
+
+
+@cocotb.test()
+async def loaded(dut):
+    """Each codebook is marked when it is loaded, not before; reset forgets both."""
+    bench = await started(dut)
+    seen = 0
+    for step in STEPS[:2]:
+        await ReadOnly()
+        assert bench.dut.loaded.value == seen
+        await FallingEdge(bench.dut.clk)
+        await replay(bench, step)
+        seen |= 1 << step["loads"]
+    await ReadOnly()
+    assert bench.dut.loaded.value == seen == 3
+    await FallingEdge(bench.dut.clk)
+    await bench.reset(1)
+    await ReadOnly()
+    assert bench.dut.loaded.value == 0
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """Rows of slot 1, which has no function: max(16 / width, outliers) cycles each."""
+    bench = await started(dut)
+    for step in STEPS:
+        flow = await replay(bench, step)
+        if "rows__1" in step["takes"]:
+            cycle, expected = 0, []
+            for outliers in step["outliers"][1]:
+                cycle += max(16 // config.table.width, outliers)
+                expected.append(cycle)
+            assert flow.cycles["rows__1"] == expected
+        elif "y" in step["takes"]:
+            first = flow.cycles["y"][0]
+            assert flow.cycles["y"] == list(range(first, first + len(step["takes"]["y"])))
+
+
+@cocotb.test()
+async def reset_in_mid_step(dut):
+    bench = await started(dut)
+    for cut in range(1, 40, 3):
+        for step in STEPS[:2]:
+            await replay(bench, step)
+        await replay(bench, STEPS[2 + cut % 6], stop_at=cut, p_stall=0.3)
+        await bench.reset(1)
+        await bench.run({}, {})
+    for step in STEPS[:8]:
+        await replay(bench, step)

@@ -1,0 +1,170 @@
+"""KllmFunctionDecode against golden.kllm.functional.execute, and a table of what each field is.
+
+Shown to fail: FAULTS
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.format import Operation
+from golden.kllm.functional import FunctionalState, Slot, execute
+from golden.kllm.isa import (
+    COMMAND_WORDS,
+    COMMANDS,
+    FIRST_OPERAND_WORD,
+    Binary,
+    CommandStatus,
+    Opcode,
+    Scalar,
+    Unit,
+    encode,
+)
+from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
+from hdl.kllm.function.job import Kind, job_layout
+from tb.run import simulate
+
+CONFIGS = {
+    "some": KllmFunctionDecodeConfig(
+        vector_rows=100, slots=5, slot_elements=200, softmax_elements=300
+    ),
+    "all": KllmFunctionDecodeConfig(
+        vector_rows=1 << 16, slots=256, slot_elements=16383, softmax_elements=16383
+    ),
+}
+COUNT = 400
+REFUSED = CommandStatus.RANGE | CommandStatus.MALFORMED
+ONE = 0x3C00
+
+
+def random_operands(rng, opcode: Opcode, config) -> dict[str, int]:
+    """Operands that are in range more often than not, each near its limits now and then."""
+    last = config.vector_rows
+    near = {"slot": config.slots, "slot_a": config.slots, "slot_b": config.slots}
+    values = {}
+    for field in COMMANDS[opcode].operands:
+        name, most = field.name, (1 << field.bits) - 1
+        if name in ("tokens", "heads"):
+            value = rng.integers(0, 6)
+        elif name == "head_size":
+            value = rng.choice([0, 16, 32, 64, 96, 48])
+        elif name == "length":
+            limit = {Opcode.SOFTMAX: config.softmax_elements}.get(opcode, config.slot_elements)
+            value = rng.choice([0, 1, 15, 16, 17, 31, 100, limit, limit + 1])
+        elif "stride" in name:
+            value = rng.integers(0, 9)
+        elif name in near:
+            value = rng.choice([0, near[name] - 1, near[name], rng.integers(0, near[name])])
+        elif name in ("src", "dst", "a", "b", "cos", "sin"):
+            value = rng.choice([rng.integers(0, last), last - rng.integers(0, 20), 0])
+        else:
+            value = rng.integers(0, most + 1)
+        if rng.random() < 0.01:
+            value = most
+        values[name] = int(min(value, most))
+    return values
+
+
+def job_of(opcode: Opcode, o: dict[str, int]) -> dict[str, int]:
+    """The fields of a job that are specified, by command."""
+    length = o.get("length", o.get("head_size", 1))
+    rows = -(-length // 16)
+    job = {
+        "kind": Kind.ROWS, "operation": Operation.COPY, "derives": 0, "two_slots": 0,
+        "length": length, "tokens": o.get("tokens", o.get("heads", 1)), "rows": rows,
+        "steps": rows, "a_first": o.get("a", o.get("src", 0)), "a_stride": o.get("a_stride", 0),
+        "b_first": o.get("b", 0), "b_stride": o.get("b_stride", 0),
+        "d_first": o.get("dst", 0), "d_stride": o.get("dst_stride", 0),
+    }  # fmt: skip
+    if opcode == Opcode.BINARY:
+        is_product = o["op"] == Binary.MULTIPLY
+        job |= {"operation": Operation.PRODUCT if is_product else Operation.SUM, "scalar": ONE}
+    elif opcode == Opcode.AXPY:
+        derives = int(o["scalar"] == Scalar.NEGATED_MEAN)
+        job |= {"operation": Operation.SUM, "derives": derives}
+        job |= {"slot_a": o["slot"]} if derives else {"scalar": o["immediate"]}
+    elif opcode == Opcode.ROTARY:
+        job |= {
+            "operation": Operation.ROTATE, "steps": length // 32, "a_stride": rows,
+            "d_stride": rows, "b_first": o["cos"], "b_second": o["sin"],
+        }  # fmt: skip
+    elif opcode == Opcode.SOFTMAX:
+        job |= {"kind": Kind.SOFTMAX, "operation": Operation.SCORE, "a_stride": o["stride"]}
+    elif opcode == Opcode.FUNCTION:
+        job |= {"operation": Operation.ELEMENT, "function": o["function"]}
+    elif opcode == Opcode.FUNCTION_CODEBOOK:
+        job |= {"kind": Kind.CODEBOOK, "table": o["table"]}
+        del job["d_first"]
+    else:
+        two = opcode == Opcode.GLU
+        job |= {
+            "kind": Kind.SLOTS, "operation": Operation.PRODUCT if two else Operation.COPY,
+            "function": o["function"], "two_slots": int(two),
+            "slot_a": o["slot_a"] if two else o["slot"], "slot_b": o.get("slot_b", 0),
+        }  # fmt: skip
+    reads_a = job["kind"] != Kind.SLOTS
+    if not reads_a:
+        del job["a_first"]
+    if not reads_a or opcode not in (Opcode.BINARY, Opcode.AXPY, Opcode.ROTARY):
+        del job["b_first"]
+    return {name: int(value) for name, value in job.items()}
+
+
+def command_of(opcode: int, operands: dict[str, int]) -> int:
+    known = opcode in COMMANDS and COMMANDS[opcode].unit == Unit.FUNCTION
+    words = encode(opcode, 0, {}, operands) if known else [0] * COMMAND_WORDS
+    command = int(opcode)
+    for position, word in enumerate(words[FIRST_OPERAND_WORD:]):
+        command |= word << 8 + 32 * position
+    return command
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_function_decode(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 87])
+    opcodes = [opcode for opcode, each in COMMANDS.items() if each.unit == Unit.FUNCTION]
+    length = config.slot_elements
+    slot = Slot(torch.zeros(length, dtype=int), torch.zeros(length, dtype=int),
+                torch.zeros(length, dtype=int), scale=ONE)  # fmt: skip
+    state = FunctionalState(
+        vector=torch.zeros(config.vector_rows, 16, dtype=int), slots=[slot] * config.slots,
+        slot_elements=config.slot_elements, softmax_elements=config.softmax_elements, bits_a=4,
+    )  # fmt: skip
+    layout = {field: job_layout[field] for field in job_layout.members}
+    commands, jobs, masks, statuses = [], [], [], set()
+    for n in range(COUNT):
+        opcode, operands = int(rng.integers(0, 256)), {}
+        if n % 20:
+            opcode = opcodes[n % len(opcodes)]
+            operands = random_operands(rng, opcode, config)
+        status = execute(state, opcode, operands) & REFUSED
+        statuses.add(int(status))
+        fields = {"status": int(status)} | (job_of(opcode, operands) if not status else {})
+        commands.append(command_of(opcode, operands))
+        jobs.append(sum(value << layout[name].offset for name, value in fields.items()))
+        masks.append(
+            sum((1 << layout[name].width) - 1 << layout[name].offset for name in fields)
+        )
+    assert statuses == {0, int(CommandStatus.RANGE), int(CommandStatus.MALFORMED)}
+    simulate(
+        KllmFunctionDecode(config),
+        "tb.kllm.tb_function_decode",
+        params={"commands": commands, "jobs": jobs, "masks": masks},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"slots": 257}, "slots"),
+        ({"slot_elements": 16384}, "slot_elements"),
+        ({"softmax_elements": 15}, "softmax_elements"),
+        ({"vector_rows": 65537}, "vector_rows"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        KllmFunctionDecodeConfig(**wrong)

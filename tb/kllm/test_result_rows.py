@@ -1,0 +1,61 @@
+"""KllmResultRows against golden.kllm.phases.walk_rows and result_rows.
+
+Shown to fail: FAULTS
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.kllm.phases import result_rows, walk_rows
+from hdl.kllm.engine import row_write_layout
+from hdl.kllm.function.job import result_walk_layout
+from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
+from tb.run import simulate
+from tb.words import pack, unpack_ints
+
+CONFIGS = {f"width_{width}": KllmResultRowsConfig(width=width) for width in (4, 8, 16)}
+WALKS = 40
+
+
+def make_walk(rng, width: int, kind: int) -> dict:
+    """A walk, the words that it takes, and the rows that it writes. kind 1: pairs; 2: single."""
+    pair, single = kind == 1, kind == 2
+    tokens, steps = int(rng.integers(1, 5)), int(rng.integers(1, 5))
+    tail = 0 if pair else int(rng.integers(0, 16))
+    rows = {
+        "first": int(rng.integers(0, 1 << 16)), "second": int(rng.integers(0, 1 << 16)),
+        "stride": int(rng.integers(0, 50)), "steps": steps, "tokens": tokens, "pair": int(pair),
+    }  # fmt: skip
+    words = rng.integers(0, 1 << 16, (tokens, steps * (1 + pair) * 16))
+    length = words.shape[1] - (16 - tail if tail else 0)
+    golden = result_rows([torch.tensor(token[:length]) for token in words], pair)
+    written = [
+        row_write_layout.const({"row": row, "word": word}).as_bits()
+        for row, word in zip(walk_rows(**rows), golden.tolist(), strict=True)
+    ]
+    walk = {"rows": rows, "tail": tail, "single": int(single)}
+    if pair and rng.random() < 0.5:
+        walk["tail"] = int(rng.integers(1, 16))  # does not count
+    size = 1 if single else width
+    return {
+        "walk": result_walk_layout.const(walk).as_bits(),
+        "source": "element" if single else "i",
+        "words": unpack_ints(pack((words.reshape(-1, size), 16))),
+        "write": written,
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_result_rows(name, seed):
+    rng = np.random.default_rng([seed, 84])
+    kinds = [0, 1, 2, *rng.integers(0, 3, WALKS - 3).tolist()]
+    walks = [make_walk(rng, CONFIGS[name].width, kind) for kind in kinds]
+    simulate(KllmResultRows(CONFIGS[name]), "tb.kllm.tb_result_rows", params={"walks": walks},
+             seed=seed)  # fmt: skip
+
+
+def test_rejects():
+    with pytest.raises(ConfigError, match="width must be 4 or 8 or 16, not 32"):
+        KllmResultRowsConfig(width=32)

@@ -1,0 +1,116 @@
+"""KllmSlotRows against golden.kllm.functional.dequantize and function.
+
+Shown to fail: FAULTS
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.fp16.vectors import random_words
+from golden.kllm.functional import dequantize, function
+from golden.kllm.isa import Function
+from hdl.index.table import IndexTableConfig
+from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
+from tb.run import simulate
+from tb.words import pack, unpack_ints
+
+CONFIGS = {
+    "width_8": KllmSlotRowsConfig(),
+    "width_4": KllmSlotRowsConfig(
+        table=IndexTableConfig(bits_a=3, integer_bits=4, width=4), rows=9
+    ),
+    "width_16": KllmSlotRowsConfig(
+        table=IndexTableConfig(bits_a=2, integer_bits=0, width=16), rows=8
+    ),
+}
+ROWS = 8
+
+
+def ordinary(rng, *shape) -> np.ndarray:
+    return rng.normal(0, 2, shape).astype(np.float16).view(np.uint16).astype(np.int64)
+
+
+def words_of(rng, count: int) -> np.ndarray:
+    every = random_words(rng, count).astype(np.int64)
+    return np.where(rng.random(count) < 0.5, ordinary(rng, count), every)
+
+
+def ints(words) -> list[int]:
+    return unpack_ints(pack((np.asarray(words), 16)))
+
+
+def load(rng, config, table: int) -> tuple[dict, torch.Tensor]:
+    """A step that loads a codebook, and the codebook."""
+    row = ordinary(rng, 1, 16)
+    step = {"offers": {"load": [table], "row": ints(row)}, "takes": {}, "loads": table}
+    return step, torch.tensor(row[0, : 1 << config.table.bits_a])
+
+
+def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
+    """One or two slots of the same length: tables filled, then their rows."""
+    rows = int(rng.integers(1, ROWS + 1))
+    tail = int(rng.integers(0, 16))
+    length = rows * 16 - (16 - tail if tail else 0)
+    bits = config.table.bits_a
+    entry_bits = max(bits, config.table.integer_bits)
+    shape = {"slots": 1, "function": f, "two": two, "rows": rows, "tail": tail}
+    scales = words_of(rng, 2)
+    step = {
+        "shape": config.shape_layout.const(shape).as_bits(),
+        "fill": int(scales[0]) | int(scales[1]) << 16,
+        "offers": {},
+        "takes": {},
+        "outliers": [],
+    }
+    for k in range(1 + two):
+        index = rng.integers(0, 1 << bits, rows * 16)
+        junk = rng.integers(0, 1 << entry_bits, rows * 16) >> bits << bits
+        mask = rng.random(rows * 16) < rng.choice([0, 0.05, 0.3])
+        x = words_of(rng, rows * 16)
+        inside = np.arange(rows * 16) < length
+        used = mask & inside
+        golden = dequantize(
+            torch.tensor(index), torch.tensor(used), torch.tensor(x), torch.tensor(scales[k]),
+            codebooks[k], f if k == 0 else Function.IDENTITY,
+        )  # fmt: skip
+        fields = ((index | junk).reshape(rows, 16), entry_bits), (mask.reshape(rows, 16), 1)
+        step["offers"][f"entries__{k}"] = unpack_ints(pack(*fields))
+        step["offers"][f"outliers__{k}"] = x[used].tolist()
+        step["takes"][f"rows__{k}"] = ints(golden.numpy().reshape(rows, 16))
+        step["outliers"].append(used.reshape(rows, 16).sum(axis=1).tolist())
+    return step
+
+
+def element_job(rng, config, f: int) -> dict:
+    x = words_of(rng, 60)
+    y = function(f, torch.tensor(x))
+    shape = {"slots": 0, "function": f, "two": 0, "rows": 4, "tail": 0}
+    return {
+        "shape": config.shape_layout.const(shape).as_bits(),
+        "offers": {"element": x.tolist()},
+        "takes": {"y": y.tolist()},
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_slot_rows(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 86])
+    first, book_a = load(rng, config, 0)
+    second, book_b = load(rng, config, 1)
+    steps = [first, second]
+    for n, f in enumerate([*Function, *rng.permutation(list(Function))]):
+        if n == len(Function):
+            again, book_b = load(rng, config, 1)
+            steps.append(again)
+        steps.append(slot_job(rng, config, (book_a, book_b), int(f), n % 2))
+        steps.append(element_job(rng, config, int(f)))
+    simulate(KllmSlotRows(config), "tb.kllm.tb_slot_rows", params={"steps": steps}, seed=seed)
+
+
+@pytest.mark.parametrize("rows", [0, 1025])
+def test_rejects(rows):
+    with pytest.raises(ConfigError, match="rows"):
+        KllmSlotRowsConfig(rows=rows)

@@ -1,0 +1,71 @@
+"""KllmVectorLanes against golden.kllm.phases.lanes.
+
+Shown to fail: FAULTS
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.fp16.vectors import random_words
+from golden.kllm.format import Operation
+from golden.kllm.phases import lanes
+from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
+from tb.run import simulate
+from tb.words import pack, unpack_ints
+
+CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (4, 8, 16)}
+ROWS = 30
+SINKS = {Operation.SCORE: "score", Operation.ELEMENT: "element"}
+
+
+def words_of(rng, *shape) -> torch.Tensor:
+    """Words of the ordinary range, and of all ranges with infinities, NaN and subnormals."""
+    ordinary = rng.normal(0, 2, shape).astype(np.float16).view(np.uint16).astype(np.int64)
+    every = random_words(rng, int(np.prod(shape))).reshape(shape).astype(np.int64)
+    return torch.tensor(np.where(rng.random(shape) < 0.6, ordinary, every))
+
+
+def ints(words: torch.Tensor) -> list[int]:
+    return unpack_ints(pack((words.numpy(), 16)))
+
+
+def make_case(operation: Operation, rng, width: int) -> dict:
+    """One operation on ROWS rows: what is driven, and the words of each sink."""
+    scalar = int(words_of(rng, 1))
+    scale = int(np.float32(rng.uniform(0.001, 1)).view(np.uint32))
+    a, b = words_of(rng, ROWS, 16), words_of(rng, ROWS, 16)
+    if operation == Operation.ROTATE:
+        pairs = [lanes(operation, a[k : k + 2], b[k : k + 2]) for k in range(0, ROWS, 2)]
+        y = torch.cat(pairs)
+    else:
+        y = lanes(operation, a, b, scalar, scale)
+    size = 1 if operation == Operation.ELEMENT else width
+    offers = {"a": ints(a)}
+    if operation == Operation.SCALE:
+        offers = {"weight": ints(a.reshape(-1, width))}
+    if operation in (Operation.SUM, Operation.PRODUCT, Operation.ROTATE):
+        offers["b"] = ints(b)
+    return {
+        "operation": int(operation), "scalar": scalar, "scale": scale, "offers": offers,
+        "sink": SINKS.get(operation, "o"), "words": ints(y.reshape(-1, size)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_vector_lanes(name, seed):
+    rng = np.random.default_rng([seed, 83])
+    width = CONFIGS[name].width
+    order = [*Operation, *rng.permutation(list(Operation)).tolist()]
+    simulate(
+        KllmVectorLanes(CONFIGS[name]),
+        "tb.kllm.tb_vector_lanes",
+        params={"cases": [make_case(Operation(each), rng, width) for each in order]},
+        seed=seed,
+    )
+
+
+def test_rejects():
+    with pytest.raises(ConfigError, match="width must be 4 or 8 or 16, not 2"):
+        KllmVectorLanesConfig(width=2)
