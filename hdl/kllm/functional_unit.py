@@ -148,17 +148,18 @@ class KllmFunctionalUnit(Block):
         GLU                    rne16(ACTIVATE of slot a * dequantized slot b)
 
     Each command's arithmetic, roundings and statuses are those of golden.kllm.functional.execute.
-    A command that fails writes nothing; SOFTMAX leaves out the rows that fail. A destination may
-    be a source, row by row the same one; rows that overlap in another way may be read before or
-    after they are written. ``outliers`` of a descriptor is the number of ones in its slot's masks
+    A command that fails writes nothing. SOFTMAX leaves out the rows that fail. A destination may
+    be a source, row by row the same one. If rows overlap in another way, the order of reads and
+    writes is undefined. ``outliers`` of a descriptor is the number of ones in its slot's masks
     within its length, at most ``outliers_max``.
 
-    Rates, elements per cycle: ``width`` for BINARY, AXPY, ROTARY and ACTIVATE; GLU width, at most
-    8, as one client reads both slots; FUNCTION 1; SOFTMAX three passes of width. A row with more
-    outliers than 16 / width takes a cycle for each, of both slots together. Requests run ahead of
-    their use by ``rows_ahead`` rows and are made only when there is room for the answer: answers
-    are always taken at once. No combinational path leads from an input to an output.
-    Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
+    Rates, elements per cycle: ``width`` for BINARY, AXPY, ROTARY and ACTIVATE; FUNCTION 1;
+    SOFTMAX three passes of width. GLU has width, at most 8, as one client reads both slots. A row
+    with more outliers than 16 / width takes a cycle for each, of both slots together. Requests
+    run ahead of their use by ``rows_ahead`` rows. They are made only when there is room for the
+    answer, so answers are always accepted at once. No combinational path leads from an input to
+    an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block joins
+    them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
 
     Members
     -------
@@ -199,7 +200,7 @@ class KllmFunctionalUnit(Block):
 
     @property
     def latency(self) -> str:
-        return "20 to 40 cycles beside the passes over the elements, by command"
+        return "20 to 40 cycles and the passes over the elements, by command"
 
     @property
     def throughput(self) -> str:

@@ -33,9 +33,9 @@ class KllmResultRows(Block):
     """16 / width beats of ``i``, or 16 words of ``element``, are one row of ``write``.
 
     The rows go to the places of ``walk``, in its order. Elements after the last of a token are
-    +0: those from ``tail`` on in its last row, unless ``tail`` is 0 or the walk is in pairs. A
-    ``single`` walk takes from ``element``, another from ``i``; neither is ready without a walk.
-    ``walk`` is ready when the last row has gone to the output register. ``idle`` says in addition
+    +0: those from ``tail`` on in its last row. A ``tail`` of 0 keeps them all, as does a walk in
+    pairs. A ``single`` walk takes from ``element``, another from ``i``; neither is ready without
+    a walk. ``walk`` is ready when the last row has gone to the output register. ``idle`` says in addition
     that it was taken.
 
     Latency: the last word of a row to its row 1 cycle. Throughput 1 beat or element per cycle.
