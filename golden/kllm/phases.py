@@ -12,11 +12,12 @@ from torch import Tensor
 from golden.attention.softmax import difference
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import is_nan, mul
+from golden.index.codebook import look_up
 from golden.kllm.format import Operation
-from golden.kllm.functional import axpy, binary, rotary
+from golden.kllm.functional import axpy, binary, function, rotary
 from golden.kllm.isa import ROW_ELEMENTS, Binary
 
-__all__ = ["fetched", "lanes", "result_rows", "walk_rows"]
+__all__ = ["fetched", "lanes", "result_rows", "slot_rows", "walk_rows"]
 
 
 def walk_rows(
@@ -78,3 +79,14 @@ def result_rows(words: Sequence[Tensor], pair: bool = False) -> Tensor:
 def fetched(memory: Sequence[Sequence[int]], slots: Sequence[int], counts: Sequence[int]) -> list:
     """The first ``counts[k]`` words of slot ``slots[k]``, per k."""
     return [list(memory[slot][:count]) for slot, count in zip(slots, counts, strict=True)]
+
+
+def slot_rows(
+    index: Tensor, outlier: Tensor, x: Tensor, scale: int, codebook: Tensor, f: int
+) -> Tensor:
+    """``f(rne16(scale * codebook[index]))``, or ``f(x)`` at outliers: (L,) words.
+
+    f runs once per centroid. IDENTITY keeps each NaN.
+    """
+    table = function(f, mul(torch.full_like(codebook, scale), codebook))
+    return look_up(index, outlier, function(f, x), table)

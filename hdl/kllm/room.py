@@ -159,7 +159,7 @@ BLOCKS = {
         component=KllmSlotRows,
         config=KllmSlotRowsConfig(),
         configs={name: unit.slot_words for name, unit in _FUNCTIONAL_UNITS.items()},
-        golden="golden.kllm.functional:dequantize",
+        golden="golden.kllm.phases:slot_rows",
     ),
     "kllm_function_decode": Registered(
         component=KllmFunctionDecode,

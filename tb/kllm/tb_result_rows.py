@@ -47,7 +47,7 @@ async def idle_until_the_last_row_was_taken(dut):
     bench = await started(dut)
     walk = WALKS[0]
     offers = {"walk": [walk["walk"]], walk["source"]: walk["words"]}
-    await bench.run(offers, {"write": 0}, p_stall=1.0, stop_at=200)
+    await bench.run(offers, {"write": None}, p_stall=1.0, stop_at=200)
     await ReadOnly()
     assert bench.dut.write__valid.value == 1
     assert bench.dut.idle.value == 0

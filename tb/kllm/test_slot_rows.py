@@ -1,4 +1,4 @@
-"""KllmSlotRows against golden.kllm.functional.dequantize and function.
+"""KllmSlotRows against golden.kllm.phases.slot_rows and golden.kllm.functional.function.
 
 Shown to fail: FAULTS
 """
@@ -9,8 +9,9 @@ import torch
 
 from golden.config import ConfigError
 from golden.fp16.vectors import random_words
-from golden.kllm.functional import dequantize, function
+from golden.kllm.functional import function
 from golden.kllm.isa import Function
+from golden.kllm.phases import slot_rows
 from hdl.index.table import IndexTableConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from tb.run import simulate
@@ -71,8 +72,8 @@ def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
         x = words_of(rng, rows * 16)
         inside = np.arange(rows * 16) < length
         used = mask & inside
-        golden = dequantize(
-            torch.tensor(index), torch.tensor(used), torch.tensor(x), torch.tensor(scales[k]),
+        golden = slot_rows(
+            torch.tensor(index), torch.tensor(used), torch.tensor(x), int(scales[k]),
             codebooks[k], f if k == 0 else Function.IDENTITY,
         )  # fmt: skip
         fields = ((index | junk).reshape(rows, 16), entry_bits), (mask.reshape(rows, 16), 1)

@@ -35,8 +35,8 @@ class KllmResultRows(Block):
     The rows go to the places of ``walk``, in its order. Elements after the last of a token are
     +0: those from ``tail`` on in its last row. A ``tail`` of 0 keeps them all, as does a walk in
     pairs. A ``single`` walk takes from ``element``, another from ``i``; neither is ready without
-    a walk. ``walk`` is ready when the last row has gone to the output register. ``idle`` says in addition
-    that it was taken.
+    a walk. ``walk`` is ready when the last row has gone to the output register. ``idle`` says in
+    addition that it was taken.
 
     Latency: the last word of a row to its row 1 cycle. Throughput 1 beat or element per cycle.
     ``i.ready`` and ``element.ready`` depend combinationally on ``write.ready``. Nothing rounds.

@@ -54,9 +54,10 @@ class KllmSlotRows(Block):
     the mask of elements after the last, from ``shape.tail`` on in the last row, do not count.
 
     Rates are those of IndexTable and KllmFunctionPipeline: max(16 / width, outliers) cycles per
-    row. Rounding: rne16 of the product, and that of the function. ``rows[k].valid`` and
-    ``entries[k].ready`` depend combinationally on ``outliers``, the ready of what comes in on the
-    ready of what goes out. Source: KLLM, section III-C. Golden: golden.kllm.functional.dequantize.
+    row. Rounding: rne16 of the product, and that of the function. IDENTITY keeps each NaN.
+    ``rows[k].valid`` and ``entries[k].ready`` depend combinationally on ``outliers``, the ready of
+    what comes in on the ready of what goes out. Source: KLLM, section III-C. Golden:
+    golden.kllm.phases.slot_rows.
 
     Members
     -------

@@ -28,11 +28,11 @@ class Answers:
                 answer, look_up = clients[name]
                 wait = rng.randint(1, delay) if random else delay
                 due.append((cycle + wait, answer, look_up(word)))
-            await FallingEdge(bench.dut.clk)
-            cycle += 1
-            while due and due[0][0] <= cycle:
+            while due and due[0][0] <= cycle + 1:  # the bench offers it in the next cycle
                 _, answer, word = due.pop(0)
                 self.offers[answer].append(word)
+            await FallingEdge(bench.dut.clk)
+            cycle += 1
 
     def stop(self):
         self._running = False
