@@ -1,6 +1,15 @@
 """AttentionSoftmax against golden.attention.softmax.partial and reciprocal.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- the smallest element for the largest
+- padding in the maximum
+- padding in the sum
+- a row of -infinity taken as any
+- +infinity taken as any
+- the sum of the row before
+- differences taken beyond the row
+- the sum cut off before its last beat
 """
 
 import numpy as np

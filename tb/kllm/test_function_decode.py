@@ -1,6 +1,12 @@
 """KllmFunctionDecode against golden.kllm.functional.execute, and a table of what each field is.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- a check that forgets the stride
+- slot b not checked
+- whole heads of the cosine
+- the length of SOFTMAX held against that of slots
+- RANGE kept for the next command
 """
 
 import numpy as np

@@ -1,6 +1,13 @@
 """KllmResultRows against golden.kllm.phases.walk_rows and result_rows.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- words kept after the tail
+- the tail of a walk in pairs cleared
+- the tail of each row cleared
+- ``idle`` before the last row was taken
+- a row overwritten in a stall
+- words taken without a walk
 """
 
 import numpy as np

@@ -1,6 +1,13 @@
 """KllmRowReader against golden.kllm.phases.walk_rows.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- a request that has no place
+- rows of ``i`` taken while rows are on order
+- a walk ready too early
+- no stride for the first row
+- no stride for the second row
+- pairs ignored
 """
 
 import numpy as np

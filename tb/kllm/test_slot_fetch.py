@@ -1,6 +1,11 @@
 """KllmSlotFetch against golden.kllm.phases.fetched.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- answers given to the other slot
+- a request that has no place
+- no turns
+- every request to the first slot
 """
 
 import numpy as np

@@ -1,6 +1,13 @@
 """KllmSlotRows against golden.kllm.phases.slot_rows and golden.kllm.functional.function.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- table 1 filled by the scale of slot 0
+- junk after the length
+- no function
+- a fill that ends after one table
+- the last row missed
+- one codebook
 """
 
 import numpy as np

@@ -1,6 +1,13 @@
 """KllmVectorLanes against golden.kllm.phases.lanes.
 
-Shown to fail: FAULTS
+Shown to fail with:
+
+- the sine's sign on the other half
+- ``scale`` ignored
+- a difference that adds
+- +0 for -0 in a copy
+- a row overwritten in a stall
+- a row of b taken without one of a
 """
 
 import numpy as np
