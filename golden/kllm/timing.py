@@ -1,7 +1,9 @@
 """Timing of KLLM's blocks, as functions of their numbers."""
 
+import dataclasses
 from fractions import Fraction
 
+from golden.index.timing import table
 from golden.timing import Timing
 
 __all__ = [
@@ -20,7 +22,9 @@ __all__ = [
     "row_reader",
     "scaler",
     "slot_fetch",
+    "slot_fill",
     "slot_memory",
+    "slot_rows",
     "vector_lanes",
     "weight_buffer",
     "weight_stripe",
@@ -64,6 +68,27 @@ def slot_fetch() -> Timing:
     """The memory's latency is not included."""
     return Timing(
         latency=1, start="answer", unit="request", delays=(("from walk to the first request", 2),)
+    )
+
+
+def slot_fill(bits_a: int, slots: int, function: int) -> int:
+    """Cycles of ``fill``: 2**bits_a products per slot, for slot 0 ``function`` cycles longer."""
+    entries = 1 << bits_a
+    return max(entries + function, (slots - 1) * 2 * entries) + 1
+
+
+def slot_rows(width: int, stages: int) -> Timing:
+    """Rows of slot 1, and single words: rows of slot 0 wait for their outliers' function."""
+    cycles = function_cycles(stages).values()
+    rows = table(width, _ROW)
+    return dataclasses.replace(
+        rows,
+        start="entries_1",
+        end="rows_1",
+        delays=(
+            ("from element to y, the least", min(cycles)),
+            ("from element to y, the most", max(cycles)),
+        ),
     )
 
 

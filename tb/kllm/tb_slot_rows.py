@@ -3,9 +3,13 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.index.timing import table_row
+from golden.kllm.isa import Function
+from golden.kllm.timing import function_cycles, slot_fill
 from tb.bench import Bench, config, params
 
 STEPS = params["steps"]
+FUNCTIONS = function_cycles(params["stages"])
 SOURCES = (
     "load", "row", "fill", "entries__0", "entries__1", "outliers__0", "outliers__1", "element",
 )  # fmt: skip
@@ -16,12 +20,14 @@ async def replay(bench, step, **flow):
     if "shape" in step:
         bench.dut.shape.value = step["shape"]
     if "fill" in step:
-        await bench.run({"fill": [step["fill"]]}, {}, settle=0, **flow)
+        filled = await bench.run({"fill": [step["fill"]]}, {}, settle=0, **flow)
     takes = {name: len(words) for name, words in step["takes"].items()}
     result = await bench.run(step["offers"], takes, **flow)
     if flow.get("stop_at") is None:
         for name, words in step["takes"].items():
             result.check(name, words)
+    if "fill" in step:
+        result.cycles["fill"] = filled.cycles["fill"]
     return result
 
 
@@ -66,19 +72,22 @@ async def loaded(dut):
 
 @cocotb.test()
 async def full_rate(dut):
-    """Rows of slot 1, which has no function: max(16 / width, outliers) cycles each."""
+    """Tables, rows of slot 1, which has no function, and single words."""
     bench = await started(dut)
     for step in STEPS:
         flow = await replay(bench, step)
+        function = FUNCTIONS[Function(step.get("function", 0)).name]
+        if "fill" in step:
+            slots = len(step["outliers"])
+            assert flow.cycles["fill"] == [slot_fill(config.table.bits_a, slots, function)]
         if "rows__1" in step["takes"]:
             cycle, expected = 0, []
             for outliers in step["outliers"][1]:
-                cycle += max(16 // config.table.width, outliers)
+                cycle += table_row(config.table.width, 16, outliers)
                 expected.append(cycle)
             assert flow.cycles["rows__1"] == expected
         elif "y" in step["takes"]:
-            first = flow.cycles["y"][0]
-            assert flow.cycles["y"] == list(range(first, first + len(step["takes"]["y"])))
+            assert flow.cycles["y"] == [function + n for n in range(len(step["takes"]["y"]))]
 
 
 @cocotb.test()

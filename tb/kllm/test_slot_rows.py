@@ -21,6 +21,7 @@ from golden.kllm.isa import Function
 from golden.kllm.phases import slot_rows
 from hdl.index.table import IndexTableConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
+from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from tb.run import simulate
 from tb.words import pack, unpack_ints
 
@@ -67,6 +68,7 @@ def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
     scales = words_of(rng, 2)
     step = {
         "shape": config.shape_layout.const(shape).as_bits(),
+        "function": f,
         "fill": int(scales[0]) | int(scales[1]) << 16,
         "offers": {},
         "takes": {},
@@ -96,6 +98,7 @@ def element_job(rng, config, f: int) -> dict:
     y = function(f, torch.tensor(x))
     shape = {"slots": 0, "function": f, "two": 0, "rows": 4, "tail": 0}
     return {
+        "function": f,
         "shape": config.shape_layout.const(shape).as_bits(),
         "offers": {"element": x.tolist()},
         "takes": {"y": y.tolist()},
@@ -115,7 +118,12 @@ def test_slot_rows(name, seed):
             steps.append(again)
         steps.append(slot_job(rng, config, (book_a, book_b), int(f), n % 2))
         steps.append(element_job(rng, config, int(f)))
-    simulate(KllmSlotRows(config), "tb.kllm.tb_slot_rows", params={"steps": steps}, seed=seed)
+    simulate(
+        KllmSlotRows(config),
+        "tb.kllm.tb_slot_rows",
+        params={"steps": steps, "stages": KllmFunctionPipelineConfig().stages},
+        seed=seed,
+    )
 
 
 @pytest.mark.parametrize("rows", [0, 1025])

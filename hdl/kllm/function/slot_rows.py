@@ -10,6 +10,8 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import slot_rows
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
@@ -108,12 +110,8 @@ class KllmSlotRows(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "those of the product, the function and the table, by what comes in"
-
-    @property
-    def throughput(self) -> str:
-        return f"1 row per max({ROW_ELEMENTS // self.config.table.width}, its outliers) cycles"
+    def timing(self) -> Timing:
+        return slot_rows(self.config.table.width, KllmFunctionPipelineConfig().stages)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
