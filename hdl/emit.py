@@ -160,7 +160,7 @@ class _Library:
             raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
         if gc.get_count()[0] > _GARBAGE_LIMIT:
             gc.collect()
-        del self.modules[key]  # re-inserted last: children stand before their parents
+        del self.modules[key]  # re-inserted last: children come before their parents
         self.modules[key] = EmittedModule(name, block, text, implicit)
         return self.modules[key]
 

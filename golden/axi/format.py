@@ -47,7 +47,7 @@ _MAP = (
         offset=0x08,
         access="RW",
         meaning="writing 1 to bit 0 gives one cycle of `abort_pulse`; bit 1 reads `idle`, "
-        "the rest 0",
+        "the other bits read 0",
     ),
     Register(
         name="LEVELS",

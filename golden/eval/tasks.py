@@ -142,7 +142,7 @@ def _load(names: list[str], folder: Path | None) -> dict[str, Any]:
 
     disable_progress_bars()
     manager = TaskManager(include_path=folder, include_defaults=False)
-    # The harness's own files are thousands, many seconds: read only where a name asks for them.
+    # The harness's own files are thousands, many seconds: read only where a name needs them.
     if not set(manager.all_subtasks).issuperset(names):
         manager = TaskManager(include_path=folder)
     found: dict[str, Any] = {"tasks": {}, "groups": {}}

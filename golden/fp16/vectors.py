@@ -249,7 +249,7 @@ def fma_vectors(
     z = ops.mul(_tensor(x), _tensor(y), a, b, c).numpy() ^ c.sign_bit
     z_near = (z + rng.integers(-2, 3, count)) & ((1 << c.bits) - 1)
     # Ties: a product of half a unit of the last place of c.
-    weight = rng.integers(-8, 9, count)  # of the last bit of c, beside that of 1.0
+    weight = rng.integers(-8, 9, count)  # of the last bit of c, relative to that of 1.0
     exponent = c.bias + weight
     tie_c = (exponent << c.frac_bits) | rng.integers(0, 1 << c.frac_bits, count)
     keep = ~((1 << max(c.precision - o.precision, 0)) - 1)

@@ -183,7 +183,7 @@ def kmeans_1d(
     if restarts:
         seeds.append(_plus_plus(coarse_x, coarse_w, clusters, restarts, seed))
     starts = torch.cat(seeds)
-    # A weight that vanishes in a sum beside the others leaves a cluster of its own without a mean.
+    # A weight that a sum with the others rounds away leaves its own cluster without a mean.
     starts = starts[~starts.isnan().any(1)]
     centroids = _lloyd(data, starts, iterations)
     cost = _cost(data, centroids)
@@ -334,6 +334,6 @@ def _row_lloyd(rows: _Rows, centroids: Tensor, iterations: int) -> Tensor:
         if count == 0:
             break
         current = moved
-        if count <= len(moving) // 2:  # rows that stand still are left out
+        if count <= len(moving) // 2:  # rows that have converged are left out
             moving, current, part = moving[active], moved[active], part[active]
     return result

@@ -31,7 +31,7 @@ __all__ = [
     "weight_word_place",
 ]
 
-PRODUCTS = ("rounded", "exact")  # what stands in the product codebook
+PRODUCTS = ("rounded", "exact")  # the words of the product codebook
 
 # The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
@@ -158,7 +158,7 @@ def outlier_mask_bit(element: int) -> int:
     return element
 
 
-# The weight image: a matmul's weights as they stand in the memories behind the weight ports.
+# The weight image: a matmul's weights as the memories of the weight ports store them.
 #
 # An array beat is one beat of each lane; a lane beat takes ``weight_lane_words`` port words, so an
 # array beat has slots = lanes * weight_lane_words of them: slot l * weight_lane_words + w is word w

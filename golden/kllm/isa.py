@@ -380,7 +380,7 @@ _TABLE = (
             _row("dst", "destination", _writes(_rows_of("heads", "head_size"))),
             _row("cos", "head_size / 2 cosines", _reads(_rows_of("head_size", half=True))),
             _row("sin", "head_size / 2 sines", _reads(_rows_of("head_size", half=True))),
-            _value("heads", 8, "heads, 1 at least, one behind the other", 1),
+            _value("heads", 8, "heads, 1 at least, one after the other", 1),
             _value("head_size", 16, "elements of a head, a multiple of 32"),
         ),
     ),

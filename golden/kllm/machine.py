@@ -329,7 +329,7 @@ class Machine:
         if fault:
             return fault
         config, tokens, length, outputs = self.config, o["tokens"], o["length"], o["outputs"]
-        # Lanes compute whole groups: what stands behind the outputs shows in the status.
+        # Lanes compute whole groups: faults of columns after the outputs show in the status.
         whole = groups(outputs, config.group_outputs) * config.group_outputs
         weights = self._weights(o["weights"], length, whole)
         if weights is None:

@@ -74,7 +74,7 @@ class AxiReadPort(Block):
         "command": "Byte address and number of words to read.",
         "o": "The words in order; error: SLVERR or DECERR; last: the command's final word.",
         "axi": "AXI4 read manager.",
-        "stray": "For one cycle: a beat that no burst asked for came and was dropped.",
+        "stray": "For one cycle: a beat that no burst requested came and was dropped.",
     }
 
     def __init__(self, config: AxiReadPortConfig):
@@ -109,7 +109,7 @@ class AxiReadPort(Block):
 
         layout = data.StructLayout({"addr": len(page) + len(offset), "len": 8})
         requests = add(m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
-        # For each burst on its way: does its last word end the command?
+        # For each burst in flight: does its last word end the command?
         bursts = add(m, "bursts", StreamFifo(StreamFifoConfig(width=1, depth=config.outstanding)))
 
         m.d.comb += [

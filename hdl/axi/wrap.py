@@ -128,7 +128,7 @@ def _interface(block: Block, group: list[Port]) -> _Interface:
         return _Interface("AXI4-Stream", prefix, shape, "t", outward)
     (kind, short), where = axi
     channel = path[at - 1]
-    # The manager gives the addresses and the data written, and takes the rest.
+    # The manager gives the addresses and the data written, and takes all other channels.
     is_manager = outward == (channel in ("ar", "aw", "w"))
     member = "_".join(map(str, where)).removeprefix(short).strip("_")
     prefix = f"{'m' if is_manager else 's'}_{short}_{member}{'_' if member else ''}"

@@ -91,7 +91,7 @@ class AxiWritePort(Block):
         "done": "One per command, in order: 0, or the worst response, 2 or 3.",
         "axi": "AXI4 write manager.",
         "misfit": "For one cycle: a packet had more or fewer words than its commands.",
-        "stray": "For one cycle: a B that no burst asked for came and was dropped.",
+        "stray": "For one cycle: a B that no burst requested came and was dropped.",
     }
 
     def __init__(self, config: AxiWritePortConfig):
@@ -129,7 +129,7 @@ class AxiWritePort(Block):
         )
         beats_layout = data.StructLayout({"data": config.data_bits, "strb": word_bytes})
         beats = add(m, "beats", StreamSkidBuffer(StreamSkidBufferConfig(width=beats_layout.size)))
-        # For each burst not answered: does it end its command? Commands without bytes stand
+        # For each burst not answered: does it end its command? Commands without bytes are
         # among them, so that answers come in order.
         owed_layout = data.StructLayout({"is_final": 1, "is_void": 1})
         owed = add(m, "owed", StreamFifo(StreamFifoConfig(width=2, depth=config.outstanding)))
@@ -294,7 +294,7 @@ class AxiWritePort(Block):
         is_asked, worst, resp = owed.o.valid, Signal(2), Signal(2)
         takes = Signal()
         m.d.comb += [
-            # A 3 outlasts a 2; EXOKAY, which nobody asked for, is OKAY.
+            # A 3 outlasts a 2; EXOKAY, which nobody requested, is OKAY.
             resp.eq(worst | Mux(b.p.resp[1], b.p.resp, 0)),
             b.ready.eq(~is_asked | (~head.is_void & (~head.is_final | answers.i.ready))),
             takes.eq(b.valid & b.ready & is_asked),

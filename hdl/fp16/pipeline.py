@@ -141,7 +141,7 @@ class Operator(Block):
             fields["tag"] = self.i.p.tag
         valid = self.i.valid
 
-        # takes[k]: stage k moves in this cycle; the last entry stands for the consumer.
+        # takes[k]: stage k moves in this cycle; the last entry is the consumer's.
         takes = [Signal(name=f"take_{k}") for k in range(self.config.stages)] + [self.o.ready]
         m.d.comb += self.i.ready.eq(takes[0])
         stage = 0

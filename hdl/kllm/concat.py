@@ -19,11 +19,11 @@ __all__ = ["KllmConcat", "KllmConcatConfig"]
 class KllmConcatConfig(Config):
     """Shape of one beat."""
 
-    value_bits: int = 4  # bits of an activation index, or of whatever stands for it, 2..32
+    value_bits: int = 4  # bits of an activation index, or of the value in its place, 2..32
     bits_b: int = 4  # bits of a weight index, 2..4
     elements: int = 16  # elements of the reduction axis per beat, 1..16
     columns: int = 32  # output columns per beat, 1..64
-    tag_bits: int = 0  # sideband carried beside the activations, 0..64
+    tag_bits: int = 0  # sideband carried with the activations, 0..64
 
     def __post_init__(self) -> None:
         self._check_range("value_bits", 2, 32)

@@ -277,7 +277,7 @@ class KllmDispatcher(Block):
                 tags.i.valid.eq(begins),
                 tags.i.p.data.eq(head.tag),
                 tags.i.p.last.eq(1),
-                # In order: it ends behind the commands before it.
+                # In order: it ends after the commands before it.
                 ends_here.eq(dead & is_empty),
                 queue.o.ready.eq((started & command.ready) | (ends_here & report.ready)),
                 report.valid.eq(ends_here | (status.valid & tags.o.valid)),

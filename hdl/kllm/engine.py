@@ -85,7 +85,7 @@ def entry_write_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
 # An outlier's FP16 word into a slot, ``position`` counting the outliers in ascending place.
 outlier_write_layout = data.StructLayout({"slot": 8, "position": SLOT_LENGTH_BITS, "word": 16})
 
-# What a slot holds beside entries and outliers.
+# What a slot holds in addition to entries and outliers.
 descriptor_layout = data.StructLayout(
     {
         "valid": 1,

@@ -218,7 +218,7 @@ class KllmIntegerQuantizer(Block):
         # A normal quotient has 12 bits or more, so the rounding bit is one of them.
         places = bits + 2
         rest = Signal(bits)  # the first bits - 1 of the dividend are below the divisor
-        dividend = Signal(_SCALE_STEPS, reset_less=True)  # bits to come; quotient bits behind
+        dividend = Signal(_SCALE_STEPS, reset_less=True)  # bits to come, then quotient bits
         exponent = Signal(FP16.exp_bits, reset_less=True)
         left = Signal(range(_SCALE_STEPS + 1))
         busy, done = Signal(), Signal()

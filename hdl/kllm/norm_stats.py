@@ -504,7 +504,7 @@ class KllmNormStats(Block):
             variance.eq(Mux(fuse.o.p.y[-1], 0, fuse.o.p.y)),
         ]
 
-        issued = Signal()  # the operation of this state is on its way
+        issued = Signal()  # the operation of this state is in flight
         operands = [Signal(FP32.bits, name=f"operand_{name}") for name in "abc"]
         use = {unit: Signal(name=f"use_{unit}") for unit in ("fuse", "divide", "root")}
         units = {"fuse": fuse, "divide": divide, "root": root}

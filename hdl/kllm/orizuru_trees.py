@@ -381,7 +381,7 @@ class OrizuruTreesShared(Block):
 
             winner = Signal(_entry(levels), name=f"winner_{tree}", reset_less=True)
             picked = pick.o.p[tree]
-            # Level 0: leaves of the popped one's row that come behind it in this tree's order.
+            # Level 0: leaves of the popped one's row that come after it in this tree's order.
             is_tail = best.index[4:] == tree_last_row
             row_valid = []
             for k in range(RADIX):

@@ -821,7 +821,7 @@ class KllmPeLane(Block):
             tag.status.eq(info.status | Mux(bad_scale & ~dropped, int(Status.SCALE_NONFINITE), 0)),
         ]
 
-        # y, and behind the last y of a job its status.
+        # y, and after the last y of a job its status.
         out = scaler.o
         out_tag = data.View(config._output_tag, out.p.tag)
         faults = Signal(_STATUS_BITS)  # of the outputs so far

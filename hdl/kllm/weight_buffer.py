@@ -27,7 +27,7 @@ __all__ = ["GROUP_BITS", "KllmWeightBuffer", "KllmWeightBufferConfig"]
 GROUP_BITS = 16  # of a job's number of groups
 _MULTIPLY_STAGES = 3
 # Passes whose scales are still wanted while a later one's weights go out: what a lane has in
-# flight (counted, handed over, reduced, scaled) and two that are on their way.
+# flight (counted, handed over, reduced, scaled) and two on the path to it.
 _PASSES_AHEAD = 6
 
 
@@ -120,7 +120,7 @@ class KllmWeightBuffer(Block):
     done : Out(stream)   last: 1
     """
 
-    verilate_separately = True  # stands in a supply once per lane
+    verilate_separately = True  # a supply has one per lane
     meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: KllmWeightBufferConfig):
@@ -128,7 +128,7 @@ class KllmWeightBuffer(Block):
             "job": "Groups whose words come next.",
             "replay": "The current group is to be given out, once per word.",
             "w": "Weight indices of the lane.",
-            "s_b": "Weight scales of the lane, folded if asked for.",
+            "s_b": "Weight scales of the lane, folded if the replay requests it.",
             "done": "All of a job has been handed over.",
         }
         members = {

@@ -25,7 +25,7 @@ __all__ = ["KllmWeightSupply", "KllmWeightSupplyConfig"]
 
 _TOKEN_BITS = 8
 _WORDS_BITS = 24  # of the words of one read
-_JOBS_AHEAD = 4  # jobs whose weights may be asked for before the first of them is done
+_JOBS_AHEAD = 4  # jobs whose weights may be requested before the first of them is done
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -396,7 +396,7 @@ class KllmWeightSupply(Block):
                 buffer.replay.payload.eq(replay),
             ]
 
-        # The tokens' factors, kept for the groups behind the first.
+        # The tokens' factors, stored for the groups after the first.
         ram = add(
             m,
             "factors",

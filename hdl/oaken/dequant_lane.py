@@ -62,7 +62,7 @@ class OakenDequantLaneConfig(OperatorConfig):
     """Codes of one lane."""
 
     code_bits: int = 5  # bits of q: 4 (middle) or 5
-    subtracts: bool = True  # base - q * step can be asked for
+    subtracts: bool = True  # base - q * step can be requested
 
     def __post_init__(self) -> None:
         super().__post_init__()

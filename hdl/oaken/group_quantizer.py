@@ -221,7 +221,7 @@ class GroupQuantizer(Block):
                 )
             ),
         )
-        # Its ready comes from a register: the pipelines before and behind it stall apart.
+        # Its ready comes from a register: the pipelines before and after it stall apart.
         ranges = add(
             m, "ranges", StreamFifo(StreamFifoConfig(width=count * MAGNITUDE_BITS, depth=2))
         )

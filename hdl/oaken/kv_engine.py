@@ -28,7 +28,7 @@ from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
 
-_VECTORS = 4  # vectors in the quantization engine and just behind it
+_VECTORS = 4  # vectors in the quantization engine and just after it
 _HELD = _VECTORS + 2  # most requests of one kind between their queue and the MMU
 _COUNT_BITS = 12  # of requests under way: those in all queues together are fewer than 4096
 
@@ -211,7 +211,7 @@ class OakenKvEngine(Block):
             other.eq(ended),
             other_ends.i.p.data.eq(other),
         ]
-        # What was found in a vector stands behind what the MMU says of its request, but for
+        # The MMU's status of a request has priority over what was found in its vector, but for
         # VECTOR_LENGTH, which is what it says of records of 0 bytes.
         with m.If(ended.op == Op.APPEND):
             own = given.o.p.data
@@ -365,7 +365,7 @@ class OakenKvEngine(Block):
             Signal(THRESHOLD_LAYOUT, name=f"thresholds_{k}", reset_less=True) for k in range(places)
         ]
         request = look.request
-        # How a READ is asked for is settled once. A READ in pieces and a TRIM or FREE keep out of
+        # How a READ is requested is settled once. A READ in pieces and a TRIM or FREE keep out of
         # one another, and no piece follows the first before the MMU has said that it goes ahead:
         # so all heads have the same tokens, or the READ is refused and gives no words.
         settled, split, split_now = Signal(), Signal(), Signal()
@@ -504,7 +504,7 @@ class OakenKvEngine(Block):
             queue.o.ready.eq(sent | told),
         ]
 
-        # An OPEN that is on its way counts as open: if it fails, others are.
+        # An OPEN that is in flight counts as open: if it fails, others are.
         opened = Signal(_COUNT_BITS)
         ended = data.View(STATUS_LAYOUT, statuses.p.data)
         closed = (

@@ -129,7 +129,7 @@ class OakenKvWriter(Block):
         dense = self._dense(m)
         sparse, sizes = self._sparse(m)
 
-        # The vector whose records are on their way. Sizes and words walk through its slots each
+        # The vector whose records are in flight. Sizes and words walk through its slots each
         # on its own; both are done before the next vector starts.
         void, scale = Signal(), Signal(SCALE_LAYOUT, reset_less=True)
         slots = range(2 * kv.heads + 1)

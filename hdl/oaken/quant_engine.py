@@ -35,8 +35,8 @@ __all__ = [
 
 ELEMENTS_LIMIT = 128 * 1024  # of the longest vector: 128 heads of 1024
 BLOCKS_BITS = 14  # of a request: fixed, so that a number out of range arrives
-_INFO_DEPTH = 8  # requests on their way through the decomposer
-_STATUS_DEPTH = 20  # vectors on their way from the last beat to their scales
+_INFO_DEPTH = 8  # requests in flight through the decomposer
+_STATUS_DEPTH = 20  # vectors in flight from the last beat to their scales
 _SCALE_CYCLES = 20  # at least the delay of a GroupQuantizer's scales and the buffer's own
 
 
@@ -319,7 +319,7 @@ class OakenQuantEngine(Block):
         """Each decomposed beat to both statistics and the buffer; at its last, the status."""
         known = data.View(self._info_layout, info.p.data)
         count = Signal(range(max(self.config.beats_max, 2)))
-        over = Signal()  # the beats that the request asks for are all here
+        over = Signal()  # the beats that the request needs are all here
         spoiled = Signal()  # by NaN or infinity in an earlier beat
         at_end, status = Signal(), Signal(4)
         drop = let(m, "drop", status != Status.OK)

@@ -147,7 +147,7 @@ class OakenZeroInsert(Block):
         rest = Signal(INDEX_BITS + 1)  # entries of the block not yet read
         bad, error = Signal(), Signal()
 
-        # Up to `lanes` entries, behind the count byte on a block's first beat.
+        # Up to `lanes` entries, after the count byte on a block's first beat.
         entries = Signal(8 * lanes)
         count_byte = window[:8]
         left = Signal(INDEX_BITS + 1)  # entries of the block from here on
@@ -179,7 +179,7 @@ class OakenZeroInsert(Block):
         m.d.comb += ordered.eq(Cat(Const(1, 1), *(low[k] > low[k - 1] for k in range(1, lanes))))
 
         # The entries of this beat: those before the first that is not wanted, not there or of
-        # another beat. A skipped block asks for no beat.
+        # another beat. A skipped block requests no beat.
         run = let(m, "run", wanted & visible & (inside | skipping.replicate(lanes)))
         step = 1
         while step < lanes:
@@ -193,7 +193,7 @@ class OakenZeroInsert(Block):
                 for bit in range(lanes.bit_length())
             )
         )
-        stop = let(m, "stop", wanted & ~run & Cat(Const(1, 1), run[:-1]))  # the entry behind them
+        stop = let(m, "stop", wanted & ~run & Cat(Const(1, 1), run[:-1]))  # the entry after them
         missing = let(m, "missing", ~has_count | (stop & ~visible).any())
         wait = let(m, "wait", missing & ~ended)
         is_last_beat = let(m, "is_last_beat", beat == config.block_beats - 1)
@@ -280,7 +280,7 @@ class OakenZeroInsert(Block):
             ]
 
         # ---- window
-        # Bytes of the next transfer enter behind the last read of this one.
+        # Bytes of the next transfer enter after the last read of this one.
         fits = level <= window_bytes - chunk
         m.d.comb += taken.eq(drop | (~draining & fits & (~ended | (finish & exact))))
         enters = let(m, "enters", offered & taken & ~drop)
@@ -317,7 +317,7 @@ class OakenZeroInsert(Block):
         outlier = Signal(data.ArrayLayout(OUTLIER_LAYOUT, lanes))
         present, outer, fifth = Const(0, lanes), Const(0, lanes), Const(0, lanes)
         for k in range(lanes):
-            # Entries of one beat ascend, so entry k stands at position k or above.
+            # Entries of one beat ascend, so entry k is at position k or above.
             place = (Const(1, lanes) << low[k])[k:lanes]
             at = let(m, f"at_{k}", Cat(Const(0, k), place) & run[k].replicate(lanes))
             present = present | at
@@ -369,7 +369,7 @@ class OakenZeroInsert(Block):
             m.d.comb += piece.eq(Mux(is_first, word.first[place_bits:], following))
             with m.If(free & self.sparse.valid):
                 m.d.sync += following.eq(piece + 1)
-        # Behind the transfer's last chunk stands a word that is not to be dropped.
+        # The word after the transfer's last chunk is not to be dropped.
         m.d.comb += is_final.eq((piece >= end_piece) | (drop & ~(valid & last)))
         begin = let(m, "begin", Mux(is_first, word.first[:place_bits], 0))
         stop = let(m, "chunk_end", Mux(is_final, word.end - (end_piece << place_bits), chunk))

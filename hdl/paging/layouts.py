@@ -41,7 +41,7 @@ INFO_LAYOUT = data.StructLayout(
         "tag": 8,  # of the READ
         "head": 8,
         "tokens": TOKEN_BITS,  # records of the dense transfer
-        "skip": TOKEN_BITS,  # records of the sparse transfer that stand before the first token
+        "skip": TOKEN_BITS,  # records of the sparse transfer that precede the first token
         "first": 1,  # head of the READ
         "last": 1,
     }

@@ -20,7 +20,7 @@ __all__ = ["TRANSFER_LAYOUT", "PagingMmuChannel", "PagingMmuChannelConfig"]
 
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
-# Bytes that stand one behind the other along a chain of pages.
+# Consecutive bytes along a chain of pages.
 TRANSFER_LAYOUT = data.StructLayout(
     {
         "page": 20,
@@ -165,7 +165,7 @@ class PagingMmuChannel(Block):
         final = Signal(reset_less=True)
         credit = Signal(range(config.depth + 1), init=config.depth)  # words that have room
 
-        # The page behind this one.
+        # The page after this one.
         follower = Signal(20, reset_less=True)
         asking, awaiting, has_follower = Signal(), Signal(), Signal()
         m.d.comb += [

@@ -61,7 +61,7 @@ class PagingMmuControl(Block):
     meaning: ClassVar[dict[str, str]] = {
         "i": "TRIMs and FREEs.",
         "sequence": "Of the request to be done next.",
-        "is_busy": "Some READ or APPEND of that sequence is on its way.",
+        "is_busy": "Some READ or APPEND of that sequence is in flight.",
         "status": "How each ended.",
         "command": "To the page table.",
         "response": "Its answers.",

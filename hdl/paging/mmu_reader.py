@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 CHANNELS = ("dense", "sparse", "scale")
-# Who asks the page table: look-ups before the walks along chains, which are asked for ahead.
+# Clients of the page table: look-ups come before walks along chains, which are requested ahead.
 CLIENTS = ("front", "dense_lookup", "sparse_lookup", "dense_walk", "sparse_walk", "scale_walk")
 
 READ_LAYOUT = data.StructLayout(

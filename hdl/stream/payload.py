@@ -7,7 +7,7 @@ from amaranth.lib import data
 __all__ = ["MAX_BITS", "connect", "data_bits", "pack", "payload_layout", "ports", "unpack"]
 
 # Amaranth holds bit indices in 16 bits, so the input ports of one module together stay below
-# 65,536 bits; the rest is for last, count, valid, ready, clock and reset.
+# 65,536 bits; the remainder is for last, count, valid, ready, clock and reset.
 MAX_BITS = 65_520
 
 

@@ -149,7 +149,7 @@ class StreamRepack(Block):
             held.eq(Mux(emits, held >> 8 * out, held) | (placed & takes.replicate(8 * capacity))),
             count.eq(rest + Mux(takes, fresh, 0)),
         ]
-        # A word without bytes leaves no error behind.
+        # A word without bytes leaves no error.
         stays = Mux(emits, is_more & self.error_newest, self.error)
         m.d.sync += self.error.eq(stays | (takes & (fresh != 0) & i.error))
         with m.If(takes & (fresh != 0)):

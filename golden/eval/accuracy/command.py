@@ -291,7 +291,7 @@ def arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=1, help="calibrations of each method: 0, 1 ..")
     parser.add_argument(
-        "--calibration-text", type=Path, help="the first text, behind what is evaluated, if none"
+        "--calibration-text", type=Path, help="default: the first text, after what is evaluated"
     )
     parser.add_argument("--calibration-windows", type=int, default=8)
     parser.add_argument("--calibration-tokens", type=int, default=256, help="of a window")

@@ -15,7 +15,7 @@ from golden.patch import Patch
 
 __all__ = ["Columns", "GptqLike", "gptq", "layer_by_layer", "ragged", "restored"]
 
-_BLOCK = 128  # columns whose feedback on the columns behind them is one matrix product
+_BLOCK = 128  # columns whose feedback on the columns after them is one matrix product
 _SCALE = 16  # bits of an FP16 word
 _INDEX = 16  # bits of a column's index
 
@@ -123,7 +123,7 @@ def gptq(
         for k in range(start, stop):
             if k in begins:
                 end, group_bits, group_clip = begins[k]
-                # What the block owes to the columns behind it, where the group reaches that far.
+                # Feedback of the block on the columns after it, where the group reaches that far.
                 ahead = w[k:end].clone()
                 if end > stop:
                     ahead[stop - k :] -= u[start:k, stop:end].t() @ errors[: k - start]

@@ -273,7 +273,7 @@ class Kllm(Method):
             def record(x: Tensor) -> Tensor:
                 if key not in wanted:
                     return x
-                y = x.view_as(x)  # with a gradient of its own: not that of the residual beside it
+                y = x.view_as(x)  # with a gradient of its own: not that of the residual
                 if self.fisher and not y.requires_grad:
                     y.requires_grad_()
                 seen[key] = y
