@@ -1,7 +1,10 @@
 """``python -m golden.pack`` on a tiny model: what it writes runs, and what has changed is refused.
 
-Shown to fail: without the check of sums, of widths or of the configuration, a folder that is not
-what it was is taken; with append words left out, part 1 gives other words.
+Shown to fail:
+
+- without the check of sums, of widths or of the configuration, a folder that is not what it was is
+  taken;
+- append words left out, part 1 gives other words.
 """
 
 import json

@@ -1,7 +1,11 @@
 """tb.sweep: failures are found and tabled, finished seeds are kept, bad input is one line.
 
-Shown to fail: with a failing seed that leaves exit status 0, with results that are not kept, with
-tests without a seed run at every seed, and with a key that ignores the sources.
+Shown to fail:
+
+- a failing seed that leaves exit status 0;
+- results that are not kept;
+- tests without a seed run at every seed;
+- a key that ignores the sources.
 """
 
 import shutil

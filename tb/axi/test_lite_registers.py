@@ -1,8 +1,14 @@
 """AxiLiteRegisters against golden.axi.reference.RegisterModel, under AXI's port names.
 
-Shown to fail: byte strobes ignored, a full queue answered OKAY, a pop without a read, LEVELS one
-too low, addresses decoded by bits 2 to 4 alone, a write performed before its data came, an answer
-on R or B overwritten before it was taken.
+Shown to fail:
+
+- byte strobes ignored;
+- a full queue answered OKAY;
+- a pop without a read;
+- LEVELS one too low;
+- addresses decoded by bits 2 to 4 alone;
+- a write performed before its data came;
+- an answer on R or B overwritten before it was taken.
 """
 
 import pytest

@@ -1,8 +1,14 @@
 """AxiReadPort against golden.axi.reference: words, bursts, errors, rate.
 
-Shown to fail: bursts that cross a page's end (refused by the foreign RAM too), the page not counted
-up, ``error`` from bit 0 of the response, ``last`` of each burst or of the newest request, a burst
-more than ``outstanding``, stray beats that hang, a burst done after each beat.
+Shown to fail:
+
+- bursts that cross a page's end (refused by the foreign RAM too);
+- the page not counted up;
+- ``error`` from bit 0 of the response;
+- ``last`` of each burst or of the newest request;
+- a burst more than ``outstanding``;
+- stray beats that hang;
+- a burst done after each beat.
 """
 
 import pytest

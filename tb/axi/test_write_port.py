@@ -1,13 +1,30 @@
 """AxiWritePort against golden.axi.reference: bytes, strobes, bursts, answers, rate.
 
-Shown to fail: bursts that cross a page's end, the page not counted up; bytes strobed beyond the
-command's end, of a word that never came, or of the packet before; the rotation taken anew for
-each command, low bits of a continuation's address; a word taken for a last beat that needs none,
-or none for the last beat of a command with ``more``; WLAST at the command's end alone; AW before
-its data; the worst response forgotten, kept for the next command, EXOKAY taken for an error; a
-burst more than ``outstanding``, an answer lost while ``done`` stalls, stray answers that hang;
-the rest of a long packet not dropped, traces of a short one left; commands of 0 bytes unanswered,
-or not ending, or beginning, a packet.
+Shown to fail:
+
+- bursts that cross a page's end;
+- the page not counted up;
+- bytes strobed beyond the command's end;
+- of a word that never came;
+- or of the packet before;
+- the rotation taken anew for each command;
+- low bits of a continuation's address;
+- a word taken for a last beat that needs none;
+- or none for the last beat of a command with ``more``;
+- WLAST at the command's end alone;
+- AW before its data;
+- the worst response forgotten;
+- kept for the next command;
+- EXOKAY taken for an error;
+- a burst more than ``outstanding``;
+- an answer lost while ``done`` stalls;
+- stray answers that hang;
+- the rest of a long packet not dropped;
+- traces of a short one left;
+- commands of 0 bytes unanswered;
+- or not ending;
+- or beginning;
+- a packet.
 """
 
 import pytest

@@ -1,7 +1,12 @@
 """FpDivide in Verilator against golden.fp16.functions.divide, in one and in mixed formats.
 
-Shown to fail: the sticky bit left out, one row less, the dividend kept over an infinite divisor,
-0 / 0 and x / 0 not told, the sign of b left out.
+Shown to fail:
+
+- the sticky bit left out;
+- one row less;
+- the dividend kept over an infinite divisor;
+- 0 / 0 and x / 0 not told;
+- the sign of b left out.
 """
 
 from golden.fp16 import vectors

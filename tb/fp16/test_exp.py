@@ -1,7 +1,12 @@
 """FpExp in Verilator against golden.fp16.functions.exp: all words.
 
-Shown to fail: the square left out, k one step off, no flag for a zero or for an infinity from 32
-on, one bit less of the factor, no complement of a negative word.
+Shown to fail:
+
+- the square left out;
+- k one step off;
+- no flag for a zero or for an infinity from 32 on;
+- one bit less of the factor;
+- no complement of a negative word.
 """
 
 from golden.fp16 import vectors

@@ -2,8 +2,11 @@
 
 All binary16 words, and mixed formats.
 
-Shown to fail: an infinity taken for a number; no flag of infinity for a zero (seen in binary32
-only, as in binary16 the quotient overflows by itself).
+Shown to fail:
+
+- an infinity taken for a number;
+- no flag of infinity for a zero (seen in binary32 only, as in binary16 the quotient overflows by
+  itself).
 """
 
 from golden.fp16 import vectors

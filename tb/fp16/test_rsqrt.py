@@ -1,7 +1,11 @@
 """FpRsqrt in Verilator against golden.fp16.functions.rsqrt: all binary16 words, mixed formats.
 
-Shown to fail: the sticky bit left out, 2n for 3n or no carry in the step of t, the sign of 1 /
-sqrt(-0) lost, an infinity taken for a number.
+Shown to fail:
+
+- the sticky bit left out;
+- 2n for 3n or no carry in the step of t;
+- the sign of 1 / sqrt(-0) lost;
+- an infinity taken for a number.
 """
 
 from golden.fp16 import vectors

@@ -1,10 +1,16 @@
 """IndexHistogramParallel against golden.index.histogram: three architectures, both modes, cycles.
 
-K-Means and integer packets are mixed on one block. Shown to fail: without forwarding, without
-waiting for the write of the last beat, without clearing as a bin is read, and with an integer bit
-obeyed where there is no such mode (sram); with ``is_open`` that ignores ``last`` (flipflop and
-two_level), with slots beyond the last bin filled, and with the copy delayed until the second set is
-empty (full_rate alone).
+K-Means and integer packets are mixed on one block.
+
+Shown to fail:
+
+- without forwarding;
+- without waiting for the write of the last beat;
+- without clearing as a bin is read;
+- an integer bit obeyed where there is no such mode (sram);
+- ``is_open`` that ignores ``last`` (flipflop and two_level);
+- slots beyond the last bin filled;
+- the copy delayed until the second set is empty (full_rate alone).
 """
 
 import dataclasses

@@ -1,9 +1,15 @@
 """IndexNearest against golden.index.nearest.cluster_by_midpoints.
 
-Shown to fail: with -0 below +0, with a NaN threshold below or a NaN element above everything, with
-``>=`` in place of ``>``, with thresholds handed over before the token's last beat, with midpoints
-taken while a token is in flight, with a scale taken in mid-packet, with a packet of any length
-taken as valid, and with indices that a fault does not silence.
+Shown to fail:
+
+- -0 below +0;
+- a NaN threshold below or a NaN element above everything;
+- ``>=`` in place of ``>``;
+- thresholds handed over before the token's last beat;
+- midpoints taken while a token is in flight;
+- a scale taken in mid-packet;
+- a packet of any length taken as valid;
+- indices that a fault does not silence.
 """
 
 import numpy as np

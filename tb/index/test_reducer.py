@@ -1,7 +1,12 @@
 """IndexReducer against golden.index.histogram.reduce_counts: exact sums, one rounding, full rate.
 
-Shown to fail: with the accumulator one bit short, with subnormal weights shifted once too often,
-with ``fine`` ignored, with ``is_open`` that never falls, and with ``move`` blind to a free rounder.
+Shown to fail:
+
+- the accumulator one bit short;
+- subnormal weights shifted once too often;
+- ``fine`` ignored;
+- ``is_open`` that never falls;
+- ``move`` blind to a free rounder.
 """
 
 import dataclasses

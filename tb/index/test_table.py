@@ -1,8 +1,12 @@
 """IndexTable against golden.index.codebook.look_up.
 
-Shown to fail: with a row given before its last outlier, with an outlier taken while o stalls, with
-outliers from the highest position down, with a table written one place on, and with indices one
-place on.
+Shown to fail:
+
+- a row given before its last outlier;
+- an outlier taken while o stalls;
+- outliers from the highest position down;
+- a table written one place on;
+- indices one place on.
 """
 
 import numpy as np

@@ -1,9 +1,15 @@
 """KllmAccelerator against golden.kllm.machine: whole programs, every status and word read back.
 
-Shown to fail: both readers of the functional unit given the other's rows, its results one row off,
-its slot entries those of readback, a weight port given another's words, its errors lost, DECERR
-taken for OKAY, an abort that lets queued commands begin, the words of an incomplete command kept
-through an abort.
+Shown to fail:
+
+- both readers of the functional unit given the other's rows;
+- its results one row off;
+- its slot entries those of readback;
+- a weight port given another's words;
+- its errors lost;
+- DECERR taken for OKAY;
+- an abort that lets queued commands begin;
+- the words of an incomplete command kept through an abort.
 """
 
 import functools

@@ -1,10 +1,17 @@
 """KllmDispatcher against a model of queues: random commands, faults, waits and aborts.
 
-Shown to fail: with waits compared without their modulus, with waits for one command fewer, with a
-faulty command that overtakes those before it, with queued commands that an abort forgets, with
-ABORTED in place of a fault, with an incomplete command kept, with an abort that ends while words
-are offered, with bits behind the waits unseen, with unknown opcodes counted, and with ``idle``
-while a command is checked.
+Shown to fail:
+
+- waits compared without their modulus;
+- waits for one command fewer;
+- a faulty command that overtakes those before it;
+- queued commands that an abort forgets;
+- ABORTED in place of a fault;
+- an incomplete command kept;
+- an abort that ends while words are offered;
+- bits behind the waits unseen;
+- unknown opcodes counted;
+- ``idle`` while a command is checked.
 """
 
 import random

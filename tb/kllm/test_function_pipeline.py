@@ -1,8 +1,12 @@
 """KllmFunctionPipeline against golden.kllm.functional.function: an eighth of all words each.
 
-Shown to fail: with SILU of -infinity as the divider gives it, with RELU that lets a NaN or -0
-pass, with the sign of z unchanged, with GELU's constants exchanged, and with a word of another
-function let in before the pipeline is empty.
+Shown to fail:
+
+- SILU of -infinity as the divider gives it;
+- RELU that lets a NaN or -0 pass;
+- the sign of z unchanged;
+- GELU's constants exchanged;
+- a word of another function let in before the pipeline is empty.
 """
 
 import numpy as np

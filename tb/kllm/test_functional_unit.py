@@ -1,10 +1,16 @@
 """KllmFunctionalUnit against golden.kllm.functional.execute: programs on a memory model.
 
-Shown to fail: with the sine's sign on the other half, with elements behind the length kept, with
-the largest element taken from the padding, with exponentials of the padding added, with a row of
-nothing but -infinity taken as any, with table b filled by the scale of slot a, with answers given
-to the other slot, with a range check that forgets the stride, and with a golden that keeps an
-outlier that is a NaN.
+Shown to fail:
+
+- the sine's sign on the other half;
+- elements behind the length kept;
+- the largest element taken from the padding;
+- exponentials of the padding added;
+- a row of nothing but -infinity taken as any;
+- table b filled by the scale of slot a;
+- answers given to the other slot;
+- a range check that forgets the stride;
+- a golden that keeps an outlier that is a NaN.
 """
 
 import numpy as np

@@ -1,8 +1,12 @@
 """KllmIntegerQuantizer against golden: exact quotients, ties, clamps, subnormal scales.
 
-Shown to fail: ties rounded up, ties that ignore the remainder, without the clamp of a quotient of
-2**b or of larger ones, a scale rounded without its remainder, and parts of a row joined in the
-opposite order.
+Shown to fail:
+
+- ties rounded up;
+- ties that ignore the remainder;
+- without the clamp of a quotient of 2**b or of larger ones;
+- a scale rounded without its remainder;
+- parts of a row joined in the opposite order.
 """
 
 import numpy as np

@@ -1,8 +1,12 @@
 """KllmLaneArray against golden: lanes with weights of their own on shared activations.
 
 Every lane gives the y and status that KllmPeLane gives alone, however the lanes drift; a fault of
-one lane's weights is that lane's alone. Shown to fail: with every lane on the weights of lane 0,
-and with a codebook that does not wait for a job that has reached some lanes only.
+one lane's weights is that lane's alone.
+
+Shown to fail:
+
+- every lane on the weights of lane 0;
+- a codebook that does not wait for a job that has reached some lanes only.
 """
 
 import dataclasses

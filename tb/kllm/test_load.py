@@ -1,7 +1,12 @@
 """KllmLoad against golden.kllm.machine: rows of a memory whose reads may fail.
 
-Shown to fail: with a range check one row too lax, with an error of the last row only, with an error
-kept for the next command, with a fill one row short, and with addresses of half a row.
+Shown to fail:
+
+- a range check one row too lax;
+- an error of the last row only;
+- an error kept for the next command;
+- a fill one row short;
+- addresses of half a row.
 """
 
 import numpy as np

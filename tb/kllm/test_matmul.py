@@ -3,13 +3,23 @@
 Whether a command is refused, and why, is golden.kllm.machine's word: a machine without weights
 says BUS_ERROR of every matmul that would run. What the lanes answer is random.
 
-Shown to fail: with a range check that forgets the stride, with the replay limit forgotten, with a
-refused packet that unloads the one before it, with a bad packet that counts as loaded, with the
-packet's kind ignored, with only the last token's descriptor looked at, with masks not cut at the
-length, with words behind the outputs kept, with a DIRECT that does not wait for the writes before
-it, with commands that do not overlap, with a silent job not filled, with OVERFLOW kept of one,
-with statuses of lane 0 only, with source rows of DIRECT without their stride, and with a row that
-counts before the status of a silent job.
+Shown to fail:
+
+- a range check that forgets the stride;
+- the replay limit forgotten;
+- a refused packet that unloads the one before it;
+- a bad packet that counts as loaded;
+- the packet's kind ignored;
+- only the last token's descriptor looked at;
+- masks not cut at the length;
+- words behind the outputs kept;
+- a DIRECT that does not wait for the writes before it;
+- commands that do not overlap;
+- a silent job not filled;
+- OVERFLOW kept of one;
+- statuses of lane 0 only;
+- source rows of DIRECT without their stride;
+- a row that counts before the status of a silent job.
 """
 
 import numpy as np

@@ -1,12 +1,21 @@
 """KllmNormStats against golden.kllm.norms.norm_statistics.
 
-Shown to fail: with any exact sum one bit short, without the sign of an outlier, with a subnormal
-one taken as normal, with a sum that is not cleared, with padding counted or its mask bits
-counted, with a reduction that ends before its last term, with a token handed over before its last
-beat or while the floating-point part is busy, with a variance that is not clamped or a mean that is
-added, with NaN epsilon let through, with ``last`` checked on one side only, with faults of a
-refused job shown, with k_max itself refused, with a mask count that wraps at k_max, and with
-codebooks above 1, too long, or never taken.
+Shown to fail:
+
+- any exact sum one bit short;
+- without the sign of an outlier;
+- a subnormal one taken as normal;
+- a sum that is not cleared;
+- padding counted or its mask bits counted;
+- a reduction that ends before its last term;
+- a token handed over before its last beat or while the floating-point part is busy;
+- a variance that is not clamped or a mean that is added;
+- NaN epsilon let through;
+- ``last`` checked on one side only;
+- faults of a refused job shown;
+- k_max itself refused;
+- a mask count that wraps at k_max;
+- codebooks above 1, too long, or never taken.
 """
 
 import numpy as np

@@ -1,8 +1,12 @@
 """KllmOrizuru against golden.kllm.orizuru.pop_token: order, ties, faults, cycles.
 
-Shown to fail: with equal keys won by the later node while loading, with a popped leaf left in
-its row, with stale rows or stale leaves beyond the token taken for its own, with the min tree
-reading in the cycle of the max tree, and (parallel) with leaves that stay from the token before.
+Shown to fail:
+
+- equal keys won by the later node while loading;
+- a popped leaf left in its row;
+- stale rows or stale leaves beyond the token taken for its own;
+- the min tree reading in the cycle of the max tree, (parallel) with leaves that stay from the token
+  before.
 """
 
 import numpy as np

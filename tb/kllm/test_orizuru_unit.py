@@ -1,7 +1,10 @@
 """KllmOrizuruUnit against golden.kllm.orizuru.select_unit: ties, absent leaves, carried bits.
 
-Shown to fail: with ``>`` for ``>=`` (equal keys), with the min tree on the shared comparison
-itself, and with a right leaf that is taken although it is absent.
+Shown to fail:
+
+- ``>`` for ``>=`` (equal keys);
+- the min tree on the shared comparison itself;
+- a right leaf that is taken although it is absent.
 """
 
 import numpy as np

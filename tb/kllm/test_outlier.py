@@ -1,7 +1,11 @@
 """KllmOutlier against golden.kllm.blocks.sparse_sums: exact sums of any finite FP16 values.
 
-Shown to fail: with sums eight bits and one bit short, with ``present`` ignored, with a subnormal
-outlier taken as normal, and with a copy that waits for an empty output (full_rate alone).
+Shown to fail:
+
+- sums eight bits and one bit short;
+- ``present`` ignored;
+- a subnormal outlier taken as normal;
+- a copy that waits for an empty output (full_rate alone).
 """
 
 import numpy as np

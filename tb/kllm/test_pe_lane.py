@@ -1,9 +1,12 @@
 """KllmPeLane against golden: both modes, every micro-architecture, faults, rates.
 
-Shown to fail: with ``tag.empty`` tied to 0 (a faulty job has outputs), without the mask of ``done``
-in ``inlier`` (a beat counted again with its second outlier), with the limit of ``codebook``'s
-entries left out (a packet out of range is taken), with the outliers of an integer job's header not
-refused, and with NONFINITE of a header hidden by LENGTH_TOO_LONG.
+Shown to fail:
+
+- ``tag.empty`` tied to 0 (a faulty job has outputs);
+- without the mask of ``done`` in ``inlier`` (a beat counted again with its second outlier);
+- the limit of ``codebook``'s entries left out (a packet out of range is taken);
+- the outliers of an integer job's header not refused;
+- NONFINITE of a header hidden by LENGTH_TOO_LONG.
 """
 
 import dataclasses

@@ -1,10 +1,18 @@
 """KllmQuantizer against golden.kllm.quantizer: programs of its commands, faults, rates.
 
-Shown to fail: with ties that ignore positions, elements behind the length taken as outliers, a
-threshold of -0 above +0, a descriptor before its entries, kinds of tokens that overlap, a status or
-a fault that stays for what follows, a refused codebook that counts as loaded, a missing one noticed
-at the last token only, one outlier more than fit, a maximum kept from the token before, and the
-offset of the last token cut to 16 bits.
+Shown to fail:
+
+- ties that ignore positions;
+- elements behind the length taken as outliers;
+- a threshold of -0 above +0;
+- a descriptor before its entries;
+- kinds of tokens that overlap;
+- a status or a fault that stays for what follows;
+- a refused codebook that counts as loaded;
+- a missing one noticed at the last token only;
+- one outlier more than fit;
+- a maximum kept from the token before;
+- the offset of the last token cut to 16 bits.
 """
 
 import dataclasses

@@ -1,9 +1,13 @@
 """KllmWeightBuffer against golden.kllm.image.replay: groups kept, replayed, scales folded.
 
-Shown to fail: with a group that is freed by a replay without ``release``, with a replay that starts
-at the row behind the last one read, with room for one beat more than the RAM has, with scales of
-the set that is filled next, with scales that ignore ``fold``, and with ``done`` as soon as the
-weights are handed over.
+Shown to fail:
+
+- a group that is freed by a replay without ``release``;
+- a replay that starts at the row behind the last one read;
+- room for one beat more than the RAM has;
+- scales of the set that is filled next;
+- scales that ignore ``fold``;
+- ``done`` as soon as the weights are handed over.
 """
 
 import dataclasses

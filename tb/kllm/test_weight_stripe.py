@@ -1,8 +1,11 @@
 """KllmWeightStripe against golden.kllm.image.stripe: every port's words in the slots' order.
 
-Shown to fail: with rotations that do not start again at a job's end, with a slot that takes a
-word whose port points elsewhere, with ``done`` after the first port that ends, and with an
-``error`` that is kept for the next job.
+Shown to fail:
+
+- rotations that do not start again at a job's end;
+- a slot that takes a word whose port points elsewhere;
+- ``done`` after the first port that ends;
+- an ``error`` that is kept for the next job.
 """
 
 import numpy as np

@@ -1,8 +1,13 @@
 """KllmWeightSupply against golden.kllm.image.supply: from weight images to every lane.
 
-Shown to fail: with a word too many asked of a port, with groups that are not replayed, with reads
-at address 0, with factors that are not kept for the second group, with ``error`` of one port
-only, and with a refused job that leaves its factors behind.
+Shown to fail:
+
+- a word too many asked of a port;
+- groups that are not replayed;
+- reads at address 0;
+- factors that are not kept for the second group;
+- ``error`` of one port only;
+- a refused job that leaves its factors behind.
 """
 
 import dataclasses

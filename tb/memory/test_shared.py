@@ -1,7 +1,10 @@
 """MemoryShared in Verilator against golden.memory.reference.memory_shared.
 
-Shown to fail: with reads that meet a write of their address in one cycle, with answers steered by
-the choice of the next read, and with a credit that starts one too high.
+Shown to fail:
+
+- reads that meet a write of their address in one cycle;
+- answers steered by the choice of the next read;
+- a credit that starts one too high.
 """
 
 import pytest

@@ -1,8 +1,12 @@
 """OakenDecomposer against golden.oaken.quantize.decompose: groups, shifts, special values.
 
-Shown to fail: with ``>=`` for the outer group, with the inner threshold of the other side, with no
-sticky bit in the subtraction, with a NaN in the last lane overlooked, and with thresholds taken
-at every beat.
+Shown to fail:
+
+- ``>=`` for the outer group;
+- the inner threshold of the other side;
+- no sticky bit in the subtraction;
+- a NaN in the last lane overlooked;
+- thresholds taken at every beat.
 """
 
 import numpy as np

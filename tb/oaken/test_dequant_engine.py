@@ -1,8 +1,12 @@
 """OakenDequantEngine against golden.oaken.quantize.decode: encoded, synthetic, damaged tokens.
 
-Shown to fail: with the zero code rounded instead of floored, with an error that outlives its
-request, with a last beat that does not wait for a place for its status, and (full_rate) with zero
-insertion that is told of one request at a time, with scale words accepted that no encoder writes.
+Shown to fail:
+
+- the zero code rounded instead of floored;
+- an error that outlives its request;
+- a last beat that does not wait for a place for its status, (full_rate) with zero insertion that is
+  told of one request at a time;
+- scale words accepted that no encoder writes.
 """
 
 import numpy as np

@@ -1,7 +1,10 @@
 """OakenInlierQuantizer against golden.oaken.quantize: scales and codes of the middle group.
 
-Shown to fail: with codes of the lower side up to zc, with maxima inherited from the vector before,
-and with elements below MIN at their distance from it.
+Shown to fail:
+
+- codes of the lower side up to zc;
+- maxima inherited from the vector before;
+- elements below MIN at their distance from it.
 """
 
 import numpy as np

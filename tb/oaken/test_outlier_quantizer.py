@@ -1,7 +1,10 @@
 """OakenOutlierQuantizer against golden.oaken.quantize: scales and codes of both outlier groups.
 
-Shown to fail: with the steps of the outer sides crossed, with outer quotients above 15 cut to four
-bits, and with a step of 0 for ranges that round to it.
+Shown to fail:
+
+- the steps of the outer sides crossed;
+- outer quotients above 15 cut to four bits;
+- a step of 0 for ranges that round to it.
 """
 
 import numpy as np

@@ -1,14 +1,19 @@
 """OakenQuantEngine against golden.oaken.quantize: headers, dense codes, sparse bytes, faults.
 
-Shown to fail: with the middle group's step over 15 and its minimum at its lowest element; without
-the write row set back behind a refused vector (wrong codes; nothing more after a reset); with NaN
-in a vector's last beat overlooked, and without a limit of blocks (dense words beyond the expected);
-with beats beyond a vector's length written, a row lost where a refused vector is forgotten, scales
-taken by a refused one, or a request noted twice (nothing goes on); with a NaN that spoils the next
-vector; with positions without the beat's; with beats given twice to dense or sparse while the
-other waits; with a counter of beats that wraps to the end of a vector far too long; and, by
-full_rate alone, with a buffer 8 rows shorter (6 fewer are enough for 8 lanes), and with outlier
-scales in a queue of 2 words, where a vector is one beat.
+Shown to fail:
+
+- the middle group's step over 15 and its minimum at its lowest element;
+- without the write row set back behind a refused vector (wrong codes; nothing more after a reset);
+- NaN in a vector's last beat overlooked;
+- without a limit of blocks (dense words beyond the expected);
+- beats beyond a vector's length written, a row lost where a refused vector is forgotten, scales
+  taken by a refused one, or a request noted twice (nothing goes on);
+- a NaN that spoils the next vector;
+- positions without the beat's;
+- beats given twice to dense or sparse while the other waits;
+- a counter of beats that wraps to the end of a vector far too long, and, by full_rate alone;
+- a buffer 8 rows shorter (6 fewer are enough for 8 lanes);
+- outlier scales in a queue of 2 words, where a vector is one beat.
 """
 
 import numpy as np

@@ -1,7 +1,10 @@
 """OakenScaleBuffer against golden.oaken.dequantize.repeat_scales.
 
-Shown to fail: with rows freed by the first head, without the return to the first row, and without
-the refusal of more tokens than rows (it hangs).
+Shown to fail:
+
+- rows freed by the first head;
+- without the return to the first row;
+- without the refusal of more tokens than rows (it hangs).
 """
 
 import numpy as np

@@ -1,8 +1,11 @@
 """OakenZeroInsert against golden.oaken.dequantize.insert_zeros: sound and damaged records.
 
-Shown to fail: without each of the checks (count, order, entries left over), with an error a byte
-early, with a word behind a swallowed transfer cut short, with the next transfer let in too early,
-and (full_rate) with it let in a cycle late.
+Shown to fail:
+
+- without each of the checks (count, order, entries left over);
+- an error a byte early;
+- a word behind a swallowed transfer cut short;
+- the next transfer let in too early, (full_rate) with it let in a cycle late.
 """
 
 import numpy as np

@@ -1,7 +1,10 @@
 """OakenZeroRemove against golden.oaken.quantize.sparse_records: a block's bytes, packed.
 
-Shown to fail: with the moves from the longest to the shortest, with a count that a block inherits
-from the one before, and with bytes of the block before left behind the last entry.
+Shown to fail:
+
+- the moves from the longest to the shortest;
+- a count that a block inherits from the one before;
+- bytes of the block before left behind the last entry.
 """
 
 import numpy as np

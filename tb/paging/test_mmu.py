@@ -1,9 +1,15 @@
 """PagingMmu against golden.paging.mmu, and READs against the bandwidth of memory.
 
-Shown to fail: bursts asked for without room, a commit or a rollback before the writes are answered,
-a FREE that does not wait for READs and APPENDs, requests that do not wait for a TRIM, a page
-followed before its number is known, the errors of one channel alone in a READ's status, the error
-of the latest head in place of the worst, a status of an APPEND before the last word of its records.
+Shown to fail:
+
+- bursts asked for without room;
+- a commit or a rollback before the writes are answered;
+- a FREE that does not wait for READs and APPENDs;
+- requests that do not wait for a TRIM;
+- a page followed before its number is known;
+- the errors of one channel alone in a READ's status;
+- the error of the latest head in place of the worst;
+- a status of an APPEND before the last word of its records.
 """
 
 import dataclasses

@@ -1,11 +1,22 @@
 """PagingPageTable against golden.paging.pages: every answer, and the cycle of every answer.
 
-Shown to fail: records behind a full page read from it, a place beyond the first page given, an
-exact fit that takes a page, a straddling record's page with its own token or offset 0, trims one
-page too many or too few, ``bytes`` without the first page's offset, pages pushed with a wrong link
-or not linked to their chain, tokens that outlive their stream, an answer over one not yet taken, a
-sequence's pages not counted down, each of the three tables not written after reset, a start that
-falls or outlives its sequence, a sequence closed during its transaction. In ``kinds``: low bits
+Shown to fail:
+
+- records behind a full page read from it;
+- a place beyond the first page given;
+- an exact fit that takes a page;
+- a straddling record's page with its own token or offset 0;
+- trims one page too many or too few;
+- ``bytes`` without the first page's offset;
+- pages pushed with a wrong link or not linked to their chain;
+- tokens that outlive their stream;
+- an answer over one not yet taken;
+- a sequence's pages not counted down;
+- each of the three tables not written after reset;
+- a start that falls or outlives its sequence;
+- a sequence closed during its transaction.
+
+In ``kinds``: low bits
 that select another kind, a variable record per vector taken as fixed.
 """
 

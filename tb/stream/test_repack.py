@@ -1,9 +1,16 @@
 """StreamRepack in Verilator against golden.stream.reference.repack.
 
-Shown to fail: ``first`` not counted, ``end`` above the word's bytes, bytes from ``end`` on; the
-error of words that are gone, of words without bytes, or forgotten while bytes stay; a word taken
-without room, a packet that begins before the one before has left or a cycle too late; ``bytes``
-of a packet's last word.
+Shown to fail:
+
+- ``first`` not counted;
+- ``end`` above the word's bytes;
+- bytes from ``end`` on;
+- the error of words that are gone;
+- of words without bytes;
+- or forgotten while bytes stay;
+- a word taken without room;
+- a packet that begins before the one before has left or a cycle too late;
+- ``bytes`` of a packet's last word.
 """
 
 import pytest

@@ -1,7 +1,14 @@
 """golden.eval.accuracy: rows run once, failures stay alone, verdicts, pages and plots from rows.
 
-Shown to fail: a finished row run again; a failed one not; a key without the seed, the text, the
-parameters or the code; a verdict of equal figures; a sweep that mixes seeds.
+Shown to fail:
+
+- a finished row run again;
+- a failed one not;
+- a key without the seed;
+- the text;
+- the parameters or the code;
+- a verdict of equal figures;
+- a sweep that mixes seeds.
 """
 
 import dataclasses

@@ -1,8 +1,14 @@
 """golden.calibrate: statistics, files that serve one model only, work that is resumed.
 
-Shown to fail: a window skipped; gradients of the mean loss; a file taken for another model's; steps
-of another seed resumed; a partial folder left behind; text under another name taken for another
-text; tensors of a file not counted.
+Shown to fail:
+
+- a window skipped;
+- gradients of the mean loss;
+- a file taken for another model's;
+- steps of another seed resumed;
+- a partial folder left behind;
+- text under another name taken for another text;
+- tensors of a file not counted.
 """
 
 import fnmatch

@@ -1,9 +1,16 @@
 """golden.eval: perplexity, patches that leave no trace, methods found and parsed, bad input.
 
-Shown to fail: a window's first token predicted from the one before it; the head's chunks cut at a
-wrong place; a hook or a weight left behind; a tied head changed with the embedding; one function
-called three times for q, k and v; bits of the first method counted, not of the last; tensors that a
-checkpoint lacks made at random.
+Shown to fail:
+
+- a window's first token predicted from the one before it;
+- the head's chunks cut at a wrong place;
+- a hook or a weight left behind;
+- a tied head changed with the embedding;
+- one function called three times for q;
+- k and v;
+- bits of the first method counted;
+- not of the last;
+- tensors that a checkpoint lacks made at random.
 """
 
 import json

@@ -1,10 +1,22 @@
 """golden.eval.tasks: tasks of lm-evaluation-harness on patched models, beside sums done here.
 
-Shown to fail: the head tied again after a method is installed; tasks run when the patch is closed;
-bits of the tasks counted; the limit dropped; examples left out, put where a file says 0, or drawn
-anew for each method; another standard error; the filter left in a metric's name; the harness's
-lines on stdout; NaN not looked for; generation let through; the hub asked; the harness's own tasks
-not read; a reading error let through.
+Shown to fail:
+
+- the head tied again after a method is installed;
+- tasks run when the patch is closed;
+- bits of the tasks counted;
+- the limit dropped;
+- examples left out;
+- put where a file says 0;
+- or drawn anew for each method;
+- another standard error;
+- the filter left in a metric's name;
+- the harness's lines on stdout;
+- NaN not looked for;
+- generation let through;
+- the hub asked;
+- the harness's own tasks not read;
+- a reading error let through.
 """
 
 import json

@@ -1,8 +1,13 @@
 """A decoder layer on the golden machine, beside the real layer and beside a plain float64 one.
 
-Shown to fail: heads of a KV head taken from the next one, V's scales left out, sin negated, or the
-epsilon of the norm dropped, each fail ``test_machine_computes_the_quantized_layer``; a lost mask
-fails it with two tokens.
+Shown to fail:
+
+- heads of a KV head taken from the next one;
+- V's scales left out;
+- sin negated;
+- or the epsilon of the norm dropped;
+- each fail ``test_machine_computes_the_quantized_layer``;
+- a lost mask fails it with two tokens.
 """
 
 import dataclasses

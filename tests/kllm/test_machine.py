@@ -1,7 +1,12 @@
 """The golden machine: every command beside a plain computation, every fault, recovery.
 
-Shown to fail: a fault that writes its destination, a DEPENDENCY that does not count, a padding
-element that is kept, or lanes that see only the wanted outputs, each fail a test here.
+Shown to fail:
+
+- a fault that writes its destination;
+- a DEPENDENCY that does not count;
+- a padding element that is kept;
+- or lanes that see only the wanted outputs;
+- each fail a test here.
 """
 
 import numpy as np

@@ -1,7 +1,10 @@
 """golden.kllm.orizuru: the trees against a sort, their comparisons against the bound, done words.
 
-Shown to fail: with equal words won by the right child, with the min tree that follows the shared
-comparison itself, and with the popped leaf compared as minus infinity (the bound alone).
+Shown to fail:
+
+- equal words won by the right child;
+- the min tree that follows the shared comparison itself;
+- the popped leaf compared as minus infinity (the bound alone).
 """
 
 import numpy as np

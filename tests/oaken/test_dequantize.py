@@ -1,7 +1,11 @@
 """golden.oaken.dequantize against golden.oaken.quantize's readers of whole records.
 
-Shown to fail: with a count of ``block`` + 1 allowed, with equal indices allowed, with the entry of
-an earlier beat skipped, and with an error that begins a byte late.
+Shown to fail:
+
+- a count of ``block`` + 1 allowed;
+- equal indices allowed;
+- the entry of an earlier beat skipped;
+- an error that begins a byte late.
 """
 
 import numpy as np

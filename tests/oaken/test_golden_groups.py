@@ -1,7 +1,12 @@
 """Two to five groups, the literal Eq. 4 and the baselines, against rationals written out here.
 
-Shown to fail: shift of a group by its other boundary; middle and last group exchanged; group
-values not masked in a pass; entry bits not padded; Min without the zeros of the other groups.
+Shown to fail:
+
+- shift of a group by its other boundary;
+- middle and last group exchanged;
+- group values not masked in a pass;
+- entry bits not padded;
+- Min without the zeros of the other groups.
 """
 
 import random

@@ -1,7 +1,13 @@
 """Thresholds from calibration windows, taps on a tiny model, the report and the command lines.
 
-Shown to fail: quantiles of one end used for both; windows averaged after rounding; order not
-restored; K tapped before RoPE by default; what a tap returns ignored; heads transposed wrongly.
+Shown to fail:
+
+- quantiles of one end used for both;
+- windows averaged after rounding;
+- order not restored;
+- K tapped before RoPE by default;
+- what a tap returns ignored;
+- heads transposed wrongly.
 """
 
 import contextlib

@@ -1,7 +1,11 @@
 """golden.paging.mmu against lists of records: what was appended is read, and nothing else.
 
-Shown to fail: ``skip`` off by one, a second page written at the first one's offset, a rolled back
-append whose tokens stay, the first response instead of the worst.
+Shown to fail:
+
+- ``skip`` off by one;
+- a second page written at the first one's offset;
+- a rolled back append whose tokens stay;
+- the first response instead of the worst.
 """
 
 import random

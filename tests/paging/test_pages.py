@@ -5,11 +5,20 @@ free, or owned by a stream. A record's place follows from its address in the str
 stream were one long file cut into pages. Freed pages are overwritten, so a read through an old
 mapping cannot go unseen.
 
-Shown to fail: trims one page too many, too few or to none, ``bytes`` without the offset of the page
-before or behind, a straddling record's page with its own token or offset 0, an exact fit that takes
-a page, records behind a full page read from it, pages of an abort or of a freed stream lost, tokens
-that outlive their stream, a start that falls or outlives its sequence, one token too many, a
-transaction of some slots, a vacated sequence with pages.
+Shown to fail:
+
+- trims one page too many;
+- too few or to none;
+- ``bytes`` without the offset of the page before or behind;
+- a straddling record's page with its own token or offset 0;
+- an exact fit that takes a page;
+- records behind a full page read from it;
+- pages of an abort or of a freed stream lost;
+- tokens that outlive their stream;
+- a start that falls or outlives its sequence;
+- one token too many;
+- a transaction of some slots;
+- a vacated sequence with pages.
 """
 
 import random
