@@ -1,1 +1,1 @@
-"""Area of generated blocks: Yosys and ABC behind ``python -m synth.report NAME``."""
+"""Area of generated blocks: ``python -m synth.report NAME`` runs Yosys and ABC."""

@@ -1,7 +1,7 @@
 """Block -> cells: Yosys ``synth``, ``dfflibmap`` and ``abc``, every distinct module mapped once.
 
-Results are cached under build/synth by the hash of everything that shapes them: the Verilog, the
-cell library, the script, and the versions of the tools.
+Results are cached under build/synth. The key is the hash of everything that shapes them: the
+Verilog, the cell library, the script, and the versions of the tools.
 """
 
 import contextlib
@@ -214,7 +214,7 @@ def _script(design: Design, macros: list[str], liberties: list[str], flatten: bo
 
 
 def _instances(modules: dict[str, Any], top: str) -> dict[str, int]:
-    """Module -> how many of it stand in the design."""
+    """Module -> number of its instances in the design."""
     counts = dict.fromkeys(modules, 0)
 
     def visit(name: str, count: int) -> None:

@@ -1,7 +1,7 @@
 """The project's own cell table: what blocks are mapped to when no Liberty file is given.
 
 Source: the areas are those that the SkyWater open PDK publishes for the smallest drive strength
-of each function in Sky130 HD (sky130_fd_sc_hd, typical corner); every one is a multiple of the
+of each function in Sky130 HD (sky130_fd_sc_hd, typical corner). Every area is a multiple of the
 site of 1.2512 um2 (0.46 um x 2.72 um). Names, functions and everything else are written here: no
 timing, no power. It is a table for comparing blocks with each other, not for sign-off.
 

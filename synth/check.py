@@ -12,8 +12,8 @@ __all__ = ["check"]
 def check(design: Design) -> None:
     """AssertionError, with Yosys' findings, unless ``check -assert`` passes on every module.
 
-    It finds combinational loops, several drivers of one wire, wires that are read and not driven,
-    and instances of modules or ports that do not exist.
+    It finds combinational loops, several drivers of one wire, and wires that are read and not
+    driven. It also finds instances of modules or ports that do not exist.
     """
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         directory = Path(folder)

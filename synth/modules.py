@@ -1,7 +1,7 @@
 """Areas of a large design: every distinct module mapped by itself, its children being black boxes.
 
 The result is that of ``synth.area.synthesize`` without ``flatten``, which optimises nothing across
-modules either, but each module is cached on its own: after a change of one block only that block
+modules either. Here each module is cached on its own. After a change of one block only that block
 is mapped again, and blocks that several designs hold are mapped once.
 """
 
@@ -109,7 +109,7 @@ class MappedDesign:
         return sum(self.by_row(lambda *_: "", name).values(), Cost())
 
     def instances(self) -> dict[str, int]:
-        """Module or macro -> how many of it stand in the design."""
+        """Module or macro -> number of its instances in the design."""
         counts: dict[str, int] = {}
 
         def visit(name: str, count: int) -> None:

@@ -1,7 +1,7 @@
 """Run a Yosys script: natively (pyosys) where that is installed, else in WebAssembly (yowasp).
 
 Both are the same Yosys and give the same netlist; the native one starts faster. Yosys runs in a
-process of its own because its errors end the process, and in the script's folder because the
+process of its own because its errors end the process. It runs in the script's folder because the
 WebAssembly build sees nothing outside it: scripts name files relative to that folder.
 """
 

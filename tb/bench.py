@@ -103,8 +103,9 @@ class Bench:
         p_idle, p_stall: chance per cycle that a source is idle or a sink stalls, for all streams
         or by name. stop_at: return after that many cycles, whatever was moved. late_ready: a sink
         is ready only once it has seen valid, so a producer that waits for ready hangs.
-        AssertionError if an offered word changes before its transfer, if a sink gives more words
-        than were to be taken, or if no stream moves a word for ``silence`` cycles: a hang.
+
+        AssertionError: an offered word changes before its transfer, or a sink gives more words
+        than were to be taken. Also a hang: no stream moves a word for ``silence`` cycles.
         """
         idle = p_idle if isinstance(p_idle, dict) else dict.fromkeys(self.sources, p_idle)
         stall = p_stall if isinstance(p_stall, dict) else dict.fromkeys(self.sinks, p_stall)

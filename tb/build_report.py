@@ -111,7 +111,7 @@ def block_tables() -> dict[str, str]:
 def chip_tables(whole: bool = False) -> dict[str, str]:
     """Sections ``build_chip`` and ``build_modules``.
 
-    whole: lint the design in one go as well, for which Verilator takes more than 8 GB: it
+    whole: lint the design in one go as well. Verilator then takes more than 8 GB, because it
     makes a copy of a module for each instance.
     """
     made = [_alone(_chip_tables, *chip, whole) for chip in _chips()]

@@ -1,10 +1,10 @@
 """``python -m tb.mutate [BLOCK...]``: faults in the netlist of each block, and its own tests.
 
 Every registered block's tests, those that ``pytest tb/`` runs, are collected with the hardware
-and the vectors that they use. Into that hardware Yosys builds random faults (a bit inverted, stuck
-or controlled by a neighbour, at any port of any cell but clocks), all in one model; a plusarg
-says which one is active. A fault is killed when a test fails, crashes or hangs with it; one that
-every test passes has survived, and is then tried for equivalence.
+and the vectors that they use. Yosys builds random faults into that hardware, all in one model. A
+fault is a bit inverted, stuck or controlled by a neighbour, at any port of any cell but clocks. A
+plusarg selects the active one. A fault is killed when a test fails, crashes or hangs with it. A
+fault that every test passes has survived, and is then tried for equivalence.
 """
 
 import argparse
@@ -378,9 +378,11 @@ def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
 def compare(directory: Path, mutant: Mutant, design: Design) -> str:
     """ "equivalent" where it is proved that no test can see the fault, by one of two proofs:
 
-    From equal registers and inputs, every register and output gets the same value (SAT). Or, from
-    registers that all start at zero, whatever the inputs are, outputs never differ, payloads being
-    compared while ``valid`` is high (ABC's PDR; only where the native Yosys is installed).
+    1. From equal registers and inputs, every register and output gets the same value (SAT).
+    2. From registers that all start at zero, outputs never differ, whatever the inputs are (ABC's
+       PDR; only where the native Yosys is installed). Payloads are compared while ``valid`` is
+       high.
+
     Else "differs" where PDR has found inputs that show the fault, legal or not, or "undecided".
     """
     top = design.name

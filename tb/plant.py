@@ -10,8 +10,8 @@ __all__ = ["plant"]
 def plant(component: type, method: str, old: str, new: str) -> type:
     """A subclass of ``component`` in whose ``method`` the text ``old`` is ``new``.
 
-    ``old`` must stand there exactly once, spaces and line ends aside: a generator that has changed
-    does not pass for one with a fault.
+    The method must contain ``old`` exactly once, spaces and line ends aside. So a generator that
+    has changed does not pass for one with a fault.
     """
     source = textwrap.dedent(inspect.getsource(getattr(component, method)))
     words = old.split()

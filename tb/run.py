@@ -1,7 +1,7 @@
 """Block -> Verilog -> Verilator -> cocotb: one call for every block's test.
 
-Models are cached under build/sim by the hash of everything that shapes them, so a test that is
-run again, or a second test of the same hardware, starts at once.
+Models are cached under build/sim by the hash of everything that shapes them. So a test that
+runs again, or a second test of the same hardware, starts at once.
 """
 
 import dataclasses
@@ -66,8 +66,8 @@ def build_model(
 ) -> Model:
     """Verilate ``block``, or find it in the cache.
 
-    Modules whose class has ``verilate_separately`` become hierarchical blocks, so that each is
-    compiled once however often it stands in the design. ``transform`` maps the design to other
+    Modules whose class has ``verilate_separately`` become hierarchical blocks. Each is then
+    compiled once, however many instances the design has. ``transform`` maps the design to other
     Verilog text (fault injection); ``extra_ports`` names the ports that it adds. ``wrap`` as for
     hdl.verilog.convert: the wrapper is the top.
     """

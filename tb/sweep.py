@@ -4,9 +4,9 @@ One pytest run per seed, over all of ``tb`` or what the pytest arguments select.
 use the seed run at the first seed only. The cache in ``build/sim`` compiles each model once.
 
 ``build/sweep/KEY`` keeps ``report.md``, and ``seed-N.json`` and ``seed-N.log`` of each finished
-seed. KEY is the hash of the pytest arguments and of every source file: a sweep that was interrupted
-resumes, and a sweep of other sources starts anew. Exit status: 0 if every test passed at every
-seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
+seed. KEY is the hash of the pytest arguments and of every source file. So a sweep that was
+interrupted resumes, and a sweep of other sources starts anew. Exit status: 0 if every test passed
+at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
 """
 
 import argparse

@@ -2,9 +2,8 @@
 
 Shown to fail:
 
-- without the check of sums, of widths or of the configuration, a folder that is not what it was is
-  taken;
-- append words left out, part 1 gives other words.
+- without the check of sums, of widths or of the configuration (a changed folder is accepted);
+- append words left out (part 1 gives other words).
 """
 
 import json

@@ -1,7 +1,7 @@
 """``tests.same_netlist``: a renamed or reordered copy is the same circuit, one other gate is not.
 
 Planted in the tool: with the parameters left out of a cell's colour ``[edge]`` passes for the same
-circuit; with the input bits left out ``[arms]`` and ``[constant]`` do.
+circuit. With the input bits left out ``[arms]`` and ``[constant]`` do.
 """
 
 import random

@@ -1,7 +1,11 @@
 """Walk against Python's nested loops (pysim).
 
-Seen to fail with: ``inner`` not passed outwards, ``start`` that leaves a position, a step that
-is taken after ``done`` or with ``start``, and the last position compared with the count itself.
+Seen to fail with:
+
+- ``inner`` not passed outwards;
+- ``start`` that leaves a position;
+- a step that is taken after ``done`` or with ``start``;
+- the last position compared with the count itself.
 """
 
 import itertools

@@ -115,7 +115,7 @@ async def one_request_per_cycle(dut):
 
 @cocotb.test()
 async def stray_beats_are_dropped(dut):
-    """Beats that nobody asked for: taken, counted, and the next command is right."""
+    """Beats that no command requested: taken, counted, and the next command is right."""
     bench, memory = await start(dut)
     rng = bench.rng("stray")
     beats = [rng.getrandbits(memory.r.size) for _ in range(5)]
@@ -128,7 +128,7 @@ async def stray_beats_are_dropped(dut):
 
 @cocotb.test()
 async def reset_in_mid_burst(dut):
-    """With its bus, the port forgets requests, bursts on their way and words."""
+    """With its bus, the port forgets requests, bursts in flight and words."""
     bench, _ = await start(dut)
     rng = bench.rng("cut")
     for attempt in range(8):

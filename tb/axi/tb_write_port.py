@@ -77,7 +77,7 @@ def answers(packets, errors) -> list[int]:
 
 
 def random_words(rng, packet) -> list[int]:
-    """As many words as the packet's commands ask for."""
+    """As many words as the packet's commands need."""
     total = sum(count for _, count in packet)
     return [rng.getrandbits(config.data_bits) for _ in range(-(-total // WORD))]
 
@@ -279,7 +279,7 @@ async def misfits(dut, p_stall, loose):
 
 @cocotb.test()
 async def strays_are_dropped(dut):
-    """Answers that nobody asked for: taken, counted, and the next command is right."""
+    """Answers that no burst requested: taken, counted, and the next command is right."""
     bench, ram, pulses = await start(dut)
     rng = bench.rng("stray")
     words = [rng.getrandbits(ram.shapes["b"].size) for _ in range(5)]

@@ -1,6 +1,6 @@
 """Blocks under AXI's port names (``hdl.build --wrap axi``), driven by cocotbext-axi's models.
 
-The vectors are those of the blocks' own tests, so a wrong bit order, a lost ``last`` or a wrong
+The vectors are those of the blocks' own tests. So a wrong bit order, a lost ``last`` or a wrong
 handshake shows as a wrong word.
 
 Shown to fail: ``last`` left in tdata, the reset not inverted, fields in reverse order, the

@@ -4,27 +4,22 @@ Shown to fail:
 
 - bursts that cross a page's end;
 - the page not counted up;
-- bytes strobed beyond the command's end;
-- of a word that never came;
-- or of the packet before;
+- bytes strobed beyond the command's end, of a word that never came, or of the packet before;
 - the rotation taken anew for each command;
 - low bits of a continuation's address;
 - a word taken for a last beat that needs none;
-- or none for the last beat of a command with ``more``;
+- no word taken for the last beat of a command with ``more``;
 - WLAST at the command's end alone;
 - AW before its data;
-- the worst response forgotten;
-- kept for the next command;
+- the worst response forgotten, or kept for the next command;
 - EXOKAY taken for an error;
 - a burst more than ``outstanding``;
 - an answer lost while ``done`` stalls;
 - stray answers that hang;
-- the rest of a long packet not dropped;
-- traces of a short one left;
+- further words of a long packet not dropped;
+- traces of a short packet left;
 - commands of 0 bytes unanswered;
-- or not ending;
-- or beginning;
-- a packet.
+- commands of 0 bytes that do not end, or do not begin, a packet.
 """
 
 import pytest

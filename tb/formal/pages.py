@@ -1,14 +1,15 @@
 """Properties of Oaken's page table: who owns each page, at any time and after any commands.
 
-A ghost beside the table gives every page one owner (free, a stream, or a slot of the open
-transaction) and a place (its rank in the stack of free pages, or its number in its stream's
-chain). It follows the commands and their answers, not the table's memories. That the memories
-agree with the ghost is the invariant that makes the proof inductive: with it the proof is
-unbounded, without it (planted defects) the properties must find the fault.
+A ghost model follows the table and gives every page one owner and a place. The owner is free, a
+stream, or a slot of the open transaction. The place is the page's rank in the stack of free pages,
+or its number in its stream's chain. The ghost follows the commands and their answers, not the
+table's memories. The invariant is that the memories agree with the ghost. It makes the proof
+inductive: with it the proof is unbounded. Without it (planted defects) the properties must find the
+fault.
 
 Commands are free inputs: any op with any field in any cycle, answers stalled at will, reset at
-any time. Nothing is assumed of the user but that NEXT is judged only where it has a meaning: on
-a page of a stream that is not its last.
+any time. The only assumption on the user concerns NEXT. It is judged only where it has a meaning:
+on a page of a stream that is not its last.
 """
 
 import contextlib
@@ -102,7 +103,7 @@ class PageTableSpec(Spec):
     """Ownership of pages.
 
     A run begins with a reset, in any state, or without one in any state of which the invariant
-    and the properties hold. If they then hold in the next cycle too, they hold for ever: that is
+    and the properties hold. If they then hold in the next cycle too, they hold for ever. That is
     checked for the reset and for each step of the table (``cases``) by itself. Covers, and
     defects that need full tables, also begin anywhere: from reset they take hundreds of cycles.
     """

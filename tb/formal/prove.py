@@ -146,7 +146,7 @@ def check(proof: Proof) -> Result:
 
 
 def _run(directory: Path, task: str) -> tuple[str, str]:
-    """Status word and first failing property of one task; the log is beside the .sby file."""
+    """Status word and first failing property of one task; the log is next to the .sby file."""
     command = [str(_script("yowasp-sby")), "-f", "spec.sby", task]
     # Relative paths only: YoWASP's tools see a temporary folder of their own at /tmp.
     run = subprocess.run(command, cwd=directory, env=_environment(), capture_output=True, text=True)
@@ -165,8 +165,8 @@ _SEARCH = "fold; strash; bmc3 -F {depth}"  # for a planted defect: any output, i
 def _cases(directory: Path, cases: dict[str, dict[str, int]], depth: int) -> tuple[str, str]:
     """One step of induction, a case at a time, on an and-inverter graph.
 
-    A case gives values of inputs, and of registers in the first of two cycles. As constants they
-    are swept through the unrolled graph, so that what the case leaves as it was is one node in
+    A case gives values of inputs, and of registers in the first of two cycles. They are swept as
+    constants through the unrolled graph. So whatever the case leaves as it was is one node in
     both cycles, and every assertion is decided by itself. An SMT solver, which has neither, does
     not come to an end. A ``depth`` above 2 is a search for a violation in that many cycles.
     """

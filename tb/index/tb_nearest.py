@@ -132,7 +132,7 @@ async def scales_wait_for_a_whole_packet(dut):
 
 @cocotb.test()
 async def reset_in_mid_packet(dut):
-    """Reset forgets tokens on their way, half a packet and the midpoints."""
+    """Reset forgets tokens in flight, half a packet and the midpoints."""
     bench = new_bench(dut)
     await bench.reset()
     for cut in range(1, 44, 3):

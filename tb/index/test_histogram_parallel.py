@@ -54,7 +54,7 @@ CONFIGS = {
 
 @dataclasses.dataclass
 class Packet:
-    """Elements of one packet, in order; ``value`` is what stands above the weight index."""
+    """Elements of one packet, in order; ``value`` is the part above the weight index."""
 
     value: np.ndarray
     index: np.ndarray

@@ -54,7 +54,7 @@ def packets(rng, bounds) -> dict[str, tuple[np.ndarray, bool]]:
 
 
 def elements_of(rng, bound, count):
-    """Words at, one step beside, and far from the thresholds, and special ones."""
+    """Words at, one step from, and far from the thresholds, and special ones."""
     near = rng.choice(bound, count) + rng.integers(-1, 2, count)
     special = rng.choice([0, 0x8000, NAN, 0xFFFF, INF, 0xFC00, 0x0001, 0x8001], count)
     kind = rng.integers(0, 8, count)

@@ -41,7 +41,7 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
     """Run a program up to an abort in cycle ``at``; commands counted until then, and the ABORTED.
 
     The commands that give a status are the first n of the program. Of each unit, those up to some
-    command end as golden says and have given the words that golden says; those behind it are
+    command end as golden says and have given the words that golden says. Those after it are
     ABORTED, or have a fault that is found before they begin.
     """
     prepare(host, program)
@@ -77,7 +77,7 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
 
 @cocotb.test()
 async def programs(dut):
-    """Without a reset between them; what programs leave behind changes none without faults."""
+    """Without a reset between them; what programs leave in memory changes none without faults."""
     host = Host(dut, config)
     for p_stall, latency in ((0.0, 20), (0.4, 3)):
         for faulty, clean in zip(params["faulty"], params["clean"], strict=True):
@@ -102,7 +102,7 @@ async def ports_of_different_latency(dut):
 
 @cocotb.test()
 async def slow_host(dut):
-    """A host that looks rarely, and one that looks only when the engines stand for it."""
+    """A host that polls rarely, and one that polls only when the engines wait for it."""
     host = Host(dut, config)
     await host.reset()
     await execute(host, params["clean"][0], p_away=0.98)

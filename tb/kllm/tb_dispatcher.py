@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by test_dispatcher.py: commands, engines and the host.
 
-The model keeps the commands of each unit in order, counts what was issued and completed, and is
-told of every transfer; the engines take commands, wait and give random statuses.
+The model keeps the commands of each unit in order and counts what was issued and completed. It sees
+every transfer. The engines take commands, wait and give random statuses.
 """
 
 import dataclasses
@@ -111,8 +111,8 @@ class Model:
 def commands(rng, count, issued, faulty=0.25, far=0.3, kinds=(0, 1, 2, 3, 4, 4), units=UNITS):
     """Words of random commands. issued: of the units before, is brought up to date.
 
-    kinds of fault: a wait too far ahead, bits beside the opcode, beside the waits, an unknown
-    opcode, bits beside the operands.
+    kinds of fault: a wait too far ahead, bits next to the opcode, next to the waits, an unknown
+    opcode, bits next to the operands.
     """
     words = []
     for _ in range(count):

@@ -63,7 +63,7 @@ async def every_job(dut):
 
 @cocotb.test()
 async def streams_wait_for_each_other(dut):
-    """One of the three inputs is slow; a result that waits holds up nothing that it need not."""
+    """One of the three inputs is slow; a result that waits stalls nothing that it need not."""
     bench = Bench(dut, sources=SOURCES, sinks=("o",))
     await bench.reset()
     for phase in ("trained", "above", "again"):
@@ -122,7 +122,7 @@ async def codebook_waits_for_the_end_of_a_token(dut):
 
 @cocotb.test()
 async def reset_in_mid_token(dut):
-    """Reset forgets tokens on their way and the codebook."""
+    """Reset forgets tokens in flight and the codebook."""
     bench = Bench(dut, sources=SOURCES, sinks=("o",))
     await bench.reset()
     jobs = short_jobs("trained", 6)

@@ -45,7 +45,7 @@ async def one_is_slow(dut, slow):
 
 @cocotb.test()
 async def done_is_last(dut):
-    """``done`` comes behind the final beat and the final scale of its job."""
+    """``done`` comes after the final beat and the final scale of its job."""
     bench = await started(dut)
     for (beats, groups, tokens, _), words in params["rates"]:
         for slow in ("w", "s_b"):
@@ -58,7 +58,7 @@ async def done_is_last(dut):
 
 @cocotb.test()
 async def full_rate(dut):
-    """A beat per cycle, one group behind the other; gathering hides behind replays."""
+    """A beat per cycle, one group after the other; replays hide the gathering."""
     bench = await started(dut)
     for (beats, groups, tokens, _), words in params["rates"]:
         flow = await play(bench, words)

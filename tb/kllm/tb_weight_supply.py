@@ -119,7 +119,7 @@ async def refused_asks_for_nothing(dut):
 
 @cocotb.test()
 async def full_rate(dut):
-    """Cycles of a job, first port word to last beat, beside the bound; writes rates.json."""
+    """Cycles of a job, first port word to last beat, next to the bound; writes rates.json."""
     bench = await started(dut)
     measured = []
     for beats, groups, tokens, words, memory in params["rates"]:

@@ -3,10 +3,10 @@
 Shown to fail:
 
 - both readers of the functional unit given the other's rows;
-- its results one row off;
-- its slot entries those of readback;
+- results of the functional unit one row off;
+- slot entries of the functional unit those of readback;
 - a weight port given another's words;
-- its errors lost;
+- errors of a weight port lost;
 - DECERR taken for OKAY;
 - an abort that lets queued commands begin;
 - the words of an incomplete command kept through an abort.

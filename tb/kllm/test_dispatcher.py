@@ -9,7 +9,7 @@ Shown to fail:
 - ABORTED in place of a fault;
 - an incomplete command kept;
 - an abort that ends while words are offered;
-- bits behind the waits unseen;
+- bits after the waits unseen;
 - unknown opcodes counted;
 - ``idle`` while a command is checked.
 """
@@ -54,7 +54,7 @@ def random_words(rng) -> list[int]:
 
 
 def test_screen_agrees_with_the_machine():
-    """Same faults as golden.kllm.machine, whose other faults stand behind these."""
+    """Same faults as golden.kllm.machine, whose other faults come after these."""
     rng = random.Random(11)
     seen = set()
     for _ in range(600):

@@ -3,7 +3,7 @@
 Shown to fail:
 
 - the sine's sign on the other half;
-- elements behind the length kept;
+- elements after the length kept;
 - the largest element taken from the padding;
 - exponentials of the padding added;
 - a row of nothing but -infinity taken as any;
@@ -61,7 +61,7 @@ def words_of(value) -> np.ndarray:
 
 
 def rows_of(words) -> list[int]:
-    """Rows of 16 words as integers, zero behind the end."""
+    """Rows of 16 words as integers, zero after the end."""
     padded = [*map(int, words), *[0] * (-len(words) % 16)]
     return [row_of(padded[first : first + 16]) for first in range(0, len(padded), 16)]
 

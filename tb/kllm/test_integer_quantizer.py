@@ -29,7 +29,7 @@ CONFIGS = {
 
 
 def tie_words(s: int, bits: int) -> list[int]:
-    """FP16 words near (q + 1/2) * s for every q up to the clamp, one step beside each."""
+    """FP16 words near (q + 1/2) * s for every q up to the clamp, and one step from each."""
     value = float(np.uint16(s).view(np.float16))
     with np.errstate(over="ignore"):
         near = ((np.arange(2**bits + 1) + 0.5) * value).astype(np.float16)

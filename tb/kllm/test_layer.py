@@ -1,6 +1,6 @@
 """A decoder layer of a random LLaMA model on KllmAccelerator: every status, every word read back.
 
-Odd sizes, heads in groups, two new tokens behind a cached context, the host's append between the
+Odd sizes, heads in groups, two new tokens after a cached context, the host's append between the
 two programs, through golden.pack's files. SmolLM2's own layer: ``python -m tb.runs.layer``.
 Shown to fail: without the host's append, and with one weight port's words changed. One index of q
 alone may change nothing: scores become integers of 8 bits.

@@ -102,7 +102,7 @@ def test_load(name, seed):
 
 
 def test_rows_are_little_endian():
-    """Element 0 of a row stands in the two lowest bytes of the memory's row."""
+    """The two lowest bytes of the memory's row store element 0 of a row."""
     data = np.arange(32, dtype=np.uint8)
     machine = Machine(MachineConfig(), data)
     machine.step(encode(Opcode.LOAD, 0, {}, {"address": 0, "rows": 1, "dst": 9}))

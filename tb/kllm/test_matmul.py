@@ -12,7 +12,7 @@ Shown to fail:
 - the packet's kind ignored;
 - only the last token's descriptor looked at;
 - masks not cut at the length;
-- words behind the outputs kept;
+- words after the outputs kept;
 - a DIRECT that does not wait for the writes before it;
 - commands that do not overlap;
 - a silent job not filled;
@@ -101,7 +101,7 @@ class Author:
         self.held = {}
 
     def slot(self, number, length, integer=False, valid=True, outliers=None):
-        """Fill a slot; what stands behind its length is whatever was there."""
+        """Fill a slot; the entries after its length keep whatever was there."""
         rng, lane = self.rng, self.lane
         bits = lane.integer_bits if integer else lane.bits_a
         most = min(length, lane.outliers_max) if outliers is None else outliers
@@ -393,7 +393,7 @@ def mixed(config, rng, kind, count=6, plain=False):
 
 
 def refused(config, rng):
-    """Each cause alone, one step beside what is allowed; commands that run among them."""
+    """Each cause alone, one step from what is allowed; commands that run among them."""
     author = begin(config, rng)
     lane, R = author.lane, CommandStatus.RANGE
     rows, slots = config.vector_rows, config.slots

@@ -5,8 +5,8 @@ Shown to fail:
 - equal keys won by the later node while loading;
 - a popped leaf left in its row;
 - stale rows or stale leaves beyond the token taken for its own;
-- the min tree reading in the cycle of the max tree, (parallel) with leaves that stay from the token
-  before.
+- the min tree reading in the cycle of the max tree;
+- leaves that stay from the token before (parallel).
 """
 
 import numpy as np

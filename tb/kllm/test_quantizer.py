@@ -3,7 +3,7 @@
 Shown to fail:
 
 - ties that ignore positions;
-- elements behind the length taken as outliers;
+- elements after the length taken as outliers;
 - a threshold of -0 above +0;
 - a descriptor before its entries;
 - kinds of tokens that overlap;
@@ -238,8 +238,8 @@ class Maker:
 def memory(rng, config, *, bad: bool = True) -> tuple[np.ndarray, dict[str, tuple[int, int]]]:
     """Rows of the vector memory, and where each style of vectors begins and ends.
 
-    Two codebooks stand in rows 0..3, codebooks with a centroid and with a midpoint beyond 1 in
-    rows 4..7.
+    Rows 0..3 hold two codebooks. Rows 4..7 hold codebooks with a centroid and with a midpoint
+    beyond 1.
     """
     entries = config.centroids
     rows = rng.integers(0, 1 << 16, (config.vector_rows, ROW_ELEMENTS))
@@ -472,14 +472,16 @@ def most_cycles(config, mode, length, norm, tokens, k, crowded) -> int:
     """Cycles from a command of QUANTIZE to its status, at most; V answers after 2 cycles.
 
     Nothing stalls. k outliers on each side, N = 2 k of a token. A row takes a cycle in each pass,
-    and in the second pass one more for each outlier but its first: ``crowded`` in a token, at most
-    N - ceil(N / 16). A pop takes ``pop_cycles``. The statistics take one outlier per cycle: at
-    worst they end N cycles after the beats. The constants are the lengths of the pipelines:
+    and in the second pass one more for each outlier but its first. These are ``crowded`` in a
+    token, at most N - ceil(N / 16). A pop takes ``pop_cycles``. The statistics take one outlier per
+    cycle: at worst they end N cycles after the beats. The constants are the lengths of the
+    pipelines:
 
-    39, 67   both passes and the trees' first pop; OFFLINE one pass, with the table of thresholds
-    70       of the statistics, from the last outlier to the descriptor
-    7, 2, 1  between tokens: in the first pass, in the pops, in the second pass
-    29       between tokens in the statistics
+        39, 67   both passes and the trees' first pop; OFFLINE one pass, with the table of
+                 thresholds
+        70       of the statistics, from the last outlier to the descriptor
+        7, 2, 1  between tokens: in the first pass, in the pops, in the second pass
+        29       between tokens in the statistics
     """
     rows, outliers = -(-length // ROW_ELEMENTS), 2 * k
     pops = k * config.orizuru_config.pop_cycles

@@ -1,7 +1,10 @@
 """KllmReadback against golden.kllm.machine: READ and READ_SLOT, word for word.
 
-Shown to fail: with the halves of a word exchanged, with a range check one row too lax, and with an
-empty slot that is read.
+Shown to fail:
+
+- the halves of a word exchanged;
+- a range check one row too lax;
+- an empty slot that is read.
 """
 
 import numpy as np

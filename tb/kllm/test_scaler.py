@@ -32,7 +32,7 @@ def fp32(value) -> int:
 
 
 def tie_operands() -> list[tuple[int, int, int, int]]:
-    """(d, s, s_a, s_b) at ties of each rounding, and one step beside."""
+    """(d, s, s_a, s_b) at ties of each rounding, and one step from them."""
     operands = []
     for sign in (1, -1):
         for beside in (-1, 0, 1):

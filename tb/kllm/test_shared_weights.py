@@ -1,9 +1,9 @@
 """Products of several tokens on the same weights, on the whole accelerator, norms folded.
 
-As many tokens as there are slots, and groups of as many beats as the weight buffers hold: the
-supply can tell the last replays only while the lanes take weights.
-Without the queue of factors in kllm_matmul, lanes and supply wait for each other for ever (first
-seen in a simulation of the supply with lanes that take 8 beats).
+There are as many tokens as slots, and groups have as many beats as the weight buffers. So the
+supply can give the last replays only while the lanes take weights. Without the queue of factors in
+kllm_matmul, lanes and supply wait for each other for ever. This was first seen in a simulation of
+the supply with lanes that take 8 beats.
 """
 
 import pytest

@@ -3,7 +3,7 @@
 Shown to fail:
 
 - a group that is freed by a replay without ``release``;
-- a replay that starts at the row behind the last one read;
+- a replay that starts at the row after the last one read;
 - room for one beat more than the RAM has;
 - scales of the set that is filled next;
 - scales that ignore ``fold``;

@@ -7,7 +7,7 @@ Shown to fail:
 - reads at address 0;
 - factors that are not kept for the second group;
 - ``error`` of one port only;
-- a refused job that leaves its factors behind.
+- a refused job that does not take its factors.
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ def supply_words(config, jobs, rng):
 
 
 def rate_jobs(config):
-    """Jobs whose cycles stand beside the bound: long, replayed, short."""
+    """Jobs whose cycles are compared with the bound: long, replayed, short."""
     width = config.lanes * config.columns
     kept = config.buffer_beats * config.elements
     return [
@@ -148,7 +148,7 @@ def rate_jobs(config):
 
 
 def pair_of_jobs(config):
-    """A group that is replayed and leaves half of the buffer free, and a job behind it."""
+    """A group that is replayed and leaves half of the buffer free, then a job."""
     width = config.lanes * config.columns
     length = config.buffer_beats // 2 * config.elements
     return [Job(length, width, 40, True, 5), Job(length, width, 1, False, 4096)]

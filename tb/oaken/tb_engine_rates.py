@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by tb.runs.engine_rates: vectors of one length at full rate.
 
-Writes rates.json: for each phase the cycles per vector, from the first vector's last code to the
-last vector's, and the cycles from a vector's last beat to its first code.
+Writes rates.json. It holds for each phase the cycles per vector, from the first vector's last code
+to the last vector's. It also holds the cycles from a vector's last beat to its first code.
 """
 
 import json

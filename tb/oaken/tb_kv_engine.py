@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by test_kv_engine.py: scripts of requests, memory beside.
+"""Runs inside the simulator, started by test_kv_engine.py: scripts of requests, and a memory.
 
 ``params``: "scripts", phases by name as tb.oaken.support.kv_script makes them, "base", and the
 "latency" of memory for ``overlap``.
@@ -148,7 +148,7 @@ async def errors(dut, p):
 
 @cocotb.test(skip="window" not in SCRIPTS)
 async def windows_are_not_split(dut):
-    """The bursts of READs behind TRIMs, at and around ``scale_tokens``."""
+    """The bursts of READs after TRIMs, at and around ``scale_tokens``."""
     host = await Host(dut).start()
     await host.script("window")
 
@@ -156,7 +156,7 @@ async def windows_are_not_split(dut):
 @cocotb.test(skip="race" not in SCRIPTS)
 @cocotb.parametrize(p_stall=[0.0, 0.5])
 async def reads_in_pieces_are_whole(dut, p_stall):
-    """Behind a TRIM, FREE or APPEND: all heads as before it or all as after it, or no words."""
+    """After a TRIM, FREE or APPEND: all heads as before it or all as after it, or no words."""
     host = await Host(dut).start()
     await host.script("race", p_idle=p_stall, p_stall=p_stall)
 
@@ -260,7 +260,7 @@ async def frees_wait_for_no_later_read(dut):
 
 @cocotb.test()
 async def thresholds_stay_for_vectors_on_their_way(dut):
-    """THRESHOLDS behind an APPEND, and OPEN behind both, wait for its vector."""
+    """THRESHOLDS after an APPEND, and OPEN after both, wait for its vector."""
     host = await Host(dut).start()
     first, late, *rest = SCRIPTS["late"]
     await host.phase(first)

@@ -1,15 +1,26 @@
 """OakenKvEngine against golden.oaken.kv_engine: every word read back, every status.
 
-Shown to fail, each with one fault in the engine: thresholds of another READ, or of K for V; the
-MMU's tag of a READ; sparse records not skipped; own statuses of APPENDs lost or put before the
-page table's; MALFORMED lost, or put before the bus; the first head's status forgotten; READs
-without thresholds named BEYOND_LENGTH; THRESHOLDS taken with an infinity, not taken with -0, taken
-while open, refused after FREE, or taken while a vector is on its way; FREE and TRIM that wait for
-nothing, or that count the APPENDs or READs that wait when they reach the front of their queue; more
-READs than places; long READs not split, windows split, starts that fall or outlive
-their sequence; a READ in pieces that is settled anew for each, or whose pieces do not wait for the
-first; vectors of refused APPENDs not swallowed; idle while a request is under way. Not found: TRIM
-or FREE let in between the pieces, a timing that these scripts do not meet.
+Shown to fail, each with one fault in the engine:
+
+- thresholds of another READ, or of K for V;
+- the MMU's tag of a READ;
+- sparse records not skipped;
+- own statuses of APPENDs lost or put before the page table's;
+- MALFORMED lost, or put before the bus;
+- the first head's status forgotten;
+- READs without thresholds named BEYOND_LENGTH;
+- THRESHOLDS taken with an infinity, not taken with -0, taken while open, refused after FREE, or
+  taken while a vector is in flight;
+- FREE and TRIM that wait for nothing;
+- FREE and TRIM that count the APPENDs or READs that wait when they reach the front of their queue;
+- more READs than places;
+- long READs not split, windows split;
+- starts that fall or outlive their sequence;
+- a READ in pieces that is settled anew for each, or whose pieces do not wait for the first;
+- vectors of refused APPENDs not discarded;
+- idle while a request is under way.
+
+Not found: TRIM or FREE let in between the pieces, a timing that these scripts do not meet.
 """
 
 import functools
@@ -436,7 +447,7 @@ def late_script(config, seed):
 
 
 def race_script(config, seed, rounds=8):
-    """READs in pieces beside TRIMs, FREEs and APPENDs whose statuses nobody has awaited."""
+    """READs in pieces among TRIMs, FREEs and APPENDs whose statuses nobody has awaited."""
     script = Script(config, seed, BASE)
     rng, cache = script.rng, config.cache
     vectors = [(layer, side) for layer in range(cache.layers) for side in range(2)]

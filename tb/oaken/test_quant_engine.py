@@ -3,17 +3,19 @@
 Shown to fail:
 
 - the middle group's step over 15 and its minimum at its lowest element;
-- without the write row set back behind a refused vector (wrong codes; nothing more after a reset);
+- without the write row set back after a refused vector (wrong codes; nothing more after a reset);
 - NaN in a vector's last beat overlooked;
 - without a limit of blocks (dense words beyond the expected);
-- beats beyond a vector's length written, a row lost where a refused vector is forgotten, scales
-  taken by a refused one, or a request noted twice (nothing goes on);
+- beats beyond a vector's length written (nothing goes on);
+- a row lost where a refused vector is forgotten (nothing goes on);
+- scales taken by a refused vector (nothing goes on);
+- a request noted twice (nothing goes on);
 - a NaN that spoils the next vector;
 - positions without the beat's;
 - beats given twice to dense or sparse while the other waits;
-- a counter of beats that wraps to the end of a vector far too long, and, by full_rate alone;
-- a buffer 8 rows shorter (6 fewer are enough for 8 lanes);
-- outlier scales in a queue of 2 words, where a vector is one beat.
+- a counter of beats that wraps to the end of a vector far too long;
+- a buffer 8 rows shorter (full_rate alone; 6 fewer are enough for 8 lanes);
+- outlier scales in a queue of 2 words, where a vector is one beat (full_rate alone).
 """
 
 import numpy as np

@@ -4,8 +4,9 @@ Shown to fail:
 
 - without each of the checks (count, order, entries left over);
 - an error a byte early;
-- a word behind a swallowed transfer cut short;
-- the next transfer let in too early, (full_rate) with it let in a cycle late.
+- a word after a discarded transfer cut short;
+- the next transfer let in too early;
+- the next transfer let in a cycle late (full_rate).
 """
 
 import numpy as np
@@ -40,7 +41,7 @@ def records(rng, blocks: int, block: int, density: float) -> bytes:
 
 
 class Job:
-    """Requests, words and golden beats of some transfers one behind the other."""
+    """Requests, words and golden beats of some consecutive transfers."""
 
     def __init__(self, config, rng):
         self.config, self.rng = config, rng

@@ -4,7 +4,7 @@ Shown to fail:
 
 - the moves from the longest to the shortest;
 - a count that a block inherits from the one before;
-- bytes of the block before left behind the last entry.
+- bytes of the block before left after the last entry.
 """
 
 import numpy as np

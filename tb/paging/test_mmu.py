@@ -2,7 +2,7 @@
 
 Shown to fail:
 
-- bursts asked for without room;
+- bursts requested without room;
 - a commit or a rollback before the writes are answered;
 - a FREE that does not wait for READs and APPENDs;
 - requests that do not wait for a TRIM;

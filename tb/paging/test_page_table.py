@@ -2,7 +2,7 @@
 
 Shown to fail:
 
-- records behind a full page read from it;
+- records after a full page read from it;
 - a place beyond the first page given;
 - an exact fit that takes a page;
 - a straddling record's page with its own token or offset 0;
@@ -16,8 +16,7 @@ Shown to fail:
 - a start that falls or outlives its sequence;
 - a sequence closed during its transaction.
 
-In ``kinds``: low bits
-that select another kind, a variable record per vector taken as fixed.
+In ``kinds``: low bits that select another kind, a variable record per vector taken as fixed.
 """
 
 import re

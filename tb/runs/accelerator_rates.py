@@ -1,9 +1,13 @@
 """``python -m tb.runs.accelerator_rates``: a 4096 x 4096 product on the whole accelerator.
 
-Cycles of quantization and matmul at Table I's size with memories of a constant latency, for 1, 4
-and 16 tokens, with outliers found online and by offline thresholds (kllm-s), beside their bounds;
-all tokens in one QUANTIZE and one MATMUL, or some at a time, so that the quantization of the next
-ones runs beside the lanes.
+Measures the cycles of quantization and matmul at Table I's size, next to their bounds, with
+memories of a constant latency. The cases:
+
+- 1, 4 and 16 tokens;
+- outliers found online, and by offline thresholds (kllm-s);
+- all tokens in one QUANTIZE and one MATMUL, or some at a time, so that the quantization of the next
+  ones overlaps the lanes.
+
 Every status and the first rows of every token's output are compared with golden. Writes the table
 of docs/kllm-cycles.md.
 """
@@ -48,8 +52,9 @@ def _rows(words: np.ndarray) -> bytes:
 def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: bool = False):
     """Data memory, weight memories, and programs for tb_layer: ``size`` x ``size`` products.
 
-    Parts: constants; a command that ends at once; then for each case a load, the quantization and
-    product, and a read of the first rows of every token. norm: with RMS folded into the scales.
+    The first parts are constants and a command that ends at once. Then each case has a load, the
+    quantization and product, and a read of the first rows of every token. norm: with RMS folded
+    into the scales.
     """
     rng = np.random.default_rng(1)
     bits_a, bits_b = machine_config.bits_a, machine_config.bits_b

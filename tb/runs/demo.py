@@ -1,7 +1,7 @@
 """``python -m tb.runs.demo``: two layers of SmolLM2-135M on the Verilated lane, bit for bit.
 
-q_proj and down_proj of one decoder layer, quantized by golden with activations of a built-in
-text, run as jobs of 32 columns on ``kllm_pe_lane`` at Table I's size under cocotb. Every output
+Golden quantizes q_proj and down_proj of one decoder layer with activations of a built-in text.
+They run as jobs of 32 columns on ``kllm_pe_lane`` at Table I's size under cocotb. Every output
 is compared with golden's.
 """
 

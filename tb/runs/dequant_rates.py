@@ -1,7 +1,7 @@
-"""``python -m tb.runs.dequant_rates``: the dequantization engine's cycles beside D / L.
+"""``python -m tb.runs.dequant_rates``: the dequantization engine's cycles next to D / L.
 
-Writes the table of docs/blocks/oaken_dequant_engine.md. Every beat is compared with golden on the
-way. A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
+Writes the table of docs/blocks/oaken_dequant_engine.md. Every beat is also compared with golden.
+A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """``python -m tb.runs.engine_rates``: cycles per vector of the quantization engine.
 
 Writes the table of docs/blocks/oaken_quant_engine.md. Vectors of one length follow one another
-without a gap, a third of them without outliers, a third with outliers only; every word is
-compared with golden on the way. A benchmark: ``full_rate`` asserts the cycles of small sizes.
+without a gap, a third of them without outliers, a third with outliers only. Every word is also
+compared with golden. A benchmark: ``full_rate`` asserts the cycles of small sizes.
 """
 
 import argparse

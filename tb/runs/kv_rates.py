@@ -27,7 +27,7 @@ RUNS = ((32, 16, 32, 20), (32, 16, 32, 100), (16, 16, 128, 100))  # APPENDs, REA
 def overlap_script(
     config: OakenKvEngineConfig, seed: int, appends: int, reads: int, tokens: int
 ) -> list[dict]:
-    """Phases thresholds, open, before, appends, reads, both; APPENDs of V beside READs of K."""
+    """Phases thresholds, open, before, appends, reads, both: APPENDs of V with READs of K."""
     script = Script(config, seed, BASE)
     for side in range(2):
         script.set_thresholds(0, side)

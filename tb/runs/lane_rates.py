@@ -1,7 +1,7 @@
 """``python -m tb.runs.lane_rates``: cycles of the lane, its bound, and the speed of the tools.
 
-Writes the table of docs/rates.md. Every output is compared with golden on the way. A benchmark:
-no test asserts its times.
+Writes the table of docs/rates.md. Every output is also compared with golden. A benchmark: no test
+asserts its times.
 """
 
 import argparse

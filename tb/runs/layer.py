@@ -1,8 +1,8 @@
 """``python -m tb.runs.layer``: a decoder layer of SmolLM2-135M on the Verilated accelerator.
 
-Packs the layer (golden.pack) unless a folder is given, runs its two programs on the RTL with the
-host's append of K and V between them, compares every status and every word read back, and prints
-the cycles of each command beside its bound.
+Packs the layer (golden.pack) unless a folder is given. Runs its two programs on the RTL with the
+host's append of K and V between them. Compares every status and every word read back, and prints
+the cycles of each command next to its bound.
 """
 
 import argparse

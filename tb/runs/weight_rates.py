@@ -1,7 +1,7 @@
-"""``python -m tb.runs.weight_rates``: the weight supply's cycles beside its bound, Table I.
+"""``python -m tb.runs.weight_rates``: the weight supply's cycles next to its bound, Table I.
 
-Writes the table of docs/blocks/kllm_weight_supply.md. Every word is compared with golden on the
-way. A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
+Writes the table of docs/blocks/kllm_weight_supply.md. Every word is also compared with golden.
+A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
 """
 
 import argparse

@@ -5,9 +5,8 @@ Shown to fail:
 - ``first`` not counted;
 - ``end`` above the word's bytes;
 - bytes from ``end`` on;
-- the error of words that are gone;
-- of words without bytes;
-- or forgotten while bytes stay;
+- the error of words that are gone, or of words without bytes;
+- an error forgotten while bytes stay;
 - a word taken without room;
 - a packet that begins before the one before has left or a cycle too late;
 - ``bytes`` of a packet's last word.

@@ -3,10 +3,8 @@
 Shown to fail:
 
 - a finished row run again;
-- a failed one not;
-- a key without the seed;
-- the text;
-- the parameters or the code;
+- a failed row not run again;
+- a key without the seed, the text, the parameters or the code;
 - a verdict of equal figures;
 - a sweep that mixes seeds.
 """

@@ -6,7 +6,7 @@ Shown to fail:
 - gradients of the mean loss;
 - a file taken for another model's;
 - steps of another seed resumed;
-- a partial folder left behind;
+- a partial folder not removed;
 - text under another name taken for another text;
 - tensors of a file not counted.
 """

@@ -4,12 +4,10 @@ Shown to fail:
 
 - a window's first token predicted from the one before it;
 - the head's chunks cut at a wrong place;
-- a hook or a weight left behind;
+- a hook or a weight not removed;
 - a tied head changed with the embedding;
-- one function called three times for q;
-- k and v;
-- bits of the first method counted;
-- not of the last;
+- one function called three times for q, k and v;
+- bits of the first method counted, not of the last;
 - tensors that a checkpoint lacks made at random.
 """
 

@@ -260,7 +260,7 @@ def test_codebook_of_the_token_before_the_norm(tiny, tiny_windows, data) -> None
 
 
 def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
-    """Where a site is a linear layer's input; one beside the residual has its own gradient."""
+    """Where a site is a linear layer's input; one that the residual shares has its own gradient."""
     method = Kllm(fisher=True, norm="unfolded", tokens=32)
     one = CalibrationData(tiny.model, tiny_windows[:1])
     seen = method._observe(one, range(2), method._sites())

@@ -1,4 +1,4 @@
-"""golden.eval.tasks: tasks of lm-evaluation-harness on patched models, beside sums done here.
+"""golden.eval.tasks: tasks of lm-evaluation-harness on patched models, against sums done here.
 
 Shown to fail:
 
@@ -6,9 +6,7 @@ Shown to fail:
 - tasks run when the patch is closed;
 - bits of the tasks counted;
 - the limit dropped;
-- examples left out;
-- put where a file says 0;
-- or drawn anew for each method;
+- examples left out, put where a file says 0, or drawn anew for each method;
 - another standard error;
 - the filter left in a metric's name;
 - the harness's lines on stdout;

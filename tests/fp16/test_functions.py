@@ -49,7 +49,7 @@ def mismatches(got, want) -> list:
 
 @functools.cache
 def fraction(word: int, format: FloatFormat) -> Fraction:
-    """Value of a finite word; the word of infinity stands for 2**(bias + 1)."""
+    """Value of a finite word; the word of infinity has the value 2**(bias + 1)."""
     magnitude = word & (format.sign_bit - 1)
     biased, rest = magnitude >> format.frac_bits, magnitude & ((1 << format.frac_bits) - 1)
     significand = rest | ((biased > 0) << format.frac_bits)

@@ -44,7 +44,7 @@ def mismatches(got, want) -> list:
 
 
 def fraction_of(word: int, format: FloatFormat):
-    """The value as a Fraction, or "nan", "inf" with its sign beside it."""
+    """The value as a Fraction, or "nan", "inf" with its sign."""
     sign = -1 if word >> (format.bits - 1) else 1
     biased = (word >> format.frac_bits) & format.exp_max
     fraction = word & ((1 << format.frac_bits) - 1)
@@ -63,7 +63,7 @@ def nearest(value: Fraction, format: FloatFormat) -> int:
     """Word of the nearest number of the format, ties to even: by search over the words.
 
     Words of positive numbers are in the order of their values, so bisection finds the two
-    around the value; the word of infinity stands for 2**(bias + 1).
+    around the value. The word of infinity has the value 2**(bias + 1).
     """
     sign, value = (format.sign_bit, -value) if value < 0 else (0, value)
 

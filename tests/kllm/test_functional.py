@@ -44,7 +44,7 @@ def fp32(value) -> int:
 
 
 def same(got, want):
-    """Equal words; every NaN of NumPy's stands for the canonical one."""
+    """Equal words; every NaN of NumPy's counts as the canonical one."""
     want = np.where(np.isnan(want), np.float16("nan"), want).astype(np.float16)
     words = want.view(np.uint16).astype(np.int64)
     words = np.where(np.isnan(want), FP16.canonical_nan, words)

@@ -1,13 +1,12 @@
-"""A decoder layer on the golden machine, beside the real layer and beside a plain float64 one.
+"""A decoder layer on the golden machine, against the real layer and against a plain float64 one.
 
-Shown to fail:
+Each of these fails ``test_machine_computes_the_quantized_layer``:
 
 - heads of a KV head taken from the next one;
 - V's scales left out;
 - sin negated;
-- or the epsilon of the norm dropped;
-- each fail ``test_machine_computes_the_quantized_layer``;
-- a lost mask fails it with two tokens.
+- the epsilon of the norm dropped;
+- a lost mask (with two tokens).
 """
 
 import dataclasses
@@ -321,7 +320,7 @@ def smollm2_layer(request) -> tuple[QuantizedLayer, LayerInputs, dict[str, Tenso
 
 
 def test_layer_15_of_smollm2(request) -> None:
-    """One token behind 32: measured 0.098 of the FP32 layer's output, 0.306 of its update."""
+    """One token after 32: measured 0.098 of the FP32 layer's output, 0.306 of its update."""
     quantized, inputs, whole = smollm2_layer(request)
     cache = quantize_cache(quantized, whole["k"][:32], whole["v"][:32])
     for name in ("table1", "smollm2"):

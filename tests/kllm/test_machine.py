@@ -1,12 +1,11 @@
-"""The golden machine: every command beside a plain computation, every fault, recovery.
+"""The golden machine: every command against a plain computation, every fault, recovery.
 
 Shown to fail:
 
 - a fault that writes its destination;
 - a DEPENDENCY that does not count;
 - a padding element that is kept;
-- or lanes that see only the wanted outputs;
-- each fail a test here.
+- lanes that see only the wanted outputs.
 """
 
 import numpy as np

@@ -38,7 +38,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def value(word: int, frac_bits: int = 10, bias: int = 15, bits: int = 16) -> Fraction:
-    """The rational that a finite binary16 or binary32 word stands for."""
+    """The rational that a finite binary16 or binary32 word represents."""
     sign = -1 if word >> (bits - 1) else 1
     exp = word >> frac_bits & (2 * bias + 1)
     frac = word & (2**frac_bits - 1)

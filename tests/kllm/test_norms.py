@@ -166,8 +166,8 @@ def test_folded_norm_is_the_norm(kind, seed):
     """Un-normalised product with the folded weight, then the statistics, against float64.
 
     Against the norm of the dequantized token through the dequantized weight only roundings
-    differ: below 1e-3 of the output's RMS (LayerNorm, whose mean is subtracted, 2e-3). Against
-    the layer in floating point the 4-bit quantization is left: below 0.2.
+    differ. They are below 1e-3 of the output's RMS (LayerNorm, whose mean is subtracted, 2e-3).
+    Against the layer in floating point the 4-bit quantization remains: below 0.2.
     """
     generator = torch.Generator().manual_seed(seed)
     tokens, length, outputs = 16, 512, 48

@@ -1,11 +1,22 @@
 """golden.oaken.quantize against a scalar oracle in exact rationals, equal in every bit.
 
-Shown to fail, each by one change of golden/oaken/quantize.py: rne11 left out of the range or of
-the distance; ties away from zero in _kept or in _ratio; no clamp to 2**-24; zero point or z0 not
-clamped at 1 or 15, or rounded the other way; MIDDLE_MIN without the half step; a distance below 0
-not taken for 0; no FP32 rounding of the middle bases; no saturation; -0 for an empty MIN; < for
-<= at a threshold; -0 of the inner group lost; entry group bit inverted; nibbles exchanged; one
-side taken for the other; bound of count, index or order one off.
+Shown to fail, each by one change of golden/oaken/quantize.py:
+
+- rne11 left out of the range or of the distance;
+- ties away from zero in _kept or in _ratio;
+- no clamp to 2**-24;
+- zero point or z0 not clamped at 1 or 15, or rounded the other way;
+- MIDDLE_MIN without the half step;
+- a distance below 0 not taken for 0;
+- no FP32 rounding of the middle bases;
+- no saturation;
+- -0 for an empty MIN;
+- < for <= at a threshold;
+- -0 of the inner group lost;
+- entry group bit inverted;
+- nibbles exchanged;
+- one side taken for the other;
+- bound of count, index or order one off.
 """
 
 import bisect
@@ -186,7 +197,7 @@ def random_thresholds(rng: random.Random) -> list[int]:
 
 
 def near(rng: random.Random, t: list[int]) -> int:
-    """A word at a threshold or a few words beside it."""
+    """A word at a threshold or a few words from it."""
     word = rng.choice(t)
     return word & 0x8000 | min(max((word & 0x7FFF) + rng.randint(-3, 3), 0), LARGEST)
 
@@ -414,8 +425,8 @@ def test_signed_zeros() -> None:
 def test_error_in_steps(seed: int) -> None:
     """At most half a step of the group, but for the largest values of the middle group: one step.
 
-    Its codes of a side begin half a step from zero and are a step apart; how many there are on a
-    side is rounded to a whole number. Roundings to 11 bits come on top.
+    Its codes of a side begin half a step from zero and are a step apart. Their number on a side is
+    rounded to a whole number. Roundings to 11 bits come on top.
     """
     g = torch.Generator().manual_seed(seed)
     x = torch.randn((50, 128), generator=g, dtype=torch.float64)

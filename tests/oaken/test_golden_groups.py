@@ -84,7 +84,7 @@ def test_up_to_three_groups_equal_the_records(ratios: str, scale: float, seed: i
 
 
 def test_a_group_is_not_moved_by_the_others(seed: int) -> None:
-    """Values of one group come back alike, whatever the elements beside them are."""
+    """Values of one group come back alike, whatever their neighbours are."""
     rng = random.Random(seed)
     intervals = INTERVALS["2/2/90/3/3"]
     x = words((1, 64), seed)

@@ -1,18 +1,17 @@
 """golden.paging.pages against a model that knows nothing of its tables.
 
-The model keeps each record as bytes and each page of memory as bytes, and the pages only as sets:
-free, or owned by a stream. A record's place follows from its address in the stream alone, as if a
+The model keeps each record as bytes and each page of memory as bytes. It keeps the pages only as
+sets: free, or owned by a stream. A record's place follows from its address in the stream, as if a
 stream were one long file cut into pages. Freed pages are overwritten, so a read through an old
 mapping cannot go unseen.
 
 Shown to fail:
 
-- trims one page too many;
-- too few or to none;
-- ``bytes`` without the offset of the page before or behind;
+- trims one page too many, too few or to none;
+- ``bytes`` without the offset of the page before or after;
 - a straddling record's page with its own token or offset 0;
 - an exact fit that takes a page;
-- records behind a full page read from it;
+- records after a full page read from it;
 - pages of an abort or of a freed stream lost;
 - tokens that outlive their stream;
 - a start that falls or outlives its sequence;
@@ -46,7 +45,7 @@ FIELDS = st.tuples(
 
 
 class Stream:
-    """Records one behind the other, cut into pages of a file."""
+    """Consecutive records, cut into pages of a file."""
 
     def __init__(self):
         self.records: list[bytes] = []

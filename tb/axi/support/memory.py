@@ -43,8 +43,8 @@ class Memory:
     """Turns AR transfers of a read port into beats: ``beats`` is what the bench offers on R.
 
     The beats of a burst are offered at least ``latency`` cycles after its AR transfer. Runs
-    beside tb.bench.Bench and samples as it does. ``most`` is the largest number of bursts that
-    were on their way at once, ``requests`` the AR payloads.
+    concurrently with tb.bench.Bench and samples as it does. ``most`` is the largest number of
+    bursts that were in flight at once, ``requests`` the AR payloads.
     """
 
     def __init__(self, dut, config, words: Words, latency: int = 1):
@@ -93,19 +93,21 @@ class Memory:
 
 
 class Ram:
-    """A memory behind an AXI4 member: junk at first, bytes written by their strobes.
+    """A memory on an AXI4 member: junk at first, bytes written by their strobes.
 
-    Runs beside tb.bench.Bench and samples as it does: ``beats`` is what the bench offers on R,
-    ``answers`` what it offers on B (both only grow; clear them between runs). A burst is answered
-    at least ``latency`` cycles after its AR transfer or after the last of its AW and W transfers.
-    It fails on a burst that crosses 4 KiB, on WLAST at a wrong beat and on request fields other
-    than full-width INCR with ID 0.
+    Runs concurrently with tb.bench.Bench and samples as it does. ``beats`` is what the bench offers
+    on R, ``answers`` what it offers on B (both only grow; clear them between runs). A burst is
+    answered at least ``latency`` cycles after its AR transfer or after the last of its AW and W
+    transfers. It fails on a burst that crosses 4 KiB, and on WLAST at a wrong beat. It also fails
+    on request fields other than full-width INCR with ID 0.
 
-    bus: prefix of the ports, such as ``axi``. signature: axi4, axi4_read or axi4_write. errors:
-    byte address of a word -> response; a word with SLVERR or DECERR reads as it is, is not
-    written, and a write burst has the highest response of its words. writes: (address, data,
-    strobes) of every W beat in order; requests: (channel, address, beats) of every AR and AW.
-    most: the most bursts that were on their way at once, by channel.
+    bus: prefix of the ports, such as ``axi``
+    signature: axi4, axi4_read or axi4_write
+    errors: byte address of a word -> response; a word with SLVERR or DECERR reads as it is and is
+        not written; a write burst has the highest response of its words
+    writes: (address, data, strobes) of every W beat in order
+    requests: (channel, address, beats) of every AR and AW
+    most: the most bursts that were in flight at once, by channel
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class Ram:
         self.clear()
 
     def clear(self) -> None:
-        """Forget transfers and bursts on their way, as after a reset; bytes stay."""
+        """Forget transfers and bursts in flight, as after a reset; bytes stay."""
         self.beats: list[int] = []
         self.answers: list[int] = []
         self.writes: list[tuple[int, int, int]] = []
@@ -257,8 +259,8 @@ def random_packets(
     """Packets of write commands (address, bytes), of which all but the last have ``more``.
 
     One byte, one word, aligned and not, at pages' ends, at the top of the address space, in one
-    to three commands of which the earlier ones end and the later ones begin at a multiple of the
-    word (unless ``loose``), some of 0 bytes.
+    to three commands. Some commands have 0 bytes. The earlier commands end, and the later ones
+    begin, at a multiple of the word (unless ``loose``).
     """
     word, top = config.word_bytes, 1 << config.address_bits
     most = (1 << config.length_bits) - 1

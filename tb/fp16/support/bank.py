@@ -55,8 +55,8 @@ def at_depths(
 def some(columns: dict[str, np.ndarray], seed: int, count: int = 4000) -> dict[str, np.ndarray]:
     """A random part of the rows, and up to half as many of those whose first operand is round.
 
-    Round words (low bits zero) are what exact ties, powers of two and infinities are made of;
-    among all words of a format they are too rare to be drawn.
+    Exact ties, powers of two and infinities come from round words (low bits zero). Among all words
+    of a format these are too rare to be drawn.
     """
     first = next(iter(columns.values()))
     rng = np.random.default_rng(seed)

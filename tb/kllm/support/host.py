@@ -1,7 +1,7 @@
 """Inside the simulator: the accelerator's host and memories, all in one loop per cycle.
 
-The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK; each read
-port has a memory of its own that answers bursts in order after a latency, with random stalls and
+The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK. Each read
+port has a memory of its own. It answers bursts in order after a latency, with random stalls and
 error responses at chosen words. Payloads have random bits where nothing is valid.
 """
 
@@ -35,8 +35,9 @@ class Report:
 class Memory:
     """The subordinate of one AXI4 read port.
 
-    data: its bytes; a read beyond them gives DECERR, one of a word address in ``errors`` the
-    response that stands there. delay: cycles of this memory beside those of a run's latency.
+    data: its bytes. A read beyond them gives DECERR. A read of a word address in ``errors`` gives
+    the response that ``errors`` stores for it. delay: cycles of this memory, added to a run's
+    latency.
     """
 
     def __init__(self, dut, name, id_bits, address_bits, data_bits, data=b"", errors=None):

@@ -1,7 +1,7 @@
 """Programs that follow others without a reset between them. Pure Python.
 
-Counters of completed commands go on through programs and aborts, so the waits of a program that was
-assembled for the state after reset must be counted from where the counters are.
+Counters of completed commands go on through programs and aborts. So the waits of a program that was
+assembled for the state after reset must be counted from the present counters.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ def compare(got, taken, results, readback) -> None:
     """Statuses in order on each unit, and every word read back.
 
     got: tb.kllm.support.host.Report; results: (tag, unit, status). An unknown opcode is reported as
-    unit 0, beside that unit's own commands: of unit 0 only the set counts.
+    unit 0, among that unit's own commands: of unit 0 only the set counts.
     """
     for unit in range(5):
         found = [(report.tag, report.status) for report in got if report.unit == unit]

@@ -26,7 +26,7 @@ def _is_odd(scale: torch.Tensor) -> torch.Tensor:
 
 
 class Job:
-    """Words in and golden words out of some requests, one behind the other.
+    """Words in and golden words out of some requests, one after the other.
 
     config: of the engine; ``add`` appends one request.
     """

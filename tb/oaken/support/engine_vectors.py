@@ -87,9 +87,9 @@ def _faulty(rng, config, fault: str, job: Job) -> Job:
 def random_jobs(rng, config, count: int, faults=FAULTS, longest: int | None = None) -> list[Job]:
     """Every second one right, of every kind; those between with every fault in turn.
 
-    First a run of the shortest: of one beat each, they fill the queues of scale words as nothing
-    else does. Three right ones of the greatest length end it: the buffer is never fuller than
-    behind these.
+    First comes a run of the shortest: of one beat each, they fill the queues of scale words as
+    nothing else does. Three right ones of the greatest length end it. The buffer is never fuller
+    than after these.
     """
     most = config.elements_max // config.block
     longest = min(most, longest or most)

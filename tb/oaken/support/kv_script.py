@@ -1,7 +1,7 @@
 """Requests to the KV cache with what golden answers, for the benches of oaken_kv_engine.
 
-A script is a list of phases. The requests of a phase are offered one behind the other; the next
-phase starts when all their statuses have come. What a phase asks for must not depend on the order
+A script is a list of phases. The requests of a phase are offered one after the other. The next
+phase starts when all their statuses have come. The results of a phase must not depend on the order
 in which its requests of different kinds are carried out.
 """
 
@@ -94,7 +94,7 @@ class Script:
         self.phases[-1]["faults"].append((low, high, response))
 
     def place(self, sequence: int, layer: int, kv: int, slot: int, token: int) -> int:
-        """Address of the first byte that READ asks for in a slot."""
+        """Address of the first byte that READ requests in a slot."""
         command = PageCommand(PageOp.READ, sequence, layer, kv, slot, token)
         answer = self.golden.table.command(command)
         assert answer.status == Status.OK

@@ -1,7 +1,7 @@
 """Inside the simulator: a host, a memory and a model of what the MMU may answer.
 
-The memory is as unkind as AXI allows: a read burst sees the bytes of the cycle of its AR, and what
-is written is seen only once B has been taken.
+The memory is as unkind as AXI allows. A read burst sees the bytes of the cycle of its AR. It sees
+written bytes only once B has been taken.
 """
 
 import dataclasses

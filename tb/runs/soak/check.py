@@ -1,16 +1,17 @@
 """Replays the log of tb/runs/soak/main.cpp on a model of its own and checks all of it.
 
-The model knows no page table. A stream is the bytes of its records one behind the other; byte i
-of it lies at offset i % page_bytes of its page number i // page_bytes, so how many pages it has,
-which a trim releases and where a read begins follow from the sizes of the records alone. Which
-pages these are is learned from the write bursts: a page must be free, or of a request that is
-just then releasing it, when a stream first writes to it, and from then on that stream alone
-reads and writes it. Free pages are all pages less those of all streams.
+The model knows no page table. A stream is the bytes of its records one after the other. Byte i
+of it lies at offset i % page_bytes of its page number i // page_bytes. So the sizes of the records
+alone say how many pages it has, which a trim releases and where a read begins. The model learns
+from the write bursts which pages these are. A page must be free when a stream first writes to it,
+or of a request that is just then releasing it. From then on that stream alone reads and writes it.
+Free pages are all pages less those of all streams.
 
 Requests of one kind end in order, and take effect on a sequence in the order in which they were
-accepted. Where two kinds may overtake each other, a window is allowed and no more: a READ may or
-may not see the APPENDs that were on their way with it; pages that a FREE or TRIM on its way is
-releasing may or may not be free for an APPEND.
+accepted. Where two kinds may overtake each other, the model allows a window and no more:
+
+- a READ may or may not see the APPENDs that were in flight with it;
+- pages that a FREE or TRIM in flight is releasing may or may not be free for an APPEND.
 """
 
 import bisect
@@ -82,7 +83,7 @@ class Stream:
         return -(-len(self.data) // page_bytes) - self.first_page
 
     def first_token(self, number: int, page_bytes: int) -> int:
-        """The first token whose record begins in page ``number``, or behind it."""
+        """The first token whose record begins in page ``number``, or after it."""
         return bisect.bisect_left(self.begins, number * page_bytes)
 
 
@@ -347,7 +348,7 @@ class Checker:
             self._release(stream, first, first + self._drops(stream, request.token))
 
     def _releasing(self) -> int:
-        """Pages that requests on their way may have released by now."""
+        """Pages that requests in flight may have released by now."""
         pages = 0
         for request in self.pending["change"]:
             if not request.known or request.is_done:
@@ -444,7 +445,7 @@ class Checker:
         )
 
     def _written(self, request: Request, stream: Stream, record: bytes, taken: list) -> int:
-        """Take the bursts that write ``record`` behind ``stream``; returns their responses."""
+        """Take the bursts that append ``record`` to ``stream``; returns their responses."""
         page_bytes, at, worst = self.config.page_bytes, 0, 0
         while at < len(record):
             if not self.writes:

@@ -74,7 +74,7 @@ def soak(
 ) -> Figures:
     """Run ``requests`` random requests; Mismatch says where hardware and model differ.
 
-    ``block`` stands in for the MMU of ``config``: one with a fault, say. ``progress`` is called
+    ``block`` replaces the MMU of ``config``: one with a fault, say. ``progress`` is called
     a few times a second with requests and cycles so far and the seconds since the start.
     """
     config = config or soak_config()
