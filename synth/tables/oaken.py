@@ -17,7 +17,7 @@ __all__ = ["TABLES", "oaken_tables"]
 # Oaken, Table 4 (28 nm), mm2 in each compute core
 PAPER_ENGINES = {"quantization": 0.074, "dequantization": 0.252}
 OAKEN_LANES = (8, 16, 32, 64)
-# Structures of the engines: class of a module -> row of it and of what stands in it. A class with
+# Structures of the engines: class of a module -> row of it and of its parts. A class with
 # a parent in front counts only there.
 _STRUCTURES = {
     "OakenDecomposer": "groups and shifts",

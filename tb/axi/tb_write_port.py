@@ -15,7 +15,7 @@ from tb.words import join
 
 SOURCES, SINKS = ("command", "i", "axi__b"), ("axi__aw", "axi__w", "done")
 WORD = config.word_bytes
-RESP_EXOKAY = 0b01  # nobody asked for it: it counts as OKAY
+RESP_EXOKAY = 0b01  # nobody requested it: it counts as OKAY
 
 
 def command(address: int, count: int, more: int) -> int:

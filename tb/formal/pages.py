@@ -121,7 +121,7 @@ class PageTableSpec(Spec):
             for domain in ("comb", "sync")
         )
         self.steps = {}  # number of each state
-        with contextlib.suppress(KeyError):  # behind the last
+        with contextlib.suppress(KeyError):  # after the last
             for number in itertools.count():
                 name = self.registers["step_state"]._decoder(number).rpartition("/")[0]
                 self.steps[name] = number
@@ -218,7 +218,7 @@ class PageTableSpec(Spec):
             takes.eq(extend & (straddles | (answer.offset == 0))),
             handed.eq(Mux(straddles, answer.page2, answer.page)),
         ]
-        # TRIM_STREAM: may the first page go? Yes if a record that counts starts behind it.
+        # TRIM_STREAM: may the first page go? Yes if a record that counts starts after it.
         may_drop = Signal()
         seconds = [
             (owner[p] == STREAM + stream) & (behind[p] + 2 == n) & (born[p] <= command.token)
@@ -597,7 +597,7 @@ class PageTableSpec(Spec):
         aborts &= rams["log"].read_data == Array(rams["log"].rows)[slot]
         while_(["ABORT"], aborts, "the slot to abort")
         reads = named & opened & started & op(PageOp.READ)
-        # A commit never runs beside a READ: entry and tokens are what they were.
+        # A commit never runs during a READ: entry and tokens are what they were.
         while_(["READ"], reads & read_row & has_tokens, "the stream to read")
         there = (command.token <= Array(tokens)[vector]) & (command.token > start)
         reads = reads & read_row & there
@@ -671,7 +671,7 @@ PROOFS = [
     Proof("PageTable-most", _small, 2, mode="cases", only=MOST, covers=False),
     Proof("PageTable-covers", _small, 1, mode="bmc", long=True, cover_depth=16),
 ]
-# Found a few cycles behind some state in which the tables are right, in the step that is wrong.
+# Found a few cycles after some state in which the tables are right, in the step that is wrong.
 DEFECTS = [
     _defect(
         "abort",

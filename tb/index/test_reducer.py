@@ -108,12 +108,12 @@ def reducer_packets(rng, config) -> list[Packet]:
         share = np.minimum(build.high, total // macs)
         build.add(share[None], weight)
         build.add((share if signed else 0) * -1 + np.zeros((1, macs)), weight)
-    # exact cancellation gives +0; one unit beside it gives the smallest sum
+    # exact cancellation gives +0; one unit from it gives the smallest sum
     for unit in (0, 1):
         terms = [(most // 3, 0x35A7), (most // 3, 0xB5A7), (unit, 0x8001)]
         build.add(*build.at(terms))
         build.add(*build.at([*terms[::-1], (0, 0x8000)]))
-    # ties of the rounding to FP32: 2**24 + odd, in units of 2**(j - 24), and one unit beside
+    # ties of the rounding to FP32: 2**24 + odd, in units of 2**(j - 24), and one unit from it
     for j in range(0, 8, 2):
         if (1 << j) * 8 > most:
             break

@@ -140,7 +140,7 @@ def commands(rng, count, issued, faulty=0.25, far=0.3, kinds=(0, 1, 2, 3, 4, 4),
             elif kind == 3:
                 row[0] = row[0] & ~0xFF | rng.choice([0x00, 0x02, 0x13, 0x22, 0x38, 0x42, 0xFF])
                 unit = None
-            else:  # a bit beside an operand, or in an unused word
+            else:  # a bit next to an operand, or in an unused word
                 n = rng.randrange(12)
                 bits = command.operands[n].bits if n < len(command.operands) else 0
                 if bits < 32:

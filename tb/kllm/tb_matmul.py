@@ -128,7 +128,7 @@ async def play_one(bench, program, delay, **flow):
     assert not any(len(world.offers[source]) != result.sent[source] for source in SOURCES), (
         "an answer was not taken"
     )
-    # A status comes behind the command's writes; no row is read before the writes before it.
+    # A status comes after the command's writes; no row is read before the writes before it.
     for status, writes in zip(world.cycle_of["status"], program["writes_before"], strict=True):
         assert writes == 0 or world.cycle_of["write"][writes - 1] <= status
     for read, writes in zip(world.cycle_of["row_request"], program["reads_behind"], strict=True):

@@ -16,7 +16,7 @@ from tb.bench import Bench, config, params, vectors
 from tb.kllm.support.phases import load, streams, words
 from tb.kllm.tb_pe_lane import SINKS, SOURCES
 
-# Behind the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.
+# After the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.
 PIPELINE = 1 + reducer().latency + config.scaler_config.stages
 
 

@@ -31,7 +31,7 @@ class Memories:
 
     async def _serve(self, bench, p, memory, delay):
         payload, valid, ready = (bench.dut[f"read_{p}__{f}"] for f in ("payload", "valid", "ready"))
-        waiting = []  # (cycle, words) of reads on their way
+        waiting = []  # (cycle, words) of reads in flight
         cycle = 0
         while self.running:
             await ReadOnly()

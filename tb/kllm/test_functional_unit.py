@@ -182,7 +182,7 @@ def make_slots(config, rng):
                 (rms, 32), (mean, 32),
             )
         )  # fmt: skip
-        # What stands behind the length is junk, ones in the mask too.
+        # Everything after the length is junk, ones in the mask too.
         padded = -(-length // 16) * 16
         value = rng.integers(0, 1 << bits, padded)
         value[:length] = index | (value[:length] >> config.bits_a << config.bits_a)
@@ -259,7 +259,7 @@ def add_command(program, opcode, length=None, in_place=None, function=None):
         src, dst = free_rows(rng, config, *sizes)
         if in_place:
             dst, strides[1] = src, strides[0]
-        # Behind the length: what would be the largest.
+        # After the length: what would be the largest.
         pokes = []
         for t in range(tokens):
             whole = np.full(16 * rows, 0x7BFF)

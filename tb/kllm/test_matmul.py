@@ -65,7 +65,7 @@ CONFIGS = {
         slots=5, slot_elements=48, replay_beats=40,
     ),
 }  # fmt: skip
-SOURCES_END = 64  # rows below hold codebooks and tokens of DIRECT, destinations stand above
+SOURCES_END = 64  # rows below hold codebooks and tokens of DIRECT, rows above destinations
 QUIET = Status.OVERFLOW | Status.SCALE_NONFINITE
 SINKS = (
     "status", "write", "slot_slot", "slot_entry_request", "slot_outlier_request", "row_request",

@@ -78,7 +78,7 @@ def random_jobs(rng, config, count):
         fold = bool(rng.integers(0, 2))
         faulty = (int(rng.integers(0, config.ports)),) if rng.integers(0, 2) else ()
         jobs.append(Job(length, outputs, tokens, fold, faulty=faulty))
-    # Images stand apart from each other, in an order of their own, from address 3 on.
+    # Images have gaps between them and an order of their own, from address 3 on.
     for job, place in zip(jobs, rng.permutation(len(jobs)), strict=True):
         job.address = 3 + 4096 * int(place)
     return jobs

@@ -75,7 +75,7 @@ class Host:
             return result
         words = result.words["o"]
         if "either" in phase:
-            # The last READ saw what was before the request beside it, or what is after it.
+            # The last READ saw what was before its concurrent request, or what is after it.
             possible = [status for status, _ in phase["either"]]
             last = next(word for word in reversed(result.words["status"]) if word in possible)
             outcomes = [o for status, o in phase["either"] if status == last]

@@ -154,7 +154,7 @@ def statuses_script(config, seed):
     assert script.read(mine, *other, 2) == Status.THRESHOLDS
     still_right()
 
-    # Two faults in one APPEND: the first of Status stands.
+    # Two faults in one APPEND: the first of Status is reported.
     bad = [nan] * kv.elements
     for token in (tokens + 1, 0, 1 << 20):
         assert script.append(mine, 0, 0, token) == Status.TOKEN_ORDER
@@ -269,7 +269,7 @@ def statuses_script(config, seed):
         assert script.read(*where, token) == Status.OK
     assert script.read(kept, 0, 0, 3) == Status.OK
     assert script.read(mine, 0, 0, tokens) == Status.OK
-    assert script.free(where[0]) == Status.OK  # behind the READs of the same sequence
+    assert script.free(where[0]) == Status.OK  # after the READs of the same sequence
     script.wait()
     assert script.read(*where, 1) == Status.SEQUENCE_UNKNOWN
     assert script.read(kept, 0, 0, 3) == Status.OK

@@ -390,7 +390,7 @@ async def statuses_come_behind_the_answers(dut, chance):
     for n in range(12):
         records = random_records(host.rng, KV)
         if n % 3 == 2:
-            records[-1] = b""  # refused when the others are on their way
+            records[-1] = b""  # refused when the others are in flight
         shadow.send(Request(Op.APPEND, n, token=count), records)
         free = int(dut.free_pages.value)
         while not shadow.is_done:

@@ -43,7 +43,7 @@ def overlap_script(
     for _ in range(reads):
         script.read(0, 0, 0, tokens)
     script.wait()
-    # In turn, as a batch of sequences would ask for them.
+    # In turn, as a batch of sequences would request them.
     for n in range(max(appends, reads)):
         if n < appends:
             assert script.append(0, 0, 1, appends + n) == Status.OK

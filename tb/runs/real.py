@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             checkpoint = load()
-        # Of one text, the tokens behind those that gave the thresholds.
+        # Of one text, the tokens after those that gave the thresholds.
         skip = CALIBRATION[0] * CALIBRATION[1] if text is not None and text == other else 0
         (ids,) = windows(checkpoint, text or EVALUATION, 1, options.tokens, skip)
         if options.profile:

@@ -301,7 +301,7 @@ def test_fast_path_is_near_the_exact_one(tiny, tiny_windows, data, name: str) ->
     )
     assert set(result.bit_true) == set(names)
     for layer, distance in result.bit_true.items():
-        # gate and up are compared behind their quantizer: one index is a visible step
+        # gate and up are compared after their quantizer: one index is a visible step
         quantized = layer.endswith(("gate_proj", "up_proj")) and "glu=exact" not in name
         bound = 0.05 if quantized or layer.endswith("attn") else 2e-3
         assert 0 < distance["relative"] <= bound, layer

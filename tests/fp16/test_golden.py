@@ -249,7 +249,7 @@ def test_to_int32_of_every_word_equals_softfloat():
         int.from_bytes(softfloat.f16_to_i32(word).to_bytes(), "big", signed=True) for word in words
     ]
     assert mismatches(y.numpy()[usable], want) == []
-    assert usable.sum() == 2 * FP16.infinity  # the rest are infinities and NaNs
+    assert usable.sum() == 2 * FP16.infinity  # all others are infinities and NaNs
 
 
 def test_comparisons_equal_softfloat_and_the_key_is_a_strict_total_order(seed):

@@ -128,7 +128,7 @@ def test_reduce_counts_rounds_once(grid, seed):
         if case % 4 == 0:  # cancels exactly
             counts += counts
             weights += [w ^ 0x8000 for w in weights]
-        if case % 4 == 1:  # a tie, or one step beside it
+        if case % 4 == 1:  # a tie, or one step from it
             counts, weights = (
                 [1 << case % 8, (2 * case + 1) << case % 8, case % 3 - 1],
                 [0x3C00, 1, 1],

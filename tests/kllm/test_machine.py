@@ -108,7 +108,7 @@ def test_load() -> None:
     assert bench.machine.vector[7, 0] == expected[0]
     assert not bench.machine.vector[255].any()
     bench.machine.data.faults.add(4)
-    for address, rows in ((3, 2), (9, 2)):  # a fault, and behind the end
+    for address, rows in ((3, 2), (9, 2)):  # a fault, and beyond the end
         assert bench.one(Opcode.LOAD, address=address, rows=rows, dst=7) == CommandStatus.BUS_ERROR
         assert bool((bench.machine.vector[7 : 7 + rows] == NAN).all())
     assert bench.one(Opcode.LOAD, address=5, rows=1, dst=7) == 0
@@ -133,7 +133,7 @@ def test_quantize_and_matmul() -> None:
     expected = matmul(tokens, weight, Codebooks(bench.a, bench.b)).y
     for t in range(2):
         assert torch.equal(bench.read(dst, t), expected[t])
-        assert not bench.machine.vector[201 + 4 * t, 4:].any()  # behind the outputs
+        assert not bench.machine.vector[201 + 4 * t, 4:].any()  # after the outputs
         assert bool((bench.machine.vector[202 + 4 * t] == 7).all())
 
 

@@ -573,7 +573,7 @@ def test_record_bytes_one_by_one() -> None:
         for i in sorted([*inner, 1, 2])
     ]
     assert sparse[1] == entry(0, 0, 1)
-    # Inner: 2**-7 to both sides in 31 steps: 0 is the tie 15.5, to even, or just beside it.
+    # Inner: 2**-7 to both sides in 31 steps: 0 is the tie 15.5, to even, or just off it.
     step = real(int.from_bytes(scale[10:12], "little"))
     zero = round(Fraction(1, 128) / step)
     assert dense[0] == (zero & 15) | 15 << 4  # the largest of the outer group: 15

@@ -71,7 +71,7 @@ def encoded_tokens(rng, tokens: int, elements: int, block: int) -> tuple[Encoded
 def synthetic_tokens(rng, tokens: int, elements: int) -> tuple[Encoded, torch.Tensor]:
     """Any codes and groups with any finite scale words; the quotient that gives zc often whole."""
     scale = _finite(rng, tokens, len(ScaleWord))
-    # lo = k * step / 2 with few significant bits, and one ulp of lo beside.
+    # lo = k * step / 2 with few significant bits, and one ulp of lo from it.
     half = torch.from_numpy(rng.integers(1, 32, tokens)) * 2
     exponent = torch.from_numpy(rng.integers(0, 12, tokens))
     lo = torch.from_numpy(rng.integers(0, 36, tokens)) * (half // 2)

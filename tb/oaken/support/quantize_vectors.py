@@ -104,7 +104,7 @@ def one_vector(rng, kind: str, thresholds, elements: int) -> np.ndarray:
         words[few] = random[few] | sign[few]
         return words
     assert kind == "ties"
-    # small integers of the grid behind the inner thresholds: steps of 1 or 2 units, halves between
+    # small integers of the grid beyond the inner thresholds: steps of 1 or 2 units, halves between
     magnitude = np.where(near < 0x400, near + rng.integers(1, 48, elements), near + 1)
     return np.minimum(magnitude, _MAX) | sign
 

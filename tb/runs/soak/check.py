@@ -124,7 +124,7 @@ class Checker:
         self.config, self.size = config, data_bits // 8
         self.contents = Contents(seed, config)
         self.open: dict[int, Sequence] = {}  # whose pages are not all released
-        self.closing: set[int] = set()  # of which a FREE is on its way
+        self.closing: set[int] = set()  # of which a FREE is in flight
         self.known: set[int] = set()
         self.pending = {kind: collections.deque() for kind in ("read", "append", "change", "other")}
         self.tags: dict[int, Request] = {}
