@@ -1,7 +1,7 @@
 """A transformers model of the LLaMA kind, changed for a while: hooks and other weights.
 
-No code of the model is copied. What a ``Patch`` changes is as it was when the patch is closed;
-patches may be nested and are closed in the opposite order.
+No code of the model is copied. Closing a ``Patch`` restores what it changed. Patches may be nested
+and are closed in the opposite order.
 """
 
 import weakref

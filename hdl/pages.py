@@ -1,8 +1,8 @@
 """``python -m hdl.pages``: fill the generated tables of docs/blocks; ``--check`` only compares.
 
-A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; what stands between is
-replaced. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names belong to
-other tools. A room's own pages of docs and the indexes of blocks and decisions are
+A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``. The command replaces the
+text between the two. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names
+belong to other tools. A room's own pages of docs and the indexes of blocks and decisions are
 filled in the same way.
 """
 

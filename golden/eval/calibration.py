@@ -103,9 +103,13 @@ class Steps:
 class CalibrationData:
     """Windows of calibration text and what the unchanged model shows on them.
 
-    model; windows: (T,) token ids each, on the model's device; seed: of every random choice;
-    steps: ``steps.once(key, make)`` for own long work. The statistics below run the model window by
-    window, show progress, and are resumed where they were stopped. All tensors come on the CPU.
+    model: the checkpoint's model
+    windows: (T,) token ids each, on the model's device
+    seed: of every random choice
+    steps: ``steps.once(key, make)`` for own long work
+
+    The statistics below run the model window by window and show progress. They resume where they
+    were stopped. All tensors come on the CPU.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Quotient, square root, reciprocal square root and exponential on bit patterns.
 
-As in golden.fp16.ops, words are int64 tensors of raw bits, any shape that broadcasts, any device,
-and everything is integer arithmetic. ``fa``, ``fb`` and ``fo`` are the formats of the operands
-and of the result. divide, reciprocal, sqrt and rsqrt are correctly rounded (nearest even) with
-exact subnormals; exp is within 0.51 units in the last place and monotone.
+As in golden.fp16.ops, words are int64 tensors of raw bits, any shape that broadcasts, any device.
+Everything is integer arithmetic. ``fa``, ``fb`` and ``fo`` are the formats of the operands and of
+the result. divide, reciprocal, sqrt and rsqrt are correctly rounded (nearest even) with exact
+subnormals. exp is within 0.51 units in the last place and monotone.
 """
 
 import torch
@@ -120,9 +120,10 @@ def rsqrt(a, fa: FloatFormat = FP16, fo: FloatFormat = FP16) -> Tensor:
 def exp(a, fo: FloatFormat = FP16) -> Tensor:
     """exp(a) of binary16 words: in binary16 within 0.51 units in the last place, and monotone.
 
-    Of -inf +0, of +inf +inf, also from magnitude 32 on. In binary16 gradual underflow, and
-    overflow from 11.09 up. With ``fo=FP32`` the same value before that rounding: 20 bits,
-    relative error below 2**-15.8; converted to binary16 it is the result in binary16.
+    The result is +0 for -inf and +inf for +inf, and likewise for every magnitude from 32 on. In
+    binary16 gradual underflow, and overflow from 11.09 up. ``fo=FP32`` gives the same value before
+    that rounding: 20 bits, relative error below 2**-15.8. Converted to binary16 it is the result in
+    binary16.
 
     a = k * ln(2) + s. s, on a grid of 1/64, selects the middle m of its interval. With r = s - m,
     in fixed point with 18 fraction bits:

@@ -93,9 +93,14 @@ def _sigmoid_product(x: Tensor, z: Tensor) -> Tensor:
 def function(f: int, x: Tensor) -> Tensor:
     """``f(x)`` of FP16 words, element by element.
 
-    IDENTITY x; RELU +0 for x <= -0, NaN canonical; EXP, RECIPROCAL, SQRT, RSQRT as
-    golden.fp16.functions; SILU ``rne16(x / rne32(1 + exp32(-x)))``; GELU the same with exp32(-z),
-    ``w = rne16(x * x), p = rne16(w * GELU_C1 + GELU_C0), z = rne16(x * p)``. exp32: FP32 result.
+        IDENTITY                          x
+        RELU                              +0 for x <= -0, NaN canonical
+        EXP, RECIPROCAL, SQRT, RSQRT      as golden.fp16.functions
+        SILU                              rne16(x / rne32(1 + exp32(-x)))
+        GELU                              rne16(x / rne32(1 + exp32(-z))), w = rne16(x * x),
+                                          p = rne16(w * GELU_C1 + GELU_C0), z = rne16(x * p)
+
+    exp32: FP32 result.
     """
     f, x = Function(f), _words(x)
     if f == Function.RELU:
@@ -123,9 +128,14 @@ def dequantize(
 ) -> Tensor:
     """``f(rne16(s * codebook[index]))``, or ``f(x)`` at outliers: (..., L) words.
 
-    index, outlier (bool), x: (..., L), x unused where not an outlier; s: (...,) words;
-    codebook: (2**n,) words. f runs once per centroid: the table is looked up afterwards.
-    Every NaN of the result is canonical: the words leave through the adders of the vector lanes.
+    index: (..., L)
+    outlier: (..., L) bool
+    x: (..., L), unused where not an outlier
+    s: (...,) words
+    codebook: (2**n,) words
+
+    f runs once per centroid: the table is looked up afterwards. Every NaN of the result is
+    canonical: the words leave through the adders of the vector lanes.
     """
     table = function(f, mul(_words(s)[..., None], _words(codebook)))
     y = look_up(index, outlier, function(f, x), table)

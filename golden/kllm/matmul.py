@@ -114,8 +114,12 @@ def sparse_sums(
 ) -> tuple[Tensor, Tensor]:
     """``S[n] = sum over outliers k of x_k * C_B[ib_kn]``, exact: (T, N) int64 limbs (hi, lo).
 
-    The sum is (hi * 2**62 + lo) * 2**-48, 0 <= lo < 2**62. x: (T, K) FP16 words, finite at
-    outliers; outlier: (T, K) bool; idx_b: (K, N); codebook_b: FP16 words, magnitude <= 1.
+    The sum is (hi * 2**62 + lo) * 2**-48, 0 <= lo < 2**62.
+
+    x: (T, K) FP16 words, finite at outliers
+    outlier: (T, K) bool
+    idx_b: (K, N)
+    codebook_b: FP16 words, magnitude <= 1
     """
     tokens, outputs = x.shape[0], idx_b.shape[1]
     hi = torch.zeros(tokens, outputs, dtype=torch.int64, device=x.device)

@@ -166,9 +166,12 @@ def fold(
 ) -> Folded:
     """Fold a norm's gamma and beta into the (K, N) weight of the layer that follows it.
 
-    ``norm(x) @ W + bias = rms_reciprocal * (x @ F - mean * colsum(F)) + offset`` with F the folded
-    weight; with F quantized, colsum is that of the quantized F, so that a constant token gives
-    exactly the offset.
+    F is the folded weight:
+
+        norm(x) @ W + bias = rms_reciprocal * (x @ F - mean * colsum(F)) + offset
+
+    With F quantized, colsum is that of the quantized F. So a constant token gives exactly the
+    offset.
     """
     weight = weight.double()
     offset = torch.zeros(weight.shape[1], dtype=torch.float64, device=weight.device)

@@ -2,7 +2,7 @@
 
 Weights: ``w_kn ~ s_B[n] * C_B[ib_kn]``, s_B the largest magnitude of output channel n.
 Activations: ``x_tk ~ s_A[t] * C_A[ia_tk]``, s_A the largest magnitude among the inliers of token
-t; the k largest and k smallest words stay as they are. Source: KLLM, section III-A.
+t. The k largest and k smallest words stay as they are. Source: KLLM, section III-A.
 """
 
 import dataclasses

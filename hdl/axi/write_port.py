@@ -58,7 +58,7 @@ class AxiWritePort(Block):
     writes nothing and is answered 0.
 
     Bursts are as long as ``burst_beats``, the command's end and the next multiple of 4 KiB allow.
-    AWVALID rises together with the burst's first WVALID, so no request waits for its data; a
+    AWVALID rises together with the burst's first WVALID, so no request waits for its data. A
     beat never waits for AWREADY of its own burst. Up to ``outstanding`` bursts are not answered
     yet, across commands too, all with ID 0.
 

@@ -1,6 +1,6 @@
 """``y = exp(a)`` of binary16, within 0.51 ulp: FpExp, and ``exp`` for use inside other blocks.
 
-Table and first-order product after the reduction ``a = k * ln(2) + s``; the tables are
+Table and first-order product after the reduction ``a = k * ln(2) + s``. The tables are
 ``golden.fp16.format.exp_tables``, and the error bound holds by trial of all words.
 """
 
@@ -133,10 +133,18 @@ class FpExp(Operator):
     """``y = exp(a)`` of binary16 words: in binary16 |error| < 0.51 ulp, monotone, exp(0) = 1.
 
     Throughput 1 word per cycle, latency ``config.stages`` cycles, ``i.ready`` depends
-    combinationally on ``o.ready``. Any words are legal. NaN in: canonical NaN. Of -inf +0, of
-    +inf +inf, also from magnitude 32 on; in binary16 infinity from 11.09375 up, subnormals below
-    -9.7, +0 below -17.33. With ``o`` binary32 the same value unrounded, relative error below
-    2**-15.8; converted to binary16 it is the result in binary16.
+    combinationally on ``o.ready``. Any words are legal:
+
+        a                        y
+        NaN                      canonical NaN
+        -inf, or -32 and below   +0
+        +inf, or +32 and above   +inf
+        11.09375 and above       +inf in binary16
+        below -9.7               subnormal in binary16
+        below -17.33             +0 in binary16
+
+    With ``o`` binary32 the result is the same value unrounded, relative error below 2**-15.8.
+    Converted to binary16 it is the result in binary16.
 
     With m the middle of the interval of width 1/64 around s:
 

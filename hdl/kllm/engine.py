@@ -102,8 +102,10 @@ descriptor_layout = data.StructLayout(
 def slot_read(prefix: str, bits_a: int, integer_bits: int) -> dict:
     """A read client of the slots.
 
-    ``_slot`` requests a descriptor, answered on ``_descriptor``; ``_entry_request`` {slot, row} is
-    answered on ``_entries``; ``_outlier_request`` {slot, position} on ``_outlier``.
+        request                               answer
+        ``_slot`` {slot}                      ``_descriptor``
+        ``_entry_request`` {slot, row}        ``_entries``
+        ``_outlier_request`` {slot, position} ``_outlier``
     """
     return {
         f"{prefix}_slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),

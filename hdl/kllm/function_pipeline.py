@@ -50,9 +50,15 @@ class KllmFunctionPipeline(Block):
         GELU  rne16(x / rne32(1 + exp32(-z))),  z = rne16(x * rne16(rne16(x * x) * C1 + C0))
 
     One divider serves SILU, GELU and RECIPROCAL. Throughput 1 word per cycle as long as the
-    function stays the same; another function waits until all words before it have left.
-    Latency: IDENTITY, RELU 1 cycle; EXP 2 stages; RECIPROCAL, SQRT, RSQRT 3 stages; SILU 6, GELU
-    9 stages. ``i.ready`` depends combinationally on ``o.ready`` and on ``i.payload.function``.
+    function stays the same. Another function waits until all words before it have left.
+    ``i.ready`` depends combinationally on ``o.ready`` and on ``i.payload.function``. Latency:
+
+        IDENTITY, RELU           1 cycle
+        EXP                      2 stages
+        RECIPROCAL, SQRT, RSQRT  3 stages
+        SILU                     6 stages
+        GELU                     9 stages
+
     Source: KLLM, section III-C. Golden: golden.kllm.functional.function.
 
     Members

@@ -160,7 +160,7 @@ class OrizuruTreesParallel(Block):
     """A unit for every node of both trees, each with its winner in registers.
 
     Load: ``start`` may come 1 cycle after the last row. Roots are shown levels + 1 cycles after
-    ``start``; a pop is repaired in levels cycles, one level each, both trees at once.
+    ``start``. A pop is repaired in levels cycles, one level each, both trees at once.
     """
 
     meaning: ClassVar[dict[str, str]] = _MEANING

@@ -116,8 +116,8 @@ class VectorBufferConfig(Config):
 class VectorBuffer(Block):
     """A queue that gives out whole vectors only, and forgets one that is dropped.
 
-    Rows with ``write`` are kept; with ``last``, those since the last ``last`` become readable or,
-    if ``drop`` is set, were never there. ``i.ready`` comes from a register; 1 row per cycle each
+    Rows with ``write`` are stored. ``last`` makes those since the last ``last`` readable, or
+    discards them if ``drop`` is set. ``i.ready`` comes from a register; 1 row per cycle each
     way, 2 cycles from ``last`` to ``o.valid``. The row being written is never read.
 
     Members

@@ -34,10 +34,10 @@ class StreamForkConfig(Config):
 class StreamFork(Block):
     """Every output takes every word of ``i`` exactly once, each when it is ready.
 
-    Throughput 1 word per cycle, latency 0: ``o_k.valid`` and ``o_k.payload`` depend
-    combinationally on ``i`` and on no ``ready``; ``i.ready`` depends combinationally on every
+    Throughput 1 word per cycle, latency 0. ``o_k.valid`` and ``o_k.payload`` depend
+    combinationally on ``i`` and on no ``ready``. ``i.ready`` depends combinationally on every
     ``o_k.ready``. An output never waits for another within a word, so outputs that are joined
-    again cannot deadlock; it may be one word ahead. Holds no word, only which outputs are done.
+    again cannot deadlock. It may be one word ahead. Holds no word, only which outputs are done.
 
     Members
     -------

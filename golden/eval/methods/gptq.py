@@ -31,8 +31,11 @@ def ragged(width: int, group: int) -> list[int]:
 class Columns:
     """A quantized weight: w[n, k] = scale[n, g] * (code[n, k] - zero[n, g]), g the group of k.
 
-    code (N, K) uint8; scale (N, G) FP16; zero (N, G) uint8; sizes: columns of each group. order:
-    (K,) the column of the weight that each stored one is, or None.
+    code: (N, K) uint8
+    scale: (N, G) FP16
+    zero: (N, G) uint8
+    sizes: columns of each group
+    order: (K,) the column of the weight that each stored one is, or None
     """
 
     code: Tensor

@@ -78,12 +78,14 @@ class KiviLike(Method):
 class KvQuantLike(Method):
     """After KVQuant: non-uniform codebooks by Fisher weights, 1 % outliers in FP16, K before RoPE.
 
-    K: range of every channel offline, values beyond it are outliers; V: range of every token, its
-    largest and smallest values are outliers. Normalised to [-1, 1], both take the nearest of
-    2**bits centroids, one codebook per layer and for K and V apart. share: of outliers, both sides
-    together; of a token of V round(share / 2 * D) a side. sink: first tokens of a window that stay
-    in FP16 (KVQuant's attention sink option). Bits: an outlier takes 32 (value, position), a token
-    a row pointer of 32, V two words of range.
+    - K: range of every channel offline; values beyond it are outliers
+    - V: range of every token; its largest and smallest values are outliers
+    - share: of outliers, both sides together; of a token of V round(share / 2 * D) a side
+    - sink: first tokens of a window that stay in FP16 (KVQuant's attention sink option)
+
+    Normalised to [-1, 1], both take the nearest of 2**bits centroids. Each layer has one codebook
+    for K and one for V. Bits: an outlier takes 32 (value, position), a token a row pointer of 32,
+    V two words of range.
     """
 
     pattern: ClassVar[str] = "kvquant-like"
