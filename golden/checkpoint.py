@@ -37,7 +37,7 @@ SMOLLM2 = "smollm2"  # the default by name
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint or what is needed to read it is missing; one line says which and what to do."""
+    """A checkpoint, or a package that reads it, is missing; one line names it and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)

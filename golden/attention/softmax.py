@@ -1,7 +1,7 @@
 """Softmax of rows of FP16 scores, whole and in the parts that an engine computes one by one.
 
-Words are int64 tensors of FP16 (or, where said, FP32) bit patterns, any device. Every rounding is
-to nearest even and written as rne16 or rne32. Nothing else rounds.
+Words are int64 tensors of bit patterns, any device: FP16, and FP32 where a docstring says so. Every
+rounding is to nearest even and written as rne16 or rne32. Nothing else rounds.
 """
 
 import dataclasses

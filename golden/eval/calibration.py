@@ -45,9 +45,9 @@ def fingerprint(model: nn.Module) -> str:
 
 
 class Steps:
-    """Results of long steps by key, kept in a folder so that work can be resumed; None: in memory.
+    """Results of long steps by key, stored in a folder to resume work; None: in memory.
 
-    What is in the folder is trusted to belong to this work: ``check`` empties it otherwise.
+    The folder is trusted to belong to this work: ``check`` empties it otherwise.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -55,7 +55,7 @@ class Steps:
         self._memory: dict[str, State] = {}
 
     def check(self, header: dict[str, Any]) -> None:
-        """Removes the results of other work, told by its header."""
+        """Remove the results of other work, which has another header."""
         if self.folder is None:
             return
         written = json.dumps(header, sort_keys=True).encode()

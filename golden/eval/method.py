@@ -149,7 +149,7 @@ class Method(Config):
         return self
 
     def calibrate(self, data: CalibrationData) -> State:
-        """What is found offline, from the unchanged model: named tensors, stored in a file.
+        """Learns offline, from the unchanged model; returns named tensors, stored in a file.
 
         Plain tensors of any dtype that safetensors knows, on the CPU. The same data and seed give
         the same tensors.

@@ -136,7 +136,7 @@ def _model(checkpoint: Checkpoint) -> Any:
 
 
 def _load(names: list[str], folder: Path | None) -> dict[str, Any]:
-    """{"tasks", "groups"} by name, with their data; ConfigError names what is not here."""
+    """{"tasks", "groups"} by name, with their data; ConfigError names a missing one."""
     from datasets import disable_progress_bars
     from lm_eval.tasks import TaskManager
 

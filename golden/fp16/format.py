@@ -1,6 +1,6 @@
 """Binary floating-point formats of IEEE 754-2019 clause 3.4, as widths, and the tables of exp.
 
-Pure Python: golden and hardware share what is here.
+Pure Python: golden and hardware share this module.
 """
 
 import dataclasses

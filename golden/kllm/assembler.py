@@ -170,7 +170,7 @@ class Assembler:
     """Commands, one method each; operands by keyword, a row or a ``Vector`` where rows are meant.
 
     config: the machine. Each method returns the command's tag, which is its number if not given.
-    ``part`` ends a part of the program: what is emitted afterwards continues it, with the same
+    ``part`` ends a part of the program. Commands that follow continue the program, with the same
     counters of commands, after the host has done something. AssemblyError: an operand out of
     range; no room; source and destination overlap.
     """

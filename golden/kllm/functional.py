@@ -1,7 +1,7 @@
 """What the functional unit computes: vector operations, softmax, functions, dequantized slots.
 
-Words are int64 tensors of FP16 (or, where said, FP32) bit patterns, any device. Every rounding is
-to nearest even and written as rne16 or rne32; nothing else rounds. A NaN that is computed is
+Words are int64 tensors of bit patterns, any device: FP16, and FP32 where a docstring says so. Every
+rounding is to nearest even and written as rne16 or rne32; nothing else rounds. A computed NaN is
 canonical. The command FUNCTION with IDENTITY copies words and keeps each NaN. ``execute`` runs the
 commands of ``Unit.FUNCTION`` with their statuses on a vector memory. Source: KLLM, sections III-C
 and IV-A.
@@ -204,10 +204,10 @@ class FunctionalState:
 def execute(state: FunctionalState, opcode: int, operands: dict[str, int]) -> CommandStatus:
     """Run one command of Unit.FUNCTION on ``state``; its status. MALFORMED for any other opcode.
 
-    RANGE, CODEBOOK_MISSING and SLOT_MISMATCH are looked for in this order, the first found is the
-    status and nothing is written. Rows of SOFTMAX without a result give NONFINITE and keep their
-    destination; the other rows are written. Tokens run in order. A source may be the destination,
-    row by row the same one; where they overlap in another way, hardware may differ.
+    The function checks RANGE, CODEBOOK_MISSING and SLOT_MISMATCH in this order. The first found is
+    the status, and nothing is written. Rows of SOFTMAX without a result give NONFINITE and do not
+    change their destination; the other rows are written. Tokens run in order. A source may be the
+    destination, row by row the same one. Where they overlap in another way, hardware may differ.
     """
     o = operands
     length, tokens = o.get("length", 1), o.get("tokens", 1)

@@ -1,7 +1,7 @@
 """The k largest and k smallest words of a token, in the order in which two trees pop them.
 
-``pop_order`` says what is popped, ``pop_token`` what the hardware gives for one token, and
-``OrizuruTrees`` is the pair of trees itself, with its comparisons counted.
+``pop_order`` gives the popped positions, ``pop_token`` the hardware's results for one token.
+``OrizuruTrees`` is the pair of trees itself, and counts its comparisons.
 """
 
 import dataclasses

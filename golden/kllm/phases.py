@@ -1,6 +1,7 @@
 """What the phases of the functional unit compute: rows read, lanes, rows written.
 
-Words are int64 tensors of FP16 (or, where said, FP32) bit patterns. Rounding is to nearest even.
+Words are int64 tensors of bit patterns: FP16, and FP32 where a docstring says so. Rounding is to
+nearest even.
 ``golden.kllm.functional.execute`` is the whole unit.
 """
 

@@ -1,7 +1,7 @@
 """What the commands of Unit.QUANTIZE leave in the activation slots, bit-true.
 
-One row of a tensor is one token of a command. A token that fails has a status and no slot; the
-tokens before and after it are unharmed. ``faults`` is what is found before anything is read.
+One row of a tensor is one token of a command. A token that fails has a status and no slot. The
+tokens before and after it are unharmed. ``faults`` gives the faults known before any read.
 """
 
 import dataclasses

@@ -94,7 +94,7 @@ _TABLE1 = LaneShape()
 
 @dataclasses.dataclass(kw_only=True)
 class _Given:
-    """What is fixed of a request; None is drawn."""
+    """The fixed properties of a request; None is drawn."""
 
     n: int
     integer: bool = False

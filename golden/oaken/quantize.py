@@ -70,7 +70,7 @@ class ThresholdsError(ConfigError):
 
 
 class RecordError(ValueError):
-    """Bytes that no encoder wrote; the message says what is wrong with them."""
+    """Bytes that no encoder wrote; the message names their fault."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -439,7 +439,7 @@ def pack_token(encoded: Encoded, token: int, head_dim: int, block: int = 64) -> 
 
 
 def scales_valid(scale: Any) -> Tensor:
-    """bool (...) of words (..., 6): could an encoder have written them, as far as signs tell?
+    """bool (...) of words (..., 6): could an encoder have written them, by their signs?
 
     All finite; steps not negative, MIDDLE_MIN and INNER_MIN not positive; a zero is +0.
     """

@@ -71,7 +71,7 @@ def _no_errors(address: int, is_write: bool) -> int:
 class Mmu:
     """A cache of ``config`` in memory words of ``data_bits``, page 0 at address 0.
 
-    ``respond(address, is_write)`` is the response of the word at ``address``: 0, 2 or 3. What is
+    ``respond(address, is_write)`` is the response of the word at ``address``: 0, 2 or 3. A word
     written with an error is in memory nevertheless. ``memory`` holds every byte.
     """
 

@@ -22,7 +22,7 @@ _AXI = {
 
 @dataclasses.dataclass(frozen=True)
 class _Interface:
-    """Some ports of the block that become one bus; ``suffix`` tells a channel's name."""
+    """Some ports of the block that become one bus; ``suffix`` is a channel's name."""
 
     kind: str  # "AXI4-Stream", "AXI4", "AXI4-Lite", or "" for ports that keep their names
     prefix: str

@@ -18,7 +18,7 @@ __all__ = ["Rounder"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounder:
-    """What is known of the operand at elaboration; its methods are the phases.
+    """Properties of the operand that are known at elaboration; its methods are the phases.
 
     Operand fields
     --------------

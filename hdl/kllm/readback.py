@@ -31,7 +31,7 @@ _ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmReadbackConfig(Config):
-    """Sizes of what is read."""
+    """Sizes of the vector memory and the slots that READ and READ_SLOT read."""
 
     bits_a: int = 4  # bits of an activation index, 2..4
     integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers

@@ -33,7 +33,7 @@ _PASSES_AHEAD = 6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmWeightBufferConfig(Config):
-    """Shape of a lane's beats and what is kept of them."""
+    """Shape of a lane's beats and size of their buffer."""
 
     columns: int = 32  # output columns of a beat, 1..64
     elements: int = 16  # elements of the reduction axis, 1..16
@@ -91,7 +91,7 @@ class KllmWeightBufferConfig(Config):
 
 
 class KllmWeightBuffer(Block):
-    """Groups of beats, each given out once per replay, with ``s_b = rne16(scale * rms)``.
+    """Groups of beats, each sent once per replay, with ``s_b = rne16(scale * rms)``.
 
     A job is one word of ``job`` and, on each ``word_k``, ``groups * (beats + 1)`` words. A beat is
     the words of all k, the lowest bits in word_0. The buffer stores ``beats`` weight beats of each

@@ -30,7 +30,7 @@ _JOBS_AHEAD = 4  # jobs whose weights may be requested before the first of them 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmWeightSupplyConfig(Config):
-    """Shape of the weight image and what is kept of it."""
+    """Shape of the weight image and size of its buffers."""
 
     lanes: int = 16  # 1..64
     columns: int = 32  # output columns of a lane's beat, 1..64
@@ -245,7 +245,7 @@ class KllmWeightSupply(Block):
         return m
 
     def _elaborate_jobs(self, m: Module) -> None:
-        """Checks a job, divides its words among the ports, and tells everyone of it."""
+        """Checks a job, divides its words among the ports, and passes it to all other parts."""
         config = self.config
         common, factor, divisor = config.common, config.factor, config.divisor
         digits = config.quotient_digits
@@ -383,7 +383,7 @@ class KllmWeightSupply(Block):
         self._replay_layout = replay_layout
 
     def _elaborate_replays(self, m: Module) -> None:
-        """For each group, for each token: one replay, told to every lane."""
+        """For each group, for each token: one replay, sent to every lane."""
         config = self.config
         job = data.View(self._replay_layout, self.replay_jobs.o.p.data)
         replay = Signal(config.buffer_config.replay_layout, reset_less=True)

@@ -82,7 +82,7 @@ class OakenDequantLaneConfig(OperatorConfig):
 class OakenDequantLane(Operator):
     """``x = sat(rne16(base +- q * step))``: the exact sum, rounded once, at most 65504.
 
-    base: integer on the grid 2**-24; step: FP16 word, its sign is not looked at; -0 never comes.
+    base: integer on the grid 2**-24; step: FP16 word, its sign is ignored; -0 never comes.
     Registers are spread over multiply | shift | add | magnitude | count | shift | round.
 
     Members

@@ -37,7 +37,7 @@ class OakenDequantScales(Operator):
         zero_code = min(floor(-MIDDLE_MIN / MIDDLE_STEP) + 1, 15);  1 for a step of 0
 
     The quotient is exact: four rows of restoring division. A positive MIDDLE_MIN counts as 0
-    there; the sign of MIDDLE_STEP is not looked at.
+    there; the sign of MIDDLE_STEP is ignored.
 
     Throughput 1 token per cycle, latency ``config.stages`` cycles. Registers are spread over expand
     | add | magnitude and a row | count and a row | shift and a row | round and a row | quotient.

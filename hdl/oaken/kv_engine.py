@@ -482,7 +482,7 @@ class OakenKvEngine(Block):
         return joined.o, _Waiting(m, "read", queue, config.queue + _HELD, look.take)
 
     def _control(self, m: Module, queue, table, exclusion, waiting, sink, own_ends, statuses):
-        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
+        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and unknown ops to ``own_ends``.
 
         Returns the queue of the tokens of TRIMs in flight.
         """

@@ -114,7 +114,7 @@ class VectorBufferConfig(Config):
 
 
 class VectorBuffer(Block):
-    """A queue that gives out whole vectors only, and forgets one that is dropped.
+    """A queue that outputs whole vectors only, and discards one with ``drop``.
 
     Rows with ``write`` are stored. ``last`` makes those since the last ``last`` readable, or
     discards them if ``drop`` is set. ``i.ready`` comes from a register; 1 row per cycle each

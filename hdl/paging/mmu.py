@@ -425,7 +425,7 @@ class PagingMmu(Block):
 
 
 class _Ring:
-    """Requests of one kind that are under way, in order: which sequence each is of.
+    """Requests of one kind in flight, in order: which sequence each is of.
 
     One enters with ``enters``; the oldest leaves with a transfer on ``status``.
     """
@@ -462,7 +462,7 @@ class _Ring:
                 m.d.sync += self._live[k].eq(0)
 
     def has(self, sequence):
-        """Whether one of ``sequence`` that is live is under way."""
+        """Whether one of ``sequence`` that is live is in flight."""
         return Cat(
             live & (each == sequence) for live, each in zip(self._live, self._sequence, strict=True)
         ).any()

@@ -70,7 +70,7 @@ class PagingMmuChannelConfig(Config):
 
     @property
     def place_layout(self) -> data.StructLayout:
-        """What is known of a burst's words at its request."""
+        """The properties of a burst's words that are known at its request."""
         return data.StructLayout(
             {
                 "first": range(self.word_bytes),  # first byte of the burst's first word

@@ -51,7 +51,7 @@ _END_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "status": 4})
 
 
 def table_client(name: str) -> dict:
-    """Members by which a part of the MMU asks the page table: a command, then its answer."""
+    """Members for the requests of a part of the MMU to the page table: a command, its answer."""
     return {
         f"{name}_command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
         f"{name}_response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),

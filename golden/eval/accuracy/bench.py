@@ -130,9 +130,11 @@ def code_version(modules: Iterable[str]) -> str:
 class Bench:
     """One checkpoint, its texts, and the folder of finished rows.
 
-    texts: windows (T,) of token ids by name; calibration: windows that all methods learn from;
-    folder: a file per row, and in ``calibration`` the steps of calibrations under way. The model
-    stays loaded; rows in the order of their methods calibrate once for all texts.
+    texts: windows (T,) of token ids by name
+    calibration: windows that all methods learn from
+    folder: a file per row, and in ``calibration`` the steps of unfinished calibrations
+
+    The model stays loaded. Rows in the order of their methods calibrate once for all texts.
     """
 
     def __init__(

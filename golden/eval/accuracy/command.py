@@ -147,7 +147,7 @@ def _calibration(
 
 
 def _run_rows(bench: Bench, rows: list[Row], seeds: list[int], minutes: float | None) -> str:
-    """Runs what is not done, one line for each; how it ended."""
+    """Run the rows that are not done, with one line for each; returns how it ended."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -1,4 +1,4 @@
-"""docs/accuracy.md: this module writes the text between its markers from rows, nobody by hand.
+"""docs/accuracy.md: only this module writes the text between its markers, from rows.
 
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``; NAME is ``settings``,
 ``orderings``, or a table of golden.eval.accuracy.tables.

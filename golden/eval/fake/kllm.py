@@ -38,7 +38,7 @@ _POSITION_BITS = K_MAX.bit_length()
 
 
 def half_words(x: Tensor) -> Tensor:
-    """FP16 words, int64, of float32 values: bits_from_float for what is no NaN, faster."""
+    """FP16 words, int64, of float32 values without a NaN: bits_from_float, but faster."""
     return x.half().view(torch.int16).long() & 0xFFFF
 
 

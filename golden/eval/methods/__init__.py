@@ -33,7 +33,7 @@ def discover() -> tuple[type[Method], ...]:
 
 
 def parse(text: str) -> Method:
-    """One method; ConfigError names what is not known or out of range."""
+    """One method; ConfigError names a parameter that is unknown or out of range."""
     name, _, parameters = text.strip().partition(":")
     for method in discover():
         match = re.fullmatch(method.pattern, name)

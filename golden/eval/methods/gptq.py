@@ -21,7 +21,7 @@ _INDEX = 16  # bits of a column's index
 
 
 def ragged(width: int, group: int) -> list[int]:
-    """Sizes of groups of ``group`` columns, the last one what is left; one group for 0."""
+    """Sizes of groups of ``group`` columns, the last one the remainder; one group for 0."""
     if group == 0 or group >= width:
         return [width]
     return [group] * (width // group) + ([width % group] if width % group else [])

@@ -57,7 +57,7 @@ def _modules(layer: nn.Module) -> dict[str, Any]:
 
 
 def _norm(layer: nn.Module, name: str) -> Any:
-    """The norm in front of a linear layer."""
+    """The norm that precedes a linear layer."""
     return layer.get_submodule(str(LINEARS[name].norm))
 
 

@@ -21,11 +21,14 @@ _BLOCK = 64  # elements of a head that share a count byte
 class Oaken(Method):
     """K and V in 2 to 5 groups by offline thresholds: dense 4 bits, sparse outliers.
 
-    ratios: percent, outermost group first. mode: ``decodable``, what the hardware stores;
-    ``artifact``, one scale for both sides and the side known to the decoder; ``artifact-window``,
-    the same with one scale for a whole window. outlier_bits: 5, or 4 to compare. pre_rope: K before
-    RoPE. per_head: scales per head, not per token. Bits: what is stored at the outliers seen,
-    counts and scales included.
+    ratios: percent, outermost group first
+    mode: ``decodable``, what the hardware stores; ``artifact``, one scale for both sides and the
+        side known to the decoder; ``artifact-window``, the same with one scale for a whole window
+    outlier_bits: 5, or 4 to compare
+    pre_rope: K before RoPE
+    per_head: scales per head, not per token
+
+    Bits: stored bits with the outliers that occurred, counts and scales included.
     """
 
     pattern: ClassVar[str] = "oaken"
