@@ -24,7 +24,16 @@ from amaranth.lib import wiring
 from golden.config import ConfigError
 from hdl.block import Block
 
-__all__ = ["EmittedModule", "Port", "add", "emit", "flat_ports", "module_name", "signatures"]
+__all__ = [
+    "EmittedModule",
+    "Port",
+    "add",
+    "emit",
+    "flat_ports",
+    "implicit_ports",
+    "module_name",
+    "signatures",
+]
 
 _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
@@ -115,6 +124,32 @@ def _without_elements(fields):
     return fields
 
 
+def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[str, ...]]:
+    """RTLIL of ``block`` itself, and its implicit ports; ``library`` has its children."""
+    token = _library.set(library)
+    try:
+        declared = {
+            port.name: (
+                port.value,
+                PortDirection.Input if port.direction == "input" else PortDirection.Output,
+            )
+            for port in flat_ports(block)
+        }
+        design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
+        for signal in design.signal_lca:
+            signal._format = _without_elements(signal._format)
+        text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
+    finally:
+        _library.reset(token)
+    body = text[text.index(f"module \\{name}\n") :]
+    found = set(re.findall(r"^  wire .*\b(?:input|output|inout)\s+\d+\s+\\(\S+)$", body, re.M))
+    implicit = tuple(sorted(found - set(declared)))
+    unexpected = [port for port in implicit if port not in _CLOCK_AND_RESET]
+    if unexpected:
+        raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
+    return text, implicit
+
+
 class _Library:
     def __init__(self):
         self.modules: dict[tuple, EmittedModule | None] = {}
@@ -135,34 +170,22 @@ class _Library:
                 f"and {_full_name(block)}"
             )
         self.modules[key] = None
-        token = _library.set(self)
-        try:
-            declared = {
-                port.name: (
-                    port.value,
-                    PortDirection.Input if port.direction == "input" else PortDirection.Output,
-                )
-                for port in flat_ports(block)
-            }
-            design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
-            for signal in design.signal_lca:
-                signal._format = _without_elements(signal._format)
-            text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
-        finally:
-            _library.reset(token)
+        text, implicit = _convert(block, name, self)
         if top_name is None:
             text = re.sub(r"^attribute \\top 1\n", "", text, flags=re.M)
-        body = text[text.index(f"module \\{name}\n") :]
-        found = set(re.findall(r"^  wire .*\b(?:input|output|inout)\s+\d+\s+\\(\S+)$", body, re.M))
-        implicit = tuple(sorted(found - set(declared)))
-        unexpected = [port for port in implicit if port not in _CLOCK_AND_RESET]
-        if unexpected:
-            raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
         if gc.get_count()[0] > _GARBAGE_LIMIT:
             gc.collect()
         del self.modules[key]  # re-inserted last: children come before their parents
         self.modules[key] = EmittedModule(name, block, text, implicit)
         return self.modules[key]
+
+
+class _Children(_Library):
+    """Emits nothing: notes each distinct child, and gives it no implicit ports."""
+
+    def get(self, block: Block, top_name: str | None = None) -> EmittedModule:
+        module = EmittedModule(module_name(block), block, "", ())
+        return self.modules.setdefault((type(block), block.config), module) or module
 
 
 class _Shared(wiring.Component):
@@ -218,3 +241,27 @@ def emit(block: Block, name: str) -> list[EmittedModule]:
     with _rare_collections():
         library.get(block, top_name=name)
     return [module for module in library.modules.values() if module is not None]
+
+
+def implicit_ports(block: Block) -> tuple[str, ...]:
+    """``implicit_ports`` of the module that ``emit`` makes of ``block``.
+
+    A module has the port when its own logic uses it, or when a child has it. So the children are
+    converted only while ``clk`` or ``rst`` has not been found.
+    """
+    os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
+    library = _Children()
+    found: set[str] = set()
+    seen: set[tuple] = set()
+    waiting = [block]
+    with _rare_collections():
+        while waiting and found != set(_CLOCK_AND_RESET):
+            each = waiting.pop(0)
+            seen.add((type(each), each.config))
+            found |= set(_convert(each, "outline", library)[1])
+            waiting = [
+                module.block
+                for key, module in library.modules.items()
+                if module is not None and key not in seen
+            ]
+    return tuple(sorted(found))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import golden.markers
 from hdl.registry import Registered, all_blocks, rooms
-from hdl.verilog import describe
+from hdl.verilog import describe_ports
 
 __all__ = ["documents", "fill", "fill_document", "main", "pages_directory"]
 
@@ -56,10 +56,9 @@ def _short(value) -> str:
     return type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
 
 
-def _ports(block: Registered, name: str) -> str:
-    description = describe(block.component(block.shown), name)
+def _ports(block: Registered) -> str:
     rows = []
-    for port in description["ports"]:
+    for port in describe_ports(block.component(block.shown)):
         fields = ", ".join(
             f"{field['name']} [{field['offset'] + field['width'] - 1}:{field['offset']}]"
             for field in port.get("fields", ())
@@ -94,7 +93,7 @@ def fill(name: str, text: str) -> str:
     block = all_blocks()[name]
     made = {
         "parameters": lambda: _parameters(block),
-        "ports": lambda: _ports(block, name),
+        "ports": lambda: _ports(block),
         "timing": lambda: _timing(block),
         "registers": lambda: _registers(block),
     }

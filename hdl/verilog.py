@@ -12,9 +12,9 @@ from amaranth.lib import data, stream
 
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
-from hdl.emit import EmittedModule, emit, flat_ports, signatures
+from hdl.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
 
-__all__ = ["WRAPS", "Design", "convert", "describe"]
+__all__ = ["WRAPS", "Design", "convert", "describe", "describe_ports"]
 
 WRAPS = ("axi",)
 
@@ -71,8 +71,12 @@ def describe(block: Block, name: str) -> dict:
     return _description(block, name, emit(block, name))
 
 
-def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
-    clocked = modules[-1].implicit_ports
+def describe_ports(block: Block) -> list[dict]:
+    """The ports in ``describe(block, name)``, at a fraction of its time."""
+    return _ports(block, implicit_ports(block))
+
+
+def _ports(block: Block, clocked: tuple[str, ...]) -> list[dict]:
     ports = [
         {"name": port, "direction": "input", "width": 1, "role": role, "meaning": meaning}
         for port, role, meaning in (
@@ -81,12 +85,15 @@ def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
         )
         if port in clocked
     ]
-    ports += [_describe_port(block, port) for port in flat_ports(block)]
+    return ports + [_describe_port(block, port) for port in flat_ports(block)]
+
+
+def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
     return {
         "name": name,
         "block": type(block).__qualname__,
         "configuration": block.config.describe(),
-        "ports": ports,
+        "ports": _ports(block, modules[-1].implicit_ports),
         "latency": block.latency,
         "throughput": block.throughput,
         "timing": block.timing.describe() if block.timing else None,
