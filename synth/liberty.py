@@ -112,7 +112,7 @@ def evaluate(function: str, values: dict[str, bool]) -> bool:
 
 
 def _cells_of(text: str) -> Iterable[Cell]:
-    """One pass over the statements; layout and order as every known library has them."""
+    """One pass over the statements, in the layout and order that every known library has."""
     cell: Cell | None = None
     pin = ""
     # A statement ends at a brace or semicolon, so each gets a line of its own.

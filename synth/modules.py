@@ -239,7 +239,7 @@ def map_modules(
 ) -> MappedDesign:
     """Map every distinct module of ``design``; RAM macros stay black boxes.
 
-    on_module: told of each module that is done: name, result, how many are done, of how many.
+    on_module: called for each module that is done: name, result, number done, number of all.
     """
     macros = {m.name: m.block for m in design.modules if is_macro(m.block)}
     refuse_large_memories(design, set(macros))

@@ -57,9 +57,9 @@ def run(
     stem: str = "yosys",
     timeout: float | None = None,
 ) -> str:
-    """Run ``script`` in ``directory``; return the log, which is also kept as ``stem``.log.
+    """Run ``script`` in ``directory``; return the log, which ``stem``.log also holds.
 
-    on_pass: told what each pass that begins is called. YosysError when the script fails or is
+    on_pass: called with the name of each pass that begins. YosysError: the script fails or is
     not done within ``timeout`` seconds.
     """
     tool = tool or default_tool()

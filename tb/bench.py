@@ -1,7 +1,7 @@
 """Inside the simulator: the test's configuration and vectors, and a bench of streams.
 
-Everything is driven after the falling edge and sampled in ReadOnly of the same step; the rising
-edge that follows makes the transfer. No simulator can race the bench.
+The bench drives everything after the falling edge and samples in ReadOnly of the same step. The
+rising edge that follows makes the transfer. No simulator can race the bench.
 """
 
 import dataclasses

@@ -243,7 +243,7 @@ def _refined(netlist: dict, side: _Side, unit: str, identities: dict[str, str], 
 
 
 class _Results:
-    """What is known of units by their texts, over all designs."""
+    """Results for units by their texts, over all designs."""
 
     def __init__(self) -> None:
         self.netlists: dict[tuple[str, str], str] = {}  # (scheme, plain text's digest) -> digest

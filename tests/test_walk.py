@@ -19,7 +19,7 @@ from hdl.walk import Walk
 
 
 def used(m):
-    """``m``, which nobody elaborates, without Amaranth's warning about that."""
+    """``m``, which stays without elaboration, without Amaranth's warning about that."""
     m._MustUse__silence = True
     return m
 

@@ -350,7 +350,7 @@ class RepackSpec(Spec):
 
 
 class _Wire(wiring.Component):
-    """No register: what is proved of a block is proved of what it gives to its buffer."""
+    """No register: a proof of a block is a proof of what it sends to its buffer."""
 
     def __init__(self, config):
         layout = stream.Signature(config.layout)

@@ -37,7 +37,7 @@ def test_aiger_input_becomes_constant():
 
 
 def test_every_case_is_run_or_named_as_left_out(monkeypatch, capsys):
-    """``make formal`` once ran 2 of the 16 cases and said nothing of the others."""
+    """``make formal`` once ran 2 of the 16 cases and did not name the others."""
     spec = named("PageTable-most").spec()
     spec.invariants = True
     Fragment.get(spec, "formal")

@@ -64,7 +64,7 @@ async def idle_by_stall(dut, p_idle, p_stall):
 
 @cocotb.test()
 async def reset_in_mid_stream(dut):
-    """Words under way are forgotten; the next ones are right."""
+    """Reset forgets words in flight; the next ones are right."""
     bench = _bench(dut)
     await bench.reset()
     for stop_at in (3, 5, 9, 14):

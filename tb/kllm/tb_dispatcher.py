@@ -169,7 +169,7 @@ class System:
         self.cycle = 0
 
     def offers(self, name):
-        """A sink's valid, with the check that what is offered stays; and whether it is new."""
+        """A sink's valid, and whether it is new; checks that an offered word stays."""
         payload, valid, ready = self.port[name]
         before = self.held.get(name)
         if not valid.value:

@@ -1,6 +1,6 @@
 """Runs inside the simulator, started by test_functional_unit.py: programs on a memory model.
 
-The model answers every client after a random time, in order; a read sees the writes that were
+The model answers every client after a random time, in order. A read sees the writes that were
 taken in earlier cycles. After every command its status and the whole vector memory are compared.
 """
 
@@ -128,7 +128,7 @@ class Machine:
         return self.cycle - 1 - begun
 
     def offers(self, name, step):
-        """A sink's valid, with the check that what is offered stays."""
+        """A sink's valid; checks that an offered word stays."""
         payload, valid, ready = self.port[name]
         held = self.held
         if not valid.value:

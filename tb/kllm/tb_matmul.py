@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by test_matmul.py: the engine between models of its world.
 
-Memory, slots, lanes and supply answer what was asked, after a random time, in order. Every word of
-every stream is compared with the program's; a row is read as the writes taken so far left it.
+Memory, slots, lanes and supply answer each request after a random time, in order. Every word of
+every stream is compared with the program's. A read returns what the writes taken so far stored.
 Each lane keeps the contract of KllmPeLane: it offers the status of a job before the first output
 of its next job. It may give outputs of the next job while that status waits.
 """

@@ -1,7 +1,7 @@
 """KllmLaneArray against golden: lanes with weights of their own on shared activations.
 
-Every lane gives the y and status that KllmPeLane gives alone, however the lanes drift; a fault of
-one lane's weights is that lane's alone.
+Every lane gives the y and status that KllmPeLane gives alone, however the lanes drift. A fault of
+one lane's weights affects that lane only.
 
 Shown to fail:
 

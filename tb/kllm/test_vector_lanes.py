@@ -39,7 +39,7 @@ def ints(words: torch.Tensor) -> list[int]:
 
 
 def make_case(operation: Operation, rng, width: int) -> dict:
-    """One operation on ROWS rows: what is driven, and the words of each sink."""
+    """One operation on ROWS rows: the driven words, and the words of each sink."""
     scalar = int(words_of(rng, 1))
     scale = int(np.float32(rng.uniform(0.001, 1)).view(np.uint32))
     a, b = words_of(rng, ROWS, 16), words_of(rng, ROWS, 16)

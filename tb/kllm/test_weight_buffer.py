@@ -44,7 +44,7 @@ class Job:
 
 
 def random_jobs(rng, config, count):
-    """Some replayed, some too long for the buffer and given out once."""
+    """Some replayed, some too long for the buffer and sent once."""
     longest = min(3 * config.buffer_beats, (1 << config.length_bits) - 1)
     jobs = [
         Job(config.buffer_beats, 2, 3, True),

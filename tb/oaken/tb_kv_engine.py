@@ -277,7 +277,7 @@ async def thresholds_stay_for_vectors_on_their_way(dut):
 
 @cocotb.test()
 async def appends_pass_stalled_reads(dut):
-    """APPENDs end while nobody takes the words of the READs before them."""
+    """APPENDs end while the words of the READs before them are stalled."""
     host = await Host(dut).start()
     *before, appends, reads = SCRIPTS["pass"]
     for phase in before:

@@ -1,7 +1,9 @@
 """OakenInlierDequantizer against golden.oaken.dequantize.inliers.
 
-Shown to fail: with the upper side from code zero_code + 1 on; and, by the outlier dequantizer's
-test, with a lane that does not saturate.
+Shown to fail:
+
+- the upper side from code zero_code + 1 on;
+- a lane that does not saturate (by the outlier dequantizer's test).
 """
 
 import numpy as np

@@ -47,7 +47,7 @@ def spoiled(rng: random.Random, records: list[bytes]) -> list[bytes]:
 
 
 class Requests:
-    """Random requests that leave to chance what may be: nobody reads what may not be there."""
+    """Random requests that leave to chance what may be: no READ of tokens that may be absent."""
 
     def __init__(self, rng: random.Random, shadow: Shadow, *, wrong: float = 0.1):
         self.rng, self.shadow, self.wrong = rng, shadow, wrong
@@ -323,7 +323,7 @@ async def one_stalls_alone(dut, stalled):
 
 @cocotb.test()
 async def an_append_that_waits_blocks_no_read(dut):
-    """Records that do not come stop their APPEND and who must wait for it, and nobody else."""
+    """Records that do not come stop their APPEND and all that must wait for it, nothing else."""
     tokens = min(CACHE.max_tokens, 8) - 1
     host, shadow = await filled(dut, "waiting", tokens)
     host.idle["record"] = 1.0

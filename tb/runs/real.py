@@ -1,7 +1,7 @@
 """``python -m tb.runs.real``: K and V of real text through the Verilated KV cache, bit for bit.
 
 Thresholds come from other text than K and V do. All vectors of SmolLM2-135M, or of some layers,
-are appended token by token and read back over cocotbext-axi's RAM; every word is compared with
+are appended token by token and read back over cocotbext-axi's RAM. Every word is compared with
 golden's.
 """
 

@@ -31,7 +31,7 @@ def loss(weight: Tensor, back: Tensor, hessian: Tensor) -> float:
 
 
 def by_inverse(weight: Tensor, hessian: Tensor, sizes: list[int], bits: int) -> Tensor:
-    """Optimal brain quantization in order, the inverse of what is left taken anew every column."""
+    """Optimal brain quantization in order; every column inverts the remaining Hessian anew."""
     w, h = weight.double().clone(), hessian.double()
     ends = torch.tensor(sizes).cumsum(0).tolist()
     last = (1 << bits) - 1

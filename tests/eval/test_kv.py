@@ -1,7 +1,11 @@
 """K and V methods of golden.eval: Oaken equals the integer model, the others their definitions.
 
-Shown to fail: thresholds of V used for K; one layer's codebook for all; outliers not kept; groups
-over channels taken over tokens.
+Shown to fail:
+
+- thresholds of V used for K;
+- one layer's codebook for all;
+- outliers not kept;
+- groups over channels taken over tokens.
 """
 
 import pytest

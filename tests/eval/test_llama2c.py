@@ -1,6 +1,10 @@
 """The converter of llama2.c checkpoints against a forward pass written from llama2.c's definition.
 
-Shown to fail: rows of q and k left interleaved; w1 and w3 exchanged; a head taken for tied.
+Shown to fail:
+
+- rows of q and k left interleaved;
+- w1 and w3 exchanged;
+- a head taken for tied.
 """
 
 import struct

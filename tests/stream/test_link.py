@@ -20,7 +20,7 @@ LAYOUT = data.StructLayout({"a": 5, "inner": INNER, "words": data.ArrayLayout(6,
 
 
 def used(m):
-    """``m``, which nobody elaborates, without Amaranth's warning about that."""
+    """``m``, which stays without elaboration, without Amaranth's warning about that."""
     m._MustUse__silence = True
     return m
 

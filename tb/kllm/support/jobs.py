@@ -178,7 +178,7 @@ def _expected(config, job: Job, codebooks, beats: _Beats) -> tuple[np.ndarray, i
 def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[str, np.ndarray]:
     """Words of every stream of the lane for these jobs in order, and the cycles they are bound by.
 
-    codebooks: (C_A, C_B), or (C_V,) for integer jobs; what is loaded while they run.
+    codebooks: (C_A, C_B), or (C_V,) for integer jobs, loaded while they run.
     """
     elements, columns = config.elements, config.columns
     words: dict[str, list[np.ndarray]] = {name: [] for name in STREAMS}

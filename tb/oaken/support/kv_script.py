@@ -156,7 +156,7 @@ class Script:
     def race(self, read: dict, lead: int, op: Op, **fields) -> None:
         """A phase: ``lead`` times the READ, ``op``, and the READ once more.
 
-        The last may see what was before ``op`` or what is after it.
+        The last READ may see the state before ``op`` or after it.
         """
         for _ in range(lead):
             self.request(Op.READ, **read)

@@ -51,7 +51,7 @@ def random_records(rng: random.Random, kv, share: float = 0.3) -> list[bytes]:
 
 
 class Host:
-    """Drives every port of the MMU, a cycle per ``step``; ``events`` tells of each transfer.
+    """Drives every port of the MMU, a cycle per ``step``; ``events`` reports each transfer.
 
     idle, stall: chance per cycle of each source or sink, by name or for all. latency: least
     and most cycles from AR to the first beat and from a write burst's end to B. respond: as

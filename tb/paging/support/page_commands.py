@@ -67,7 +67,7 @@ class Traffic:
                 yield command, self.table.command(command)
 
     def _is_harmless(self, command) -> bool:
-        """Whether the operations under way do not mind, should golden not refuse the command."""
+        """Whether the command disturbs no operation in flight, should golden not refuse it."""
         is_known = command.sequence in self.start
         return command.op in (PageOp.READ, PageOp.NEXT, PageOp.TRIM_CHECK, 13, 15) or (
             command.op in (PageOp.CLOSE, PageOp.SET_START, PageOp.FREE_STREAM, PageOp.VACATE)

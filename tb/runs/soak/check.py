@@ -587,7 +587,7 @@ class Checker:
     def _find_burst(self, page: int | None, place: int) -> int | None:
         """The first read burst at ``place`` of ``page``.
 
-        None for the page of an APPEND that is not reported: any that nobody owns.
+        None for the page of an APPEND that is not reported: any page without an owner.
         """
         page_bytes = self.config.page_bytes
         for index, (address, _, _) in enumerate(self.reads):
