@@ -160,7 +160,7 @@ def test_hex_keeps_addresses(tmp_path: Path) -> None:
         (["--layer", "1", "--block", "lane"], "pack: argument --block: invalid choice: 'lane'"),
         (["--layer", "1", "--tokens", "0"], "pack: --tokens must be at least 1, --context"),
         (["--layer", "1", "--set", "ports=0"], "pack: MachineConfig.ports must be 1..64, not 0\n"),
-        (["--layer", "1", "--option", "glu=x"], "pack: LayerOptions.glu must be slots or vector"),
+        (["--layer", "1", "--option", "glu=x"], "pack: LayerOptions.glu must be index or exact"),
         (["--layer", "1", "--context", "9999"], "pack: the text has"),
         (["--layer", "1", "--set", "slot_elements=32", "--context", "9"],
          "pack: MachineConfig.slot_elements must be 64 for this layer, not 32\n"),
