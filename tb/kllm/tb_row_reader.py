@@ -22,7 +22,7 @@ async def replay(bench, walks, others=(), delay=3, at_random=True, **flow):
     answers = Answers(bench, clients, delay, random=at_random)
     offers = {"walk": [WALKS[n] for n in walks], "i": list(others), **answers.offers}
     takes = {"a_request": len(rows), "o": len(rows) + len(others)}
-    result = await bench.run(offers, takes, limit=60_000, **flow)
+    result = await bench.run(offers, takes, **flow)
     answers.stop()
     if flow.get("stop_at") is None:
         result.check("a_request", rows)

@@ -21,7 +21,7 @@ async def replay(bench, walks, delay=3, at_random=True, **flow):
     words = [[word for n in walks for word in WORDS[n][k]] for k in range(2)]
     offers = {"walk": [WALKS[n] for n in walks], **answers.offers}
     takes = {"request": sum(map(len, words)), "o__0": len(words[0]), "o__1": len(words[1])}
-    result = await bench.run(offers, takes, limit=60_000, **flow)
+    result = await bench.run(offers, takes, **flow)
     answers.stop()
     if flow.get("stop_at") is None:
         for k in range(2):

@@ -225,8 +225,8 @@ async def frees_wait_for_no_later_append(dut):
     sent = {"request": [request["payload"] for request in requests]}
     await _run(host, expected, sent, {}, stop_at=400)  # no status may come
     vector = {"kv": requests[0]["kv"]}
-    await _run(host, expected, vector, {"status": len(requests) - 1}, limit=5000)
-    await _run(host, expected, {"kv": requests[-1]["kv"]}, {"status": 1}, limit=5000)
+    await _run(host, expected, vector, {"status": len(requests) - 1}, silence=5000)
+    await _run(host, expected, {"kv": requests[-1]["kv"]}, {"status": 1}, silence=5000)
     assert expected.is_empty
     await host.phase(last)
 
@@ -250,9 +250,9 @@ async def frees_wait_for_no_later_read(dut):
     assert beats <= len(words) < 2 * beats
     # The READ before TRIM has its place. The last READ has none, and FREE ends without it.
     takes = {"o": None, "status": 3 - ended}
-    await _run(host, expected, {}, takes, held=1.0, limit=2000)
+    await _run(host, expected, {}, takes, held=1.0, silence=2000)
     takes = {"o": (config.mmu.reads + 2) * beats - len(words), "status": len(requests) - 3}
-    found = await _run(host, expected, {}, takes, limit=20_000)
+    found = await _run(host, expected, {}, takes, silence=20_000)
     for word in (*words, *found.words["o"]):
         expected.take_o(word)
     assert expected.is_empty
