@@ -9,6 +9,7 @@ from golden.timing import Timing
 __all__ = [
     "concat",
     "dispatcher",
+    "function_control",
     "function_cycles",
     "function_decode",
     "function_pipeline",
@@ -101,6 +102,18 @@ def result_rows(width: int) -> Timing:
         end="write",
         unit="row",
         delays=(("per row of elements", _ROW), ("from walk to the first word", 1)),
+    )
+
+
+def function_control() -> Timing:
+    """A job on rows. Slots add their descriptors and tables, SOFTMAX its passes."""
+    return Timing(
+        latency=1,
+        interval=Fraction(4),
+        start="job, as offered,",
+        end="walk_d",
+        unit="job",
+        delays=(("from job to status, without the time of the phases", 3),),
     )
 
 

@@ -4,6 +4,7 @@ from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.documents import DOCUMENTS
+from hdl.kllm.function.control import KllmFunctionControl, KllmFunctionControlConfig
 from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
@@ -160,6 +161,12 @@ BLOCKS = {
         config=KllmSlotRowsConfig(),
         configs={name: unit.slot_words for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.phases:slot_rows",
+    ),
+    "kllm_function_control": Registered(
+        component=KllmFunctionControl,
+        config=KllmFunctionControlConfig(),
+        configs={name: unit.control for name, unit in _FUNCTIONAL_UNITS.items()},
+        golden="golden.kllm.functional:execute",
     ),
     "kllm_function_decode": Registered(
         component=KllmFunctionDecode,

@@ -1,4 +1,4 @@
-"""What happens when, in the functional unit (docs/blocks/kllm_functional_unit.md)."""
+"""What happens when, in the functional unit (docs/blocks/kllm_function_control.md)."""
 
 import dataclasses
 from typing import ClassVar
@@ -11,6 +11,8 @@ from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
+from golden.kllm.timing import function_control
+from golden.timing import Timing
 from hdl.attention.softmax import AttentionSoftmaxConfig
 from hdl.block import Block
 from hdl.emit import add
@@ -45,8 +47,13 @@ class KllmFunctionControl(Block):
     Nothing is read or written then. SOFTMAX leaves out the rows that are bad and gives NONFINITE.
     The scalar of AXPY may be ``rne16(-mean * rms_reciprocal)`` of the slot's descriptor.
 
-    Between jobs every phase is idle and takes a walk at once. So a walk's valid need not wait.
-    The test of KllmFunctionalUnit covers this block. Golden: golden.kllm.functional.execute.
+    Contract of the phases: a phase is idle when a walk, a row or words of a slot are offered to
+    it, and takes them at once. ``idle`` is high when every row of results was taken.
+
+    Latency: job to the walks of a job on rows 1 cycle, ``idle`` to status 1 cycle. No
+    combinational path leads from an input to an output, but from ``status.ready`` to
+    ``job.ready`` and from ``job``, ``maximum`` and ``total`` to what they start. Rounding: rne16
+    of the negated mean. Source: KLLM, section III-C. Golden: golden.kllm.functional.execute.
 
     Members
     -------
@@ -61,7 +68,28 @@ class KllmFunctionControl(Block):
     row, maximum, total          of AttentionSoftmax
     """
 
-    meaning: ClassVar[dict[str, str]] = {"job": "Jobs.", "status": "One word per job."}
+    meaning: ClassVar[dict[str, str]] = {
+        "job": "Jobs; each is offered until its status was taken.",
+        "status": "One word of CommandStatus bits per job.",
+        "slot_slot": "Descriptors wanted.",
+        "slot_descriptor": "Those descriptors, in order.",
+        "loaded": "One bit per codebook that was loaded.",
+        "operation": "What the lanes compute.",
+        "scalar": "Scalar of the lanes.",
+        "scale": "Scale of the lanes, FP32.",
+        "walk_a": "Rows of the first operand.",
+        "walk_b": "Rows of the second operand.",
+        "walk_d": "Rows of results.",
+        "idle": "Every row of results was taken.",
+        "entries": "Entries of the slots.",
+        "outliers": "Outliers of the slots.",
+        "shape": "What the words of the slots are.",
+        "load": "The next row is a codebook.",
+        "fill": "Scales of the slots.",
+        "row": "Begins a row of softmax.",
+        "maximum": "Largest score of the row.",
+        "total": "Sum of the weights and its reciprocal.",
+    }
 
     def __init__(self, config: KllmFunctionControlConfig):
         walk = Out(stream.Signature(row_walk_layout))
@@ -92,6 +120,10 @@ class KllmFunctionControl(Block):
                 "total": In(stream.Signature(config.softmax.total_layout)),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return function_control()
 
     def elaborate(self, platform) -> Module:
         m = Module()
