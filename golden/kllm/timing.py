@@ -15,6 +15,8 @@ __all__ = [
     "function_pipeline",
     "integer_quantizer",
     "load",
+    "matmul",
+    "matmul_supply",
     "norm_stats",
     "orizuru",
     "outlier",
@@ -230,3 +232,28 @@ def function_pipeline(stages: int) -> Timing:
     """Words of one function follow each other; ``function_cycles`` has each function's."""
     cycles = function_cycles(stages).values()
     return Timing(latency=min(cycles), latency_max=max(cycles))
+
+
+def matmul_supply(groups: int, tokens: int = 0, answer: int = 0) -> int:
+    """Cycles from an offered MATMUL to its supply job: the engine idle, no stall.
+
+    ``tokens`` descriptors, each ``answer`` cycles after its request; DIRECT reads none: 0. The
+    engine counts the ``groups`` of outputs, one per cycle.
+    """
+    descriptors = tokens + answer + 1 if tokens else 0
+    return 4 + groups + descriptors
+
+
+def matmul() -> Timing:
+    """The least latency: DIRECT of one group. ``matmul_supply`` has that of each command."""
+    return Timing(
+        latency=matmul_supply(1),
+        start="command.valid",
+        end="supply",
+        unit="beat",
+        delays=(
+            ("from supply to slot_entry_request, without fold_norm", 2),
+            ("from a row's last y_0 to its write", 1),
+            ("from a command's last write to its status", 3),
+        ),
+    )

@@ -20,7 +20,8 @@ from hdl.kllm.engine import ROW
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
-from hdl.kllm.matmul import KllmMatmul, KllmMatmulConfig
+from hdl.kllm.matmul.config import KllmMatmulConfig
+from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig

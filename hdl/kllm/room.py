@@ -16,7 +16,7 @@ from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfi
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
-from hdl.kllm.matmul import KllmMatmul
+from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig

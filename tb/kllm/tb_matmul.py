@@ -9,7 +9,9 @@ of its next job. It may give outputs of the next job while that status waits.
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.kllm.timing import matmul_supply
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 LANES = range(config.lanes)
 SOURCES = (
@@ -212,6 +214,27 @@ async def full_rate(dut):
     took = flow.cycles["a"][-1] - flow.cycles["a"][0] + 1
     assert took == len(program["a"]), f"{took} cycles of {len(program['a'])} beats"
     cocotb.log.info("%d beats in %d cycles", len(program["a"]), took)
+
+
+@cocotb.test()
+async def first_cycles(dut):
+    """The cycles of golden.kllm.timing: a DIRECT of one group, then two groups of two slots."""
+    bench = await started(dut)
+    timing = block_timing()
+    direct = (await play(bench, "direct", delay=1)).cycles
+    # The matmul is offered in the cycle after the codebook before it was taken.
+    assert direct["supply"][0] - (direct["command"][0] + 1) == timing.latency == matmul_supply(1)
+    cycles = (await play(bench, "rate", delay=1)).cycles
+    answer = cycles["slot_descriptor"][0] - cycles["slot_slot"][0]
+    wanted = matmul_supply(groups=2, tokens=2, answer=answer)
+    assert cycles["supply"][0] - (cycles["command"][0] + 1) == wanted
+    for start, end, delay in (
+        (cycles["supply"][0], cycles["slot_entry_request"][0],
+         "from supply to slot_entry_request, without fold_norm"),
+        (cycles["y_0"][15], cycles["write"][0], "from a row's last y_0 to its write"),
+        (cycles["write"][-1], cycles["status"][1], "from a command's last write to its status"),
+    ):  # fmt: skip
+        assert end - start == timing.delay(delay), delay
 
 
 @cocotb.test()

@@ -39,7 +39,9 @@ from golden.kllm.isa import (
 )
 from golden.kllm.machine import Machine
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
-from hdl.kllm.matmul import KllmMatmul, KllmMatmulConfig, supply_job_layout
+from hdl.kllm.matmul.config import KllmMatmulConfig
+from hdl.kllm.matmul.engine import KllmMatmul
+from hdl.kllm.matmul.payloads import supply_job_layout
 from hdl.kllm.pe_lane import KllmPeLaneConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
@@ -495,6 +497,14 @@ def silent_first(config, rng):
     return author.program()
 
 
+def direct_alone(config, rng):
+    """A codebook, then a DIRECT of one group."""
+    author = begin(config, rng)
+    assert author.codebook(0, Codebook.KMEANS) == 0
+    author.matmul(mode=MatmulMode.DIRECT, odd=0)
+    return author.program()
+
+
 def programs(config, seed):
     kinds = [Codebook.KMEANS, Codebook.INTEGER] if config.lane.integer_bits else [Codebook.KMEANS]
     rng = np.random.default_rng([seed, 61])
@@ -506,6 +516,7 @@ def programs(config, seed):
         "overlap": [steady(config, rng, 4, 1, 1)],
         "folded": [steady(config, rng, 2, min(4, config.slots - 1), 2, fold=1)],
         "rate": [steady(config, rng, 1, 2, 2)],
+        "direct": [direct_alone(config, rng)],
     }
 
 

@@ -1,0 +1,1 @@
+"""The matmul engine and its phases."""

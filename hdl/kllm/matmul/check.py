@@ -1,0 +1,117 @@
+"""Sizes and range check of one command."""
+
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from golden.kllm.format import integer_packet_length, kmeans_packet_length
+from golden.kllm.isa import ROW_ELEMENTS, Codebook, MatmulMode, Opcode, row_count
+from hdl.block import Block
+from hdl.kllm.engine import SLOT_LENGTH_BITS, command_layout, operand
+from hdl.kllm.matmul.config import KllmMatmulConfig
+from hdl.kllm.matmul.payloads import row_work_layout
+
+__all__ = ["KllmMatmulCheck"]
+
+
+class KllmMatmulCheck(Block):
+    """``range_fault`` = the command's operands are outside the ranges of golden.kllm.isa.
+
+    ``words``, ``rows`` and ``beats`` are the sizes of a token of MATMUL, and of the packet of
+    LANE_CODEBOOK. A row is 16 words. A beat is ``lane.elements`` words.
+
+    Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
+    The outputs of an unknown opcode have no meaning. Golden: golden.kllm.machine.Machine.
+
+    Members
+    -------
+    command : In               payload of the command at hand
+    words, rows, beats : Out   sizes; below 2**14 where range_fault is 0
+    range_fault : Out          the command ends with RANGE
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "command": "The command at hand.",
+        "words": "Words of a token or packet.",
+        "rows": "Rows of a token or packet.",
+        "beats": "Beats of a token.",
+        "range_fault": "An operand is out of range.",
+    }
+
+    def __init__(self, config: KllmMatmulConfig):
+        super().__init__(
+            config,
+            {
+                "command": In(command_layout),
+                "words": Out(row_work_layout.members["words"]),
+                "rows": Out(row_work_layout.members["rows"]),
+                "beats": Out(SLOT_LENGTH_BITS),
+                "range_fault": Out(1),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, lane, command = self.config, self.config.lane, self.command
+
+        def of(name):
+            return operand(command, Opcode.MATMUL, name)
+
+        mode, tokens, length, outputs = of("mode"), of("tokens"), of("length"), of("outputs")
+        direct, integer = mode == MatmulMode.DIRECT, mode == MatmulMode.INTEGER
+        is_codebook = command.opcode == Opcode.LANE_CODEBOOK
+        kind = operand(command, Opcode.LANE_CODEBOOK, "kind")
+        codebook_src = operand(command, Opcode.LANE_CODEBOOK, "src")
+        kmeans_words = kmeans_packet_length(lane.bits_a, lane.bits_b, lane.product)
+        integer_words = integer_packet_length(lane.bits_b)
+        is_kmeans = kind == Codebook.KMEANS
+
+        def packet(kmeans, integers):
+            return Mux(is_kmeans, kmeans, integers)
+
+        out_rows = Signal(13)
+        span, src_span = Signal(24), Signal(24)  # rows from the first token to the last one
+        last_token = Signal(8)
+        token_rows = (length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS
+        packet_rows = packet(row_count(kmeans_words), row_count(integer_words))
+        m.d.comb += last_token.eq(tokens - 1)
+        m.d.sync += [
+            self.words.eq(Mux(is_codebook, packet(kmeans_words, integer_words), length)),
+            self.rows.eq(Mux(is_codebook, packet_rows, token_rows)),
+            self.beats.eq((length + (lane.elements - 1)) // lane.elements),
+            out_rows.eq((outputs + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
+            span.eq(of("stride") * last_token),
+            src_span.eq(of("src_stride") * last_token),
+        ]
+
+        no_integers = int(not lane.integer_bits)
+        longest = Mux(direct, min(config.slot_elements, lane.outliers_max), config.slot_elements)
+        src_fault, matmul_fault = Signal(), Signal()
+        src = Mux(is_codebook, codebook_src, of("src") + src_span)
+        m.d.comb += [
+            src_fault.eq(src + self.rows > config.vector_rows),
+            matmul_fault.eq(
+                (mode == 3)
+                | (tokens == 0)
+                | (length == 0)
+                | (length > longest)
+                | (outputs == 0)
+                | (of("dst") + span + out_rows > config.vector_rows)
+                | Mux(
+                    direct,
+                    src_fault | of("fold_norm"),
+                    of("slot") + tokens > config.slots,
+                )
+                | ((tokens > 1) & (self.beats > config.replay_beats))
+                | (integer & no_integers)
+            ),
+            self.range_fault.eq(
+                Mux(
+                    is_codebook,
+                    src_fault | ((kind == Codebook.INTEGER) & no_integers),
+                    matmul_fault,
+                )
+            ),
+        ]
+        return m

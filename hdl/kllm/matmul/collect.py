@@ -1,0 +1,197 @@
+"""Outputs and statuses of the lanes: rows written, and one status per command."""
+
+from typing import ClassVar
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP16
+from golden.kllm.format import NO_OUTPUT, Status
+from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
+from hdl.block import Block
+from hdl.kllm.engine import ROW, row_write_layout, status_stream
+from hdl.kllm.matmul.config import KllmMatmulConfig
+from hdl.kllm.matmul.payloads import row_layout, ticket_layout
+from hdl.walk import Walk
+
+__all__ = ["KllmMatmulCollect"]
+
+# Bits of a lane's status that a command reports by name. Any other fault is LANE_FAULT.
+_NAMED = {
+    Status.NONFINITE: CommandStatus.NONFINITE,
+    Status.CODEBOOK_MISSING: CommandStatus.CODEBOOK_MISSING,
+    Status.OVERFLOW: CommandStatus.OVERFLOW,
+    Status.SCALE_NONFINITE: CommandStatus.SCALE_NONFINITE,
+}
+_LANE_FAULTS = int(NO_OUTPUT) & ~int(Status.NONFINITE | Status.CODEBOOK_MISSING)
+_WITHOUT_OUTPUTS = int(
+    CommandStatus.NONFINITE | CommandStatus.LANE_FAULT | CommandStatus.CODEBOOK_MISSING
+)
+
+
+class KllmMatmulCollect(Block):
+    """For each ticket: for each group, for each token, the rows of every lane; then ``status``.
+
+        V[dst + t * stride + row] = row of lane ``row % group_rows // lane_rows``
+
+    The last row of a token is +0 from ``outputs`` on. The block discards later rows.
+
+        ===============================  =======================================  ==================
+        event                            status                                   destination
+        ===============================  =======================================  ==================
+        ticket.done                      ticket.fault                             not written
+        a job with outputs               lanes' bits, by name or LANE_FAULT       its rows
+        a job without outputs            the same; no bit of a job with outputs   NaN, all of it
+        supply_done.error                BUS_ERROR alone                          NaN, all of it
+        ===============================  =======================================  ==================
+
+    A lane offers the status of a job before the first word of its next job. A row may therefore
+    belong to the next job while this status waits: the block leaves it.
+
+    Latency: ``row`` to ``write`` 0 cycles; the last ``write`` of a command to ``status`` 3 cycles.
+    Throughput 1 row per cycle, and 1 cycle for the statuses of each job. ``row.ready`` depends
+    combinationally on ``write.ready``. Golden: golden.kllm.machine.Machine.
+
+    Members
+    -------
+    ticket : In(stream)        taken with the status
+    row : In(streams)          rows of each lane
+    lane_status : In(streams)  status of each lane and job
+    supply_done : In(stream)   error: a read of weights failed
+    write : Out(stream)        row, word
+    status : Out(stream)       CommandStatus bits
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "ticket": "What to collect.",
+        "row": "Rows of each lane.",
+        "lane_status": "Statuses of each lane.",
+        "supply_done": "One word per job of the supply: whether a read failed.",
+        "write": "Rows of the destination.",
+        "status": "One word of CommandStatus bits per command.",
+    }
+
+    def __init__(self, config: KllmMatmulConfig):
+        supply_done = data.StructLayout({"error": 1, "refused": 1})
+        super().__init__(
+            config,
+            {
+                "ticket": In(stream.Signature(ticket_layout)),
+                "row": In(stream.Signature(row_layout)).array(config.lanes),
+                "lane_status": In(stream.Signature(config.lane.status_layout)).array(config.lanes),
+                "supply_done": In(stream.Signature(supply_done)),
+                "write": Out(stream.Signature(row_write_layout)),
+                "status": status_stream(),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, ticket, lanes = self.config, self.ticket.p, range(self.config.lanes)
+        jobs = Walk(m, "jobs", groups=ticket.groups, tokens=ticket.tokens)
+        rows = Walk(m, "rows", parts=config.lane_rows, lanes=config.lanes)  # of one job
+        out_rows = Signal(13)
+        fill = Walk(m, "fill", tokens=ticket.tokens, rows=out_rows)
+        group_row = Signal(17)  # first row of this group within a token's destination
+        token_row = Signal(17)  # first row of this token's destination
+        lane = Signal(range(max(config.lanes, 2)))
+        offset, place = Signal(18), Signal(18)  # row within the token; the same, or that of fill
+        m.d.comb += [
+            out_rows.eq((ticket.outputs + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
+            lane.eq(rows.at.lanes),
+            offset.eq(group_row + rows.at.lanes * config.lane_rows + rows.at.parts),
+            place.eq(offset),
+            self.write.p.row.eq(token_row + place),
+        ]
+        tail = ticket.outputs % ROW_ELEMENTS
+        is_tail = (offset == out_rows - 1) & (tail != 0)
+        chosen = Signal(ROW)
+        m.d.comb += chosen.eq(Array(self.row[n].p.word.as_value() for n in lanes)[lane])
+        for k in range(ROW_ELEMENTS):
+            m.d.comb += self.write.p.word[k].eq(Mux(is_tail & (k >= tail), 0, chosen[k]))
+        with m.If(jobs.start):
+            m.d.sync += [group_row.eq(0), token_row.eq(ticket.dst)]
+        with m.Elif(jobs.step & jobs.last.tokens):
+            m.d.sync += [group_row.eq(group_row + config.group_rows), token_row.eq(ticket.dst)]
+        with m.Elif(jobs.step | (fill.step & fill.wraps.rows)):
+            m.d.sync += token_row.eq(token_row + ticket.stride)
+
+        # A lane offers the status of a job before the first word of its next job. A row may
+        # therefore belong to the next job while this status waits: it has to stay.
+        statuses = self.lane_status
+        is_silent, present, take = Signal(), Signal(), Signal()
+        first = statuses[0]
+        m.d.comb += [
+            is_silent.eq(first.valid & ((first.p.as_value() & int(NO_OUTPUT)) != 0)),
+            present.eq(Array(self.row[n].valid for n in lanes)[lane] & ~is_silent),
+        ]
+        with m.If(take):
+            m.d.comb += Array(self.row[n].ready for n in lanes)[lane].eq(1)
+
+        faults, silent, bus_error = Signal(len(CommandStatus)), Signal(), Signal()
+        with m.FSM(name="collect"):
+            with m.State("IDLE"):
+                m.d.comb += [jobs.start.eq(1), rows.start.eq(1)]
+                m.d.sync += [faults.eq(ticket.fault), silent.eq(0), bus_error.eq(0)]
+                with m.If(self.ticket.valid):
+                    m.next = "JOB"
+                    with m.If(ticket.done):
+                        m.next = "STATUS"
+            with m.State("JOB"):
+                wanted = offset < out_rows
+                m.d.comb += [
+                    self.write.valid.eq(present & wanted),
+                    take.eq(present & (~wanted | self.write.ready)),
+                    rows.step.eq(take),
+                ]
+                with m.If(take & rows.is_last):
+                    m.next = "LANES"
+                with m.If(is_silent):
+                    m.d.sync += silent.eq(1)
+                    m.next = "LANES"
+            with m.State("LANES"):
+                m.d.comb += rows.start.eq(1)
+                with m.If(Cat(status.valid for status in statuses).all()):
+                    m.d.comb += [status.ready.eq(1) for status in statuses]
+                    m.d.comb += jobs.step.eq(1)
+                    m.d.sync += faults.eq(faults | self._faults())
+                    m.next = "JOB"
+                    with m.If(jobs.is_last):
+                        m.next = "SUPPLY"
+            with m.State("SUPPLY"):
+                m.d.comb += [self.supply_done.ready.eq(1), fill.start.eq(1)]
+                with m.If(self.supply_done.valid):
+                    m.d.sync += bus_error.eq(self.supply_done.p.error)
+                    m.next = "STATUS"
+                    with m.If(self.supply_done.p.error | silent):
+                        m.next = "FILL"
+            with m.State("FILL"):
+                m.d.comb += [
+                    self.write.valid.eq(1),
+                    place.eq(fill.at.rows),
+                    *(self.write.p.word[k].eq(FP16.canonical_nan) for k in range(ROW_ELEMENTS)),
+                    fill.step.eq(self.write.ready),
+                ]
+                with m.If(fill.step & fill.is_last):
+                    m.next = "STATUS"
+            with m.State("STATUS"):
+                shown = Mux(silent, faults & _WITHOUT_OUTPUTS, faults)
+                m.d.comb += [
+                    self.status.valid.eq(1),
+                    self.status.p.status.eq(Mux(bus_error, int(CommandStatus.BUS_ERROR), shown)),
+                ]
+                with m.If(self.status.ready):
+                    m.d.comb += self.ticket.ready.eq(1)
+                    m.next = "IDLE"
+        return m
+
+    def _faults(self):
+        """The CommandStatus bits of the lanes' statuses."""
+        bits = self.lane_status[0].p.as_value()
+        for status in self.lane_status[1:]:
+            bits = bits | status.p.as_value()
+        faults = Mux((bits & _LANE_FAULTS) != 0, int(CommandStatus.LANE_FAULT), 0)
+        for source, target in _NAMED.items():
+            faults = faults | Mux((bits & int(source)) != 0, int(target), 0)
+        return faults

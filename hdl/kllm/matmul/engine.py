@@ -1,0 +1,181 @@
+"""The engine of the lanes: matrix products of slots or rows with streamed weights.
+
+docs/blocks/kllm_matmul.md
+"""
+
+from typing import ClassVar
+
+from amaranth import Module
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP32
+from golden.kllm.timing import matmul
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.engine import (
+    command_stream,
+    row_read,
+    row_write_layout,
+    slot_read,
+    status_stream,
+)
+from hdl.kllm.matmul.collect import KllmMatmulCollect
+from hdl.kllm.matmul.config import KllmMatmulConfig, KllmMatmulPhaseConfig
+from hdl.kllm.matmul.entries import KllmEntryWalk
+from hdl.kllm.matmul.gather import KllmRowGather
+from hdl.kllm.matmul.issue import KllmMatmulIssue
+from hdl.kllm.matmul.jobs import KllmJobWalk
+from hdl.kllm.matmul.outliers import KllmOutlierWalk
+from hdl.kllm.matmul.payloads import supply_job_layout, ticket_layout
+from hdl.kllm.matmul.rows import KllmRowWalk
+from hdl.stream.link import StreamView, link
+from hdl.stream.queue import queue
+
+__all__ = ["KllmMatmul"]
+
+
+class KllmMatmul(Block):
+    """LANE_CODEBOOK and MATMUL of golden.kllm.isa: see there and in docs/kllm-commands.md.
+
+    For each group of ``lanes * columns`` output channels, for each token: one job on all lanes.
+    A job of KMEANS or INTEGER has the entries and outliers of a slot. A job of DIRECT has words of
+    rows, each of them an outlier. The engine gathers the outputs of each lane into rows.
+
+    The next command overlaps the last group: the engine checks it, requests its weights and offers
+    its first job. DIRECT and LANE_CODEBOOK read rows. So they wait until the last output of the
+    command before them is written.
+
+        ============================================  ========================================
+        condition                                     effect
+        ============================================  ========================================
+        a command is refused                          no reads, except for SLOT_MISMATCH
+        BUS_ERROR, or a NONFINITE element of DIRECT   the destination is the canonical NaN
+        ============================================  ========================================
+
+    Source: KLLM, section IV-A. Golden: golden.kllm.machine.
+
+    Members
+    -------
+    command, status              as hdl.kllm.engine says
+    row_..., write, slot_...     clients of the vector memory and of the slots
+    job, a, x, codebook : Out    shared streams of kllm_lane_array
+    y_l, lane_status_l : In      of each lane
+    supply : Out                 address, beats, groups, tokens, fold: a job of kllm_weight_supply
+    supply_rms : Out             rms_reciprocal of each token, when fold is set
+    supply_done : In             error: the supply has given every word of the job. The
+                                 configuration admits no job that it refuses.
+    """
+
+    meaning: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: KllmMatmulConfig):
+        lane = config.lane
+        members = {
+            "command": command_stream(),
+            "status": status_stream(),
+            **row_read("row"),
+            "write": Out(stream.Signature(row_write_layout)),
+            **slot_read("slot", lane.bits_a, lane.integer_bits),
+            "job": Out(stream.Signature(lane.job_layout)),
+            "a": Out(stream.Signature(lane.a_layout)),
+            "x": Out(stream.Signature(lane.value_layout)),
+            "codebook": Out(stream.Signature(lane.word_layout)),
+            "supply": Out(stream.Signature(supply_job_layout)),
+            "supply_rms": Out(stream.Signature(data.StructLayout({"word": FP32.bits}))),
+            "supply_done": In(stream.Signature(data.StructLayout({"error": 1, "refused": 1}))),
+        }
+        self.meaning = {
+            "command": "LANE_CODEBOOK and MATMUL commands.",
+            "status": "One word of CommandStatus bits per command.",
+            "row_request": "Rows of the vector memory wanted.",
+            "row_row": "Those rows, in order.",
+            "write": "Rows of the destination.",
+            "slot_slot": "Descriptors wanted.",
+            "slot_descriptor": "Those descriptors, in order.",
+            "slot_entry_request": "Entry rows wanted.",
+            "slot_entries": "Those rows, in order.",
+            "slot_outlier_request": "Outlier words wanted.",
+            "slot_outlier": "Those words, in order.",
+            "job": "Jobs of the lanes.",
+            "a": "Activation entries of the jobs.",
+            "x": "Outlier words of the jobs.",
+            "codebook": "Codebook packets of the lanes.",
+            "supply": "Weights wanted.",
+            "supply_rms": "Factor of each token's weight scales.",
+            "supply_done": "One word per job of the supply: whether a read failed.",
+        }
+        for n in range(config.lanes):
+            members[f"y_{n}"] = In(stream.Signature(lane.word_layout))
+            members[f"lane_status_{n}"] = In(stream.Signature(lane.status_layout))
+            self.meaning[f"y_{n}"] = f"Outputs of lane {n}."
+            self.meaning[f"lane_status_{n}"] = f"Statuses of lane {n}."
+        super().__init__(config, members)
+
+    @property
+    def timing(self) -> Timing:
+        return matmul()
+
+    def elaborate(self, platform) -> Module:
+        m, config, none = Module(), self.config, KllmMatmulPhaseConfig()
+        issue = add(m, "issue", KllmMatmulIssue(config))
+        jobs = add(m, "jobs", KllmJobWalk(config.lane))
+        entries = add(m, "entries", KllmEntryWalk(config.lane))
+        outliers = add(m, "outliers", KllmOutlierWalk(none))
+        rows = add(m, "rows", KllmRowWalk(none))
+        collect = add(m, "collect", KllmMatmulCollect(config))
+        tickets = queue(m, "tickets", ticket_layout, depth=2)
+
+        m.d.comb += [
+            issue.is_idle.eq(tickets.level == 0),
+            *(walk.start.eq(issue.start) for walk in (jobs, entries)),
+            *(walk.work.eq(issue.work) for walk in (jobs, entries)),
+            rows.start.eq(issue.row_start),
+            rows.work.eq(issue.row_work),
+            issue.done.eq(jobs.done & entries.done & rows.done & outliers.idle),
+        ]
+        for source, sink in (
+            (self.command, issue.command),
+            (issue.codebook, self.codebook),
+            (issue.supply, self.supply),
+            (issue.supply_rms, self.supply_rms),
+            (issue.ticket, tickets.i),
+            (jobs.job, self.job),
+            (jobs.count, outliers.count),
+            (entries.entry_request, self.slot_entry_request),
+            (self.slot_entries, entries.entries),
+            (entries.a, self.a),
+            (outliers.outlier_request, self.slot_outlier_request),
+            (self.slot_outlier, outliers.outlier),
+            (rows.read_request, self.row_request),
+            (self.row_row, rows.read_row),
+            (tickets.o, collect.ticket),
+            (self.supply_done, collect.supply_done),
+            (collect.write, self.write),
+            (collect.status, self.status),
+        ):
+            link(m, source, sink)
+
+        # One client of descriptors: the issue requests none while the walk of the jobs runs.
+        with m.If(jobs.done):
+            link(m, issue.slot, self.slot_slot)
+            link(m, self.slot_descriptor, issue.descriptor)
+        with m.Else():
+            link(m, jobs.slot, self.slot_slot)
+            link(m, self.slot_descriptor, jobs.descriptor)
+
+        with m.If(issue.is_codebook):
+            link(m, rows.o, issue.packet)
+        with m.Elif(issue.work.direct):
+            words = StreamView.of(rows.o.p.word, config.lane.value_layout, rows.o)
+            link(m, words, self.x)
+        with m.Else():
+            link(m, outliers.x, self.x)
+
+        for n in range(config.lanes):
+            gather = add(m, f"gather_{n}", KllmRowGather(none))
+            link(m, getattr(self, f"y_{n}"), gather.y)
+            link(m, gather.o, collect.row[n])
+            link(m, getattr(self, f"lane_status_{n}"), collect.lane_status[n])
+        return m

@@ -1,0 +1,104 @@
+"""The activation entries of one MATMUL."""
+
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.kllm.isa import ROW_ELEMENTS
+from hdl.block import Block
+from hdl.kllm.engine import SLOT_LENGTH_BITS, slot_read
+from hdl.kllm.matmul.payloads import matmul_work_layout
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.walk import Walk
+
+__all__ = ["KllmEntryWalk"]
+
+
+class KllmEntryWalk(Block):
+    """For each group, for each token: the entries of slot + t, ``elements`` per beat of ``a``.
+
+        =======  =================  =========================================
+        work     value              outlier, within the length
+        =======  =================  =========================================
+        K-Means  of the slot        of the slot
+        integer  of the slot        none
+        direct   0                  every element; the walk reads no slot
+        =======  =================  =========================================
+
+    The walk begins in the cycle after ``start``. ``work`` must not change until ``done``. Requests
+    run ahead of the beats, as far as the slots take them.
+
+    Latency: ``start`` to the first request 1 cycle, a row to its first beat 0 cycles. Throughput 1
+    beat per cycle. ``entries.ready`` depends combinationally on ``a.ready``.
+
+    Members
+    -------
+    start, work : In              one walk
+    done : Out                    every beat was taken; 1 after reset
+    entry_request, entries        read client of the slots
+    a : Out(stream)               beats of the lanes
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "start": "A walk begins.",
+        "work": "The command that runs.",
+        "done": "Every beat was taken.",
+        "entry_request": "Entry rows wanted.",
+        "entries": "Those rows, in order.",
+        "a": "Activation entries of the jobs.",
+    }
+
+    def __init__(self, config: KllmPeLaneConfig):
+        client = slot_read("slot", config.bits_a, config.integer_bits)
+        super().__init__(
+            config,
+            {
+                "start": In(1),
+                "work": In(matmul_work_layout),
+                "done": Out(1),
+                "entry_request": client["slot_entry_request"],
+                "entries": client["slot_entries"],
+                "a": Out(stream.Signature(config.a_layout)),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, work, elements = Module(), self.work, self.config.elements
+        asks = Walk(m, "asks", groups=work.groups, tokens=work.tokens, rows=work.rows)
+        m.d.comb += [
+            asks.start.eq(self.start & ~work.direct),
+            self.entry_request.valid.eq(~asks.done),
+            self.entry_request.p.slot.eq(work.slot + asks.at.tokens),
+            self.entry_request.p.row.eq(asks.at.rows),
+            asks.step.eq(self.entry_request.valid & self.entry_request.ready),
+        ]
+
+        walk = Walk(m, "walk", groups=work.groups, tokens=work.tokens, beats=work.beats)
+        beat, is_last = walk.at.beats, walk.last.beats
+        row_beats = ROW_ELEMENTS // elements
+        part = beat[: (row_beats - 1).bit_length()]  # of the row
+        entries = self.entries.p
+        value_bits = len(entries.value[0])
+        here = Signal(SLOT_LENGTH_BITS + 1)  # position of the beat's first element
+        inside = Cat(here + e < work.length for e in range(elements))
+        values, mask = Cat(entries.value), entries.outlier
+        is_row_end = Const(1)
+        if row_beats > 1:
+            values = values.word_select(part, elements * value_bits)
+            mask = mask.word_select(part, elements)
+            is_row_end = is_last | part.all()
+        outlier = Mux(work.integer, 0, Mux(work.direct, (1 << elements) - 1, mask))
+        m.d.comb += [
+            walk.start.eq(self.start),
+            walk.step.eq(self.a.valid & self.a.ready),
+            self.done.eq(walk.done),
+            here.eq(beat * elements),
+            self.a.valid.eq(~walk.done & (work.direct | self.entries.valid)),
+            self.a.p.value.as_value().eq(Mux(work.direct, 0, values)),
+            self.a.p.outlier.eq(outlier & inside),
+            self.a.p.last.eq(is_last),
+            self.entries.ready.eq(~walk.done & ~work.direct & self.a.ready & is_row_end),
+        ]
+        return m

@@ -1,0 +1,280 @@
+"""Commands of the matmul engine: checked, then started."""
+
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP16, FP32
+from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.engine import command_stream, descriptor_layout, operand
+from hdl.kllm.matmul.check import KllmMatmulCheck
+from hdl.kllm.matmul.config import KllmMatmulConfig, KllmMatmulPhaseConfig
+from hdl.kllm.matmul.descriptors import KllmDescriptorWalk
+from hdl.kllm.matmul.payloads import (
+    matmul_work_layout,
+    packet_word_layout,
+    row_work_layout,
+    supply_job_layout,
+    ticket_layout,
+)
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+
+__all__ = ["KllmMatmulIssue"]
+
+_ONE = FP16.bias << FP16.frac_bits
+
+
+class KllmMatmulIssue(Block):
+    """Checks each command, loads codebooks, and starts the walks of each MATMUL.
+
+    One ticket per command tells the collection what to expect. The checks of a command overlap the
+    outputs of the commands before it. ``command`` is taken when the walks are done.
+
+        ================  =========================================================================
+        command           steps
+        ================  =========================================================================
+        LANE_CODEBOOK     wait for ``is_idle``; range; packet from ``packet`` to ``codebook``
+        MATMUL, DIRECT    wait for ``is_idle``; range and codebook; groups; supply; ticket; walks
+        MATMUL            range and codebook; descriptors; groups; supply; ticket; factors; walks
+        other             ticket with MALFORMED
+        refused           ticket with the first fault
+        ================  =========================================================================
+
+    Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply. Throughput 1 command
+    at a time. The engine divides outputs into groups at one group per cycle.
+    Golden: golden.kllm.machine.Machine.
+
+    Members
+    -------
+    command                      as hdl.kllm.engine says
+    slot, descriptor             read client of the slots; requests none from ``start`` to ``done``
+    packet : In(stream)          words of the codebook, from the walk of ``row_work``
+    codebook : Out(stream)       the same words
+    supply : Out(stream)         job of kllm_weight_supply
+    supply_rms : Out(stream)     rms_reciprocal of each token, with fold_norm
+    ticket : Out(stream)         one per command
+    is_idle : In                 every output of the tickets before is written
+    start, work : Out            the walks of a MATMUL
+    row_start, row_work : Out    the walk of rows, for a codebook or DIRECT
+    is_codebook : Out            the rows are a codebook's
+    done : In                    every walk is done
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "command": "LANE_CODEBOOK and MATMUL commands.",
+        "slot": "Descriptors wanted.",
+        "descriptor": "Those descriptors, in order.",
+        "packet": "Words of a codebook.",
+        "codebook": "Codebook packets of the lanes.",
+        "supply": "Weights wanted.",
+        "supply_rms": "Factor of each token's weight scales.",
+        "ticket": "What to collect.",
+        "is_idle": "Nothing is left to collect.",
+        "start": "The walks of a MATMUL begin.",
+        "work": "The MATMUL.",
+        "row_start": "The walk of rows begins.",
+        "row_work": "Its rows.",
+        "is_codebook": "The rows are a codebook's.",
+        "done": "Every walk is done.",
+    }
+
+    def __init__(self, config: KllmMatmulConfig):
+        super().__init__(
+            config,
+            {
+                "command": command_stream(),
+                "slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
+                "descriptor": In(stream.Signature(descriptor_layout)),
+                "packet": In(stream.Signature(packet_word_layout)),
+                "codebook": Out(stream.Signature(config.lane.word_layout)),
+                "supply": Out(stream.Signature(supply_job_layout)),
+                "supply_rms": Out(stream.Signature(data.StructLayout({"word": FP32.bits}))),
+                "ticket": Out(stream.Signature(ticket_layout)),
+                "is_idle": In(1),
+                "start": Out(1),
+                "work": Out(matmul_work_layout),
+                "row_start": Out(1),
+                "row_work": Out(row_work_layout),
+                "is_codebook": Out(1),
+                "done": In(1),
+            },
+        )
+
+    def _of(self, name: str):
+        return operand(self.command.p, Opcode.MATMUL, name)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        command, of = self.command.p, self._of
+        check = add(m, "check", KllmMatmulCheck(self.config))
+        reader = add(m, "reader", KllmDescriptorWalk(KllmMatmulPhaseConfig()))
+        # Room for every token: the supply may take the last factors only when the lanes have taken
+        # weights, and the lanes get their jobs after the last factor.
+        factors = queue(
+            m,
+            "factors",
+            self.supply_rms.payload.shape(),
+            depth=max(3, self.config.slots),
+            storage="memory",
+        )
+        link(m, factors.o, self.supply_rms)
+        link(m, reader.slot, self.slot)
+        link(m, self.descriptor, reader.descriptor)
+
+        groups = Signal(16)
+        sizes = {"groups": groups, "tokens": of("tokens")}
+        codebook_src = operand(command, Opcode.LANE_CODEBOOK, "src")
+        is_codebook = self.is_codebook
+        m.d.comb += [
+            check.command.eq(command),
+            reader.first.eq(of("slot")),
+            reader.tokens.eq(of("tokens")),
+            factors.i.p.word.eq(reader.o.p.rms_reciprocal),
+            is_codebook.eq(command.opcode == Opcode.LANE_CODEBOOK),
+            self.supply.p.address.eq(of("weights")),
+            self.supply.p.beats.eq(check.beats),
+            self.supply.p.fold.eq(of("fold_norm")),
+            self.ticket.p.dst.eq(of("dst")),
+            self.ticket.p.stride.eq(of("stride")),
+            self.ticket.p.outputs.eq(of("outputs")),
+            *(
+                getattr(stream.p, name).eq(size)
+                for stream in (self.supply, self.ticket)
+                for name, size in sizes.items()
+            ),
+            self.work.slot.eq(of("slot")),
+            self.work.tokens.eq(of("tokens")),
+            self.work.groups.eq(groups),
+            self.work.length.eq(of("length")),
+            self.work.rows.eq(check.rows),
+            self.work.beats.eq(check.beats),
+            self.work.direct.eq(of("mode") == MatmulMode.DIRECT),
+            self.work.integer.eq(of("mode") == MatmulMode.INTEGER),
+            self.row_work.src.eq(Mux(is_codebook, codebook_src, of("src"))),
+            self.row_work.stride.eq(of("src_stride")),
+            self.row_work.groups.eq(Mux(is_codebook, 1, groups)),
+            self.row_work.tokens.eq(Mux(is_codebook, 1, of("tokens"))),
+            self.row_work.rows.eq(check.rows),
+            self.row_work.words.eq(check.words),
+        ]
+        self._control(m, check, reader, factors, groups)
+        return m
+
+    def _control(self, m: Module, check, reader, factors, groups: Signal) -> None:
+        """The steps of a command."""
+        work, descriptor = self.work, reader.o.p
+        is_fold = self._of("fold_norm")
+        loaded, loaded_kind = Signal(), Signal(Codebook)
+        kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
+        wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
+        bad_word, mismatch = Signal(), Signal()
+        group_outputs = Signal(17)
+
+        def end(fault) -> None:
+            """The ticket says that nothing is to be collected, and the command is over."""
+            m.d.comb += [
+                self.ticket.p.fault.eq(fault),
+                self.ticket.p.done.eq(1),
+                self.ticket.valid.eq(1),
+            ]
+            with m.If(self.ticket.ready):
+                m.next = "END"
+
+        with m.FSM(name="issue"):
+            with m.State("IDLE"):
+                m.d.sync += [mismatch.eq(0), bad_word.eq(0), groups.eq(0), group_outputs.eq(0)]
+                with m.If(self.command.valid):
+                    m.next = "SIZE"
+            with m.State("SIZE"):
+                with m.If(self.is_codebook):
+                    with m.If(self.is_idle):
+                        m.next = "CODEBOOK_CHECK"
+                with m.Elif(self.command.p.opcode == Opcode.MATMUL):
+                    with m.If(~work.direct | self.is_idle):
+                        m.next = "CHECK"
+                with m.Else():
+                    end(int(CommandStatus.MALFORMED))
+            with m.State("CODEBOOK_CHECK"):
+                with m.If(check.range_fault):
+                    end(int(CommandStatus.RANGE))
+                with m.Else():
+                    m.d.sync += loaded.eq(0)
+                    m.d.comb += self.row_start.eq(1)
+                    m.next = "CODEBOOK"
+            with m.State("CODEBOOK"):
+                link(m, self.packet, self.codebook)
+                with m.If(self.codebook.valid & self.codebook.ready):
+                    m.d.sync += bad_word.eq(bad_word | (self.packet.p.word[:-1] > _ONE))
+                    with m.If(self.codebook.p.last):
+                        m.next = "CODEBOOK_END"
+            with m.State("CODEBOOK_END"):
+                end(Mux(bad_word, int(CommandStatus.RANGE), 0))
+                m.d.sync += [loaded.eq(~bad_word), loaded_kind.eq(kind)]
+
+            with m.State("CHECK"):
+                with m.If(check.range_fault):
+                    end(int(CommandStatus.RANGE))
+                with m.Elif(~loaded | (loaded_kind != wanted_kind)):
+                    end(int(CommandStatus.CODEBOOK_MISSING))
+                with m.Elif(work.direct):
+                    m.next = "GROUPS"
+                with m.Else():
+                    m.d.comb += reader.start.eq(1)
+                    m.next = "DESCRIPTORS"
+            with m.State("DESCRIPTORS"):
+                m.d.comb += reader.o.ready.eq(1)
+                with m.If(reader.o.valid):
+                    wrong = (
+                        ~descriptor.valid
+                        | (descriptor.length != work.length)
+                        | (descriptor.integer != work.integer)
+                    )
+                    m.d.sync += mismatch.eq(mismatch | wrong)
+                with m.If(reader.done):
+                    m.next = "GROUPS"
+                    with m.If(mismatch):
+                        m.next = "MISMATCH"
+            with m.State("MISMATCH"):
+                end(int(CommandStatus.SLOT_MISMATCH))
+            with m.State("GROUPS"):
+                with m.If(group_outputs < self.ticket.p.outputs):
+                    m.d.sync += [
+                        groups.eq(groups + 1),
+                        group_outputs.eq(group_outputs + self.config.group_outputs),
+                    ]
+                with m.Else():
+                    m.next = "SUPPLY"
+            with m.State("SUPPLY"):
+                m.d.comb += self.supply.valid.eq(1)
+                with m.If(self.supply.ready):
+                    m.next = "TICKET"
+            with m.State("TICKET"):
+                m.d.comb += self.ticket.valid.eq(1)
+                with m.If(self.ticket.ready):
+                    with m.If(is_fold):
+                        m.d.comb += reader.start.eq(1)
+                        m.next = "FACTORS"
+                    with m.Else():
+                        m.d.comb += self.start.eq(1)
+                        m.next = "RUN"
+            with m.State("FACTORS"):
+                m.d.comb += [
+                    factors.i.valid.eq(reader.o.valid),
+                    reader.o.ready.eq(factors.i.ready),
+                ]
+                with m.If(reader.done):
+                    m.d.comb += self.start.eq(1)
+                    m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(self.done):
+                    m.next = "END"
+            with m.State("END"):
+                m.d.comb += self.command.ready.eq(1)
+                m.next = "IDLE"
+        with m.If(self.start & work.direct):
+            m.d.comb += self.row_start.eq(1)

@@ -1,0 +1,115 @@
+"""The jobs of one MATMUL."""
+
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP16
+from hdl.block import Block
+from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
+from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.walk import Walk
+
+__all__ = ["KllmJobWalk"]
+
+_ONE = FP16.bias << FP16.frac_bits
+
+
+class KllmJobWalk(Block):
+    """For each group, for each token: one word of ``job``, and one of ``count`` for a slot.
+
+        ========  ======================  ===================  =========
+        work      scale                   outliers of the job  ``count``
+        ========  ======================  ===================  =========
+        slot      of the slot's           of the slot's        one word
+                  descriptor              descriptor
+        direct    1.0                     length               none
+        ========  ======================  ===================  =========
+
+    The walk begins in the cycle after ``start``. ``work`` must not change until ``done``. The walk
+    requests the descriptor of a job when the job before it has left.
+
+    Latency: ``start`` to the first ``job`` 1 cycle if direct. Otherwise ``start`` to the first
+    ``slot`` 1 cycle, and from the descriptor to ``job`` and ``count`` 1 cycle.
+
+    Members
+    -------
+    start, work : In        one walk
+    done : Out              every job and every count was taken; 1 after reset
+    slot, descriptor        read client of the slots
+    job : Out(stream)       job of the lanes
+    count : Out(stream)     outliers and slot of a job
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "start": "A walk begins.",
+        "work": "The command that runs.",
+        "done": "Every job was taken.",
+        "slot": "Descriptors wanted.",
+        "descriptor": "Those descriptors, in order.",
+        "job": "Jobs of the lanes.",
+        "count": "Outliers of each job.",
+    }
+
+    def __init__(self, config: KllmPeLaneConfig):
+        super().__init__(
+            config,
+            {
+                "start": In(1),
+                "work": In(matmul_work_layout),
+                "done": Out(1),
+                "slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
+                "descriptor": In(stream.Signature(descriptor_layout)),
+                "job": Out(stream.Signature(config.job_layout)),
+                "count": Out(stream.Signature(outlier_count_layout)),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, work = Module(), self.work
+        walk = Walk(m, "jobs", groups=work.groups, tokens=work.tokens)
+        asked, have = Signal(), Signal()  # the descriptor of this job
+        job_sent, count_sent = Signal(), Signal()
+        job_gone, count_gone = Signal(), Signal()
+        scale, outliers = Signal(FP16.bits), Signal(SLOT_LENGTH_BITS)
+        slot = Signal(8)
+        m.d.comb += [
+            walk.start.eq(self.start),
+            self.done.eq(walk.done),
+            slot.eq(work.slot + walk.at.tokens),
+            self.slot.valid.eq(~walk.done & ~asked),
+            self.slot.p.slot.eq(slot),
+            self.descriptor.ready.eq(~walk.done & asked & ~have),
+            self.job.valid.eq(~walk.done & have & ~job_sent),
+            self.job.p.length.eq(work.length),
+            self.job.p.outliers.eq(Mux(work.direct, work.length, outliers)),
+            self.job.p.s_a.eq(Mux(work.direct, _ONE, scale)),
+            self.job.p.last_column.eq(self.config.columns - 1),
+            self.job.p.integer.eq(work.integer),
+            self.count.valid.eq(~walk.done & have & ~count_sent),
+            self.count.p.outliers.eq(outliers),
+            self.count.p.slot.eq(slot),
+            job_gone.eq(job_sent | (self.job.valid & self.job.ready)),
+            count_gone.eq(count_sent | (self.count.valid & self.count.ready)),
+            walk.step.eq(have & job_gone & count_gone),
+        ]
+        with m.If(self.slot.valid & self.slot.ready):
+            m.d.sync += asked.eq(1)
+        with m.If(self.descriptor.valid & self.descriptor.ready):
+            m.d.sync += [
+                have.eq(1),
+                scale.eq(self.descriptor.p.scale),
+                outliers.eq(self.descriptor.p.outliers),
+            ]
+        m.d.sync += [job_sent.eq(job_gone), count_sent.eq(count_gone)]
+        with m.If(self.start | walk.step):
+            m.d.sync += [
+                job_sent.eq(0),
+                count_sent.eq(work.direct),
+                asked.eq(work.direct),
+                have.eq(work.direct),
+            ]
+        return m

@@ -1,0 +1,85 @@
+"""The outlier words of jobs on slots."""
+
+from typing import ClassVar
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP16
+from hdl.block import Block
+from hdl.kllm.engine import SLOT_LENGTH_BITS
+from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
+from hdl.kllm.matmul.payloads import outlier_count_layout
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+
+__all__ = ["KllmOutlierWalk"]
+
+_COUNTS = 4  # jobs whose counts wait
+_IN_FLIGHT_BITS = 24
+
+
+class KllmOutlierWalk(Block):
+    """For each word of ``count``: outlier words 0 .. outliers - 1 of its slot, in order, on ``x``.
+
+    Up to 4 counts wait. Requests run ahead of the words, as far as the slots take them. A count
+    takes one cycle in addition to those of its requests.
+
+    Latency: ``count`` to its first request 1 cycle, a word to ``x`` 0 cycles. Throughput 1 word per
+    cycle within a count. ``idle``: no count waits, and every requested word was taken.
+
+    Members
+    -------
+    count : In(stream)            outliers, slot
+    outlier_request, outlier      read client of the slots
+    x : Out(stream)               the words
+    idle : Out                    nothing is left to do
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "count": "Outliers of each job.",
+        "outlier_request": "Outlier words wanted.",
+        "outlier": "Those words, in order.",
+        "x": "The same words.",
+        "idle": "No word is left.",
+    }
+
+    def __init__(self, config: KllmMatmulPhaseConfig):
+        place = data.StructLayout({"slot": 8, "position": SLOT_LENGTH_BITS})
+        word = data.StructLayout({"word": FP16.bits})
+        super().__init__(
+            config,
+            {
+                "count": In(stream.Signature(outlier_count_layout)),
+                "outlier_request": Out(stream.Signature(place)),
+                "outlier": In(stream.Signature(word)),
+                "x": Out(stream.Signature(word)),
+                "idle": Out(1),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        counts = queue(m, "counts", outlier_count_layout, depth=_COUNTS)
+        link(m, self.count, counts.i)
+        link(m, self.outlier, self.x)
+        position, is_end = Signal(SLOT_LENGTH_BITS), Signal()
+        in_flight = Signal(_IN_FLIGHT_BITS)
+        request, asks, gives = self.outlier_request, Signal(), Signal()
+        m.d.comb += [
+            is_end.eq(position == counts.o.p.outliers),
+            counts.o.ready.eq(is_end),
+            request.valid.eq(counts.o.valid & ~is_end),
+            request.p.slot.eq(counts.o.p.slot),
+            request.p.position.eq(position),
+            asks.eq(request.valid & request.ready),
+            gives.eq(self.x.valid & self.x.ready),
+            self.idle.eq((counts.level == 0) & (in_flight == 0)),
+        ]
+        m.d.sync += in_flight.eq(in_flight + asks - gives)
+        with m.If(asks):
+            m.d.sync += position.eq(position + 1)
+        with m.If(counts.o.valid & is_end):
+            m.d.sync += position.eq(0)
+        return m
