@@ -44,11 +44,12 @@ class KllmLoadConfig(Config):
 class KllmLoad(Block):
     """LOAD of golden.kllm.isa: ``V[dst + i]`` = row ``address + i`` of the data memory, i < rows.
 
-    Rows are ROW_BYTES bytes, little-endian, element 0 lowest; row ``address`` begins at byte
-    ``address * ROW_BYTES``, modulo ``2**address_bits``. RANGE: rows is 0 or the destination
-    leaves the vector memory; nothing is read then. BUS_ERROR: some row came with an error; then
-    all rows of the destination are NaN. One row per cycle; a command begins when the one before
-    it is done. No combinational path leads from the read data to the read command.
+    Rows are ROW_BYTES bytes, little-endian, element 0 lowest. Row ``address`` begins at byte
+    ``address * ROW_BYTES``. RANGE: rows is 0 or the destination leaves the vector memory; nothing
+    is read then. BUS_ERROR: some row came with an error, or the source ends above byte
+    ``2**address_bits``, where nothing is read. All rows of the destination are NaN then. One row
+    per cycle; a command begins when the one before it is done. No combinational path leads from
+    the read data to the read command.
     Golden: golden.kllm.machine.
 
     Members
@@ -91,6 +92,9 @@ class KllmLoad(Block):
         row, error, faults = Signal(16), Signal(), Signal(len(CommandStatus))
         row_address = Cat(Const(0, (ROW_BYTES - 1).bit_length()), address)
         is_final = row == rows - 1
+        # Operands cannot reach the end of a larger memory.
+        memory_rows = (1 << self.config.address_bits) // ROW_BYTES
+        may_leave = memory_rows < (1 << len(address)) + (1 << len(rows)) - 1
         m.d.comb += [
             self.read.p.address.eq(row_address),
             self.read.p.words.eq(rows),
@@ -109,6 +113,9 @@ class KllmLoad(Block):
                 with m.Elif((rows == 0) | (dst + rows > self.config.vector_rows)):
                     m.d.sync += faults.eq(int(CommandStatus.RANGE))
                     m.next = "STATUS"
+                if may_leave:
+                    with m.Elif(address + rows > memory_rows):
+                        m.next = "FILL"
                 with m.Else():
                     m.next = "READ"
             with m.State("READ"):

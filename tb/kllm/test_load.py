@@ -6,7 +6,8 @@ Shown to fail:
 - an error of the last row only;
 - an error kept for the next command;
 - a fill one row short;
-- addresses of half a row.
+- addresses of half a row;
+- addresses that wrap at the end of the data memory.
 """
 
 import numpy as np
@@ -28,6 +29,7 @@ CONFIGS = {
     "small": BLOCKS["kllm_load"].configs["small"],
     "odd": KllmLoadConfig(vector_rows=77, address_bits=33),
     "all_rows": KllmLoadConfig(vector_rows=65536, address_bits=32),
+    "all_addresses": KllmLoadConfig(vector_rows=77, address_bits=37),
 }
 NAN_ROW = row_of([0x7E00] * 16)
 MEMORY_ROWS = 400
@@ -36,9 +38,9 @@ MEMORY_ROWS = 400
 def made(config, seed):
     """Commands with what each must give, and the memory; the rows as golden leaves them."""
     rng = np.random.default_rng([seed, 71])
-    # The top of the address space: the byte address wraps there.
-    base = (1 << config.address_bits - 5) - MEMORY_ROWS if config.address_bits < 37 else 0
-    base = max(base, 0)
+    # The top rows of the data memory, where a command's address can reach them.
+    end = 1 << config.address_bits - 5
+    base = end - MEMORY_ROWS if config.address_bits <= 37 else 0
     machine = Machine(MachineConfig(vector_rows=config.vector_rows), np.zeros(0, np.uint8))
     memory = rng.integers(0, 256, 32 * MEMORY_ROWS, dtype=np.uint8)
     errors = set((base + rng.permutation(200)[:12]).tolist())  # the upper half has none
@@ -56,9 +58,10 @@ def made(config, seed):
         rows = int(rng.integers(1, 40))
         dst = int(rng.integers(0, last - rows + 2))
         cases.append((base + int(rng.integers(0, MEMORY_ROWS - 40)), rows, min(dst, 65535)))
-    wrap = 1 << config.address_bits - 5
-    if config.address_bits == 32:
-        cases.append((base + wrap + 210, 3, 7))
+    if config.address_bits <= 37:  # sources that end one row after the memory, and at its last
+        cases += [(end - 1, 2, 9), (end - 40, 41, 3), (end - 41, 41, 5)]
+    if config.address_bits < 37:  # sources that begin after it
+        cases += [(end, 1, 4), (base + end + 210, 3, 7), ((1 << 32) - 1, 20, 11)]
     program = []
     seen = set()
     for address, rows, dst in cases:
@@ -68,16 +71,15 @@ def made(config, seed):
             "read": [],
             "write": [],
         }
-        local = encode(Opcode.LOAD, 0, {}, operands | {"address": (address - base) % wrap})
+        local = encode(Opcode.LOAD, 0, {}, operands | {"address": address - base})
         status = machine.step(local).status
         seen.add(status)
         if status != CommandStatus.RANGE:
-            step["read"] = [
-                (32 * address) % (1 << config.address_bits) | rows << config.address_bits
-            ]
-            step["write"] = [
-                join((dst + n, 16), (words[(address + n) % wrap][0], 256)) for n in range(rows)
-            ]
+            if address + rows <= end:
+                step["read"] = [32 * address | rows << config.address_bits]
+                step["write"] = [
+                    join((dst + n, 16), (words[address + n][0], 256)) for n in range(rows)
+                ]
             if status:
                 step["write"] += [join((dst + n, 16), (NAN_ROW, 256)) for n in range(rows)]
             golden = machine.vector[dst : dst + rows].tolist()
