@@ -40,11 +40,24 @@ Span = tuple[int, int]  # first place, number of places
 class Value:
     """Role of an operand that names no place: a number, a size, or one of a selector's names.
 
-    selector: the names of its values. hexadecimal: how a text program writes it.
+    selector: the names of its values; no other value is one. least: the lowest value. multiple: of
+    what a value is a multiple. hexadecimal: how a text program writes it.
     """
 
     selector: type[IntEnum] | None = None
     hexadecimal: bool = False
+    least: int = 0
+    multiple: int = 1
+
+    def refusal(self, value: int, bits: int) -> str | None:
+        """The range that a value of ``bits`` bits leaves; None: it is in range."""
+        if self.selector is not None and value not in tuple(self.selector):
+            return f"one of {', '.join(self.selector.__members__)}"
+        if value < self.least or value % self.multiple:
+            top = ((1 << bits) - 1) // self.multiple * self.multiple
+            steps = f", a multiple of {self.multiple}" if self.multiple > 1 else ""
+            return f"{self.least}..{top}{steps}"
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +174,33 @@ class Command:
             )
         )
 
+    def refusal(self, operands: Operands, machine: Any, places: Mapping[str, int]) -> str | None:
+        """Field, range and value of the first operand that no such machine accepts; None: of none.
+
+        places: how many each memory has. Values come first, then places that leave their memory.
+        """
+        for operand in self.operands:
+            value = operands[operand.name]
+            if isinstance(operand.role, Value) and (
+                wanted := operand.role.refusal(value, operand.bits)
+            ):
+                return f"{self.opcode.name}.{operand.name} must be {wanted}, not {value}"
+        for operand in self.operands:
+            if not isinstance(operand.role, Touch):
+                continue
+            value = operands[operand.name]
+            held = places[operand.role.memory]
+            end = max(
+                (sum(span) for span in operand.role.spans(value, operands, machine)), default=0
+            )
+            if end > held:
+                name, top = f"{self.opcode.name}.{operand.name}", held - (end - value)
+                if top < 0:
+                    most = f"0..{held} {operand.role.memory}"
+                    return f"{name} must take {most}, not {end - value}"
+                return f"{name} must be 0..{top}, not {value}"
+        return None
+
     def overlap(self, operands: Operands, machine: Any, memory: str) -> str | None:
         """What makes the result depend on how hardware orders its accesses; None: nothing.
 
@@ -245,10 +285,16 @@ class CommandSet:
         """(opcode, tag, waits, operands): inverse of ``encode``. ValueError: not a command."""
         if len(words) != self.words:
             raise ValueError(f"a command has {self.words} words, not {len(words)}")
+        for position, word in enumerate(words):
+            if not 0 <= word < 1 << 32:
+                raise ValueError(f"word {position} must be 0..{(1 << 32) - 1}, not {word}")
         command = self.find(words[0])
         if command is None or words[0] >> 8 & 0xFF:
             raise ValueError(f"no command begins with {words[0]:#010x}")
         opcode = command.opcode
+        waits = sum(word << 32 * n for n, word in enumerate(words[1 : self.first_operand]))
+        if waits >> self.after_bits * len(self.units):
+            raise ValueError(f"{opcode.name}: the bits after the last wait must be zero")
         after = {}
         for unit in self.units:
             word, place = self._wait(unit)

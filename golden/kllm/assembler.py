@@ -111,6 +111,18 @@ def overlap(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) 
     return COMMANDS[opcode].overlap(operands, config, "rows")
 
 
+def _places(config: MachineConfig) -> dict[str, int]:
+    return {"rows": config.vector_rows, "slots": config.slots}
+
+
+def _refusal(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) -> str | None:
+    """Why no program has such a command; None: nothing is wrong with it."""
+    refused = COMMANDS[opcode].refusal(operands, config, _places(config))
+    if refused is None and (reason := overlap(opcode, operands, config)):
+        return f"{opcode.name}: {reason}"
+    return refused
+
+
 class _Pool:
     """Intervals of 0..size - 1, next fit: what was freed last is reused last."""
 
@@ -172,7 +184,8 @@ class Assembler:
     config: the machine. Each method returns the command's tag, which is its number if not given.
     ``part`` ends a part of the program. Commands that follow continue the program, with the same
     counters of commands, after the host has done something. AssemblyError: an operand out of
-    range; no room; source and destination overlap.
+    range; rows or slots that the machine does not have; no room; source and destination overlap.
+    The machine alone refuses what depends on several operands, such as k_max + k_min >= length.
     """
 
     def __init__(self, config: MachineConfig):
@@ -180,8 +193,7 @@ class Assembler:
         self.parts: list[list[int]] = [[]]
         self.issued = dict.fromkeys(Unit, 0)
         self._known = np.zeros((len(Unit), len(Unit)), dtype=np.int64)  # waits so far, by unit
-        sizes = {"rows": config.vector_rows, "slots": config.slots}
-        self._hazards = {memory: _Hazards(size) for memory, size in sizes.items()}
+        self._hazards = {memory: _Hazards(size) for memory, size in _places(config).items()}
         self._rows = _Pool(config.vector_rows, "rows")
         self._slots = _Pool(config.slots, "slots")
 
@@ -226,7 +238,8 @@ class Assembler:
     ) -> int:
         """Append a command; waits are found unless ``after`` gives them.
 
-        check: refuse operands whose rows overlap in a way that hardware may order differently.
+        check: refuse operands that the machine refuses by themselves, and operands whose rows
+        overlap in a way that hardware may order differently.
         """
         unit = COMMANDS[opcode].unit
         operands = COMMANDS[opcode].defaults | {
@@ -238,8 +251,8 @@ class Assembler:
             encode(opcode, tag, {}, operands)
         except ValueError as error:
             raise AssemblyError(str(error)) from None
-        if check and (reason := overlap(opcode, operands, self.config)):
-            raise AssemblyError(f"{opcode.name}: {reason}")
+        if check and (reason := _refusal(opcode, operands, self.config)):
+            raise AssemblyError(reason)
         access = accesses(opcode, operands, self.config)
         if after is None:
             needed = np.zeros(len(Unit), dtype=np.int64)
@@ -484,14 +497,19 @@ def _assemble_line(assembler: Assembler, fields: list[str]) -> None:
     assembler.emit(opcode, operands, tag, after)
 
 
-def disassemble(words: Sequence[int]) -> str:
-    """A text program that assembles to these words. AssemblyError: they are no commands."""
+def disassemble(words: Sequence[int], config: MachineConfig) -> str:
+    """A text program that ``assemble`` makes these words of, for the same machine.
+
+    AssemblyError: they are no commands, or ``assemble`` refuses one of them.
+    """
     lines = []
     for first in range(0, len(words), COMMAND_WORDS):
         try:
             opcode, tag, after, operands = decode(list(words[first : first + COMMAND_WORDS]))
         except ValueError as error:
             raise AssemblyError(f"word {first}: {error}") from None
+        if reason := _refusal(opcode, operands, config):
+            raise AssemblyError(f"word {first}: {reason}")
         shown = []
         for operand in COMMANDS[opcode].operands:
             shown.append(f"{operand.name}={operand.text(operands[operand.name])}")
@@ -539,7 +557,7 @@ def main(arguments: list[str] | None = None) -> int:
         name = options.file
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
         if options.disassemble:
-            made = disassemble(from_hex(text))
+            made = disassemble(from_hex(text), config)
         else:
             made = to_hex(assemble(text, config, "stdin" if name == "-" else name))
         if options.output is None:

@@ -18,12 +18,9 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
     """
     known = words[0] & 0xFF in COMMANDS
     unit = COMMANDS[Opcode(words[0] & 0xFF)].unit if known else None
-    waits = words[1] | words[2] << 32 | words[3] << 64
     try:
         _, _, after, _ = decode(list(words))
     except ValueError:
-        return unit, CommandStatus.MALFORMED
-    if waits >> AFTER_BITS * len(Unit):
         return unit, CommandStatus.MALFORMED
     # Modulo 2**16: up to 32767 back is done or to come, anything else could wait for ever.
     if any((issued[other] - count) >> AFTER_BITS - 1 & 1 for other, count in after.items()):

@@ -260,8 +260,8 @@ def _stride(name: str, meaning: str) -> Operand:
     return _value(name, 16, meaning, 0)
 
 
-_TOKENS = _value("tokens", 8, "tokens, 1 at least", 1)
-_LENGTH = _value("length", 16, "elements of each token, 1 at least")
+_TOKENS = _value("tokens", 8, "tokens, 1 at least", 1, least=1)
+_LENGTH = _value("length", 16, "elements of each token, 1 at least", least=1)
 _ELEMENTS = _rows_of("length")
 _FUNCTION = _value("function", 3, "Function", selector=Function)
 
@@ -271,7 +271,7 @@ _TABLE = (
         "V[dst + i] = data memory row address + i, i < rows",
         (
             _value("address", 32, "first row of the data memory (32 bytes each)"),
-            _value("rows", 16, "rows, 1 at least"),
+            _value("rows", 16, "rows, 1 at least", least=1),
             _row("dst", "first destination", _writes(_count("rows"))),
         ),
     ),
@@ -330,7 +330,7 @@ _TABLE = (
             ),
             _TOKENS,
             _LENGTH,
-            _value("outputs", 16, "output channels, 1 at least"),
+            _value("outputs", 16, "output channels, 1 at least", least=1),
             _value("weights", 32, "first word of the weights in every weight port's memory"),
             _row("dst", "first destination", _writes(_rows_of("outputs"), "stride")),
             _stride("stride", "rows from token to token of the destination"),
@@ -380,8 +380,10 @@ _TABLE = (
             _row("dst", "destination", _writes(_rows_of("heads", "head_size"))),
             _row("cos", "head_size / 2 cosines", _reads(_rows_of("head_size", half=True))),
             _row("sin", "head_size / 2 sines", _reads(_rows_of("head_size", half=True))),
-            _value("heads", 8, "heads, 1 at least, one after the other", 1),
-            _value("head_size", 16, "elements of a head, a multiple of 32"),
+            _value("heads", 8, "heads, 1 at least, one after the other", 1, least=1),
+            _value(
+                "head_size", 16, "elements of a head, a multiple of 32", least=32, multiple=32
+            ),
         ),
     ),
     Command(
@@ -442,7 +444,7 @@ _TABLE = (
         "rows of V to the host: two elements per word, the lower position in the low half",
         (
             _row("src", "first", _reads(_count("rows"))),
-            _value("rows", 16, "rows, 1 at least"),
+            _value("rows", 16, "rows, 1 at least", least=1),
         ),
     ),
     Command(

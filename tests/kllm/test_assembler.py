@@ -2,12 +2,16 @@
 
 Shown to fail: without hazards of reads (write after read), without those of slots, or with waits
 one command too low, ``test_any_order_that_waits_allow_gives_the_same`` fails.
+``test_every_text_comes_back`` fails for a disassembler that ignores ranges and overlaps,
+``test_disassemble_refuses_what_is_no_command`` for one that ignores the bits after the last wait.
 """
 
 import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from golden.kllm import assembler as module
 from golden.kllm.assembler import (
@@ -22,7 +26,17 @@ from golden.kllm.assembler import (
     to_hex,
 )
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Binary, MatmulMode, Opcode, Unit, decode
+from golden.kllm.isa import (
+    COMMAND_WORDS,
+    COMMANDS,
+    Binary,
+    CommandStatus,
+    MatmulMode,
+    Opcode,
+    Unit,
+    decode,
+    encode,
+)
 from golden.kllm.machine import Machine, Result
 from golden.kllm.programs import random_program
 
@@ -200,7 +214,7 @@ def test_text_to_words() -> None:
 
 def test_text_and_hex_come_back(seed: int) -> None:
     words = random_program(SMALL, seed, 60).words
-    assert assemble(disassemble(words), SMALL) == words
+    assert assemble(disassemble(words, SMALL), SMALL) == words
     assert from_hex("// a comment\n" + to_hex(words)) == words
 
 
@@ -217,6 +231,25 @@ def test_text_and_hex_come_back(seed: int) -> None:
         ("READ src=0 rows=1 after=LOADS:1", "after must be UNIT:count with a unit of LOAD, "),
         ("READ src=0 rows=1 after=LOAD:70000", "after must be 0..65535, not 70000"),
         ("READ src=0 rows=1 tag=70000", "tag must be 0..65535, not 70000"),
+        ("READ_SLOT slot=255", "READ_SLOT.slot must be 0..3, not 255"),
+        ("READ src=250 rows=7", "READ.src must be 0..249, not 250"),
+        ("READ src=0 rows=257", "READ.src must take 0..256 rows, not 257"),
+        ("READ src=0 rows=0", "READ.rows must be 1..65535, not 0"),
+        ("QUANTIZE src=0 length=16 slot=3 tokens=2", "QUANTIZE.slot must be 0..2, not 3"),
+        ("QUANTIZE src=0 length=16 slot=0 tokens=0", "QUANTIZE.tokens must be 1..255, not 0"),
+        ("QUANTIZE src=0 length=0 slot=0", "QUANTIZE.length must be 1..65535, not 0"),
+        (
+            "QUANTIZE src=0 length=16 slot=0 norm=3",
+            "QUANTIZE.norm must be one of NONE, RMS, LAYER, not 3",
+        ),
+        (
+            "MATMUL mode=3 length=16 outputs=4 weights=0 dst=0",
+            "MATMUL.mode must be one of KMEANS, INTEGER, DIRECT, not 3",
+        ),
+        (
+            "ROTARY src=0 dst=64 cos=128 sin=129 head_size=48",
+            "ROTARY.head_size must be 32..65504, a multiple of 32, not 48",
+        ),
     ],
 )
 def test_errors_name_line_field_range_value(text: str, message: str) -> None:
@@ -248,7 +281,69 @@ def test_command_line(tmp_path, capsys) -> None:
 
 def test_disassemble_refuses_what_is_no_command() -> None:
     with pytest.raises(AssemblyError, match="word 0: no command begins with"):
-        disassemble([0xFF] + [0] * 15)
+        disassemble([0xFF] + [0] * 15, SMALL)
+    ends = encode(Opcode.READ, 0, {}, {"src": 0, "rows": 1})
+    ends[3] = 1 << 16
+    with pytest.raises(AssemblyError, match=r"^word 0: READ: the bits after the last wait must be"):
+        disassemble(ends, SMALL)
+    ends[3] = 1 << 32
+    with pytest.raises(
+        AssemblyError, match=r"^word 0: word 3 must be 0\.\.4294967295, not 42949672"
+    ):
+        disassemble(ends, SMALL)
+
+
+def _operand(bits: int) -> st.SearchStrategy[int]:
+    """Small numbers, multiples of 32, both ends, anything."""
+    top = (1 << bits) - 1
+    return st.one_of(
+        st.integers(0, min(top, 40)),
+        st.integers(0, min(top, 240) // 32).map(lambda n: 32 * n),
+        st.sampled_from((0, 1, top)),
+        st.integers(0, top),
+    )
+
+
+@st.composite
+def _any_operands(draw) -> tuple[Opcode, dict[str, int]]:
+    opcode = draw(st.sampled_from(Opcode))
+    return opcode, {each.name: draw(_operand(each.bits)) for each in COMMANDS[opcode].operands}
+
+
+@st.composite
+def _any_command(draw) -> list[int]:
+    opcode, operands = draw(_any_operands())
+    after = {unit: draw(_operand(16)) for unit in Unit}
+    words = encode(opcode, draw(_operand(16)), after, operands)
+    if draw(st.integers(0, 9)) == 0:
+        words[draw(st.integers(0, COMMAND_WORDS - 1))] ^= 1 << draw(st.integers(0, 32))
+    return words
+
+
+@given(commands=st.lists(_any_command(), max_size=3))
+def test_every_text_comes_back(commands: list[list[int]]) -> None:
+    """``disassemble`` writes what ``assemble`` makes the same words of, or refuses in one line."""
+    words = [word for command in commands for word in command]
+    refusal = ""
+    try:
+        text = disassemble(words, SMALL)
+    except AssemblyError as error:
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith("word ")
+        assert "\n" not in refusal
+    else:
+        assert assemble(text, SMALL) == words
+
+
+@given(command=_any_operands())
+def test_refuses_what_the_machine_refuses(command: tuple[Opcode, dict[str, int]]) -> None:
+    """Operands that the table alone refuses have the status RANGE in the golden machine."""
+    opcode, operands = command
+    places = {"rows": SMALL.vector_rows, "slots": SMALL.slots}
+    if COMMANDS[opcode].refusal(operands, SMALL, places):
+        result = Machine(SMALL, bytearray(32)).step(encode(opcode, 0, {}, operands))
+        assert result.status & CommandStatus.RANGE
 
 
 def test_machine_configurations_check_themselves() -> None:
