@@ -47,8 +47,8 @@ class KllmFunctionControl(Block):
     Nothing is read or written then. SOFTMAX leaves out the rows that are bad and gives NONFINITE.
     The scalar of AXPY may be ``rne16(-mean * rms_reciprocal)`` of the slot's descriptor.
 
-    Contract of the phases: a phase is idle when a walk, a row or words of a slot are offered to
-    it, and takes them at once. ``idle`` is high when every row of results was taken.
+    Contract of the phases: a phase is idle when control offers it work, and takes it at once.
+    ``idle`` is high when every row of results was taken.
 
     Latency: job to the walks of a job on rows 1 cycle, ``idle`` to status 1 cycle. No
     combinational path leads from an input to an output, but from ``status.ready`` to
