@@ -21,8 +21,8 @@ from golden.config import Config
 from golden.timing import Timing
 from hdl.axi.signature import axi_lite
 from hdl.block import Block
-from hdl.emit import add
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.link import link
+from hdl.stream.queue import queue
 
 __all__ = ["AxiLiteRegisters", "AxiLiteRegistersConfig"]
 
@@ -49,9 +49,9 @@ class AxiLiteRegistersConfig(Config):
     def word_layout(self) -> data.StructLayout:
         return data.StructLayout({"data": 32})
 
-    def fifo(self, depth: int) -> StreamFifoConfig:
-        storage = "memory" if depth > _RAM_FROM else "flipflop"
-        return StreamFifoConfig(width=32, depth=depth, storage=storage)
+    def storage(self, depth: int) -> str:
+        """Where a queue of ``depth`` words is stored."""
+        return "memory" if depth > _RAM_FROM else "flipflop"
 
 
 class AxiLiteRegisters(Block):
@@ -113,8 +113,9 @@ class AxiLiteRegisters(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
+        word = config.word_layout
         queues = {
-            name: add(m, f"{name}_queue", StreamFifo(config.fifo(depth)))
+            name: queue(m, f"{name}_queue", word, depth, storage=config.storage(depth))
             for name, depth in (
                 ("command", config.command_depth),
                 ("status", config.status_depth),
@@ -122,17 +123,9 @@ class AxiLiteRegisters(Block):
             )
         }
         command, status, readback = queues.values()
-        m.d.comb += [
-            self.command.valid.eq(command.o.valid),
-            command.o.ready.eq(self.command.ready),
-            self.command.p.data.eq(command.o.p.data),
-        ]
-        for member, queue in ((self.status, status), (self.readback, readback)):
-            m.d.comb += [
-                queue.i.valid.eq(member.valid),
-                member.ready.eq(queue.i.ready),
-                queue.i.p.data.eq(member.p.data),
-            ]
+        link(m, command.o, self.command)
+        link(m, self.status, status.i)
+        link(m, self.readback, readback.i)
         self._write(m, command)
         self._read(m, command, status, readback)
         return m
@@ -221,10 +214,10 @@ class AxiLiteRegisters(Block):
             for name, word in words.items():
                 with m.Case(REGISTERS[name].offset // 4):
                     m.d.comb += [answer.data.eq(word), answer.resp.eq(RESP_OKAY)]
-            for name, queue in (("STATUS", status), ("READBACK", readback)):
-                with m.Case(REGISTERS[name].offset // 4), m.If(queue.o.valid):
+            for name, words in (("STATUS", status.o), ("READBACK", readback.o)):
+                with m.Case(REGISTERS[name].offset // 4), m.If(words.valid):
                     m.d.comb += [
-                        answer.data.eq(queue.o.p.data),
+                        answer.data.eq(words.p.data),
                         answer.resp.eq(RESP_OKAY),
-                        queue.o.ready.eq(perform),
+                        words.ready.eq(perform),
                     ]

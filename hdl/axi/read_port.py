@@ -14,7 +14,7 @@ from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
 from hdl.emit import add
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["AxiReadPort", "AxiReadPortConfig"]
@@ -110,7 +110,7 @@ class AxiReadPort(Block):
         layout = data.StructLayout({"addr": len(page) + len(offset), "len": 8})
         requests = add(m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
         # For each burst in flight: does its last word end the command?
-        bursts = add(m, "bursts", StreamFifo(StreamFifoConfig(width=1, depth=config.outstanding)))
+        bursts = queue(m, "bursts", 1, config.outstanding)
 
         m.d.comb += [
             room.eq(page_words - offset),
@@ -129,7 +129,7 @@ class AxiReadPort(Block):
             request.addr.eq(Cat(offset, page)),
             request.len.eq(count - 1),
             bursts.i.valid.eq(issue),
-            bursts.i.p.data.eq(is_final),
+            bursts.i.p.eq(is_final),
         ]
         with m.If(issue):
             m.d.sync += [offset.eq(offset + count), left.eq(left - count)]
@@ -155,7 +155,7 @@ class AxiReadPort(Block):
 
         is_asked = bursts.o.valid
         error = r.p.resp[1]  # SLVERR, DECERR
-        last = r.p.last & bursts.o.p.data
+        last = r.p.last & bursts.o.p
         if config.buffered:
             words = add(
                 m,

@@ -14,8 +14,8 @@ from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
 from hdl.block import Block
 from hdl.emit import add
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.payload import pack, unpack
+from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["AxiWritePort", "AxiWritePortConfig"]
@@ -132,7 +132,7 @@ class AxiWritePort(Block):
         # For each burst not answered: does it end its command? Commands without bytes are
         # among them, so that answers come in order.
         owed_layout = data.StructLayout({"is_final": 1, "is_void": 1})
-        owed = add(m, "owed", StreamFifo(StreamFifoConfig(width=2, depth=config.outstanding)))
+        owed = queue(m, "owed", owed_layout, config.outstanding)
 
         # The part of the command that is not written yet: from word ``offset`` of ``page`` on.
         page = Signal(config.address_bits - offset_bits - size, reset_less=True)
@@ -192,7 +192,7 @@ class AxiWritePort(Block):
         low_bits = Cat(bit.replicate(8) for bit in low)
         beat = data.View(beats_layout, beats.i.p.data)
         request = data.View(requests_layout, requests.i.p.data)
-        owes = data.View(owed_layout, owed.i.p.data)
+        owes = owed.i.p
         m.d.comb += [
             beats.i.valid.eq(step),
             beats.i.p.last.eq(Mux(begins, burst, left_in_burst) == 1),
@@ -283,12 +283,13 @@ class AxiWritePort(Block):
             aw.p.cache.eq(CACHE_NORMAL),
         ]
         unpack(m, beats.o, w)
-        self._answer(m, owed, data.View(owed_layout, owed.o.p.data))
+        self._answer(m, owed)
         return m
 
-    def _answer(self, m: Module, owed, head) -> None:
+    def _answer(self, m: Module, owed) -> None:
         """B to ``done``: the worst response of a command's bursts."""
         b = self.axi.b
+        head = owed.o.p
         answers = add(m, "answers", StreamSkidBuffer(StreamSkidBufferConfig(width=2)))
         unpack(m, answers.o, self.done)
         is_asked, worst, resp = owed.o.valid, Signal(2), Signal(2)

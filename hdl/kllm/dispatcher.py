@@ -23,7 +23,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import command_layout, command_stream, status_stream
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 
 __all__ = ["KllmDispatcher", "KllmDispatcherConfig", "report_layout"]
 
@@ -217,14 +217,8 @@ class KllmDispatcher(Block):
 
         empty = Signal(len(units))
         for unit in units:
-            queue = add(
-                m,
-                f"queue_{unit:d}",
-                StreamFifo(
-                    StreamFifoConfig(
-                        width=queued_layout.size, depth=self.config.queue, storage="memory"
-                    )
-                ),
+            waiting = queue(
+                m, f"queue_{unit:d}", queued_layout, self.config.queue, storage="memory"
             )
             entry = Signal(queued_layout, name=f"entry_{unit:d}")
             m.d.comb += [
@@ -234,22 +228,17 @@ class KllmDispatcher(Block):
                 entry.met.eq(met),
                 entry.tag.eq(tag),
                 entry.fault.eq(fault),
-                queue.i.valid.eq(checked & complete & is_known & (to_unit == int(unit))),
-                queue.i.p.data.eq(entry),
-                queue.i.p.last.eq(1),
-                queue_ready[unit].eq(queue.i.ready),
+                waiting.i.valid.eq(checked & complete & is_known & (to_unit == int(unit))),
+                waiting.i.p.eq(entry),
+                queue_ready[unit].eq(waiting.i.ready),
             ]
             with m.If(moved & is_known & (to_unit == int(unit))):
                 m.d.sync += issued[unit].eq(issued[unit] + 1)
 
             # The head: waits, then goes to the engine, or ends at once.
-            head = data.View(queued_layout, queue.o.p.data)
+            head = waiting.o.p
             command, status = getattr(self, f"command_{unit:d}"), getattr(self, f"status_{unit:d}")
-            tags = add(
-                m,
-                f"tags_{unit:d}",
-                StreamFifo(StreamFifoConfig(width=16, depth=self.config.running)),
-            )
+            tags = queue(m, f"tags_{unit:d}", 16, self.config.running)
             early = Signal(len(units), name=f"early_{unit:d}")  # waits not yet fulfilled
             for other in units:
                 m.d.comb += early[other].eq(
@@ -260,13 +249,13 @@ class KllmDispatcher(Block):
             dead = Signal(name=f"dead_{unit:d}")
             ends_here = Signal(name=f"ends_here_{unit:d}")
             begins = Signal(name=f"begins_{unit:d}")
-            with m.If(queue.o.valid & ~started & ~dead):
+            with m.If(waiting.o.valid & ~started & ~dead):
                 with m.If(aborting | (head.fault != 0)):
                     m.d.sync += dead.eq(1)
                 with m.Elif((early == 0) & tags.i.ready):
                     m.d.comb += begins.eq(1)
                     m.d.sync += started.eq(1)
-            with m.If(queue.o.valid & queue.o.ready):
+            with m.If(waiting.o.valid & waiting.o.ready):
                 m.d.sync += [started.eq(0), dead.eq(0)]
             report = getattr(arbiter, f"i_{unit + 1:d}")
             is_empty = tags.level == 0
@@ -275,11 +264,10 @@ class KllmDispatcher(Block):
                 command.p.eq(head.command),
                 # An engine may take a command as late as with its status: the tag is there first.
                 tags.i.valid.eq(begins),
-                tags.i.p.data.eq(head.tag),
-                tags.i.p.last.eq(1),
+                tags.i.p.eq(head.tag),
                 # In order: it ends after the commands before it.
                 ends_here.eq(dead & is_empty),
-                queue.o.ready.eq((started & command.ready) | (ends_here & report.ready)),
+                waiting.o.ready.eq((started & command.ready) | (ends_here & report.ready)),
                 report.valid.eq(ends_here | (status.valid & tags.o.valid)),
                 report.p.data.eq(
                     Mux(
@@ -292,14 +280,14 @@ class KllmDispatcher(Block):
                         Cat(
                             status.p.status,
                             Const(int(unit), 3),
-                            tags.o.p.data,
+                            tags.o.p,
                         ),
                     )
                 ),
                 report.p.last.eq(1),
                 status.ready.eq(report.ready & ~ends_here & tags.o.valid),
                 tags.o.ready.eq(report.ready & ~ends_here & status.valid),
-                empty[unit].eq(is_empty & (queue.level == 0)),
+                empty[unit].eq(is_empty & (waiting.level == 0)),
             ]
             with m.If(report.valid & report.ready):
                 m.d.sync += completed[unit].eq(completed[unit] + 1)

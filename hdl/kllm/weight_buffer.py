@@ -20,7 +20,7 @@ from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 
 __all__ = ["GROUP_BITS", "KllmWeightBuffer", "KllmWeightBufferConfig"]
 
@@ -179,20 +179,15 @@ class KllmWeightBuffer(Block):
                 complete.append(held)
                 beat.append(kept)
             else:
-                queue = add(
-                    m,
-                    f"words_{k}",
-                    StreamFifo(StreamFifoConfig(width=config.port_bits, depth=config.word_depth)),
-                )
+                words = queue(m, f"words_{k}", config.port_bits, config.word_depth)
                 m.d.comb += [
-                    queue.i.valid.eq(word.valid),
-                    queue.i.p.data.eq(word.p.data),
-                    queue.i.p.last.eq(1),
-                    word.ready.eq(queue.i.ready),
-                    queue.o.ready.eq(take),
+                    words.i.valid.eq(word.valid),
+                    words.i.p.eq(word.p.data),
+                    word.ready.eq(words.i.ready),
+                    words.o.ready.eq(take),
                 ]
-                complete.append(queue.o.valid)
-                beat.append(queue.o.p.data)
+                complete.append(words.o.valid)
+                beat.append(words.o.p)
         self.beat = Cat(beat)
 
         gathering = Signal()
@@ -229,17 +224,14 @@ class KllmWeightBuffer(Block):
         config = self.config
         depth = config.buffer_beats
         layout = data.StructLayout({"beats": config.length_bits, "release": 1, "end": 1})
-        self.passes = passes = add(
-            m, "passes", StreamFifo(StreamFifoConfig(width=layout.size, depth=2))
-        )
-        asked = data.View(layout, passes.i.p.data)
+        self.passes = passes = queue(m, "passes", layout, 2)
+        asked = passes.i.p
         m.d.comb += [
             asked.beats.eq(self.replay.p.beats),
             asked.release.eq(self.replay.p.release),
             asked.end.eq(self.replay.p.end),
-            passes.i.p.last.eq(1),
         ]
-        current = data.View(layout, passes.o.p.data)
+        current = passes.o.p
 
         ram = add(m, "ram", Memory1R1W(config.memory))
         write_row, read_row, first_row = (
@@ -297,24 +289,19 @@ class KllmWeightBuffer(Block):
         """Scales of two groups; those of the elder are multiplied column by column."""
         config = self.config
         layout = data.StructLayout({"rms": FP32.bits, "fold": 1, "release": 1, "end": 1})
-        passes = add(
-            m,
-            "scale_passes",
-            StreamFifo(StreamFifoConfig(width=layout.size, depth=_PASSES_AHEAD)),
-        )
-        asked = data.View(layout, passes.i.p.data)
+        passes = queue(m, "scale_passes", layout, _PASSES_AHEAD)
+        asked = passes.i.p
         m.d.comb += [
             asked.rms.eq(self.replay.p.rms),
             asked.fold.eq(self.replay.p.fold),
             asked.release.eq(self.replay.p.release),
             asked.end.eq(self.replay.p.end),
-            passes.i.p.last.eq(1),
             # A replay is told to both sides at once.
             self.replay.ready.eq(passes.i.ready & self.passes.i.ready),
             passes.i.valid.eq(self.replay.valid & self.passes.i.ready),
             self.passes.i.valid.eq(self.replay.valid & passes.i.ready),
         ]
-        current = data.View(layout, passes.o.p.data)
+        current = passes.o.p
 
         sets = [
             Signal(data.ArrayLayout(FP16.bits, config.columns), name=f"scales_{k}", reset_less=True)

@@ -18,8 +18,8 @@ from hdl.kllm.weight_buffer import GROUP_BITS, KllmWeightBuffer, KllmWeightBuffe
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.payload import connect
+from hdl.stream.queue import queue
 
 __all__ = ["KllmWeightSupply", "KllmWeightSupplyConfig"]
 
@@ -273,11 +273,9 @@ class KllmWeightSupply(Block):
                 "refused": 1,
             }
         )
-        self.replay_jobs = add(
-            m, "replay_jobs", StreamFifo(StreamFifoConfig(width=replay_layout.size, depth=2))
-        )
-        self.order = add(m, "order", StreamFifo(StreamFifoConfig(width=1, depth=_JOBS_AHEAD)))
-        replay_job = data.View(replay_layout, self.replay_jobs.i.p.data)
+        self.replay_jobs = queue(m, "replay_jobs", replay_layout, 2)
+        self.order = queue(m, "order", 1, _JOBS_AHEAD)
+        replay_job = self.replay_jobs.i.p
         reads = [getattr(self, f"read_{port}") for port in range(config.ports)]
         # Words of a port are quotient, or one more on the first ``extra`` ports.
         extra, more = Signal(range(config.ports + 1)), Signal(_WORDS_BITS)
@@ -307,10 +305,8 @@ class KllmWeightSupply(Block):
             replay_job.tokens.eq(job.tokens),
             replay_job.fold.eq(job.fold),
             replay_job.refused.eq(refused),
-            self.replay_jobs.i.p.last.eq(1),
             self.order.i.valid.eq(pending[2]),
-            self.order.i.p.data.eq(refused),
-            self.order.i.p.last.eq(1),
+            self.order.i.p.eq(refused),
         ]
 
         # One digit of the quotient: how often the divisor goes into the next two bits.
@@ -380,12 +376,11 @@ class KllmWeightSupply(Block):
                 ]
                 with m.If(~Cat(asking, telling, pending).any()):
                     m.next = "IDLE"
-        self._replay_layout = replay_layout
 
     def _elaborate_replays(self, m: Module) -> None:
         """For each group, for each token: one replay, sent to every lane."""
         config = self.config
-        job = data.View(self._replay_layout, self.replay_jobs.o.p.data)
+        job = self.replay_jobs.o.p
         replay = Signal(config.buffer_config.replay_layout, reset_less=True)
         telling = Signal(config.lanes)  # lanes that have not taken it
         free = Signal()
@@ -450,20 +445,19 @@ class KllmWeightSupply(Block):
     def _elaborate_done(self, m: Module) -> None:
         """One word per job, in order: refused, or through the stripe and handed over by all."""
         config = self.config
-        errors = add(m, "errors", StreamFifo(StreamFifoConfig(width=1, depth=_JOBS_AHEAD)))
+        errors = queue(m, "errors", 1, _JOBS_AHEAD)
         take = Signal()
         handed = Signal(config.lanes)  # lanes that have handed over all of the eldest job
         order = self.order.o
         m.d.comb += [
             errors.i.valid.eq(self.stripe.done.valid),
-            errors.i.p.data.eq(self.stripe.done.p.error),
-            errors.i.p.last.eq(1),
+            errors.i.p.eq(self.stripe.done.p.error),
             self.stripe.done.ready.eq(errors.i.ready),
-            self.done.valid.eq(order.valid & (order.p.data | (errors.o.valid & handed.all()))),
-            self.done.p.refused.eq(order.p.data),
-            self.done.p.error.eq(~order.p.data & errors.o.p.data),
+            self.done.valid.eq(order.valid & (order.p | (errors.o.valid & handed.all()))),
+            self.done.p.refused.eq(order.p),
+            self.done.p.error.eq(~order.p & errors.o.p),
             order.ready.eq(self.done.valid & self.done.ready),
-            take.eq(order.ready & ~order.p.data),
+            take.eq(order.ready & ~order.p),
             errors.o.ready.eq(take),
         ]
         for lane, buffer in enumerate(self.buffers):

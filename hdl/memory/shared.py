@@ -14,7 +14,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 
 __all__ = ["MemoryShared", "MemorySharedConfig"]
 
@@ -115,21 +115,16 @@ class MemoryShared(Block):
         owner = Signal(range(max(config.readers, 2)))
         wants = []
         for k, request in enumerate(requests):
-            fifo = add(
-                m,
-                f"answers_{k}",
-                StreamFifo(StreamFifoConfig(width=config.width, depth=config.answers)),
-            )
+            answers = queue(m, f"answers_{k}", config.width, config.answers)
             answer = getattr(self, f"answer_{k}")
             credit = Signal(range(config.answers + 1), name=f"credit_{k}", init=config.answers)
             want = Signal(name=f"want_{k}")
             m.d.comb += [
-                fifo.i.valid.eq(arriving & (owner == k)),
-                fifo.i.p.data.eq(ram.read_data),
-                fifo.i.p.last.eq(1),
-                answer.valid.eq(fifo.o.valid),
-                answer.p.word.eq(fifo.o.p.data),
-                fifo.o.ready.eq(answer.ready),
+                answers.i.valid.eq(arriving & (owner == k)),
+                answers.i.p.eq(ram.read_data),
+                answer.valid.eq(answers.o.valid),
+                answer.p.word.eq(answers.o.p),
+                answers.o.ready.eq(answer.ready),
                 want.eq(
                     request.valid
                     & (credit != 0)

@@ -22,7 +22,8 @@ from hdl.oaken.layouts import SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.paging.layouts import TOKEN_BITS
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.link import link
+from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["OakenDequantEngine", "OakenDequantEngineConfig"]
@@ -158,11 +159,7 @@ class OakenDequantEngine(Block):
         zero_insert = add(m, "zero_insert", OakenZeroInsert(config.zero_insert))
         # Scales are ahead of the sparse records by their preparation.
         record_layout = config.zero_insert.request_layout
-        requests = add(
-            m,
-            "requests",
-            StreamFifo(StreamFifoConfig(width=record_layout.size, depth=config.scale_stages + 3)),
-        )
+        requests = queue(m, "requests", record_layout, config.scale_stages + 3)
 
         # ---- scales of the request's tokens
         passed_layout = data.StructLayout(
@@ -192,11 +189,9 @@ class OakenDequantEngine(Block):
             passed.last.eq(is_last_token),
             self.request.ready.eq(free & requests.i.ready),
             requests.i.valid.eq(self.request.valid & free),
-            requests.i.p.data.eq(Cat(*(self.request.p[name] for name in record_layout.members))),
-            zero_insert.request.valid.eq(requests.o.valid),
-            requests.o.ready.eq(zero_insert.request.ready),
-            zero_insert.request.payload.eq(requests.o.p.data),
+            *(requests.i.p[name].eq(self.request.p[name]) for name in record_layout.members),
         ]
+        link(m, requests.o, zero_insert.request)
         for name, which in _PASSED:
             source = thresholds if isinstance(which, Threshold) else self.scale.p.scale
             m.d.comb += passed[name].eq(source[which])
@@ -211,9 +206,7 @@ class OakenDequantEngine(Block):
                 ]
 
         # ---- sparse words
-        for name in ("valid", "payload"):
-            m.d.comb += getattr(zero_insert.sparse, name).eq(getattr(self.sparse, name))
-        m.d.comb += self.sparse.ready.eq(zero_insert.sparse.ready)
+        link(m, self.sparse, zero_insert.sparse)
 
         # ---- both dequantizers in step, fed with a beat of each kind
         tag_layout = data.StructLayout({"error": 1, "bad": 1, "last": 1})
@@ -287,7 +280,7 @@ class OakenDequantEngine(Block):
         ]
 
         # ---- output and status: a last beat is offered only when its status has a place
-        statuses = add(m, "statuses", StreamFifo(StreamFifoConfig(width=1, depth=2)))
+        statuses = queue(m, "statuses", 1, 2)
         word = data.View(merged_layout, merged.o.p.data)
         offers = let(m, "offers", merged.o.valid & (~word.last | statuses.i.ready))
         m.d.comb += [
@@ -297,10 +290,10 @@ class OakenDequantEngine(Block):
             self.o.p.error.eq(word.error),
             self.o.p.last.eq(word.last),
             statuses.i.valid.eq(offers & self.o.ready & word.last),
-            statuses.i.p.data.eq(word.bad),
+            statuses.i.p.eq(word.bad),
             self.status.valid.eq(statuses.o.valid),
             statuses.o.ready.eq(self.status.ready),
-            self.status.p.status.eq(Mux(statuses.o.p.data, Status.MALFORMED, Status.OK)),
+            self.status.p.status.eq(Mux(statuses.o.p, Status.MALFORMED, Status.OK)),
         ]
         return m
 

@@ -24,7 +24,7 @@ from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, maximum
 from hdl.oaken.decomposer import GROUP_BITS, LANES_PER_MODULE, shifted_layout
 from hdl.oaken.layouts import FP16_BITS
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 
 __all__ = [
     "LONGEST_SCALE_STAGES",
@@ -222,9 +222,7 @@ class GroupQuantizer(Block):
             ),
         )
         # Its ready comes from a register: the pipelines before and after it stall apart.
-        ranges = add(
-            m, "ranges", StreamFifo(StreamFifoConfig(width=count * MAGNITUDE_BITS, depth=2))
-        )
+        ranges = queue(m, "ranges", count * MAGNITUDE_BITS, 2)
         scales = add(m, "scales", self.scales_pipeline())
         codes = [
             add(m, f"lanes_{first}", self.lanes_pipeline(LANES_PER_MODULE))
@@ -232,26 +230,15 @@ class GroupQuantizer(Block):
         ]
         # Words of all groups leave together: those that are ready first wait without a stall, even
         # where every beat is a vector.
-        words = add(
-            m,
-            "words",
-            StreamFifo(
-                StreamFifoConfig(
-                    width=self._scale_layout.size,
-                    depth=2 + LONGEST_SCALE_STAGES - self.SCALE_STAGES,
-                )
-            ),
+        words = queue(
+            m, "words", self._scale_layout, 2 + LONGEST_SCALE_STAGES - self.SCALE_STAGES
         )
-        waiting = add(
+        waiting = queue(
             m,
             "waiting",
-            StreamFifo(
-                StreamFifoConfig(
-                    width=len(scales.o.p.parameters),
-                    depth=config.vectors,
-                    storage="flipflop" if config.vectors <= _FLIPFLOP_VECTORS else "memory",
-                )
-            ),
+            len(scales.o.p.parameters),
+            config.vectors,
+            storage="flipflop" if config.vectors <= _FLIPFLOP_VECTORS else "memory",
         )
 
         end_i, end_o = data.View(ends, maxima.i.p.tag), data.View(ends, maxima.o.p.tag)
@@ -276,7 +263,7 @@ class GroupQuantizer(Block):
             end_i.last.eq(self.scan.p.last),
             end_i.drop.eq(self.scan.p.drop),
             ranges.i.valid.eq(maxima.o.valid & wanted),
-            ranges.i.p.data.eq(here),
+            ranges.i.p.eq(here),
             maxima.o.ready.eq(~wanted | ranges.i.ready),
         ]
         with m.If(maxima.o.valid & maxima.o.ready):
@@ -286,15 +273,15 @@ class GroupQuantizer(Block):
         m.d.comb += [
             scales.i.valid.eq(ranges.o.valid),
             ranges.o.ready.eq(scales.i.ready),
-            scales.i.p.maxima.eq(ranges.o.p.data),
+            scales.i.p.maxima.eq(ranges.o.p),
             scales.o.ready.eq(words.i.ready & waiting.i.ready),
             words.i.valid.eq(scales.o.valid & waiting.i.ready),
-            words.i.p.data.eq(scales.o.p.scale),
+            words.i.p.eq(scales.o.p.scale),
             waiting.i.valid.eq(scales.o.valid & words.i.ready),
-            waiting.i.p.data.eq(scales.o.p.parameters),
+            waiting.i.p.eq(scales.o.p.parameters),
             self.scale.valid.eq(words.o.valid),
             words.o.ready.eq(self.scale.ready),
-            self.scale.payload.eq(words.o.p.data),
+            self.scale.payload.eq(words.o.p),
         ]
         # Fed and emptied together, all slices of the lanes are always in the same state.
         lanes = codes[0]
@@ -310,7 +297,7 @@ class GroupQuantizer(Block):
                 each.i.valid.eq(self.i.valid & waiting.o.valid),
                 each.i.p.y.eq(y.word_select(k, LANES_PER_MODULE * FP16_BITS)),
                 each.i.p.group.eq(group.word_select(k, LANES_PER_MODULE * GROUP_BITS)),
-                each.i.p.parameters.eq(waiting.o.p.data),
+                each.i.p.parameters.eq(waiting.o.p),
                 each.i.p.tag.eq(self.i.p.last),
                 each.o.ready.eq(self.o.ready),
             ]

@@ -17,7 +17,7 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
 __all__ = ["OakenKvReader", "OakenKvReaderConfig"]
@@ -131,8 +131,8 @@ class OakenKvReader(Block):
             m, "scales", OakenScaleBuffer(OakenScaleBufferConfig(depth=config.scale_tokens))
         )
         # Tag of the head now on o, and the ends of reads among the heads not yet done.
-        tags = add(m, "tags", StreamFifo(StreamFifoConfig(width=8, depth=_HEADS)))
-        ends = add(m, "ends", StreamFifo(StreamFifoConfig(width=1, depth=_HEADS)))
+        tags = queue(m, "tags", 8, _HEADS)
+        ends = queue(m, "ends", 1, _HEADS)
 
         # A head goes to the engine, to both queues and, if it is its read's first, to the scales;
         # to each when it is ready.
@@ -156,8 +156,8 @@ class OakenKvReader(Block):
             engine.request.p.thresholds.eq(head.thresholds),
             scales.request.p.tokens.eq(head.tokens),
             scales.request.p.heads.eq(head.heads),
-            tags.i.p.data.eq(head.tag),
-            ends.i.p.data.eq(head.last),
+            tags.i.p.eq(head.tag),
+            ends.i.p.eq(head.last),
         ]
 
         dense = self._pack(m, "dense_pack", self.dense, config.lanes * DENSE_BITS // 8)
@@ -185,7 +185,7 @@ class OakenKvReader(Block):
             o.ready.eq(self.o.ready & tags.o.valid),
             self.o.p.x.eq(o.p.x),
             self.o.p.error.eq(o.p.error),
-            self.o.p.tag.eq(tags.o.p.data),
+            self.o.p.tag.eq(tags.o.p),
             self.o.p.last.eq(o.p.last),
             tags.o.ready.eq(o.valid & self.o.ready & o.p.last),
         ]
@@ -194,13 +194,13 @@ class OakenKvReader(Block):
         status = engine.status
         m.d.comb += [
             bad.eq(malformed | (status.p.status != Status.OK)),
-            self.done.valid.eq(status.valid & ends.o.valid & ends.o.p.data),
+            self.done.valid.eq(status.valid & ends.o.valid & ends.o.p),
             self.done.p.malformed.eq(bad),
-            status.ready.eq(ends.o.valid & (self.done.ready | ~ends.o.p.data)),
+            status.ready.eq(ends.o.valid & (self.done.ready | ~ends.o.p)),
             ends.o.ready.eq(status.valid & status.ready),
         ]
         with m.If(status.valid & status.ready):
-            m.d.sync += malformed.eq(bad & ~ends.o.p.data)
+            m.d.sync += malformed.eq(bad & ~ends.o.p)
         return m
 
     def _pack(self, m: Module, name: str, source, out_bytes: int):

@@ -14,7 +14,9 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.layouts import SCALE_LAYOUT
 from hdl.paging.mmu import BYTES_BITS
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.link import link
+from hdl.stream.payload import payload_layout
+from hdl.stream.queue import queue
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
 __all__ = ["OakenKvWriter", "OakenKvWriterConfig"]
@@ -161,7 +163,7 @@ class OakenKvWriter(Block):
             with m.Else():
                 m.d.comb += [
                     self.record.valid.eq(sizes.valid),
-                    self.record.p.bytes.eq(sizes.p.data),
+                    self.record.p.bytes.eq(sizes.p),
                     sizes.ready.eq(self.record.ready),
                 ]
         with m.If(size_taken):
@@ -183,9 +185,9 @@ class OakenKvWriter(Block):
                 with m.If(word_taken):
                     m.d.sync += scale_place.eq(Mux(self.w.p.last, 0, scale_place + 1))
             with m.Elif(~word_slot[0]):
-                _connect_words(m, dense, self.w)
+                link(m, dense, self.w)
             with m.Else():
-                _connect_words(m, sparse, self.w)
+                link(m, sparse, self.w)
         with m.If(word_taken & self.w.p.last):
             m.d.sync += [word_slot.eq(word_slot + 1), writing.eq(word_slot != scale_slot)]
         return m
@@ -229,7 +231,7 @@ class OakenKvWriter(Block):
         )
         total_bits = config.kv.sparse_bytes_max.bit_length()
         total, size = Signal(total_bits), Signal(total_bits)
-        sizes = add(m, "sizes", StreamFifo(StreamFifoConfig(width=total_bits, depth=_SIZES)))
+        sizes = queue(m, "sizes", total_bits, _SIZES)
         # The bytes of a head's last block go into the queue of words as its size goes into that
         # of sizes.
         room = Signal()
@@ -243,7 +245,7 @@ class OakenKvWriter(Block):
             pack.i.p.end.eq(self.sparse.p.bytes),
             pack.i.p.last.eq(last),
             sizes.i.valid.eq(self.sparse.valid & self.sparse.ready & last),
-            sizes.i.p.data.eq(size),
+            sizes.i.p.eq(size),
         ]
         with m.If(self.sparse.valid & self.sparse.ready):
             m.d.sync += [block.eq(Mux(last, 0, block + 1)), total.eq(Mux(last, 0, size))]
@@ -252,20 +254,8 @@ class OakenKvWriter(Block):
 
 
 def _word_queue(m: Module, name: str, source, width: int, depth: int):
-    """A queue after the repacker ``source``; in a RAM where it is long."""
+    """A queue of the words that the repacker ``source`` gives; in a RAM where it is long."""
     storage = "memory" if depth >= 8 else "flipflop"
-    queue = add(
-        m, name, StreamFifo(StreamFifoConfig(width=width, depth=max(depth, 3), storage=storage))
-    )
-    _connect_words(m, source, queue.i)
-    return queue.o
-
-
-def _connect_words(m: Module, source, sink) -> None:
-    """data and last of ``source``, which may have more fields."""
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        source.ready.eq(sink.ready),
-        sink.p.data.eq(source.p.data),
-        sink.p.last.eq(source.p.last),
-    ]
+    words = queue(m, name, payload_layout(width), max(depth, 3), storage=storage)
+    link(m, source, words.i, discard=("bytes", "error"))
+    return words.o

@@ -24,7 +24,7 @@ from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantize
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig, sparse_layout
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.queue import queue
 
 __all__ = [
     "BLOCKS_BITS",
@@ -267,7 +267,7 @@ class OakenQuantEngine(Block):
             VectorBuffer(VectorBufferConfig(width=shifted.size, rows=config.buffer_rows)),
         )
         info = self._elaborate_request(m, decomposer)
-        statuses = add(m, "statuses", StreamFifo(StreamFifoConfig(width=4, depth=_STATUS_DEPTH)))
+        statuses = queue(m, "statuses", 4, _STATUS_DEPTH)
         self._elaborate_scan(m, decomposer.o, info, (inlier.scan, outlier.scan), held.i, statuses)
         self._elaborate_header(m, statuses.o, inlier.scale, outlier.scale)
 
@@ -292,14 +292,13 @@ class OakenQuantEngine(Block):
     def _elaborate_request(self, m: Module, decomposer):
         """A request goes to the decomposer and, checked, to the end of it; returns that queue."""
         config = self.config
-        layout = self._info_layout
-        queue = add(m, "info", StreamFifo(StreamFifoConfig(width=layout.size, depth=_INFO_DEPTH)))
-        checked = data.View(layout, queue.i.p.data)
+        info = queue(m, "info", self._info_layout, _INFO_DEPTH)
+        checked = info.i.p
         request = self.request.p
         told, telling = Signal(), Signal()  # the queue has, or gets, the request now on its port
         m.d.comb += [
-            telling.eq(told | queue.i.ready),
-            queue.i.valid.eq(self.request.valid & ~told),
+            telling.eq(told | info.i.ready),
+            info.i.valid.eq(self.request.valid & ~told),
             checked.end.eq((request.blocks << (config.block_beats - 1).bit_length()) - 1),
             checked.blocks_ok.eq(
                 (request.blocks != 0) & (request.blocks <= config.elements_max // config.block)
@@ -313,11 +312,11 @@ class OakenQuantEngine(Block):
             self.i.ready.eq(decomposer.i.ready),
         ]
         m.d.sync += told.eq(self.request.valid & telling & ~self.request.ready)
-        return queue.o
+        return info.o
 
     def _elaborate_scan(self, m: Module, beat, info, scans, held, statuses) -> None:
         """Each decomposed beat to both statistics and the buffer; at its last, the status."""
-        known = data.View(self._info_layout, info.p.data)
+        known = info.p
         count = Signal(range(max(self.config.beats_max, 2)))
         over = Signal()  # the beats that the request needs are all here
         spoiled = Signal()  # by NaN or infinity in an earlier beat
@@ -344,7 +343,7 @@ class OakenQuantEngine(Block):
         m.d.comb += [
             beat.ready.eq(info.valid & all_ready),
             info.ready.eq(beat.valid & beat.p.last & all_ready),
-            statuses.i.p.data.eq(status),
+            statuses.i.p.eq(status),
             held.p.data.eq(Cat(beat.p.y, beat.p.group, beat.p.last)),
             held.p.write.eq(known.blocks_ok & ~over),
             held.p.last.eq(beat.p.last),
@@ -368,7 +367,7 @@ class OakenQuantEngine(Block):
                 ]
 
     def _elaborate_header(self, m: Module, statuses, inlier, outlier) -> None:
-        ok = let(m, "status_ok", statuses.p.data == Status.OK)
+        ok = let(m, "status_ok", statuses.p == Status.OK)
         scales = let(m, "scales_here", inlier.valid & outlier.valid)
         words = {
             ScaleWord.MIDDLE_MIN: inlier.p.middle_min,
@@ -381,7 +380,7 @@ class OakenQuantEngine(Block):
         taken = let(m, "header_taken", self.header.valid & self.header.ready)
         m.d.comb += [
             self.header.valid.eq(statuses.valid & (~ok | scales)),
-            self.header.p.status.eq(statuses.p.data),
+            self.header.p.status.eq(statuses.p),
             self.header.p.scale.as_value().eq(
                 Mux(ok, Cat(*(words[word] for word in ScaleWord)), 0)
             ),

@@ -1,7 +1,7 @@
 """The one way to connect two streams: layouts are compared before a wire is drawn."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from amaranth import Module, Shape, Value
 from amaranth.hdl import ShapeCastable
@@ -32,21 +32,30 @@ class StreamView:
         return cls(payload, stream.valid, stream.ready)
 
 
-def link(m: Module, source, sink, rename: Mapping[str, str] | None = None) -> None:
+def link(
+    m: Module,
+    source,
+    sink,
+    rename: Mapping[str, str] | None = None,
+    discard: Collection[str] = (),
+) -> None:
     """Drive ``sink`` from ``source``: valid, ready, and each field of the payload by its name.
 
     Both are streams (``valid``, ``ready``, ``payload``). ``rename`` maps fields of the source to
-    fields of the sink. Fields are equal when names, widths and signedness are equal; nested
-    layouts are compared field by field. The path is combinational and adds no cycle.
+    fields of the sink. ``discard`` names fields of the source that the sink does without. Fields
+    are equal when names, widths and signedness are equal; nested layouts are compared field by
+    field. The path is combinational and adds no cycle.
 
     Raises, in one line, TypeError when a field is missing on one side or differs in shape. Raises
-    ValueError when ``rename`` names a field that is not there.
+    ValueError when ``rename`` or ``discard`` names a field that is not there.
     """
     given, wanted = _shape(source), _shape(sink)
     rename = dict(rename or {})
     if isinstance(given, data.StructLayout) and isinstance(wanted, data.StructLayout):
-        names = {name: rename.pop(name, name) for name in given.members}
-        _refuse_unknown(rename, given)
+        _refuse_unknown("rename", rename, given)
+        _refuse_unknown("discard", discard, given)
+        kept = [name for name in given.members if name not in discard]
+        names = {name: rename.get(name, name) for name in kept}
         if sorted(names.values()) != sorted(wanted.members):
             given_names = _listed(names.values())
             raise TypeError(f"link: the source has {given_names}, the sink {_listed(wanted)}")
@@ -59,7 +68,8 @@ def link(m: Module, source, sink, rename: Mapping[str, str] | None = None) -> No
             for name, target in names.items()
         ]
     else:
-        _refuse_unknown(rename, given)
+        _refuse_unknown("rename", rename, given)
+        _refuse_unknown("discard", discard, given)
         difference = _difference(given, wanted)
         if difference:
             raise TypeError(f"link: the payload of the source is {difference}")
@@ -72,10 +82,12 @@ def _shape(stream):
     return payload.shape() if isinstance(payload, data.View) else Value.cast(payload).shape()
 
 
-def _refuse_unknown(rename: Mapping[str, str], shape) -> None:
-    if rename:
-        known = _listed(shape) if isinstance(shape, data.StructLayout) else "no fields"
-        raise ValueError(f"link: rename has {_listed(rename)}; the source has {known}")
+def _refuse_unknown(argument: str, names: Collection[str], shape) -> None:
+    fields = shape.members if isinstance(shape, data.StructLayout) else {}
+    unknown = [name for name in names if name not in fields]
+    if unknown:
+        known = _listed(fields) or "no fields"
+        raise ValueError(f"link: {argument} has {_listed(unknown)}; the source has {known}")
 
 
 def _listed(names) -> str:

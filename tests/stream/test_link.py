@@ -29,11 +29,11 @@ def stream_of(shape):
     return stream.Signature(shape).create()
 
 
-def moved(source_shape, sink_shape, rename, word):
+def moved(source_shape, sink_shape, rename, word, discard=()):
     """The fields of the sink after one word on the source."""
     m = Module()
     source, sink = stream_of(source_shape), stream_of(sink_shape)
-    link(m, source, sink, rename)
+    link(m, source, sink, rename, discard)
     seen = {}
 
     async def bench(ctx):
@@ -76,6 +76,20 @@ def test_a_swap_of_two_fields():
     layout = data.StructLayout({"a": 4, "b": 4})
     word = moved(layout, layout, {"a": "b", "b": "a"}, {"a": 3, "b": 12})
     assert (word.a, word.b) == (12, 3)
+
+
+def test_a_discarded_field():
+    word = moved(
+        data.StructLayout({"a": 4, "b": 4}), data.StructLayout({"a": 4}), {}, {"a": 3, "b": 12},
+        discard=("b",),
+    )  # fmt: skip
+    assert word.a == 3
+
+
+def test_unknown_discard_is_refused():
+    shape = data.StructLayout({"a": 4})
+    with pytest.raises(ValueError, match=r"^link: discard has z; the source has a$"):
+        link(used(Module()), stream_of(shape), stream_of(shape), discard=("z",))
 
 
 def test_payload_without_fields():
