@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import Cat, Const, Module
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
@@ -12,7 +13,7 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
-from hdl.axi.signature import axi4_read, axi_lite
+from hdl.axi.signature import axi4_read, axi_lite, pass_channels
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
@@ -28,6 +29,7 @@ from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
+from hdl.stream.link import as_bits, link
 from hdl.stream.payload import pack, unpack
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
@@ -284,10 +286,10 @@ class KllmAccelerator(Block):
         supply = add(m, "supply", KllmWeightSupply(config.supply_config))
 
         # The host.
-        _bus(m, self.host, registers.axil)
-        _stream(m, registers.command, dispatcher.word)
-        _stream(m, dispatcher.report, registers.status)
-        _stream(m, readback.o, registers.readback)
+        wiring.connect(m, wiring.flipped(self.host), registers.axil)
+        link(m, registers.command, dispatcher.word)
+        link(m, as_bits(dispatcher.report), as_bits(registers.status))
+        link(m, as_bits(readback.o), as_bits(registers.readback))
         m.d.comb += [
             dispatcher.abort_pulse.eq(registers.abort_pulse),
             registers.idle.eq(dispatcher.idle),
@@ -301,8 +303,8 @@ class KllmAccelerator(Block):
             Unit.READ: readback,
         }
         for unit, engine in engines.items():
-            _stream(m, getattr(dispatcher, f"command_{unit:d}"), engine.command)
-            _stream(m, engine.status, getattr(dispatcher, f"status_{unit:d}"))
+            link(m, getattr(dispatcher, f"command_{unit:d}"), engine.command)
+            link(m, engine.status, getattr(dispatcher, f"status_{unit:d}"))
 
         # Clients of the vector memory.
         readers = (
@@ -314,8 +316,8 @@ class KllmAccelerator(Block):
             (readback.row_request, readback.row_row),
         )
         for k, (request, row) in enumerate(readers):
-            _stream(m, request, getattr(vectors, f"request_{k}"))
-            _stream(m, getattr(vectors, f"answer_{k}"), row)
+            _link_row(m, request, getattr(vectors, f"request_{k}"))
+            link(m, as_bits(getattr(vectors, f"answer_{k}")), as_bits(row))
         for k, write in enumerate((load.write, matmul.write, function.write)):
             sink = getattr(vectors, f"write_{k}")
             m.d.comb += [
@@ -327,37 +329,37 @@ class KllmAccelerator(Block):
 
         # Clients of the slots.
         for name in ("entries", "outlier", "descriptor"):
-            _stream(m, getattr(quantizer, name), getattr(slots, name))
+            link(m, getattr(quantizer, name), getattr(slots, name))
         for k, engine in enumerate((matmul, function, readback)):
             for request, answer in (
                 ("slot", "descriptor"),
                 ("entry_request", "entries"),
                 ("outlier_request", "outlier"),
             ):
-                _stream(
+                link(
                     m,
                     getattr(engine, f"slot_{request}"),
                     getattr(slots, f"reader_{k}_{request}"),
                 )
-                _stream(
+                link(
                     m, getattr(slots, f"reader_{k}_{answer}"), getattr(engine, f"slot_{answer}")
                 )
 
         # Lanes and their weights.
         for name in ("job", "a", "x", "codebook"):
-            _stream(m, getattr(matmul, name), getattr(lanes, name))
+            link(m, getattr(matmul, name), getattr(lanes, name))
         for n in range(config.lanes):
-            _stream(m, getattr(supply, f"w_{n}"), getattr(lanes, f"w_{n}"))
+            link(m, getattr(supply, f"w_{n}"), getattr(lanes, f"w_{n}"))
             # A lane takes a scale only with its sums: its ready follows from its valid. The skid
             # buffer keeps that from the supply.
             scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
             pack(m, getattr(supply, f"s_b_{n}"), scales.i)
             unpack(m, scales.o, getattr(lanes, f"s_b_{n}"))
-            _stream(m, getattr(lanes, f"y_{n}"), getattr(matmul, f"y_{n}"))
-            _stream(m, getattr(lanes, f"status_{n}"), getattr(matmul, f"lane_status_{n}"))
-        _stream(m, matmul.supply, supply.job)
-        _stream(m, matmul.supply_rms, supply.rms)
-        _stream(m, supply.done, matmul.supply_done)
+            link(m, getattr(lanes, f"y_{n}"), getattr(matmul, f"y_{n}"))
+            link(m, getattr(lanes, f"status_{n}"), getattr(matmul, f"lane_status_{n}"))
+        link(m, matmul.supply, supply.job)
+        link(m, matmul.supply_rms, supply.rms)
+        link(m, supply.done, matmul.supply_done)
         word_bits = (config.port_bits // 8 - 1).bit_length()
         for n in range(config.mem_ports):
             port = add(m, f"port_{n}", AxiReadPort(config.port_config))
@@ -368,32 +370,20 @@ class KllmAccelerator(Block):
                 port.command.p.words.eq(read.p.words),
                 read.ready.eq(port.command.ready),
             ]
-            _stream(m, port.o, getattr(supply, f"data_{n}"))
-            _bus(m, port.axi, getattr(self, f"weights_{n}"))
+            link(m, port.o, getattr(supply, f"data_{n}"))
+            pass_channels(m, port.axi, getattr(self, f"weights_{n}"))
 
         data_port = add(m, "data_port", AxiReadPort(config.data_port_config))
-        _stream(m, load.read, data_port.command)
-        _stream(m, data_port.o, load.data)
-        _bus(m, data_port.axi, self.data)
+        link(m, load.read, data_port.command)
+        link(m, data_port.o, load.data)
+        pass_channels(m, data_port.axi, self.data)
         return m
 
 
-def _stream(m: Module, source, sink) -> None:
-    """Connects two streams, field by field of the same names where both have several."""
-    fields, wanted = source.payload.shape().members, sink.payload.shape().members
-    if len(wanted) == 1 or set(fields) != set(wanted):
-        # A renamed single field, or one word seen as several: bit for bit.
-        m.d.comb += sink.payload.as_value().eq(source.payload.as_value())
-    else:
-        m.d.comb += [sink.payload[name].eq(source.payload[name]) for name in wanted]
-    m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
-
-
-def _bus(m: Module, manager, subordinate) -> None:
-    """Connects AXI channels: ``manager`` drives aw, w and ar."""
-    for name in ("aw", "w", "ar"):
-        if hasattr(manager, name):
-            _stream(m, getattr(manager, name), getattr(subordinate, name))
-    for name in ("b", "r"):
-        if hasattr(manager, name):
-            _stream(m, getattr(subordinate, name), getattr(manager, name))
+def _link_row(m: Module, request, sink) -> None:
+    """A row request to the vector memory, which has at most as many address bits as a row."""
+    m.d.comb += [
+        sink.valid.eq(request.valid),
+        sink.p.address.eq(request.p.row),
+        request.ready.eq(sink.ready),
+    ]

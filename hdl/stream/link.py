@@ -7,7 +7,7 @@ from amaranth import Module, Shape, Value
 from amaranth.hdl import ShapeCastable
 from amaranth.lib import data
 
-__all__ = ["StreamView", "link"]
+__all__ = ["StreamView", "as_bits", "link"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,11 @@ class StreamView:
         """``stream`` with its payload ``bits`` seen as ``shape``."""
         payload = shape(bits) if isinstance(shape, ShapeCastable) else bits
         return cls(payload, stream.valid, stream.ready)
+
+
+def as_bits(stream) -> StreamView:
+    """``stream`` with its payload as plain bits, for words that one side does not look into."""
+    return StreamView(Value.cast(stream.payload), stream.valid, stream.ready)
 
 
 def link(
