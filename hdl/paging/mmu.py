@@ -31,8 +31,8 @@ from hdl.paging.page_table import (
     PagingPageTable,
 )
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.payload import connect, pack
+from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["PagingMmu", "PagingMmuConfig"]
@@ -210,9 +210,7 @@ class PagingMmu(Block):
         self.reader = add(m, "reader", PagingMmuReader(config.reader))
         self.writer = add(m, "writer", PagingMmuWriter(config.writer))
         self.control = add(m, "control", PagingMmuControl(config.control))
-        self.opened = add(
-            m, "opened", StreamFifo(StreamFifoConfig(width=STATUS_LAYOUT.size, depth=2))
-        )
+        self.opened = queue(m, "opened", STATUS_LAYOUT, 2)
         m.d.comb += [
             self.free_pages.eq(self.table.free_pages),
             self.reader.base.eq(self.base),
@@ -246,17 +244,14 @@ class PagingMmu(Block):
         turns = add(
             m, "turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=len(clients)))
         )
-        owners = add(
-            m, "owners", StreamFifo(StreamFifoConfig(width=len(turns.o.p.source), depth=2))
-        )
+        owners = queue(m, "owners", len(turns.o.p.source), 2)
         table = self.table
         m.d.comb += [
             table.command.valid.eq(turns.o.valid & owners.i.ready),
             table.command.payload.eq(turns.o.p.data),
             turns.o.ready.eq(table.command.ready & owners.i.ready),
             owners.i.valid.eq(turns.o.valid & table.command.ready),
-            owners.i.p.data.eq(turns.o.p.source),
-            owners.i.p.last.eq(1),
+            owners.i.p.eq(turns.o.p.source),
             # Who has asked waits for nothing but the answer.
             table.response.ready.eq(owners.o.valid),
             owners.o.ready.eq(table.response.valid),
@@ -264,7 +259,7 @@ class PagingMmu(Block):
         for k, (command, response) in enumerate(clients):
             pack(m, command, getattr(turns, f"i_{k}"))
             m.d.comb += [
-                response.valid.eq(table.response.valid & owners.o.valid & (owners.o.p.data == k)),
+                response.valid.eq(table.response.valid & owners.o.valid & (owners.o.p == k)),
                 response.payload.eq(table.response.payload),
             ]
         is_set_up = Signal()
@@ -280,7 +275,7 @@ class PagingMmu(Block):
         turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
         for k, source in enumerate(sources):
             pack(m, source, getattr(turns, f"i_{k}"))
-        connect(m, self.opened.o, turns.i_3)
+        pack(m, self.opened.o, turns.i_3)
         waiting = add(m, "status_exit", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
         m.d.comb += [
             waiting.i.valid.eq(turns.o.valid),
@@ -373,7 +368,7 @@ class PagingMmu(Block):
 
         # OPEN, and what is no request at all, here.
         opening = Signal()
-        opened = data.View(STATUS_LAYOUT, self.opened.i.p.data)
+        opened = self.opened.i.p
         has_answer = self.open_response.valid
         m.d.comb += [
             self.open_command.p.op.eq(PageOp.OPEN),
@@ -381,7 +376,6 @@ class PagingMmu(Block):
             opened.op.eq(op),
             opened.status.eq(Mux(opening, self.open_response.p.status, Status.BAD_REQUEST)),
             opened.sequence.eq(Mux(opening, self.open_response.p.sequence, request.sequence)),
-            self.opened.i.p.last.eq(1),
         ]
         open_given = Signal()
         with m.If(opening):

@@ -11,10 +11,10 @@ from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.config import Config
 from golden.paging.format import PageOp
 from hdl.block import Block
-from hdl.emit import add
 from hdl.paging.layouts import word_layout
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.link import link
+from hdl.stream.queue import queue
 
 __all__ = ["TRANSFER_LAYOUT", "PagingMmuChannel", "PagingMmuChannelConfig"]
 
@@ -254,54 +254,41 @@ class PagingMmuChannel(Block):
     def _elaborate_queue(self, m: Module):
         """The words in flight to ``o``; returns whether one is taken."""
         config = self.config
-        layout = config.i_layout
-        queue = add(
+        words = queue(
             m,
             "queue",
-            StreamFifo(
-                StreamFifoConfig(
-                    width=layout.size - 1,
-                    depth=config.depth,
-                    storage="memory" if config.depth > _RAM_FROM else "flipflop",
-                )
-            ),
+            config.i_layout,
+            config.depth,
+            storage="memory" if config.depth > _RAM_FROM else "flipflop",
         )
-        names = [name for name in layout.members if name not in ("last", "error")]
+        kept = [name for name in config.i_layout.members if name not in ("error", "final")]
         # Codes other than SLVERR (2) and DECERR (3) are no errors.
         worst, error = Signal(2), Signal(2)
         code = self.i.p.error
         m.d.comb += error.eq(worst | Mux(code[1], code, 0))
         m.d.comb += [
-            queue.i.valid.eq(self.i.valid),
-            self.i.ready.eq(queue.i.ready),
-            queue.i.p.data.eq(Cat(*(self.i.p[name] for name in names), error)),
-            queue.i.p.last.eq(self.i.p.last),
+            words.i.valid.eq(self.i.valid),
+            self.i.ready.eq(words.i.ready),
+            words.i.p.error.eq(error),
+            words.i.p.final.eq(self.i.p.final),
+            *(words.i.p[name].eq(self.i.p[name]) for name in kept),
         ]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += worst.eq(Mux(self.i.p.last, 0, error))
 
-        final = Signal()
-        fields = {name: self.o.p[name] for name in names if name != "final"} | {"final": final}
-        m.d.comb += [
-            self.o.valid.eq(queue.o.valid),
-            queue.o.ready.eq(self.o.ready),
-            Cat(*(fields[name] for name in names), self.o.p.error).eq(queue.o.p.data),
-            self.o.p.last.eq(queue.o.p.last),
-        ]
+        link(m, words.o, self.o, discard=("final",))
+        final = words.o.p.final
         taken = Signal()
-        m.d.comb += taken.eq(queue.o.valid & self.o.ready)
+        m.d.comb += taken.eq(words.o.valid & self.o.ready)
 
         # 2 | 3 is 3, so that the worst response is the OR of all.
-        done = add(m, "done_queue", StreamFifo(StreamFifoConfig(width=2, depth=config.reads)))
+        done = queue(m, "done_queue", self.done.payload.shape(), config.reads)
         total = Signal(2)
         m.d.comb += [
             done.i.valid.eq(taken & self.o.p.last & final),
-            done.i.p.data.eq(total | self.o.p.error),
-            done.i.p.last.eq(1),
-            self.done.valid.eq(done.o.valid),
-            done.o.ready.eq(self.done.ready),
-            self.done.p.error.eq(done.o.p.data),
+            done.i.p.error.eq(total | self.o.p.error),
         ]
+        link(m, done.o, self.done)
         with m.If(taken & self.o.p.last):
             m.d.sync += total.eq(Mux(final, 0, total | self.o.p.error))
         return taken

@@ -10,11 +10,10 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.paging.format import Op, PageOp, Status
 from hdl.block import Block
-from hdl.emit import add
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.stream.payload import pack
+from hdl.stream.link import link
+from hdl.stream.queue import queue
 
 __all__ = ["CONTROL_LAYOUT", "PagingMmuControl", "PagingMmuControlConfig"]
 
@@ -83,13 +82,9 @@ class PagingMmuControl(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        requests = add(
-            m,
-            "requests",
-            StreamFifo(StreamFifoConfig(width=CONTROL_LAYOUT.size, depth=config.waiting)),
-        )
-        pack(m, self.i, requests.i)
-        request = data.View(CONTROL_LAYOUT, requests.o.p.data)
+        requests = queue(m, "requests", CONTROL_LAYOUT, config.waiting)
+        link(m, self.i, requests.i)
+        request = requests.o.p
         status = Signal(4, reset_less=True)
         op = Signal(4, reset_less=True)
         layer, kv, slot = Signal(8), Signal(), Signal(9)

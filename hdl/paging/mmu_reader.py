@@ -18,8 +18,9 @@ from hdl.paging.layouts import INFO_LAYOUT, STATUS_LAYOUT, TOKEN_BITS, word_layo
 from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.stream.payload import connect, pack, unpack
+from hdl.stream.link import link
+from hdl.stream.payload import connect, pack
+from hdl.stream.queue import queue
 
 __all__ = [
     "CHANNELS",
@@ -103,16 +104,11 @@ class PagingMmuLookup(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        width = READ_LAYOUT.size
-        requests = add(
-            m, "requests", StreamFifo(StreamFifoConfig(width=width, depth=self.config.reads))
-        )
-        transfers = add(
-            m, "transfers", StreamFifo(StreamFifoConfig(width=TRANSFER_LAYOUT.size, depth=2))
-        )
-        pack(m, self.i, requests.i)
-        unpack(m, transfers.o, self.transfer)
-        request = data.View(READ_LAYOUT, requests.o.p.data)
+        requests = queue(m, "requests", READ_LAYOUT, self.config.reads)
+        transfers = queue(m, "transfers", TRANSFER_LAYOUT, 2)
+        link(m, self.i, requests.i)
+        link(m, transfers.o, self.transfer)
+        request = requests.o.p
         done = Signal(8)  # heads of this READ that are looked up
         head, is_final = Signal(8), Signal()
         m.d.comb += [
@@ -127,7 +123,7 @@ class PagingMmuLookup(Block):
             self.response.ready.eq(1),
         ]
         transfer = Signal(TRANSFER_LAYOUT, reset_less=True)
-        m.d.comb += [transfers.i.p.data.eq(transfer), transfers.i.p.last.eq(1)]
+        m.d.comb += transfers.i.p.eq(transfer)
         with m.FSM():
             with m.State("ASK"):
                 m.d.comb += self.command.valid.eq(requests.o.valid)
@@ -252,9 +248,7 @@ class PagingMmuReader(Block):
             self._join_client(m, lookup, f"{name}_lookup")
             connect(m, lookup.transfer, self.channels[name].transfer)
             self.lookups[name] = lookup
-        ends = add(
-            m, "ends", StreamFifo(StreamFifoConfig(width=_END_LAYOUT.size, depth=config.reads))
-        )
+        ends = queue(m, "ends", _END_LAYOUT, config.reads)
         self._elaborate_front(m, ends)
         self._elaborate_memory(m)
         self._elaborate_status(m, ends)
@@ -266,19 +260,13 @@ class PagingMmuReader(Block):
 
     def _elaborate_front(self, m: Module, ends) -> None:
         config = self.config
-        requests = add(
-            m, "requests", StreamFifo(StreamFifoConfig(width=READ_LAYOUT.size, depth=config.reads))
-        )
-        infos = add(m, "infos", StreamFifo(StreamFifoConfig(width=INFO_LAYOUT.size - 1, depth=4)))
-        scales = add(
-            m,
-            "scales",
-            StreamFifo(StreamFifoConfig(width=TRANSFER_LAYOUT.size, depth=config.reads)),
-        )
-        pack(m, self.i, requests.i)
-        unpack(m, infos.o, self.info)
-        unpack(m, scales.o, self.channels["scale"].transfer)
-        request = data.View(READ_LAYOUT, requests.o.p.data)
+        requests = queue(m, "requests", READ_LAYOUT, config.reads)
+        infos = queue(m, "infos", INFO_LAYOUT, 4)
+        scales = queue(m, "scales", TRANSFER_LAYOUT, config.reads)
+        link(m, self.i, requests.i)
+        link(m, infos.o, self.info)
+        link(m, scales.o, self.channels["scale"].transfer)
+        request = requests.o.p
         scale = Signal(TRANSFER_LAYOUT, reset_less=True)
         status = Signal(4, reset_less=True)
         tokens = Signal(TOKEN_BITS, reset_less=True)
@@ -298,20 +286,21 @@ class PagingMmuReader(Block):
             command.p.token.eq(request.token),
             response.ready.eq(1),
         ]
-        end = data.View(_END_LAYOUT, ends.i.p.data)
+        end = ends.i.p
         m.d.comb += [
             end.tag.eq(request.tag),
             end.sequence.eq(request.sequence),
             end.status.eq(status),
-            ends.i.p.last.eq(1),
-            scales.i.p.data.eq(scale),
-            scales.i.p.last.eq(1),
+            scales.i.p.eq(scale),
         ]
         for lookup in self.lookups.values():
             m.d.comb += lookup.i.payload.eq(request)
         m.d.comb += [
-            # In the order of INFO_LAYOUT.
-            infos.i.p.data.eq(Cat(request.tag, head, tokens, skip, done == 0)),
+            infos.i.p.tag.eq(request.tag),
+            infos.i.p.head.eq(head),
+            infos.i.p.tokens.eq(tokens),
+            infos.i.p.skip.eq(skip),
+            infos.i.p.first.eq(done == 0),
             infos.i.p.last.eq(is_final),
         ]
         sinks = [scales.i, *(lookup.i for lookup in self.lookups.values())]
@@ -383,23 +372,21 @@ class PagingMmuReader(Block):
         place_layout = config.channel("dense").place_layout
         # A burst in the port and its registers waits here as well: two more than are outstanding.
         depth = config.outstanding + 4
-        places = add(
-            m, "places", StreamFifo(StreamFifoConfig(width=place_layout.size + 2, depth=depth))
-        )
+        owned_layout = data.StructLayout({"place": place_layout, "source": len(turns.o.p.source)})
+        places = queue(m, "places", owned_layout, depth)
         burst = data.View(burst_layout, turns.o.p.data)
         m.d.comb += [
             port.command.valid.eq(turns.o.valid & places.i.ready),
             port.command.p.address.eq(burst.address),
             port.command.p.words.eq(burst.words),
             places.i.valid.eq(turns.o.valid & port.command.ready),
-            places.i.p.data.eq(Cat(burst.place, turns.o.p.source)),
-            places.i.p.last.eq(1),
+            places.i.p.place.eq(burst.place),
+            places.i.p.source.eq(turns.o.p.source),
             turns.o.ready.eq(port.command.ready & places.i.ready),
         ]
         pass_channels(m, port.axi, self.axi)
 
-        place = data.View(place_layout, places.o.p.data[: place_layout.size])
-        source = places.o.p.data[place_layout.size :]
+        place, source = places.o.p.place, places.o.p.source
         is_first = Signal(init=1)  # word of its burst
         step = Signal()
         sinks = [self.channels[name].i for name in CHANNELS]
@@ -423,7 +410,7 @@ class PagingMmuReader(Block):
 
     def _elaborate_status(self, m: Module, ends) -> None:
         """A READ is over when all three channels have given their last word."""
-        end = data.View(_END_LAYOUT, ends.o.p.data)
+        end = ends.o.p
         dones = [self.channels[name].done for name in CHANNELS]
         refused, over = Signal(), Signal()
         worst = Signal(2)  # 2 | 3 is 3

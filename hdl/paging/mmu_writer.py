@@ -16,8 +16,8 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.paging.layouts import BYTES_BITS, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.stream.payload import pack
+from hdl.stream.link import link
+from hdl.stream.queue import queue
 
 __all__ = ["APPEND_LAYOUT", "PagingMmuWriter", "PagingMmuWriterConfig"]
 
@@ -111,13 +111,13 @@ class PagingMmuWriter(Block):
         port = add(m, "port", AxiWritePort(self.config.port))
         pass_channels(m, port.axi, self.axi)
         # For each record that has words: is it written, or dropped?
-        verdicts = add(m, "verdicts", StreamFifo(StreamFifoConfig(width=1, depth=4)))
+        verdicts = queue(m, "verdicts", 1, 4)
         self._elaborate_words(m, port, verdicts)
         self._elaborate_records(m, port, verdicts)
         return m
 
     def _elaborate_words(self, m: Module, port, verdicts) -> None:
-        is_written = verdicts.o.p.data[0]
+        is_written = verdicts.o.p
         m.d.comb += [
             port.i.valid.eq(self.w.valid & verdicts.o.valid & is_written),
             port.i.payload.eq(self.w.payload),
@@ -128,13 +128,9 @@ class PagingMmuWriter(Block):
     def _elaborate_records(self, m: Module, port, verdicts) -> None:
         config = self.config
         slots, page_bytes = config.kv.slots, config.page_bytes
-        requests = add(
-            m,
-            "requests",
-            StreamFifo(StreamFifoConfig(width=APPEND_LAYOUT.size, depth=config.appends)),
-        )
-        pack(m, self.i, requests.i)
-        request = data.View(APPEND_LAYOUT, requests.o.p.data)
+        requests = queue(m, "requests", APPEND_LAYOUT, config.appends)
+        link(m, self.i, requests.i)
+        request = requests.o.p
         status = Signal(4, reset_less=True)
         slot = Signal(9)
         size = Signal(BYTES_BITS, reset_less=True)
@@ -167,8 +163,7 @@ class PagingMmuWriter(Block):
             command.p.token.eq(request.token),
             command.p.bytes.eq(size),
             straddles.eq(answer.bytes != size),
-            verdicts.i.p.data.eq(status == Status.OK),
-            verdicts.i.p.last.eq(1),
+            verdicts.i.p.eq(status == Status.OK),
             self.status.p.tag.eq(request.tag),
             self.status.p.op.eq(Op.APPEND),
             self.status.p.status.eq(status),
