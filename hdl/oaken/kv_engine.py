@@ -12,6 +12,7 @@ from golden.config import Config
 from golden.oaken.config import CacheConfig
 from golden.oaken.format import Threshold
 from golden.paging.format import Op, Status
+from hdl.axi.signature import pass_channels
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
@@ -23,7 +24,9 @@ from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.mmu import PagingMmu, PagingMmuConfig
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
-from hdl.stream.fifo import StreamFifo, StreamFifoConfig
+from hdl.stream.link import link
+from hdl.stream.payload import pack, unpack
+from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
@@ -165,7 +168,7 @@ class OakenKvEngine(Block):
         m = Module()
         mmu = add(m, "mmu", PagingMmu(config.mmu))
         m.d.comb += [mmu.base.eq(self.base), self.free_pages.eq(mmu.free_pages)]
-        _connect_axi(m, mmu.axi, self.axi)
+        pass_channels(m, mmu.axi, self.axi)
 
         appends, reads, controls = self._sort(m)
         table = _Table(m, config.cache.layers)
@@ -175,17 +178,17 @@ class OakenKvEngine(Block):
             "requests",
             StreamArbiter(StreamArbiterConfig(width=REQUEST_LAYOUT.size, inputs=3)),
         )
-        _pass(m, requests.o, mmu.request)
+        unpack(m, requests.o, mmu.request)
 
         # From the MMU: READs are not complete before their last beat; the others are.
         statuses = add(
             m, "statuses", StreamSkidBuffer(StreamSkidBufferConfig(width=STATUS_LAYOUT.size))
         )
-        _pass(m, mmu.status, statuses.i)
+        pack(m, mmu.status, statuses.i)
         ended = data.View(STATUS_LAYOUT, statuses.o.p.data)
-        read_ends = _queue(m, "read_ends", STATUS_LAYOUT.size, config.mmu.reads)
-        other_ends = _queue(m, "other_ends", STATUS_LAYOUT.size, 2)
-        own_ends = _queue(m, "own_ends", STATUS_LAYOUT.size, 2)
+        read_ends = queue(m, "read_ends", STATUS_LAYOUT, max(config.mmu.reads, 2))
+        other_ends = queue(m, "other_ends", STATUS_LAYOUT, 2)
+        own_ends = queue(m, "own_ends", STATUS_LAYOUT, 2)
 
         given, waiting_appends = self._append(m, appends, table, requests.i_0, mmu)
         starts = _Starts(config.cache.sequences)
@@ -207,14 +210,14 @@ class OakenKvEngine(Block):
             read_ends.i.valid.eq(statuses.o.valid & is_read),
             other_ends.i.valid.eq(statuses.o.valid & ~is_read),
             statuses.o.ready.eq(Mux(is_read, read_ends.i.ready, other_ends.i.ready)),
-            read_ends.i.p.data.eq(ended),
+            read_ends.i.p.eq(ended),
             other.eq(ended),
-            other_ends.i.p.data.eq(other),
+            other_ends.i.p.eq(other),
         ]
         # The MMU's status of a request has priority over what was found in its vector, but for
         # VECTOR_LENGTH, which is what it says of records of 0 bytes.
         with m.If(ended.op == Op.APPEND):
-            own = given.o.p.data
+            own = given.o.p
             with m.If(
                 (own != Status.OK)
                 & ((ended.status >= own) | (ended.status >= Status.VECTOR_LENGTH))
@@ -224,7 +227,7 @@ class OakenKvEngine(Block):
         with m.If(ended.op == Op.TRIM):
             m.d.comb += trims.o.ready.eq(taken)
         with m.If(taken & (ended.status == Status.OK)):
-            starts.follow(m, ended, trims.o.p.data)
+            starts.follow(m, ended, trims.o.p)
 
         ends = add(
             m, "ends", StreamArbiter(StreamArbiterConfig(width=STATUS_LAYOUT.size, inputs=3))
@@ -234,8 +237,8 @@ class OakenKvEngine(Block):
             (other_ends.o, ends.i_1),
             (own_ends.o, ends.i_2),
         ):
-            _pass(m, source, sink)
-        _pass(m, ends.o, self.status)
+            pack(m, source, sink)
+        unpack(m, ends.o, self.status)
 
         count = Signal(_COUNT_BITS)
         m.d.sync += count.eq(
@@ -257,29 +260,31 @@ class OakenKvEngine(Block):
             entry.i.p.data.eq(self.request.p),
         ]
         op = data.View(config.request_layout, entry.o.p.data).op
-        appends = _queue(m, "appends", REQUEST_LAYOUT.size, config.queue)
-        reads = _queue(m, "reads", REQUEST_LAYOUT.size, config.queue)
-        controls = _queue(m, "controls", size, config.queue)
+        depth = max(config.queue, 2)
+        appends = queue(m, "appends", REQUEST_LAYOUT, depth)
+        reads = queue(m, "reads", REQUEST_LAYOUT, depth)
+        controls = queue(m, "controls", config.request_layout, depth)
         with m.Switch(op):
-            for case, queue in ((Op.APPEND, appends), (Op.READ, reads), (None, controls)):
+            for case, each in ((Op.APPEND, appends), (Op.READ, reads), (None, controls)):
                 with m.Case(case) if case is not None else m.Default():
                     m.d.comb += [
-                        queue.i.valid.eq(entry.o.valid),
-                        entry.o.ready.eq(queue.i.ready),
+                        each.i.valid.eq(entry.o.valid),
+                        entry.o.ready.eq(each.i.ready),
                     ]
-        for queue in (appends, reads, controls):
-            m.d.comb += queue.i.p.data.eq(entry.o.p.data)
+        for each in (appends, reads, controls):
+            # The request's own fields are the first of those of the engine's requests.
+            m.d.comb += Value.cast(each.i.p).eq(entry.o.p.data)
         return appends, reads, controls
 
-    def _append(self, m: Module, queue, table, sink, mmu):
+    def _append(self, m: Module, requests, table, sink, mmu):
         """Vectors through the quantization engine to ``sink`` and the MMU; own statuses."""
         config = self.config
         engine = add(m, "quantizer", OakenQuantEngine(config.quantizer))
         writer = add(m, "writer", OakenKvWriter(config.writer))
-        look = table.look_up(m, "append", queue)
+        look = table.look_up(m, "append", requests)
         seen_layout = data.StructLayout({"request": REQUEST_LAYOUT, "present": 1})
-        seen = _queue(m, "seen", seen_layout.size, _VECTORS)
-        entry = data.View(seen_layout, seen.i.p.data)
+        seen = queue(m, "seen", seen_layout, max(_VECTORS, 2))
+        entry = seen.i.p
 
         # The vector of the APPEND that has been looked up goes to the engine, or nowhere. The
         # engine may take its request and the vector in any order.
@@ -308,13 +313,13 @@ class OakenKvEngine(Block):
         ]
 
         # In order of the vectors: what was found, then the request, then the records.
-        given = _queue(m, "given", len(Status), config.mmu.appends + 2)
-        found = data.View(seen_layout, seen.o.p.data)
+        given = queue(m, "given", len(Status), config.mmu.appends + 2)
+        found = seen.o.p
         request = Signal(REQUEST_LAYOUT, reset_less=True)
         own = Signal(4, reset_less=True)
         scale = Signal(SCALE_LAYOUT, reset_less=True)
         m.d.comb += [
-            given.i.p.data.eq(own),
+            given.i.p.eq(own),
             sink.p.data.eq(request),
             sink.p.last.eq(1),
             writer.start.p.void.eq(own != Status.OK),
@@ -339,18 +344,18 @@ class OakenKvEngine(Block):
                 m.d.comb += writer.start.valid.eq(1)
                 with m.If(writer.start.ready):
                     m.next = "SEEN"
-        _pass_all(m, engine.dense, writer.dense)
-        _pass_all(m, engine.sparse, writer.sparse)
-        _pass_all(m, writer.record, mmu.record)
-        _pass_all(m, writer.w, mmu.w)
+        link(m, engine.dense, writer.dense)
+        link(m, engine.sparse, writer.sparse)
+        link(m, writer.record, mmu.record)
+        link(m, writer.w, mmu.w)
         passed = sink.valid & sink.ready
-        return given, _Waiting(m, "append", queue, config.queue + _HELD, passed)
+        return given, _Waiting(m, "append", requests, config.queue + _HELD, passed)
 
-    def _read(self, m: Module, queue, table, starts, exclusion, sink, mmu, ends):
+    def _read(self, m: Module, requests, table, starts, exclusion, sink, mmu, ends):
         """READs to ``sink``, whole or head by head, and what comes of them to ``o``."""
         config = self.config
         cache, places = config.cache, config.mmu.reads
-        look = table.look_up(m, "read", queue)
+        look = table.look_up(m, "read", requests)
         reader = add(m, "reader", OakenKvReader(config.reader))
 
         # A place for each READ that the MMU has not ended: the MMU sees its number as the tag.
@@ -433,24 +438,23 @@ class OakenKvEngine(Block):
             Value.cast(head.p.thresholds).eq(Array(Value.cast(t) for t in thresholds)[place]),
         ]
         for name in ("dense", "sparse", "scale"):
-            _pass_all(m, getattr(mmu, name), getattr(reader, name))
-        _pass_all(m, reader.o, self.o)
+            link(m, getattr(mmu, name), getattr(reader, name))
+        link(m, reader.o, self.o)
 
         # A READ ends when the MMU has ended it and, if it went ahead, its last beat was taken.
-        done = _queue(m, "read_done", 1, places)
-        _pass_all(m, reader.done, done.i)
+        done = queue(m, "read_done", reader.done.payload.shape(), max(places, 2))
+        link(m, reader.done, done.i)
         entry = Signal(entry_layout)
-        ended = data.View(STATUS_LAYOUT, ends.o.p.data)
+        ended = ends.o.p
         found, before, merged = Signal(4), Signal(4), Signal(4)
         ahead, more, freed = Signal(), Signal(), Signal()
-        joined = _queue(m, "joined", STATUS_LAYOUT.size, 2)
-        whole = data.View(STATUS_LAYOUT, joined.i.p.data)
+        joined = queue(m, "joined", STATUS_LAYOUT, 2)
+        whole = joined.i.p
         m.d.comb += [
             entry.eq(Array(Value.cast(each) for each in entries)[oldest]),
             ahead.eq((ended.status == Status.OK) | (ended.status >= Status.SLAVE_ERROR)),
             found.eq(ended.status),
             merged.eq(Mux(before == Status.OK, found, before)),
-            joined.i.p.last.eq(1),
             whole.tag.eq(entry.tag),
             whole.op.eq(Op.READ),
             whole.status.eq(merged),
@@ -466,7 +470,7 @@ class OakenKvEngine(Block):
             # Nothing was ever written without thresholds, so such a READ never goes ahead.
             with m.If(entry.missing & (ended.status > Status.THRESHOLDS)):
                 m.d.comb += found.eq(Status.THRESHOLDS)
-        with m.Elif((ended.status == Status.OK) & done.o.p.data[0]):
+        with m.Elif((ended.status == Status.OK) & done.o.p.malformed):
             m.d.comb += found.eq(Status.MALFORMED)
         # Of the heads of a split READ: an error of the bus before MALFORMED, DECERR before SLVERR.
         with m.If((before == Status.MALFORMED) & (found != Status.OK)):
@@ -479,17 +483,17 @@ class OakenKvEngine(Block):
                 before.eq(Mux(more, merged, Status.OK)),
             ]
         m.d.sync += used.eq(used + go - freed)
-        return joined.o, _Waiting(m, "read", queue, config.queue + _HELD, look.take)
+        return joined.o, _Waiting(m, "read", requests, config.queue + _HELD, look.take)
 
-    def _control(self, m: Module, queue, table, exclusion, waiting, sink, own_ends, statuses):
-        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and unknown ops to ``own_ends``.
+    def _control(self, m: Module, requests, table, exclusion, waiting, sink, own_ends, statuses):
+        """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
 
         Returns the queue of the tokens of TRIMs in flight.
         """
         config = self.config
-        request = data.View(config.request_layout, queue.o.p.data)
+        request = requests.o.p
         status = Signal(4)
-        end = data.View(STATUS_LAYOUT, own_ends.i.p.data)
+        end = own_ends.i.p
         sent, told = Signal(), Signal()
         m.d.comb += [
             sink.p.data.eq(request.as_value()[: REQUEST_LAYOUT.size]),
@@ -498,10 +502,9 @@ class OakenKvEngine(Block):
             end.op.eq(request.op),
             end.status.eq(status),
             end.sequence.eq(request.sequence),
-            own_ends.i.p.last.eq(1),
             sent.eq(sink.valid & sink.ready),
             told.eq(own_ends.i.valid & own_ends.i.ready),
-            queue.o.ready.eq(sent | told),
+            requests.o.ready.eq(sent | told),
         ]
 
         # An OPEN that is in flight counts as open: if it fails, others are.
@@ -517,10 +520,10 @@ class OakenKvEngine(Block):
         )
         m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) - closed)
 
-        before = _Before(m, queue, config.queue, waiting)
-        trims = _queue(m, "trims", TOKEN_BITS, 2)
-        m.d.comb += trims.i.p.data.eq(request.token)
-        with m.If(queue.o.valid):
+        before = _Before(m, requests, config.queue, waiting)
+        trims = queue(m, "trims", TOKEN_BITS, 2)
+        m.d.comb += trims.i.p.eq(request.token)
+        with m.If(requests.o.valid):
             with m.Switch(request.op):
                 with m.Case(Op.OPEN):
                     m.d.comb += sink.valid.eq(1)
@@ -642,22 +645,22 @@ class _Table:
         row = Cat(request.kv, request.layer)[: self.config.address_bits]
         return Mux(request.layer < self.layers, row, 0)
 
-    def look_up(self, m: Module, name: str, queue) -> _Look:
+    def look_up(self, m: Module, name: str, requests) -> _Look:
         look = _Look(name)
         ram = add(m, f"{name}_thresholds_ram", Memory1R1W(self.config))
         self.rams.append(ram)
-        request = data.View(REQUEST_LAYOUT, queue.o.p.data)
+        request = requests.o.p
         row = Signal(self.config.address_bits, name=f"{name}_row")
         m.d.comb += [
             row.eq(self._row(request)),
-            queue.o.ready.eq(~look.loaded | look.take),
-            ram.read_en.eq(queue.o.valid & queue.o.ready),
+            requests.o.ready.eq(~look.loaded | look.take),
+            ram.read_en.eq(requests.o.valid & requests.o.ready),
             ram.read_addr.eq(row),
             look.thresholds.eq(ram.read_data),
         ]
-        with m.If(queue.o.ready):
-            m.d.sync += look.loaded.eq(queue.o.valid)
-        with m.If(queue.o.valid & queue.o.ready):
+        with m.If(requests.o.ready):
+            m.d.sync += look.loaded.eq(requests.o.valid)
+        with m.If(requests.o.valid & requests.o.ready):
             m.d.sync += [
                 look.request.eq(request),
                 look.present.eq((request.layer < self.layers) & self.present.bit_select(row, 1)),
@@ -684,38 +687,3 @@ def _in_order(thresholds):
     below = signs[Threshold.OUTER_LOW] & (signs[Threshold.INNER_LOW] | (inner_low == 0))
     above = ~signs[Threshold.OUTER_HIGH] & (~signs[Threshold.INNER_HIGH] | (inner_high == 0))
     return Cat(*finite, below, above, low > inner_low, high > inner_high).all()
-
-
-def _queue(m: Module, name: str, width: int, depth: int):
-    return add(m, name, StreamFifo(StreamFifoConfig(width=width, depth=max(depth, 2))))
-
-
-def _pass(m: Module, source, sink) -> None:
-    """``source`` to ``sink``, where one of them is a block of hdl.stream: bits as they are."""
-
-    def bits(payload):
-        return payload.data if "data" in payload.shape().members else Value.cast(payload)
-
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        source.ready.eq(sink.ready),
-        bits(sink.p).eq(bits(source.p)),
-    ]
-    if "last" in sink.p.shape().members:
-        m.d.comb += sink.p.last.eq(1)
-
-
-def _pass_all(m: Module, source, sink) -> None:
-    """``source`` to ``sink``, streams of one layout."""
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        source.ready.eq(sink.ready),
-        Value.cast(sink.p).eq(Value.cast(source.p)),
-    ]
-
-
-def _connect_axi(m: Module, inner, outer) -> None:
-    for name in ("ar", "aw", "w"):
-        _pass_all(m, getattr(inner, name), getattr(outer, name))
-    for name in ("r", "b"):
-        _pass_all(m, getattr(outer, name), getattr(inner, name))
