@@ -13,6 +13,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+from amaranth.hdl import Value
+from amaranth.lib.wiring import In
 
 from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.pe_lane import KllmPeLaneConfig
@@ -26,7 +28,7 @@ from tb.kllm.support.jobs import (
     random_job,
 )
 from tb.kllm.test_pe_lane import faulty_jobs, good_jobs, integer_jobs
-from tb.run import simulate
+from tb.run import ROOT, simulate
 
 CONFIGS = {
     "small": BLOCKS["kllm_lane_array"].configs["small"],
@@ -110,6 +112,27 @@ def test_lane_array(name, seed):
     simulate(
         KllmLaneArray(config), "tb.kllm.tb_lane_array", vectors=vectors, params=params, seed=seed
     )
+
+
+def test_most_lanes():
+    """The page's table is that of ``lanes_max``, and so many lanes fit into 65,535 input bits.
+
+    Shown to fail: with 16 bits more per lane in place of 64.
+    """
+    page = (ROOT / "docs" / "blocks" / "kllm_lane_array.md").read_text()
+    rows = page.partition("| most lanes |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(rows) >= 6
+    for row in rows:
+        columns, elements, bits_b, most = (int(cell.split()[0]) for cell in row.split("|")[1:-1])
+        lane = KllmPeLaneConfig(columns=columns, elements=elements, bits_b=bits_b)
+        config = KllmLaneArrayConfig(lanes=most, lane=lane)
+        assert config.lanes_max == most
+        array = KllmLaneArray(config)
+        ports = array.signature.flatten(array)
+        inputs = [value for _, member, value in ports if member.flow == In]
+        clock_and_reset = 2
+        bits = clock_and_reset + sum(len(Value.cast(value)) for value in inputs)
+        assert bits < 1 << 16, f"{row}: {bits} input bits"
 
 
 @pytest.mark.parametrize(
