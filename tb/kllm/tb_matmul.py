@@ -218,7 +218,10 @@ async def full_rate(dut):
 
 @cocotb.test()
 async def first_cycles(dut):
-    """The cycles of golden.kllm.timing: a DIRECT of one group, then two groups of two slots."""
+    """The cycles of golden.kllm.timing: a DIRECT of one group, then two groups of two slots.
+
+    Shown to fail with one more state between the groups and the supply job.
+    """
     bench = await started(dut)
     timing = block_timing()
     direct = (await play(bench, "direct", delay=1)).cycles
