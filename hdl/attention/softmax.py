@@ -262,7 +262,7 @@ def _weights(m: Module, start: Value, words, inside: list[Value]) -> tuple[data.
     weights = Signal(data.ArrayLayout(FP16.bits, len(inside)))
     valid = Signal(name="weights_valid")
     for lane, counts in enumerate(inside):
-        power = add(m, f"power_{lane}", FpExp(FpExpConfig(stages=_EXP_STAGES)))
+        power = add(m, f"exponential_{lane}", FpExp(FpExpConfig(stages=_EXP_STAGES)))
         m.d.comb += [
             power.i.valid.eq(start),
             power.i.p.a.eq(words[lane]),

@@ -117,7 +117,7 @@ class KllmSlotRows(Block):
         m, config = Module(), self.config
         shape = self.shape
         entries = 1 << config.table.bits_a
-        tables = [add(m, f"table_{k}", IndexTable(config.table)) for k in range(2)]
+        tables = [add(m, f"table_{k}", IndexTable(config.table)) for k in "ab"]
         pipeline = add(m, "functions", KllmFunctionPipeline(KllmFunctionPipelineConfig()))
         scale = add(m, "scale", FpMul(FpMulConfig(stages=1, tag_bits=1)))
         for k, table in enumerate(tables):
