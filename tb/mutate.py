@@ -537,6 +537,15 @@ def _sentence(what: str, outcomes: list[int]) -> str:
     )
 
 
+def _result(mutants: list[Mutant], is_broken: bool) -> str:
+    """One block's result; a block that could not be examined is never "0 of 0 killed"."""
+    killed = sum(mutant.outcome == "killed" for mutant in mutants)
+    found = f"{killed} of {len(mutants)} killed"
+    if not is_broken:
+        return found
+    return f"NOT EXAMINED to the end, {found} before" if mutants else "NOT EXAMINED"
+
+
 def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, str]:
     """Sections of docs/mutation.md."""
     own = _outcomes([m for m in mutants if m.own])
@@ -615,10 +624,9 @@ def main(arguments: list[str] | None = None) -> int:
             except Exception as error:  # the other blocks are still worth examining
                 broken[name] = str(error)
                 console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)
-            part = done[before:]
-            killed = sum(mutant.outcome == "killed" for mutant in part)
             line = _progress(done, total, start)
-            console.print(f"{name}: {killed} of {len(part)} killed; {line}", highlight=False)
+            console.print(f"{name}: {_result(done[before:], name in broken)}; {line}",
+                          highlight=False)  # fmt: skip
 
     seconds = time.perf_counter() - start
     table = Table(box=None, header_style="bold")
@@ -656,6 +664,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     if options.page:
         PAGE.write_text(fill(PAGE.read_text(), page_tables(done, options.seed, seconds)))
+    if broken:
+        console.print(f"not examined: {', '.join(broken)}", style="red", highlight=False)
     console.print(
         f"{len(done)} faults, {killed} killed ({killed / max(len(done), 1):.1%}), "
         f"{seconds / 60:.1f} min; {REPORT_DIR.relative_to(ROOT) / 'report.json'}",

@@ -53,3 +53,19 @@ def test_tables_count_every_fault(number):
     assert mutate.summary([fault]) == [("b", [1, 1 - number, 0, number], [0, 0, 0, 0])]
     tables = mutate.page_tables([fault], 1, 60)
     assert ("`m`" in tables["survivors"]) is bool(number)
+
+
+def test_a_block_whose_tests_fail_without_a_fault_is_named(monkeypatch, capsys):
+    """It failed before: the line of such a block was "0 of 0 killed" and no other said more."""
+
+    def examine(name, count, seed, jobs, report, *, prove):
+        raise RuntimeError(f"{name}: test_x fails without a fault: full_rate")
+
+    monkeypatch.setattr(mutate, "examine", examine)
+    monkeypatch.setattr(mutate, "REPORT_DIR", mutate.ROOT / "build" / "mutants-of-a-test")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert mutate.main(["stream_skid", "stream_fork"]) == 1
+    printed = capsys.readouterr().out
+    assert "0 of 0" not in printed
+    assert "stream_skid: NOT EXAMINED" in printed
+    assert "not examined: stream_skid, stream_fork" in printed
