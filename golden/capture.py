@@ -4,6 +4,7 @@ Each function runs one sequence of token ids (T,) and leaves the model as it was
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,6 +34,10 @@ class Captured:
         return None if self.gradient is None else self.gradient**2
 
 
+def _keep(seen: dict[str, Tensor], name: str, args: tuple[Any, ...], _: dict[str, Any]) -> None:
+    seen[name] = args[0]
+
+
 def body(model: nn.Module) -> Any:
     """The decoder layers of a language model, without its head."""
     return getattr(model, "base_model", model)
@@ -54,9 +59,7 @@ def capture_inputs(
     seen: dict[str, Tensor] = {}
     with Patch(model) as patch, torch.set_grad_enabled(gradients):
         for name in names:
-            patch.watch(
-                modules[name], before=lambda args, _, name=name: seen.update({name: args[0]})
-            )
+            patch.watch(modules[name], before=functools.partial(_keep, seen, name))
         logits = model(ids[None], use_cache=False).logits[0]
     derivative: dict[str, Tensor] = {}
     if gradients:

@@ -150,7 +150,7 @@ class Command:
     """
 
     opcode: IntEnum
-    unit: IntEnum
+    unit: Any  # a member of the enumeration of units
     summary: str
     operands: tuple[Operand, ...]
     in_place: bool = False

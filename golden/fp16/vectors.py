@@ -278,7 +278,8 @@ def fma_vectors(
         signs = rng.integers(0, 2, count) << (second.bits - 1)
         factors = [normal, subnormal | signs]
         deep.append(factors if first is a else factors[::-1])
-        exact = ops.mul(*map(_tensor, deep[-1]), a, b, c).numpy() ^ c.sign_bit
+        words_a, words_b = map(_tensor, deep[-1])
+        exact = ops.mul(words_a, words_b, a, b, c).numpy() ^ c.sign_bit
         reach = 1 << rng.integers(0, c.frac_bits, count)
         offset = rng.integers(0, 1 << c.frac_bits, count) % reach * rng.choice([-1, 1], count)
         deep_c.append((exact + offset) & ((1 << c.bits) - 1))

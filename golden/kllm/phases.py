@@ -50,17 +50,19 @@ def lanes(
     """
     if operation == Operation.COPY:
         return torch.where(is_nan(a), FP16.canonical_nan, a)
-    if operation == Operation.SUM:
-        return axpy(scalar, a, b)
-    if operation == Operation.PRODUCT:
-        return binary(Binary.MULTIPLY, a, b)
     if operation == Operation.DIFFERENCE:
         return difference(a[..., None], torch.tensor(scalar).expand(a.shape))[..., 0]
     if operation == Operation.SCALE:
         return mul(a, torch.tensor(scale), FP16, FP32, FP16)
-    if operation == Operation.ROTATE:
-        return rotary(a.reshape(-1), b[0], b[1]).reshape(a.shape)
-    return a
+    if operation not in (Operation.SUM, Operation.PRODUCT, Operation.ROTATE):
+        return a
+    if b is None:
+        raise ValueError(f"{Operation(operation).name} needs words b")
+    if operation == Operation.SUM:
+        return axpy(scalar, a, b)
+    if operation == Operation.PRODUCT:
+        return binary(Binary.MULTIPLY, a, b)
+    return rotary(a.reshape(-1), b[0], b[1]).reshape(a.shape)
 
 
 def result_rows(words: Sequence[Tensor], pair: bool = False) -> Tensor:

@@ -48,14 +48,14 @@ class KvShape(VectorShape):
         return self.head_dim + self.head_blocks
 
     @property
-    def per_head(self) -> tuple[RecordKind, ...]:
+    def per_head(self) -> tuple[RecordKind, ...]:  # type: ignore[override]
         return (
             RecordKind(name="dense", least=self.dense_bytes, most=self.dense_bytes),
             RecordKind(name="sparse", least=self.head_blocks, most=self.sparse_bytes_max),
         )
 
     @property
-    def per_vector(self) -> tuple[RecordKind, ...]:
+    def per_vector(self) -> tuple[RecordKind, ...]:  # type: ignore[override]
         return (RecordKind(name="scale", least=SCALE_BYTES, most=SCALE_BYTES),)
 
 
