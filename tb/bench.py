@@ -20,6 +20,7 @@ __all__ = ["SILENCE", "Bench", "Flow", "config", "interface", "params", "vectors
 # Cycles without any transfer that are a hang. The longest computation of a block between two
 # transfers takes 8,192: a lane with one multiplier reduces 256 bins of each of 32 columns.
 SILENCE = 20_000
+LIVELOCK = 5_000_000  # cycles of one run, far above the longest: words that move in a circle
 
 _DIRECTORY = Path(os.environ["TB_DIR"])
 config, params, interface = pickle.loads((_DIRECTORY / "setup.pickle").read_bytes())
@@ -105,7 +106,8 @@ class Bench:
         is ready only once it has seen valid, so a producer that waits for ready hangs.
 
         AssertionError: an offered word changes before its transfer, or a sink gives more words
-        than were to be taken. Also a hang: no stream moves a word for ``silence`` cycles.
+        than were to be taken. Also a hang: no stream moves a word for ``silence`` cycles,
+        or words move for LIVELOCK cycles.
         """
         idle = p_idle if isinstance(p_idle, dict) else dict.fromkeys(self.sources, p_idle)
         stall = p_stall if isinstance(p_stall, dict) else dict.fromkeys(self.sinks, p_stall)
@@ -118,7 +120,8 @@ class Bench:
         offers = {name: offers.get(name, []) for name in self.sources}
         takes = {name: takes.get(name, 0) for name in self.sinks}
         # A chance of 1 - q holds a stream for 60 / q cycles with a probability of e**-60.
-        moves = 1 - max([0.0, *idle.values(), *stall.values()])
+        chances = [chance for chance in (*idle.values(), *stall.values()) if chance < 1]
+        moves = 1 - max([0.0, *chances])
         silence += int(60 / max(moves, 0.001))
         clk = self.dut.clk
         cycle, quiet, moved = 0, 0, 0
@@ -175,6 +178,7 @@ class Bench:
                 quiet += 1
                 if quiet > settle and stop_at is None:
                     break
+            assert cycle < LIVELOCK, f"words move for {LIVELOCK} cycles and nothing is complete"
             if stop_at is None and cycle - moved > silence:
                 progress = {**sent, **{n: len(words[n]) for n in self.sinks}}
                 raise AssertionError(f"nothing moves after cycle {moved}: {progress}")

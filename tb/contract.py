@@ -41,6 +41,7 @@ class Contract:
         packet, else the word of the same index
     units : how many units of ``timing.interval`` the words are; None: the words of timing.start
     cuts : cycles after which the block is reset
+    first : cycle after a reset in which the first word of ``timing.start`` is taken
     check : compares a run; called as check(flow, counts) in addition to the comparison of words
 
     ValueError if ``words`` leaves out a stream of the block or names one that it does not have.
@@ -55,6 +56,7 @@ class Contract:
         causes: Sequence[int] | None = None,
         units: int | None = None,
         cuts: Sequence[int] = range(1, 16),
+        first: int = 0,
         check=None,
     ):
         self.sources, self.sinks = interface["sources"], interface["sinks"]
@@ -70,6 +72,7 @@ class Contract:
         self.count = len(next(iter(packets.values())))
         self.some = min(some or self.count, self.count)
         self.causes, self.units, self.cuts, self.check = causes, units, cuts, check
+        self.first = first
 
     def bench(self, dut) -> Bench:
         return Bench(dut, sources=self.sources, sinks=self.sinks)
@@ -99,16 +102,18 @@ class Contract:
 
         @cocotb.test()
         async def uneven_flow(dut):
-            """Each stream in turn is slow and the others are fast."""
+            """Each stream in turn is slow; the others are fast, or their sinks stall at times."""
             bench = self.bench(dut)
             for slow in (*self.sources, *self.sinks):
-                await bench.reset()
-                await self.replay(
-                    bench,
-                    self.some,
-                    p_idle={name: 0.8 * (name == slow) for name in self.sources},
-                    p_stall={name: 0.8 * (name == slow) for name in self.sinks},
-                )
+                for stall in (0.0, 0.3):
+                    await bench.reset()
+                    await self.replay(
+                        bench,
+                        self.some,
+                        p_idle={name: 0.8 * (name == slow) for name in self.sources},
+                        p_stall={n: 0.8 if n == slow else stall for n in self.sinks},
+                        late_ready=stall > 0,
+                    )
 
         @cocotb.test()
         async def late_ready(dut):
@@ -134,7 +139,10 @@ class Contract:
             for cut in self.cuts:
                 await bench.run(offers, takes, p_stall=0.5, stop_at=cut)
                 await bench.reset(1)
-                await bench.run({}, {})  # no word comes out
+                if cut % 2:
+                    await bench.run({}, {})  # no word comes out
+                await self.replay(bench, min(4, self.count))
+            await bench.reset(1)
             self.check_timing(await self.replay(bench, self.some), self.some)
 
         return random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet
@@ -143,6 +151,7 @@ class Contract:
         """AssertionError unless a run without idle and stall cycles keeps the block's timing."""
         timing, packets = block_timing(), self.count if packets is None else packets
         taken, given = flow.cycles[timing.start], flow.cycles[timing.end]
+        assert taken[0] == self.first, f"{timing.start}: first word in cycle {taken[0]}"
         causes = self.causes
         if causes is None:
             ends = self.packets[timing.start]

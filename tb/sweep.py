@@ -22,7 +22,7 @@ from pathlib import Path
 __all__ = ["main", "report", "run_seed", "sources_key"]
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("golden", "hdl", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
+SOURCES = ("golden", "hdl", "synth", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
 SEED_MAX = 2**31 - 1
 _ENDED = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 
@@ -36,10 +36,14 @@ def sources_key(arguments: list[str], root: Path = ROOT) -> str:
     digest = hashlib.sha256("\0".join(arguments).encode())
     for name in SOURCES:
         place = root / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        for file in _sources(place) if place.is_dir() else [place]:
             if file.exists():
                 digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _sources(folder: Path) -> list[Path]:
+    return sorted(f for f in folder.rglob("*") if f.suffix in (".py", ".cpp", ".h"))
 
 
 def _reason(text: str) -> str:

@@ -51,7 +51,8 @@ PAGES = [name for name in FILES if name.endswith(".md") and name != "CHANGELOG.m
 def test_named_files_exist(name):
     """Each source file and module that a page names exists. Seen to fail with a folder renamed."""
     text = (ROOT / name).read_text()
-    files = re.findall(r"`((?:golden|hdl|tb|synth|tests|docs)/[\w/.-]+\.(?:py|md|json))\b", text)
+    place = r"(?<![\w/.-])((?:golden|hdl|tb|synth|tests|docs)/[\w/.-]+\.(?:py|md|json))\b"
+    files = re.findall(place, text)
     modules = re.findall(r"python -m ((?:golden|hdl|tb|synth)\.[\w.]*\w)", text)
     places = {module: ROOT / module.replace(".", "/") for module in modules}
     missing = [file for file in files if not (ROOT / file).exists() and "thing" not in file]

@@ -16,7 +16,7 @@ def nearest(bounds: int, multiply_stages: int) -> Timing:
     """``bounds`` thresholds are scaled one per cycle before a token's first beat."""
     first = bounds + multiply_stages + 3
     return Timing(
-        latency=2, start="x", unit="beat", delays=(("from a scale to its first beat of o", first),)
+        latency=2, start="x", unit="beat", delays=(("from a scale to its first beat of x", first),)
     )
 
 

@@ -165,9 +165,15 @@ def load() -> Timing:
 
 
 def readback(words: int) -> Timing:
-    """A row gives ``words`` words, then its successor's answer is awaited for a cycle."""
+    """Of READ, with a memory that answers in 1 cycle; each further cycle adds one per row.
+
+    A row gives ``words`` words. The engine then waits for the answer with the next row.
+    """
     return Timing(
-        latency=2, interval=Fraction(words + 1, words), start="command", end="row_request"
+        latency=2,
+        interval=Fraction(words + 1, words),
+        start="command",
+        end="row_request (memory of 1 cycle)",
     )
 
 

@@ -11,7 +11,7 @@ def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0)
     """Cycles from a command that succeeds to its answer; a refused one takes no longer.
 
     ``extended``: slots that an ABORT gives back. ``freed``: pages that a TRIM_STREAM gives back;
-    a chain of one page takes 2 cycles less than this.
+    where one page is left, it takes 2 cycles less than this.
     """
     fixed = {"READ": 5, "TRIM_CHECK": 3, "BEGIN": 3, "EXTEND": 3, "FREE_STREAM": 3}
     by_size = {"COMMIT": 2 + slots, "ABORT": 2 + extended, "TRIM_STREAM": 5 + 2 * freed}
@@ -19,11 +19,11 @@ def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0)
 
 
 def page_table(slots: int, pages: int) -> Timing:
-    """The longest is a TRIM_STREAM of all pages; the next command comes with the answer."""
+    """The longest is a TRIM_STREAM of all pages but two; the next command comes with the answer."""
     longest = max(
         page_table_cycles("COMMIT", slots),
         page_table_cycles("ABORT", slots, extended=slots),
-        page_table_cycles("TRIM_STREAM", slots, freed=pages),
+        page_table_cycles("TRIM_STREAM", slots, freed=max(pages - 2, 0)),
     )
     return Timing(
         latency=2,
@@ -35,6 +35,8 @@ def page_table(slots: int, pages: int) -> Timing:
     )
 
 
-def mmu() -> Timing:
-    """Without the latency of the memory."""
-    return Timing(latency=16, start="a READ", end="its first word")
+def mmu(scale_beats: int) -> Timing:
+    """Without the latency of the memory. A queue of more than 32 words is a RAM, a cycle slower."""
+    return Timing(
+        latency=16 if scale_beats > 32 else 15, start="a READ", end="its first word of scale"
+    )

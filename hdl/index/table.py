@@ -47,7 +47,7 @@ class IndexTable(Block):
 
     ``table`` takes 2**bits_a words in index order, at any time when no row is inside. They stay
     until the next as many. A row with n outliers takes max(16 / width, n) cycles, and the next
-    one begins at once. Latency is one cycle more. Each one in the masks takes one ``outlier`` word,
+    one begins at once. Each one in the masks takes one ``outlier`` word,
     in ascending position. Of an entry the low bits_a bits count. ``o.valid`` and ``i.ready``
     depend combinationally on ``outlier.valid``, all ``ready`` but that of table on ``o.ready``.
     Source: KLLM, section III-C. Golden: golden.index.codebook.look_up.

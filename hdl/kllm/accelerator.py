@@ -53,7 +53,7 @@ class KllmAcceleratorConfig(Config):
     lane: KllmPeLaneConfig = dataclasses.field(default_factory=_lane)  # 16 n columns, integers
     mem_ports: int = 24  # AXI4 read ports of the weights, 1..64
     port_bits: int = 1024  # bits of a weight port's word, a power of two 32..1024
-    address_bits: int = 40  # bits of a byte address on every port, 32..64
+    address_bits: int = 40  # bits of a byte address: 33 and those of a port's bytes, up to 64
     vector_rows: int = 4096  # rows of 16 FP16 words of the vector memory, 16..65536
     slots: int = 16  # quantized tokens held, 2..64
     slot_elements: int = 4096  # longest quantized token, 16..16383
@@ -73,6 +73,11 @@ class KllmAcceleratorConfig(Config):
         self._check_range("mem_ports", 1, 64)
         self._check_power_of_two("port_bits", 32, 1024)
         self._check_range("address_bits", 32, 64)
+        # A command's weight address has 32 bits and counts port words; an image must end before
+        # the addresses do, or it would be read from address 0 on.
+        least = 33 + (self.port_bits // 8 - 1).bit_length()
+        if self.address_bits < least:
+            self._refuse("address_bits", f"at least {least} for ports of {self.port_bits} bits")
         self._check_range("vector_rows", 16, 1 << 16)
         self._check_range("slots", 2, 64)
         self._check_range("slot_elements", ROW_ELEMENTS, self.lane.k_max)

@@ -69,6 +69,8 @@ class PagingMmuConfig(Config):
         shape = [(kind.name, kind.is_fixed) for kind in self.cache.kv.kinds]
         if shape != [("dense", True), ("sparse", False), ("scale", True)]:
             self._refuse("cache", "of records dense (fixed), sparse (variable), scale (fixed)")
+        if len(self.cache.kv.per_head) != 2:
+            self._refuse("cache", "of two records per head, dense and sparse")
         if self.cache.pages * self.cache.page_bytes > 1 << self.address_bits:
             bits = (self.cache.pages * self.cache.page_bytes - 1).bit_length()
             self._refuse("address_bits", f"at least {bits} for the cache's pages")
@@ -201,7 +203,7 @@ class PagingMmu(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.mmu()
+        return timing.mmu(self.config.scale_beats)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -63,7 +63,7 @@ async def full_rate(dut):
     await bench.reset()
     for phase, beats in PHASES.items():
         flow = await replay(bench, phase)
-        expected, complete, free = [], TIMING.delay("from a scale to its first beat of o"), 0
+        expected, complete, free = [], TIMING.delay("from a scale to its first beat of x"), 0
         for n, count in enumerate(beats):
             # collected one token per ``bounds`` cycles, or as soon as the other set is handed over
             complete = complete if n == 0 else max(complete + config.bounds, free)

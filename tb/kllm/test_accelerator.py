@@ -238,6 +238,10 @@ def test_programs_follow_each_other_in_golden(seed):
         ({"mem_ports": 0}, "mem_ports must be 1..64, not 0"),
         ({"port_bits": 96}, "port_bits must be a power of two in 32..1024, not 96"),
         ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        (
+            {"address_bits": 39, "port_bits": 1024},
+            "address_bits must be at least 40 for ports of 1024 bits, not 39",
+        ),
         ({"vector_rows": 15}, "vector_rows must be 16..65536, not 15"),
         ({"slots": 1}, "slots must be 2..64, not 1"),
         ({"slot_elements": 4097}, "slot_elements must be 16..4096, not 4097"),

@@ -16,7 +16,10 @@ import dataclasses
 
 import pytest
 
+import golden.paging.config as paging
+from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
+from golden.paging.config import VectorRecords
 from hdl.paging.mmu import PagingMmu, PagingMmuConfig
 from hdl.paging.room import BLOCKS
 from tb.run import simulate
@@ -121,3 +124,11 @@ def test_rejects_pages_beyond_the_address_space():
     with pytest.raises(ValueError, match="address_bits must be at least 36"):
         PagingMmuConfig(cache=cache, address_bits=32)
     assert dataclasses.replace(PagingMmuConfig(), cache=cache, address_bits=36).cache == cache
+
+
+def test_rejects_a_shape_of_one_record_per_head():
+    """The reader asks for two slots per head: such a READ would get another stream's records."""
+    kinds = VectorRecords().kinds
+    cache = paging.CacheConfig(kv=VectorRecords(per_head=kinds[:1], per_vector=kinds[1:]))
+    with pytest.raises(ConfigError, match=r"cache must be of two records per head, dense and"):
+        PagingMmuConfig(cache=cache)

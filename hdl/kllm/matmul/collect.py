@@ -132,6 +132,8 @@ class KllmMatmulCollect(Block):
         faults, silent, bus_error = Signal(len(CommandStatus)), Signal(), Signal()
         with m.FSM(name="collect"):
             with m.State("IDLE"):
+                # Without a ticket, or with one that is done, the walk's counts may be 0. No step
+                # follows then, and each cycle here starts the walk again.
                 m.d.comb += [jobs.start.eq(1), rows.start.eq(1)]
                 m.d.sync += [faults.eq(ticket.fault), silent.eq(0), bus_error.eq(0)]
                 with m.If(self.ticket.valid):

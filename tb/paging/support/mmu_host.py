@@ -17,7 +17,7 @@ from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.paging.format import Op, Status
 from golden.paging.mmu import Request, Word, joined
 from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT
-from tb.bench import SILENCE
+from tb.bench import LIVELOCK, SILENCE
 from tb.words import layout_word
 
 __all__ = ["CHANNELS", "Host", "PendingRead", "Shadow", "random_records"]
@@ -146,7 +146,9 @@ class Host:
         return len(self._bursts) + len(self._beats) + len(self._writes)
 
     async def until(self, condition) -> None:
+        begin = self.cycle
         while not condition():
+            assert self.cycle - begin < LIVELOCK, f"never true: {self.progress()}"
             await self.step()
 
     def progress(self) -> dict[str, int]:

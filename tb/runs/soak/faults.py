@@ -103,8 +103,8 @@ FAULTS = {
         "a READ's status knows the errors of its last transfer alone",
         PagingMmuChannel,
         "_elaborate_queue",
-        "done.i.p.data.eq(total | self.o.p.error),",
-        "done.i.p.data.eq(self.o.p.error),",
+        "done.i.p.error.eq(total | self.o.p.error),",
+        "done.i.p.error.eq(self.o.p.error),",
         PagingMmuReader,
     ),
 }
