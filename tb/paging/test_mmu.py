@@ -127,7 +127,7 @@ def test_rejects_pages_beyond_the_address_space():
 
 
 def test_rejects_a_shape_of_one_record_per_head():
-    """The reader asks for two slots per head: such a READ would get another stream's records."""
+    """The reader requests two slots per head: such a READ would get another stream's records."""
     kinds = VectorRecords().kinds
     cache = paging.CacheConfig(kv=VectorRecords(per_head=kinds[:1], per_vector=kinds[1:]))
     with pytest.raises(ConfigError, match=r"cache must be of two records per head, dense and"):
