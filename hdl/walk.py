@@ -79,6 +79,3 @@ class Walk:
         is_last = Signal(name=f"{name}_is_last")
         m.d.comb += is_last.eq(at == last)
         return at, is_last
-
-    def __repr__(self) -> str:
-        return f"Walk({', '.join(vars(self.at))})"

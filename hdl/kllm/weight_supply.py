@@ -18,7 +18,7 @@ from hdl.kllm.weight_buffer import GROUP_BITS, KllmWeightBuffer, KllmWeightBuffe
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.stream.payload import connect
+from hdl.stream.link import link
 from hdl.stream.queue import queue
 
 __all__ = ["KllmWeightSupply", "KllmWeightSupplyConfig"]
@@ -228,7 +228,7 @@ class KllmWeightSupply(Block):
             for lane in range(config.lanes)
         ]
         for port in range(config.ports):
-            connect(m, getattr(self, f"data_{port}"), getattr(stripe, f"data_{port}"))
+            link(m, getattr(self, f"data_{port}"), getattr(stripe, f"data_{port}"))
         words = config.buffer_config.lane_words
         for lane, buffer in enumerate(self.buffers):
             links = [(buffer.w, getattr(self, f"w_{lane}"))]
@@ -238,7 +238,7 @@ class KllmWeightSupply(Block):
                 for k in range(words)
             ]
             for source, sink in links:
-                connect(m, source, sink)
+                link(m, source, sink)
         self._elaborate_jobs(m)
         self._elaborate_replays(m)
         self._elaborate_done(m)

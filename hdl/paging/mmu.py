@@ -31,7 +31,8 @@ from hdl.paging.page_table import (
     PagingPageTable,
 )
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
-from hdl.stream.payload import connect, pack
+from hdl.stream.link import link
+from hdl.stream.payload import pack
 from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
@@ -219,9 +220,9 @@ class PagingMmu(Block):
             self.writer.base.eq(self.base),
         ]
         for name in ("info", *CHANNELS):
-            connect(m, getattr(self.reader, name), getattr(self, name))
+            link(m, getattr(self.reader, name), getattr(self, name))
         for name in ("record", "w"):
-            connect(m, getattr(self, name), getattr(self.writer, name))
+            link(m, getattr(self, name), getattr(self.writer, name))
         pass_channels(m, self.reader.axi, self.axi)
         pass_channels(m, self.writer.axi, self.axi)
         is_set_up = self._elaborate_table(m)

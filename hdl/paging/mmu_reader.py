@@ -19,7 +19,7 @@ from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuC
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
-from hdl.stream.payload import connect, pack
+from hdl.stream.payload import pack
 from hdl.stream.queue import queue
 
 __all__ = [
@@ -234,7 +234,7 @@ class PagingMmuReader(Block):
             channel = add(m, f"{name}_channel", PagingMmuChannel(config.channel(name)))
             self._join_client(m, channel, f"{name}_walk")
             m.d.comb += channel.base.eq(self.base)
-            connect(m, channel.o, getattr(self, name))
+            link(m, channel.o, getattr(self, name))
             self.channels[name] = channel
         self.lookups = {}
         for name in ("dense", "sparse"):
@@ -246,7 +246,7 @@ class PagingMmuReader(Block):
                 ),
             )
             self._join_client(m, lookup, f"{name}_lookup")
-            connect(m, lookup.transfer, self.channels[name].transfer)
+            link(m, lookup.transfer, self.channels[name].transfer)
             self.lookups[name] = lookup
         ends = queue(m, "ends", _END_LAYOUT, config.reads)
         self._elaborate_front(m, ends)
@@ -255,8 +255,8 @@ class PagingMmuReader(Block):
         return m
 
     def _join_client(self, m: Module, part, client: str) -> None:
-        connect(m, part.command, getattr(self, f"{client}_command"))
-        connect(m, getattr(self, f"{client}_response"), part.response)
+        link(m, part.command, getattr(self, f"{client}_command"))
+        link(m, getattr(self, f"{client}_response"), part.response)
 
     def _elaborate_front(self, m: Module, ends) -> None:
         config = self.config

@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Value
 from amaranth.hdl import Const
 from amaranth.lib import data
 
-__all__ = ["MAX_BITS", "connect", "data_bits", "pack", "payload_layout", "ports", "unpack"]
+__all__ = ["MAX_BITS", "data_bits", "pack", "payload_layout", "ports", "unpack"]
 
 # Amaranth holds bit indices in 16 bits, so the input ports of one module together stay below
 # 65,536 bits; the remainder is for last, count, valid, ready, clock and reset.
@@ -19,15 +19,6 @@ def payload_layout(width: int, last: bool = True) -> data.StructLayout:
 def data_bits(layout: data.StructLayout) -> int:
     """The ``width`` to configure for a payload of ``layout``: all its bits but ``last``."""
     return layout.size - ("last" in layout.members)
-
-
-def connect(m: Module, source, sink) -> None:
-    """Drive ``sink`` from ``source``, a stream of the same layout."""
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        sink.payload.eq(source.payload),
-        source.ready.eq(sink.ready),
-    ]
 
 
 def pack(m: Module, source, sink) -> None:
