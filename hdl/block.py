@@ -1,11 +1,13 @@
 """What a block is: a component whose frozen configuration is its whole identity."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from amaranth.lib import wiring
 
 from golden.config import Config
 from golden.timing import Timing
+from hdl.ports import Texts, split
 
 __all__ = ["Block"]
 
@@ -14,16 +16,24 @@ class Block(wiring.Component):
     """A component that ``hdl.emit`` converts once per (class, configuration).
 
     Everything that shapes the hardware is in ``config``; two blocks of one class with equal
-    configurations are one Verilog module. Subclasses set ``meaning`` and ``timing``, which comes
-    from golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
+    configurations are one Verilog module. Subclasses set ``timing``, which comes from
+    golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
+
+    Parameters
+    ----------
+    config : the configuration, checked
+    members : name -> ``hdl.ports.In`` or ``Out``, which give shape and meaning. This is the one
+        list of the ports: ``python -m hdl.build NAME --ports`` prints it.
     """
 
     config: Config
-    meaning: ClassVar[dict[str, str]] = {}  # top-level member name -> one sentence
+    meaning: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, config: Config, signature):
+    def __init__(self, config: Config, members: Mapping):
         self.config = config
-        super().__init__(signature)
+        plain, texts = split(members)
+        self.texts: Texts = {**self.meaning, **texts}
+        super().__init__(plain)
 
     @property
     def timing(self) -> Timing | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from golden.config import ConfigError
 from hdl.registry import all_blocks, configuration, find
-from hdl.verilog import WRAPS, Design, convert
+from hdl.verilog import WRAPS, Design, convert, port_rows
 
 __all__ = ["build", "main"]
 
@@ -30,6 +30,11 @@ def _print_list() -> None:
         print(f"{name:20} {summary}{named}")
 
 
+def _print_ports(rows: list[tuple]) -> None:
+    for name, direction, bits, _, meaning in rows:
+        print(f"  {direction:6} {bits!s:>9}  {'  ' * (not direction)}{name:24} {meaning}")
+
+
 def _print_summary(design: Design, path: Path, seconds: float) -> None:
     description = design.description
     print(f"{design.name}: {len(description['modules'])} distinct modules")
@@ -43,10 +48,7 @@ def _print_summary(design: Design, path: Path, seconds: float) -> None:
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     size = len(design.verilog.encode())
-    print(
-        f"  {path}  {size / 1e6:.2f} MB  "
-        f"in {seconds:.1f} s, {peak / 1024:.0f} MiB at most"
-    )
+    print(f"  {path}  {size / 1e6:.2f} MB  in {seconds:.1f} s, {peak / 1024:.0f} MiB at most")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
     )
+    parser.add_argument("--ports", action="store_true", help="print the ports, write nothing")
     options = parser.parse_intermixed_args(arguments)
     if options.list:
         _print_list()
@@ -69,6 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.perf_counter()
     try:
         config = configuration(options.name, options.config, options.assignments)
+        if options.ports:
+            _print_ports(port_rows(find(options.name).component(config)))
+            return 0
         design = build(options.name, config, directory, options.wrap)
     except (ConfigError, OSError) as error:
         print(f"hdl.build: {error}", file=sys.stderr)

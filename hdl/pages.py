@@ -17,7 +17,7 @@ from pathlib import Path
 
 import golden.markers
 from hdl.registry import Registered, all_blocks, rooms
-from hdl.verilog import describe_ports
+from hdl.verilog import port_rows
 
 __all__ = ["documents", "fill", "fill_document", "main", "pages_directory"]
 
@@ -57,17 +57,10 @@ def _short(value) -> str:
 
 
 def _ports(block: Registered) -> str:
-    rows = []
-    for port in describe_ports(block.component(block.shown)):
-        fields = ", ".join(
-            f"{field['name']} [{field['offset'] + field['width'] - 1}:{field['offset']}]"
-            for field in port.get("fields", ())
-        )
-        meaning = port["meaning"] if port["role"] not in ("stream valid", "stream ready") else ""
-        rows.append(
-            (f"`{port['name']}`", port["direction"], port["width"], port["role"],
-             f"{meaning}{': ' if fields and meaning else ''}{fields}")
-        )  # fmt: skip
+    rows = [
+        (f"`{name}`", direction, bits, role, meaning)
+        for name, direction, bits, role, meaning in port_rows(block.component(block.shown))
+    ]
     table = _table(("port", "direction", "bits", "role", "meaning"), rows)
     return table + (f"\nOf the configuration `{block.checked}`.\n" if block.checked else "")
 

@@ -7,14 +7,22 @@ import platform
 import re
 
 from amaranth._toolchain.yosys import find_yosys
-from amaranth.hdl import ValueCastable
 from amaranth.lib import data, stream
 
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
 from hdl.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
+from hdl.ports import field_texts, fields_of, member_text, port_shape
 
-__all__ = ["WRAPS", "Design", "convert", "describe", "describe_ports"]
+__all__ = [
+    "WRAPS",
+    "Design",
+    "convert",
+    "describe",
+    "describe_ports",
+    "port_rows",
+    "without_meaning",
+]
 
 WRAPS = ("axi",)
 
@@ -76,6 +84,54 @@ def describe_ports(block: Block) -> list[dict]:
     return _ports(block, implicit_ports(block))
 
 
+# What the two signals of the handshake mean is the same in every stream.
+_HANDSHAKE = {
+    "stream valid": "the sender offers a word",
+    "stream ready": "the receiver takes the word offered",
+}
+
+
+def port_rows(block: Block) -> list[tuple]:
+    """(name, direction, bits, role, meaning) of each port, and of each field after its port.
+
+    The name of a field starts with a dot, its direction is empty and its bits are a range. The
+    meaning is empty where the block, or the layout of the field, does not give one. Fields of a
+    layout are listed once: a later port of the same fields names the first.
+    """
+    return _rows(block, implicit_ports(block))
+
+
+def without_meaning(block: Block) -> list[str]:
+    """Ports and fields of ``block`` that no text describes; nothing is elaborated."""
+    found, port = [], ""
+    for name, direction, _, _, meaning in _rows(block, ()):
+        port = name if direction else port
+        if not meaning:
+            found.append(name if direction else port + name)
+    return found
+
+
+def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:
+    paths = {port.name: port.path for port in flat_ports(block)}
+    rows: list[tuple] = []
+    first: dict[tuple, str] = {}  # fields -> the port that lists them
+    for port in _ports(block, clocked):
+        name, role = port["name"], port["role"]
+        meaning = _HANDSHAKE.get(role, port["meaning"])
+        fields: tuple = ()
+        if role in ("stream payload", "structure"):
+            fields = tuple(fields_of(port_shape(block, paths[name])))
+        if len(fields) > 1 and first.setdefault(fields, name) != name:
+            meaning = meaning and f"{meaning.rstrip('.')} (fields: {first[fields]})"
+            fields = ()
+        rows.append((name, port["direction"], port["width"], role, meaning))
+        rows += [
+            (each.name, "", f"[{each.offset + each.width - 1}:{each.offset}]", "field", each.text)
+            for each in fields
+        ]
+    return rows
+
+
 def _ports(block: Block, clocked: tuple[str, ...]) -> list[dict]:
     ports = [
         {"name": port, "direction": "input", "width": 1, "role": role, "meaning": meaning}
@@ -113,18 +169,19 @@ def _describe_port(block: Block, port) -> dict:
         "direction": port.direction,
         "width": port.width,
         "role": "signal",
-        "meaning": block.meaning.get(str(port.path[0]), ""),
+        "meaning": member_text(block, port.path),
     }
     within = signatures(block, port.path)
+    shape = port_shape(block, port.path)
     if within and isinstance(within[-1][1], stream.Signature):
         described["role"] = f"stream {port.path[-1]}"
-        shape = within[-1][1].members["payload"].shape
         if port.path[-1] == "payload" and isinstance(shape, data.Layout):
             described["fields"] = [
-                {"name": str(key), "offset": field.offset, "width": field.width}
+                {"name": str(key), "offset": field.offset, "width": field.width,
+                 "meaning": field_texts(shape).get(key, "")}
                 for key, field in shape
                 if field.width
-            ]
-    elif isinstance(port.value, ValueCastable):
+            ]  # fmt: skip
+    elif isinstance(shape, data.Layout):
         described["role"] = "structure"
     return described

@@ -9,9 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from amaranth.lib import data, stream, wiring
 
+from golden.config import Config
+from hdl.block import Block
 from hdl.pages import documents, fill_document, pages_directory
+from hdl.ports import Bus, In, Out, Payload, member_text
 from hdl.registry import ROOMS, all_blocks
+from hdl.verilog import without_meaning
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()
@@ -236,6 +241,51 @@ def test_block_has_its_rooms(name):
     assert (pages_directory() / f"{name}.md").exists()
     documentation = block.component.__doc__
     assert (documentation or "").strip(), f"{name} has no docstring"
+
+
+# Rooms whose blocks still give texts as ``meaning``: this list may only become shorter.
+NO_TEXTS = {"attention", "axi", "fp16", "index", "kllm", "memory", "oaken", "paging", "stream"}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_ports_and_fields_have_a_meaning(name):
+    """Each row of the page's table of ports, at every named configuration."""
+    block = BLOCKS[name]
+    room = Path(inspect.getfile(block.component)).relative_to(ROOT).parts[1]
+    if room in NO_TEXTS:
+        return
+    for config in (block.config, *block.configs.values()):
+        component = block.component(config)
+        component._MustUse__silence = True
+        missing = without_meaning(component)
+        assert not missing, f"give {', '.join(missing)} a text (hdl.ports)"
+
+
+def test_without_meaning_finds_what_has_none():
+    """A member, a field, a nested field, a channel of a bus and an element without a text."""
+
+    class Planted(Block):
+        def __init__(self, inner):
+            fields = Payload(a=(1, "one"), b=(2, ""), inner=(inner, "nested"))
+            word = stream.Signature(Payload(word=(8, "a word")))
+            super().__init__(
+                Config(),
+                {
+                    "plain": wiring.In(1),
+                    "told": In(1, "a bit"),
+                    "i": In(stream.Signature(fields), "words"),
+                    "bus": Out(Bus({"x": Out(1, ""), "y": Out(1, "a channel")}), "a bus"),
+                    "o": Out(word, ("zeroth", "")).array(2),
+                },
+            )
+
+    block = Planted(data.ArrayLayout(data.StructLayout({"c": 1}), 2))
+    block._MustUse__silence = True
+    assert without_meaning(block) == [
+        "plain", "i__payload.b", "i__payload.inner[].c", "bus__x", "o__1__payload",
+    ]  # fmt: skip
+    assert member_text(block, ("bus", "y")) == "a bus: a channel"
+    assert member_text(block, ("o", 0, "payload")) == "zeroth"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

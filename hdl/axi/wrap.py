@@ -11,6 +11,7 @@ from amaranth.lib import data, stream
 from hdl.axi.signature import Axi4, Axi4Read, Axi4Write, AxiLite
 from hdl.block import Block
 from hdl.emit import Port, flat_ports, signatures
+from hdl.ports import member_text
 
 __all__ = ["wrapper"]
 
@@ -80,14 +81,14 @@ def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[s
         interface = _interface(block, group)
         if not interface.kind:
             for port in group:  # ports that share no bus: each has a meaning of its own
-                meaning = block.meaning.get(str(port.path[0]), "")
+                meaning = member_text(block, port.path)
                 value = port.name if port.direction == "output" else ""
                 outers.append(_Outer(port.name, port.direction, port.width, "signal", meaning))
                 connections[port.name] = value or port.name
             continue
         for port in group:
             connections[port.name] = port.name
-        meaning = block.meaning.get(str(group[0].path[0]), "")
+        meaning = member_text(block, group[0].path)
         made, inner = _channel(interface, group, meaning)
         outers += made
         assigns += inner

@@ -1,0 +1,166 @@
+"""The one list of a block's ports: each member and each field of a payload with its meaning.
+
+A block gives its members with ``In(shape, text)`` and ``Out(shape, text)``. A layout gives its
+fields with ``Payload(name=(shape, text))``, a bus its channels with ``Bus``. The pages, NAME.json
+and ``python -m hdl.build NAME --ports`` print these texts. The hardware is that of Amaranth's
+``In``, ``Out``, ``StructLayout`` and ``Signature``: texts are no part of it.
+
+A text is one phrase: what the words mean, with unit and range where the width does not say it.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from amaranth.lib import data, stream, wiring
+
+__all__ = [
+    "Bus",
+    "Field",
+    "In",
+    "Member",
+    "Out",
+    "Payload",
+    "Texts",
+    "field_texts",
+    "fields_of",
+    "member_text",
+    "port_shape",
+    "split",
+]
+
+Texts = dict[str, str | tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A member of a signature and its text.
+
+    text: one phrase. Of an array, ``{0}``, ``{1}``, ... in it are the indices of an element, or
+        the text is a tuple with a phrase for each element of a one-dimensional array.
+    """
+
+    member: wiring.Member
+    text: str | tuple[str, ...]
+
+    def array(self, *dimensions: int) -> "Member":
+        """An array of such members, as Amaranth's ``array``."""
+        return Member(self.member.array(*dimensions), self.text)
+
+
+def In(shape, text: str | tuple[str, ...]) -> Member:
+    """An input of ``shape``, or a signature that the block receives; ``text`` says its meaning."""
+    return Member(wiring.In(shape), text)
+
+
+def Out(shape, text: str | tuple[str, ...]) -> Member:
+    """An output of ``shape``, or a signature that the block drives; ``text`` says its meaning."""
+    return Member(wiring.Out(shape), text)
+
+
+class Payload(data.StructLayout):
+    """A StructLayout with a text for each field: ``Payload(y=(16, "FP16 word"), ...)``.
+
+    ``parts`` is what the layout was made of, for a layout with further fields:
+    ``Payload(**row.parts, tag=(8, "of the request"))``. Two layouts that differ only in texts are
+    equal.
+    """
+
+    def __init__(self, /, **parts: tuple[object, str]):
+        self.parts = dict(parts)
+        super().__init__({name: shape for name, (shape, _) in parts.items()})
+
+    @property
+    def texts(self) -> Texts:
+        return {name: text for name, (_, text) in self.parts.items()}
+
+
+class Bus(wiring.Signature):
+    """A signature with a text for each member: channels of a bus."""
+
+    def __init__(self, members: Mapping[str, Member]):
+        plain, self.texts = split(members)
+        super().__init__(plain)
+
+
+def split(members: Mapping) -> tuple[dict[str, wiring.Member], Texts]:
+    """Amaranth's members, and the texts of those that have one."""
+    plain = {
+        name: each.member if isinstance(each, Member) else each for name, each in members.items()
+    }
+    return plain, {name: each.text for name, each in members.items() if isinstance(each, Member)}
+
+
+def _steps(
+    block, path: tuple[str | int, ...]
+) -> Iterator[tuple[object, str, wiring.Member, tuple]]:
+    """(what holds the member, its name, the member, indices) along ``path``, outer first."""
+    owner, signature, at = block, block.signature, 0
+    while at < len(path):
+        name = str(path[at])
+        member = signature.members[name]
+        indices = path[at + 1 : at + 1 + len(member.dimensions)]
+        yield owner, name, member, indices
+        if not member.is_signature:
+            return
+        owner = signature = member.signature
+        at += 1 + len(indices)
+
+
+def member_text(block, path: tuple[str | int, ...]) -> str:
+    """The text of the port at ``path``: that of its member, then that of its channel.
+
+    Empty if one of them has none. A stream's ``payload``, ``valid`` and ``ready`` add nothing.
+    """
+    found = []
+    for owner, name, _, indices in _steps(block, path):
+        if isinstance(owner, stream.Signature):
+            break
+        text = getattr(owner, "texts", {}).get(name, "")
+        if isinstance(text, tuple):
+            text = text[indices[0]]
+        elif indices:
+            text = text.format(*indices)
+        if not text:
+            return ""
+        found.append(text)
+    return ": ".join([text.rstrip(".") for text in found[:-1]] + found[-1:])
+
+
+def port_shape(block, path: tuple[str | int, ...]):
+    """The shape that the signature gives to the port at ``path``."""
+    *_, (_, _, member, _) = _steps(block, path)
+    return member.shape
+
+
+def field_texts(shape) -> Texts:
+    """Field name to text of a layout made by ``Payload``; of another shape none."""
+    return shape.texts if isinstance(shape, Payload) else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field of a payload: ``outlier[].present`` is a field of each element of an array."""
+
+    name: str
+    offset: int  # from bit 0 of the payload; of an array's element: from bit 0 of the element
+    width: int
+    text: str
+    depth: int  # 0: a field of the payload itself
+
+
+def fields_of(shape, depth: int = 0, prefix: str = "", base: int = 0) -> Iterator[Field]:
+    """The fields of a layout in order, and those within them; fields without bits are left out."""
+    if isinstance(shape, data.ArrayLayout):
+        element = shape.elem_shape
+        if isinstance(element, data.StructLayout | data.ArrayLayout):
+            yield from fields_of(element, depth, f"{prefix}[]", 0)
+    if not isinstance(shape, data.StructLayout):
+        return
+    texts = field_texts(shape)
+    for key, field in shape:
+        if not field.width:
+            continue
+        name = f"{prefix}.{key}"
+        text = texts.get(key, "")
+        yield Field(name, base + field.offset, field.width, str(text), depth)
+        yield from fields_of(field.shape, depth + 1, name, base + field.offset)
