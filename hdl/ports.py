@@ -35,8 +35,8 @@ Texts = dict[str, str | tuple[str, ...]]
 class Member:
     """A member of a signature and its text.
 
-    text: one phrase. Of an array, ``{0}``, ``{1}``, ... in it are the indices of an element, or
-        the text is a tuple with a phrase for each element of a one-dimensional array.
+    text: one phrase. In the text of an array, ``{0}``, ``{1}``, ... are the indices of an element.
+        A one-dimensional array may have a tuple instead, with a phrase for each element.
     """
 
     member: wiring.Member
