@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -32,6 +33,17 @@ _STATUS_BITS = len(CommandStatus)
 # A status as the host sees it: 32 bits.
 report_layout = data.StructLayout({"status": 13, "unit": 3, "tag": 16})
 assert _STATUS_BITS == 13
+
+# A command in its unit's queue.
+queued_layout = data.StructLayout(
+    {
+        "command": command_layout,
+        "after": data.ArrayLayout(AFTER_BITS, len(Unit)),
+        "met": len(Unit),  # waits that were fulfilled when the command was issued
+        "tag": 16,
+        "fault": _STATUS_BITS,
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,90 +125,12 @@ class KllmDispatcher(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         units = list(Unit)
-        queued_layout = data.StructLayout(
-            {
-                "command": command_layout,
-                "after": data.ArrayLayout(AFTER_BITS, len(units)),
-                "met": len(units),  # waits that were fulfilled when the command was issued
-                "tag": 16,
-                "fault": _STATUS_BITS,
-            }
-        )
-
-        # Words to commands.
-        count = Signal(range(COMMAND_WORDS))
-        words = [Signal(32, name=f"word_{n}", reset_less=True) for n in range(COMMAND_WORDS)]
-        complete = Signal()  # words hold a command that has not gone on
-        aborting = Signal()
-        take = Signal()
-        m.d.comb += [
-            self.word.ready.eq(aborting | ~complete),
-            take.eq(self.word.valid & self.word.ready & ~aborting),
-        ]
-        with m.If(take):
-            for n, word in enumerate(words):
-                with m.If(count == n):
-                    m.d.sync += word.eq(self.word.p.data)
-            m.d.sync += [
-                count.eq(Mux(count == COMMAND_WORDS - 1, 0, count + 1)),
-                complete.eq(count == COMMAND_WORDS - 1),
-            ]
-
-        opcode = words[0][:8]
-        tag = words[0][16:]
-        after = [Cat(*words[1:FIRST_OPERAND_WORD]).word_select(unit, AFTER_BITS) for unit in units]
-        unused_after = Cat(*words[1:FIRST_OPERAND_WORD])[AFTER_BITS * len(units) :]
-        operands = words[FIRST_OPERAND_WORD:]
-        unit_of, known, malformed = Signal(3), Signal(), Signal()
-        m.d.comb += malformed.eq(1)
-        with m.Switch(opcode):
-            for command in COMMANDS.values():
-                with m.Case(int(command.opcode)):
-                    excess = [words[0][8:16].any(), unused_after.any()]
-                    for position in range(OPERANDS_MAX):
-                        bits = (
-                            command.operands[position].bits
-                            if position < len(command.operands)
-                            else 0
-                        )
-                        if bits < 32:
-                            excess.append(operands[position][bits:].any())
-                    m.d.comb += [
-                        unit_of.eq(int(command.unit)),
-                        known.eq(1),
-                        malformed.eq(Cat(excess).any()),
-                    ]
-
+        aborting, moved = Signal(), Signal()
+        complete, words = _assemble(m, self.word, aborting, moved)
         issued = [Signal(AFTER_BITS, name=f"issued_{unit:d}") for unit in units]
         completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
-        ahead = Signal(len(units))  # after[u] is beyond what was issued to u
-        # Kept, as the signed distance to an old wait turns over while its command is queued.
-        met_now, met = Signal(len(units)), Signal(len(units))
-        for unit in units:
-            m.d.comb += [
-                ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1]),
-                met_now[unit].eq(~(completed[unit] - after[unit])[AFTER_BITS - 1]),
-            ]
+        issue = _screen(m, words, complete, moved, issued, completed)
 
-        # Two steps, so that the checks have a cycle of their own.
-        checked = Signal()
-        fault = Signal(_STATUS_BITS)
-        to_unit, is_known = Signal(3), Signal()
-        moved = Signal()
-        m.d.sync += checked.eq(complete & ~moved)
-        with m.If(complete):
-            m.d.sync += [
-                fault.eq(
-                    Mux(
-                        malformed,
-                        int(CommandStatus.MALFORMED),
-                        Mux(ahead.any(), int(CommandStatus.DEPENDENCY), 0),
-                    )
-                ),
-                met.eq(met_now),
-                to_unit.eq(unit_of),
-                is_known.eq(known),
-            ]
         arbiter = add(
             m,
             "arbiter",
@@ -204,93 +138,43 @@ class KllmDispatcher(Block):
         )
         unknown = arbiter.i_0
         m.d.comb += [
-            unknown.valid.eq(checked & complete & ~is_known),
-            unknown.p.data.eq(Cat(Const(int(CommandStatus.MALFORMED), 13), Const(0, 3), tag)),
+            unknown.valid.eq(issue.valid & ~issue.known),
+            unknown.p.data.eq(
+                Cat(Const(int(CommandStatus.MALFORMED), 13), Const(0, 3), issue.entry.tag)
+            ),
             unknown.p.last.eq(1),
         ]
         queue_ready = Signal(8)
         m.d.comb += moved.eq(
-            checked & complete & Mux(is_known, queue_ready.bit_select(to_unit, 1), unknown.ready)
+            issue.valid & Mux(issue.known, queue_ready.bit_select(issue.unit, 1), unknown.ready)
         )
-        with m.If(moved):
-            m.d.sync += complete.eq(0)
 
         empty = Signal(len(units))
         for unit in units:
             waiting = queue(
                 m, f"queue_{unit:d}", queued_layout, self.config.queue, storage="memory"
             )
-            entry = Signal(queued_layout, name=f"entry_{unit:d}")
-            m.d.comb += [
-                entry.command.opcode.eq(opcode),
-                Cat(*entry.command.operand).eq(Cat(*operands)),
-                Cat(*entry.after).eq(Cat(*after)),
-                entry.met.eq(met),
-                entry.tag.eq(tag),
-                entry.fault.eq(fault),
-                waiting.i.valid.eq(checked & complete & is_known & (to_unit == int(unit))),
-                waiting.i.p.eq(entry),
-                queue_ready[unit].eq(waiting.i.ready),
-            ]
-            with m.If(moved & is_known & (to_unit == int(unit))):
-                m.d.sync += issued[unit].eq(issued[unit] + 1)
-
-            # The head: waits, then goes to the engine, or ends at once.
-            head = waiting.o.p
-            command, status = getattr(self, f"command_{unit:d}"), getattr(self, f"status_{unit:d}")
             tags = queue(m, f"tags_{unit:d}", 16, self.config.running)
-            early = Signal(len(units), name=f"early_{unit:d}")  # waits not yet fulfilled
-            for other in units:
-                m.d.comb += early[other].eq(
-                    ~head.met[other] & (completed[other] - head.after[other])[AFTER_BITS - 1]
-                )
-            # Latched, so that a command that is offered stays offered.
-            started = Signal(name=f"started_{unit:d}")
-            dead = Signal(name=f"dead_{unit:d}")
-            ends_here = Signal(name=f"ends_here_{unit:d}")
-            begins = Signal(name=f"begins_{unit:d}")
-            with m.If(waiting.o.valid & ~started & ~dead):
-                with m.If(aborting | (head.fault != 0)):
-                    m.d.sync += dead.eq(1)
-                with m.Elif((early == 0) & tags.i.ready):
-                    m.d.comb += begins.eq(1)
-                    m.d.sync += started.eq(1)
-            with m.If(waiting.o.valid & waiting.o.ready):
-                m.d.sync += [started.eq(0), dead.eq(0)]
-            report = getattr(arbiter, f"i_{unit + 1:d}")
-            is_empty = tags.level == 0
+            is_here = issue.unit == int(unit)
             m.d.comb += [
-                command.valid.eq(started),
-                command.p.eq(head.command),
-                # An engine may take a command as late as with its status: the tag is there first.
-                tags.i.valid.eq(begins),
-                tags.i.p.eq(head.tag),
-                # In order: it ends after the commands before it.
-                ends_here.eq(dead & is_empty),
-                waiting.o.ready.eq((started & command.ready) | (ends_here & report.ready)),
-                report.valid.eq(ends_here | (status.valid & tags.o.valid)),
-                report.p.data.eq(
-                    Mux(
-                        ends_here,
-                        Cat(
-                            Mux(head.fault != 0, head.fault, int(CommandStatus.ABORTED)),
-                            Const(int(unit), 3),
-                            head.tag,
-                        ),
-                        Cat(
-                            status.p.status,
-                            Const(int(unit), 3),
-                            tags.o.p,
-                        ),
-                    )
-                ),
-                report.p.last.eq(1),
-                status.ready.eq(report.ready & ~ends_here & tags.o.valid),
-                tags.o.ready.eq(report.ready & ~ends_here & status.valid),
-                empty[unit].eq(is_empty & (waiting.level == 0)),
+                waiting.i.valid.eq(issue.valid & issue.known & is_here),
+                waiting.i.p.eq(issue.entry),
+                queue_ready[unit].eq(waiting.i.ready),
+                empty[unit].eq((tags.level == 0) & (waiting.level == 0)),
             ]
-            with m.If(report.valid & report.ready):
-                m.d.sync += completed[unit].eq(completed[unit] + 1)
+            with m.If(moved & issue.known & is_here):
+                m.d.sync += issued[unit].eq(issued[unit] + 1)
+            command = getattr(self, f"command_{unit:d}")
+            begun = _begin(m, unit, waiting.o, tags, completed, aborting)
+            ends_here = _end(
+                m, unit, begun, tags.o, getattr(self, f"status_{unit:d}"),
+                getattr(arbiter, f"i_{unit + 1:d}"), completed[unit],
+            )  # fmt: skip
+            m.d.comb += [
+                command.valid.eq(begun.started),
+                command.p.eq(waiting.o.p.command),
+                waiting.o.ready.eq((begun.started & command.ready) | ends_here),
+            ]
 
         m.d.comb += [
             self.report.valid.eq(arbiter.o.valid),
@@ -304,6 +188,169 @@ class KllmDispatcher(Block):
             m.d.sync += aborting.eq(1)
         with m.Elif(empty.all() & ~complete & ~self.word.valid):
             m.d.sync += aborting.eq(0)
-        with m.If(aborting):
-            m.d.sync += count.eq(0)
         return m
+
+
+@dataclasses.dataclass(frozen=True)
+class _Issue:
+    """A command whose checks are done."""
+
+    valid: Value
+    known: Value  # its opcode
+    unit: Value
+    entry: data.View  # queued_layout
+
+
+@dataclasses.dataclass(frozen=True)
+class _Begun:
+    """The head of a unit's queue."""
+
+    head: data.View  # queued_layout
+    started: Value  # it is offered to its engine
+    ends: Value  # it reaches no engine; the commands before it are complete
+
+
+def _assemble(m: Module, word, aborting, moved) -> tuple[Signal, list[Signal]]:
+    """(complete, words): a command's words, stored until ``moved``."""
+    count = Signal(range(COMMAND_WORDS))
+    words = [Signal(32, name=f"word_{n}", reset_less=True) for n in range(COMMAND_WORDS)]
+    complete = Signal()  # words hold a command that has not gone on
+    take = Signal()
+    m.d.comb += [
+        word.ready.eq(aborting | ~complete),
+        take.eq(word.valid & word.ready & ~aborting),
+    ]
+    with m.If(take):
+        for n, stored in enumerate(words):
+            with m.If(count == n):
+                m.d.sync += stored.eq(word.p.data)
+        m.d.sync += [
+            count.eq(Mux(count == COMMAND_WORDS - 1, 0, count + 1)),
+            complete.eq(count == COMMAND_WORDS - 1),
+        ]
+    with m.If(moved):
+        m.d.sync += complete.eq(0)
+    with m.If(aborting):
+        m.d.sync += count.eq(0)
+    return complete, words
+
+
+def _decode(m: Module, words: list[Signal]) -> tuple[Signal, Signal, Signal]:
+    """(unit, known, malformed) of a command's opcode and of the bits that must be 0."""
+    unit, known, malformed = Signal(3), Signal(), Signal()
+    unused_after = Cat(*words[1:FIRST_OPERAND_WORD])[AFTER_BITS * len(Unit) :]
+    operands = words[FIRST_OPERAND_WORD:]
+    m.d.comb += malformed.eq(1)
+    with m.Switch(words[0][:8]):
+        for command in COMMANDS.values():
+            with m.Case(int(command.opcode)):
+                excess = [words[0][8:16].any(), unused_after.any()]
+                for position in range(OPERANDS_MAX):
+                    bits = (
+                        command.operands[position].bits if position < len(command.operands) else 0
+                    )
+                    if bits < 32:
+                        excess.append(operands[position][bits:].any())
+                m.d.comb += [
+                    unit.eq(int(command.unit)),
+                    known.eq(1),
+                    malformed.eq(Cat(excess).any()),
+                ]
+    return unit, known, malformed
+
+
+def _screen(m: Module, words, complete, moved, issued, completed) -> _Issue:
+    """The checks of a complete command. They have a cycle of their own."""
+    after = [Cat(*words[1:FIRST_OPERAND_WORD]).word_select(unit, AFTER_BITS) for unit in Unit]
+    unit_of, known, malformed = _decode(m, words)
+    ahead = Signal(len(Unit))  # after[u] is beyond what was issued to u
+    # Kept, as the signed distance to an old wait turns over while its command is queued.
+    met_now, met = Signal(len(Unit)), Signal(len(Unit))
+    for unit in Unit:
+        m.d.comb += [
+            ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1]),
+            met_now[unit].eq(~(completed[unit] - after[unit])[AFTER_BITS - 1]),
+        ]
+    checked = Signal()
+    fault = Signal(_STATUS_BITS)
+    to_unit, is_known = Signal(3), Signal()
+    m.d.sync += checked.eq(complete & ~moved)
+    with m.If(complete):
+        m.d.sync += [
+            fault.eq(
+                Mux(
+                    malformed,
+                    int(CommandStatus.MALFORMED),
+                    Mux(ahead.any(), int(CommandStatus.DEPENDENCY), 0),
+                )
+            ),
+            met.eq(met_now),
+            to_unit.eq(unit_of),
+            is_known.eq(known),
+        ]
+    entry = Signal(queued_layout)
+    m.d.comb += [
+        entry.command.opcode.eq(words[0][:8]),
+        Cat(*entry.command.operand).eq(Cat(*words[FIRST_OPERAND_WORD:])),
+        Cat(*entry.after).eq(Cat(*after)),
+        entry.met.eq(met),
+        entry.tag.eq(words[0][16:]),
+        entry.fault.eq(fault),
+    ]
+    return _Issue(valid=checked & complete, known=is_known, unit=to_unit, entry=entry)
+
+
+def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting) -> _Begun:
+    """The head waits for its turn; then it starts and its tag is stored, or it is dead."""
+    head = waiting.p
+    early = Signal(len(Unit), name=f"early_{unit:d}")  # waits not yet fulfilled
+    for other in Unit:
+        m.d.comb += early[other].eq(
+            ~head.met[other] & (completed[other] - head.after[other])[AFTER_BITS - 1]
+        )
+    # Latched, so that a command that is offered stays offered.
+    started = Signal(name=f"started_{unit:d}")
+    dead = Signal(name=f"dead_{unit:d}")
+    ends_here = Signal(name=f"ends_here_{unit:d}")
+    begins = Signal(name=f"begins_{unit:d}")
+    with m.If(waiting.valid & ~started & ~dead):
+        with m.If(aborting | (head.fault != 0)):
+            m.d.sync += dead.eq(1)
+        with m.Elif((early == 0) & tags.i.ready):
+            m.d.comb += begins.eq(1)
+            m.d.sync += started.eq(1)
+    with m.If(waiting.valid & waiting.ready):
+        m.d.sync += [started.eq(0), dead.eq(0)]
+    m.d.comb += [
+        # An engine may take a command as late as with its status: the tag is there first.
+        tags.i.valid.eq(begins),
+        tags.i.p.eq(head.tag),
+        # In order: it ends after the commands before it.
+        ends_here.eq(dead & (tags.level == 0)),
+    ]
+    return _Begun(head=head, started=started, ends=ends_here)
+
+
+def _end(m: Module, unit: Unit, begun: _Begun, tag, status, report, completed) -> Value:
+    """Reports the engine's statuses, and the dead head; 1 in the cycle in which that one ends."""
+    head = begun.head
+    m.d.comb += [
+        report.valid.eq(begun.ends | (status.valid & tag.valid)),
+        report.p.data.eq(
+            Mux(
+                begun.ends,
+                Cat(
+                    Mux(head.fault != 0, head.fault, int(CommandStatus.ABORTED)),
+                    Const(int(unit), 3),
+                    head.tag,
+                ),
+                Cat(status.p.status, Const(int(unit), 3), tag.p),
+            )
+        ),
+        report.p.last.eq(1),
+        status.ready.eq(report.ready & ~begun.ends & tag.valid),
+        tag.ready.eq(report.ready & ~begun.ends & status.valid),
+    ]
+    with m.If(report.valid & report.ready):
+        m.d.sync += completed.eq(completed + 1)
+    return begun.ends & report.ready
