@@ -69,7 +69,6 @@ class KllmReadback(Block):
     o : Out(stream)        data: 32 bits
     """
 
-
     meaning: ClassVar[dict[str, str]] = {
         "command": "READ and READ_SLOT commands.",
         "status": "One word of CommandStatus bits per command.",
@@ -102,143 +101,167 @@ class KllmReadback(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        config, command = self.config, self.command.p
-        src, rows = operand(command, Opcode.READ, "src"), operand(command, Opcode.READ, "rows")
-        slot = operand(command, Opcode.READ_SLOT, "slot")
+        command = self.command.p
+        src, slot = operand(command, Opcode.READ, "src"), operand(command, Opcode.READ_SLOT, "slot")
         faults = Signal(len(CommandStatus))
-        row, asked, part = Signal(16), Signal(), Signal(range(_WORDS))
+        at = _Place()
         held = Signal(descriptor_layout)
-        entry_rows = Signal(11)
-        outlier = Signal(SLOT_LENGTH_BITS)
-        m.d.comb += entry_rows.eq((held.length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS)
-        sent = Signal()
-        m.d.comb += sent.eq(self.o.valid & self.o.ready)
-
-        def ask(request):
-            """Offer a request until it is taken."""
-            m.d.comb += request.valid.eq(~asked)
-            with m.If(request.valid & request.ready):
-                m.d.sync += asked.eq(1)
-
-        def after(rows_wanted, state: str):
-            """The next row, or the next state after the last one."""
-            m.d.sync += [asked.eq(0), part.eq(0), row.eq(row + 1)]
-            with m.If(row == rows_wanted - 1):
-                m.d.sync += row.eq(0)
-                m.next = state
-
+        entry_rows, sent = Signal(11), Signal()
         m.d.comb += [
-            self.row_request.p.row.eq(src + row),
+            entry_rows.eq((held.length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
+            sent.eq(self.o.valid & self.o.ready),
+            self.row_request.p.row.eq(src + at.row),
             self.slot_slot.p.slot.eq(slot),
             self.slot_entry_request.p.slot.eq(slot),
-            self.slot_entry_request.p.row.eq(row),
+            self.slot_entry_request.p.row.eq(at.row),
             self.slot_outlier_request.p.slot.eq(slot),
-            self.slot_outlier_request.p.position.eq(outlier),
+            self.slot_outlier_request.p.position.eq(at.outlier),
             self.status.p.status.eq(faults),
         ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
-                    faults.eq(0), row.eq(0), asked.eq(0), part.eq(0), outlier.eq(0),
+                    faults.eq(0), at.row.eq(0), at.asked.eq(0), at.part.eq(0), at.outlier.eq(0),
                 ]  # fmt: skip
                 with m.If(self.command.valid):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                m.next = "STATUS"
-                with m.If(command.opcode == Opcode.READ):
-                    with m.If((rows == 0) | (src + rows > config.vector_rows)):
-                        m.d.sync += faults.eq(int(CommandStatus.RANGE))
-                    with m.Else():
-                        m.next = "ROWS"
-                with m.Elif(command.opcode == Opcode.READ_SLOT):
-                    with m.If(slot >= config.slots):
-                        m.d.sync += faults.eq(int(CommandStatus.RANGE))
-                    with m.Else():
-                        m.next = "DESCRIPTOR"
-                with m.Else():
-                    m.d.sync += faults.eq(int(CommandStatus.MALFORMED))
+                _check(m, self.config, command, faults)
             with m.State("ROWS"):
-                ask(self.row_request)
-                words = self.row_row.p.word.as_value()
-                m.d.comb += [
-                    self.o.valid.eq(self.row_row.valid),
-                    self.o.p.data.eq(words.word_select(part, 32)),
-                    self.row_row.ready.eq(self.o.ready & (part == _WORDS - 1)),
-                ]
-                with m.If(sent):
-                    m.d.sync += part.eq(part + 1)
-                    with m.If(part == _WORDS - 1):
-                        after(rows, "STATUS")
+                rows = operand(command, Opcode.READ, "rows")
+                _rows(m, at, self.row_request, self.row_row, self.o, sent, rows)
             with m.State("DESCRIPTOR"):
-                ask(self.slot_slot)
+                _ask(m, at, self.slot_slot)
                 m.d.comb += self.slot_descriptor.ready.eq(1)
                 with m.If(self.slot_descriptor.valid):
-                    m.d.sync += [held.eq(self.slot_descriptor.p), asked.eq(0)]
+                    m.d.sync += [held.eq(self.slot_descriptor.p), at.asked.eq(0)]
                     with m.If(self.slot_descriptor.p.valid):
                         m.next = "HEAD"
                     with m.Else():
                         m.d.sync += faults.eq(int(CommandStatus.SLOT_MISMATCH))
                         m.next = "STATUS"
-            with m.State("HEAD"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.Switch(part):
-                    with m.Case(0):
-                        m.d.comb += [
-                            self.o.p.data[:16].eq(held.length),
-                            self.o.p.data[16:].eq(held.outliers),
-                        ]
-                    with m.Case(1):
-                        m.d.comb += self.o.p.data.eq(Cat(held.scale, held.integer))
-                    with m.Case(2):
-                        m.d.comb += self.o.p.data.eq(held.rms_reciprocal)
-                    with m.Default():
-                        m.d.comb += self.o.p.data.eq(held.mean)
-                with m.If(sent):
-                    m.d.sync += part.eq(part + 1)
-                    with m.If(part == 3):
-                        m.d.sync += part.eq(0)
-                        m.next = "ENTRIES"
-            with m.State("ENTRIES"):
-                ask(self.slot_entry_request)
-                entries = self.slot_entries.p
-                with m.Switch(part):
-                    for n in range(_ENTRY_WORDS):
-                        with m.Case(n):
-                            for k in range(4):
-                                m.d.comb += self.o.p.data[8 * k : 8 * k + 8].eq(
-                                    entries.value[4 * n + k]
-                                )
-                m.d.comb += [
-                    self.o.valid.eq(self.slot_entries.valid),
-                    self.slot_entries.ready.eq(self.o.ready & (part == _ENTRY_WORDS - 1)),
-                ]
-                with m.If(sent):
-                    m.d.sync += part.eq(part + 1)
-                    with m.If(part == _ENTRY_WORDS - 1):
-                        after(entry_rows, "MASKS")
-            with m.State("MASKS"):
-                ask(self.slot_entry_request)
-                m.d.comb += [
-                    self.o.valid.eq(self.slot_entries.valid),
-                    self.o.p.data.eq(self.slot_entries.p.outlier),
-                    self.slot_entries.ready.eq(self.o.ready),
-                ]
-                with m.If(sent):
-                    after(entry_rows, "OUTLIERS")
-            with m.State("OUTLIERS"):
-                with m.If(outlier == held.outliers):
-                    m.next = "STATUS"
-                with m.Else():
-                    ask(self.slot_outlier_request)
-                    m.d.comb += [
-                        self.o.valid.eq(self.slot_outlier.valid),
-                        self.o.p.data.eq(self.slot_outlier.p.word),
-                        self.slot_outlier.ready.eq(self.o.ready),
-                    ]
-                    with m.If(sent):
-                        m.d.sync += [asked.eq(0), outlier.eq(outlier + 1)]
+            _slot_states(m, self, at, held, entry_rows, sent)
             with m.State("STATUS"):
                 m.d.comb += [self.status.valid.eq(1), self.command.ready.eq(self.status.ready)]
                 with m.If(self.status.ready):
                     m.next = "IDLE"
         return m
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """How far the command at hand is."""
+
+    row: Signal = dataclasses.field(default_factory=lambda: Signal(16, name="row"))
+    asked: Signal = dataclasses.field(default_factory=lambda: Signal(name="asked"))
+    part: Signal = dataclasses.field(default_factory=lambda: Signal(range(_WORDS), name="part"))
+    outlier: Signal = dataclasses.field(
+        default_factory=lambda: Signal(SLOT_LENGTH_BITS, name="outlier")
+    )
+
+
+def _ask(m: Module, at: _Place, request) -> None:
+    """Offers a request until it is taken."""
+    m.d.comb += request.valid.eq(~at.asked)
+    with m.If(request.valid & request.ready):
+        m.d.sync += at.asked.eq(1)
+
+
+def _advance(m: Module, at: _Place, rows, state: str) -> None:
+    """The next row, or the next state after ``rows`` rows."""
+    m.d.sync += [at.asked.eq(0), at.part.eq(0), at.row.eq(at.row + 1)]
+    with m.If(at.row == rows - 1):
+        m.d.sync += at.row.eq(0)
+        m.next = state
+
+
+def _check(m: Module, config: KllmReadbackConfig, command, faults) -> None:
+    """State CHECK: the first fault, or the state in which reads begin."""
+    src, rows = operand(command, Opcode.READ, "src"), operand(command, Opcode.READ, "rows")
+    slot = operand(command, Opcode.READ_SLOT, "slot")
+    m.next = "STATUS"
+    with m.If(command.opcode == Opcode.READ):
+        with m.If((rows == 0) | (src + rows > config.vector_rows)):
+            m.d.sync += faults.eq(int(CommandStatus.RANGE))
+        with m.Else():
+            m.next = "ROWS"
+    with m.Elif(command.opcode == Opcode.READ_SLOT):
+        with m.If(slot >= config.slots):
+            m.d.sync += faults.eq(int(CommandStatus.RANGE))
+        with m.Else():
+            m.next = "DESCRIPTOR"
+    with m.Else():
+        m.d.sync += faults.eq(int(CommandStatus.MALFORMED))
+
+
+def _rows(m: Module, at: _Place, request, answer, o, sent, rows) -> None:
+    """State ROWS: ``rows`` rows of the vector memory."""
+    _ask(m, at, request)
+    words = answer.p.word.as_value()
+    m.d.comb += [
+        o.valid.eq(answer.valid),
+        o.p.data.eq(words.word_select(at.part, 32)),
+        answer.ready.eq(o.ready & (at.part == _WORDS - 1)),
+    ]
+    with m.If(sent):
+        m.d.sync += at.part.eq(at.part + 1)
+        with m.If(at.part == _WORDS - 1):
+            _advance(m, at, rows, "STATUS")
+
+
+def _slot_states(m: Module, block: KllmReadback, at: _Place, held, entry_rows, sent) -> None:
+    """States HEAD, ENTRIES, MASKS and OUTLIERS: the words of the slot of descriptor ``held``."""
+    o = block.o
+    with m.State("HEAD"):
+        m.d.comb += o.valid.eq(1)
+        with m.Switch(at.part):
+            with m.Case(0):
+                m.d.comb += [o.p.data[:16].eq(held.length), o.p.data[16:].eq(held.outliers)]
+            with m.Case(1):
+                m.d.comb += o.p.data.eq(Cat(held.scale, held.integer))
+            with m.Case(2):
+                m.d.comb += o.p.data.eq(held.rms_reciprocal)
+            with m.Default():
+                m.d.comb += o.p.data.eq(held.mean)
+        with m.If(sent):
+            m.d.sync += at.part.eq(at.part + 1)
+            with m.If(at.part == 3):
+                m.d.sync += at.part.eq(0)
+                m.next = "ENTRIES"
+    entries = block.slot_entries
+    with m.State("ENTRIES"):
+        _ask(m, at, block.slot_entry_request)
+        with m.Switch(at.part):
+            for n in range(_ENTRY_WORDS):
+                with m.Case(n):
+                    for k in range(4):
+                        m.d.comb += o.p.data[8 * k : 8 * k + 8].eq(entries.p.value[4 * n + k])
+        m.d.comb += [
+            o.valid.eq(entries.valid),
+            entries.ready.eq(o.ready & (at.part == _ENTRY_WORDS - 1)),
+        ]
+        with m.If(sent):
+            m.d.sync += at.part.eq(at.part + 1)
+            with m.If(at.part == _ENTRY_WORDS - 1):
+                _advance(m, at, entry_rows, "MASKS")
+    with m.State("MASKS"):
+        _ask(m, at, block.slot_entry_request)
+        m.d.comb += [
+            o.valid.eq(entries.valid),
+            o.p.data.eq(entries.p.outlier),
+            entries.ready.eq(o.ready),
+        ]
+        with m.If(sent):
+            _advance(m, at, entry_rows, "OUTLIERS")
+    with m.State("OUTLIERS"):
+        with m.If(at.outlier == held.outliers):
+            m.next = "STATUS"
+        with m.Else():
+            _ask(m, at, block.slot_outlier_request)
+            m.d.comb += [
+                o.valid.eq(block.slot_outlier.valid),
+                o.p.data.eq(block.slot_outlier.p.word),
+                block.slot_outlier.ready.eq(o.ready),
+            ]
+            with m.If(sent):
+                m.d.sync += [at.asked.eq(0), at.outlier.eq(at.outlier + 1)]
