@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -85,107 +86,35 @@ class KllmFunctionPipeline(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         n = self.config.stages
-        square = add(m, "square", FpMul(FpMulConfig(stages=n, tag_bits=16)))
-        polynomial = add(m, "polynomial", FpFma(FpFmaConfig(stages=n, tag_bits=16)))
-        argument = add(m, "argument", FpMul(FpMulConfig(stages=n, tag_bits=16)))
         exp32 = add(m, "exp32", FpExp(FpExpConfig(o=FP32, stages=2 * n, tag_bits=16)))
-        increment = add(m, "increment", FpAdd(FpAddConfig(format=FP32, stages=n, tag_bits=16)))
         divide = add(m, "divide", FpDivide(FpDivideConfig(b=FP32, stages=3 * n, tag_bits=1)))
         exp = add(m, "exp", FpExp(FpExpConfig(stages=2 * n)))
         sqrt = add(m, "sqrt", FpSqrt(FpSqrtConfig(stages=3 * n)))
         rsqrt = add(m, "rsqrt", FpRsqrt(FpRsqrtConfig(stages=3 * n)))
+        x = self.i.p.x
+        active, current, enter = _active(m, self.i, self.o, n)
+        plain_valid, plain, plain_free = _plain(m, self.o.ready, x, active, enter)
+        square, argument = _gelu_argument(m, n, x)
 
-        # Words within all belong to one function.
-        inside = Signal(range(16 * n + 16))
-        current, active = Signal(3), Signal(3)
-        x, enter = self.i.p.x, Signal()
-        m.d.comb += [
-            active.eq(Mux(inside == 0, self.i.p.function, current)),
-            enter.eq(self.i.valid & (self.i.p.function == active)),
-        ]
-        taken, left = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        m.d.sync += inside.eq(inside + taken - left)
-        with m.If(taken):
-            m.d.sync += current.eq(self.i.p.function)
-
-        def first(function: Function, operator):
-            """Operands of ``function`` go into ``operator``."""
-            with m.Case(function):
-                m.d.comb += [operator.i.valid.eq(enter), ready.eq(operator.i.ready)]
-
-        plain_valid, plain = Signal(), Signal(16, reset_less=True)
-        plain_free, ready = Signal(), Signal()
-        m.d.comb += [
-            plain_free.eq(~plain_valid | self.o.ready),
-            self.i.ready.eq(ready & (self.i.p.function == active)),
-        ]
-        with m.If(plain_free):
-            m.d.sync += plain_valid.eq(0)
+        ready = Signal()
+        m.d.comb += self.i.ready.eq(ready & (self.i.p.function == active))
         with m.Switch(active):
             with m.Case(Function.IDENTITY, Function.RELU):
                 m.d.comb += ready.eq(plain_free)
-                with m.If(plain_free):
-                    m.d.sync += [plain_valid.eq(enter), plain.eq(x)]
-                    with m.If(active == Function.RELU):
-                        with m.If(is_nan(x)):
-                            m.d.sync += plain.eq(FP16.canonical_nan)
-                        with m.Elif(x[-1]):
-                            m.d.sync += plain.eq(0)
-            first(Function.SILU, exp32)
-            first(Function.GELU, square)
-            first(Function.EXP, exp)
-            first(Function.RECIPROCAL, divide)
-            first(Function.SQRT, sqrt)
-            first(Function.RSQRT, rsqrt)
+            for function, operator in (
+                (Function.SILU, exp32),
+                (Function.GELU, square),
+                (Function.EXP, exp),
+                (Function.RECIPROCAL, divide),
+                (Function.SQRT, sqrt),
+                (Function.RSQRT, rsqrt),
+            ):
+                with m.Case(function):
+                    m.d.comb += [operator.i.valid.eq(enter), ready.eq(operator.i.ready)]
         m.d.comb += [exp.i.p.a.eq(x), sqrt.i.p.a.eq(x), rsqrt.i.p.a.eq(x)]
-
-        # GELU's argument.
-        m.d.comb += [
-            square.i.p.a.eq(x),
-            square.i.p.b.eq(x),
-            square.i.p.tag.eq(x),
-            polynomial.i.valid.eq(square.o.valid),
-            square.o.ready.eq(polynomial.i.ready),
-            polynomial.i.p.a.eq(square.o.p.y),
-            polynomial.i.p.b.eq(GELU_C1),
-            polynomial.i.p.c.eq(GELU_C0),
-            polynomial.i.p.tag.eq(square.o.p.tag),
-            argument.i.valid.eq(polynomial.o.valid),
-            polynomial.o.ready.eq(argument.i.ready),
-            argument.i.p.a.eq(polynomial.o.p.tag),
-            argument.i.p.b.eq(polynomial.o.p.y),
-            argument.i.p.tag.eq(polynomial.o.p.tag),
-            argument.o.ready.eq(exp32.i.ready),
-        ]
-        # The same exponential and quotient for SILU and GELU.
-        minus = FP16.sign_bit
-        m.d.comb += [exp32.i.p.a.eq(x ^ minus), exp32.i.p.tag.eq(x)]
-        with m.If(active == Function.GELU):
-            m.d.comb += [
-                exp32.i.valid.eq(argument.o.valid),
-                exp32.i.p.a.eq(argument.o.p.y ^ minus),
-                exp32.i.p.tag.eq(argument.o.p.tag),
-            ]
-        m.d.comb += [
-            increment.i.valid.eq(exp32.o.valid),
-            exp32.o.ready.eq(increment.i.ready),
-            increment.i.p.a.eq(exp32.o.p.y),
-            increment.i.p.b.eq(_ONE32),
-            increment.i.p.tag.eq(exp32.o.p.tag),
-            increment.o.ready.eq(divide.i.ready),
-            # One over x needs no divider of its own: an FP16 word is one of FP32.
-            divide.i.p.a.eq(_ONE16),
-            divide.i.p.b.eq(convert(m, x, FP16, FP32)),
-        ]
-        with m.If(active != Function.RECIPROCAL):
-            m.d.comb += [
-                divide.i.valid.eq(increment.o.valid),
-                divide.i.p.a.eq(increment.o.p.tag),
-                divide.i.p.b.eq(increment.o.p.y),
-                # Infinity over infinity is NaN, and the limit is 0.
-                divide.i.p.tag.eq(increment.o.p.tag == _NEGATIVE_INFINITY),
-            ]
-        quotient = Mux(divide.o.p.tag, Const(FP16.sign_bit, 16), divide.o.p.y)
+        increment = add(m, "increment", FpAdd(FpAddConfig(format=FP32, stages=n, tag_bits=16)))
+        _exponential(m, x, active == Function.GELU, argument, exp32)
+        quotient = _quotient(m, x, active != Function.RECIPROCAL, exp32, increment, divide)
 
         with m.Switch(current):
             with m.Case(Function.IDENTITY, Function.RELU):
@@ -208,3 +137,104 @@ class KllmFunctionPipeline(Block):
                         operator.o.ready.eq(self.o.ready),
                     ]
         return m
+
+
+def _active(m: Module, i, o, stages: int) -> tuple[Signal, Signal, Signal]:
+    """(active, current, enter). Words within all belong to one function.
+
+    active: the function of a word that may enter; current: of the words within; enter: ``i`` offers
+    a word of the active function.
+    """
+    inside = Signal(range(16 * stages + 16))
+    current, active, enter = Signal(3), Signal(3), Signal()
+    m.d.comb += [
+        active.eq(Mux(inside == 0, i.p.function, current)),
+        enter.eq(i.valid & (i.p.function == active)),
+    ]
+    taken, left = i.valid & i.ready, o.valid & o.ready
+    m.d.sync += inside.eq(inside + taken - left)
+    with m.If(taken):
+        m.d.sync += current.eq(i.p.function)
+    return active, current, enter
+
+
+def _plain(m: Module, o_ready, x, active, enter) -> tuple[Signal, Signal, Signal]:
+    """(valid, word, free): IDENTITY and RELU, one register."""
+    valid, word, free = Signal(), Signal(16, reset_less=True), Signal()
+    m.d.comb += free.eq(~valid | o_ready)
+    with m.If(free):
+        m.d.sync += valid.eq(0)
+    with m.Switch(active):
+        with m.Case(Function.IDENTITY, Function.RELU):
+            with m.If(free):
+                m.d.sync += [valid.eq(enter), word.eq(x)]
+                with m.If(active == Function.RELU):
+                    with m.If(is_nan(x)):
+                        m.d.sync += word.eq(FP16.canonical_nan)
+                    with m.Elif(x[-1]):
+                        m.d.sync += word.eq(0)
+    return valid, word, free
+
+
+def _gelu_argument(m: Module, stages: int, x):
+    """(operator that takes x, operator that gives z with x as its tag): GELU's argument z."""
+    square = add(m, "square", FpMul(FpMulConfig(stages=stages, tag_bits=16)))
+    polynomial = add(m, "polynomial", FpFma(FpFmaConfig(stages=stages, tag_bits=16)))
+    argument = add(m, "argument", FpMul(FpMulConfig(stages=stages, tag_bits=16)))
+    m.d.comb += [
+        square.i.p.a.eq(x),
+        square.i.p.b.eq(x),
+        square.i.p.tag.eq(x),
+        polynomial.i.valid.eq(square.o.valid),
+        square.o.ready.eq(polynomial.i.ready),
+        polynomial.i.p.a.eq(square.o.p.y),
+        polynomial.i.p.b.eq(GELU_C1),
+        polynomial.i.p.c.eq(GELU_C0),
+        polynomial.i.p.tag.eq(square.o.p.tag),
+        argument.i.valid.eq(polynomial.o.valid),
+        polynomial.o.ready.eq(argument.i.ready),
+        argument.i.p.a.eq(polynomial.o.p.tag),
+        argument.i.p.b.eq(polynomial.o.p.y),
+        argument.i.p.tag.eq(polynomial.o.p.tag),
+    ]
+    return square, argument
+
+
+def _exponential(m: Module, x, is_gelu, argument, exp32) -> None:
+    """``exp32`` of -x, or of the negated result of ``argument``; its tag is x."""
+    minus = FP16.sign_bit
+    m.d.comb += [
+        argument.o.ready.eq(exp32.i.ready),
+        exp32.i.p.a.eq(x ^ minus),
+        exp32.i.p.tag.eq(x),
+    ]
+    with m.If(is_gelu):
+        m.d.comb += [
+            exp32.i.valid.eq(argument.o.valid),
+            exp32.i.p.a.eq(argument.o.p.y ^ minus),
+            exp32.i.p.tag.eq(argument.o.p.tag),
+        ]
+
+
+def _quotient(m: Module, x, is_sigmoid, exp32, increment, divide) -> Value:
+    """y: x over 1 + the exponential for SILU and GELU, one over x for RECIPROCAL."""
+    m.d.comb += [
+        increment.i.valid.eq(exp32.o.valid),
+        exp32.o.ready.eq(increment.i.ready),
+        increment.i.p.a.eq(exp32.o.p.y),
+        increment.i.p.b.eq(_ONE32),
+        increment.i.p.tag.eq(exp32.o.p.tag),
+        increment.o.ready.eq(divide.i.ready),
+        # One over x needs no divider of its own: an FP16 word is one of FP32.
+        divide.i.p.a.eq(_ONE16),
+        divide.i.p.b.eq(convert(m, x, FP16, FP32)),
+    ]
+    with m.If(is_sigmoid):
+        m.d.comb += [
+            divide.i.valid.eq(increment.o.valid),
+            divide.i.p.a.eq(increment.o.p.tag),
+            divide.i.p.b.eq(increment.o.p.y),
+            # Infinity over infinity is NaN, and the limit is 0.
+            divide.i.p.tag.eq(increment.o.p.tag == _NEGATIVE_INFINITY),
+        ]
+    return Mux(divide.o.p.tag, Const(FP16.sign_bit, 16), divide.o.p.y)
