@@ -290,16 +290,6 @@ class KllmAccelerator(Block):
         )
         supply = add(m, "supply", KllmWeightSupply(config.supply_config))
 
-        # The host.
-        wiring.connect(m, wiring.flipped(self.host), registers.axil)
-        link(m, registers.command, dispatcher.word)
-        link(m, as_bits(dispatcher.report), as_bits(registers.status))
-        link(m, as_bits(readback.o), as_bits(registers.readback))
-        m.d.comb += [
-            dispatcher.abort_pulse.eq(registers.abort_pulse),
-            registers.idle.eq(dispatcher.idle),
-            self.idle.eq(dispatcher.idle),
-        ]
         engines = {
             Unit.LOAD: load,
             Unit.QUANTIZE: quantizer,
@@ -307,64 +297,13 @@ class KllmAccelerator(Block):
             Unit.FUNCTION: function,
             Unit.READ: readback,
         }
-        for unit, engine in engines.items():
-            link(m, getattr(dispatcher, f"command_{unit:d}"), engine.command)
-            link(m, engine.status, getattr(dispatcher, f"status_{unit:d}"))
-
-        # Clients of the vector memory.
-        readers = (
-            (quantizer.first_request, quantizer.first_row),
-            (quantizer.second_request, quantizer.second_row),
-            (matmul.row_request, matmul.row_row),
-            (function.a_request, function.a_row),
-            (function.b_request, function.b_row),
-            (readback.row_request, readback.row_row),
-        )
-        for k, (request, row) in enumerate(readers):
-            _link_row(m, request, getattr(vectors, f"request_{k}"))
-            link(m, as_bits(getattr(vectors, f"answer_{k}")), as_bits(row))
-        for k, write in enumerate((load.write, matmul.write, function.write)):
-            sink = getattr(vectors, f"write_{k}")
-            m.d.comb += [
-                sink.valid.eq(write.valid),
-                sink.p.address.eq(write.p.row),
-                sink.p.word.eq(write.p.word),
-                write.ready.eq(sink.ready),
-            ]
-
-        # Clients of the slots.
-        for name in ("entries", "outlier", "descriptor"):
-            link(m, getattr(quantizer, name), getattr(slots, name))
-        for k, engine in enumerate((matmul, function, readback)):
-            for request, answer in (
-                ("slot", "descriptor"),
-                ("entry_request", "entries"),
-                ("outlier_request", "outlier"),
-            ):
-                link(
-                    m,
-                    getattr(engine, f"slot_{request}"),
-                    getattr(slots, f"reader_{k}_{request}"),
-                )
-                link(
-                    m, getattr(slots, f"reader_{k}_{answer}"), getattr(engine, f"slot_{answer}")
-                )
-
-        # Lanes and their weights.
-        for name in ("job", "a", "x", "codebook"):
-            link(m, getattr(matmul, name), getattr(lanes, name))
-        for n in range(config.lanes):
-            link(m, getattr(supply, f"w_{n}"), getattr(lanes, f"w_{n}"))
-            # A lane takes a scale only with its sums: its ready follows from its valid. The skid
-            # buffer keeps that from the supply.
-            scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
-            pack(m, getattr(supply, f"s_b_{n}"), scales.i)
-            unpack(m, scales.o, getattr(lanes, f"s_b_{n}"))
-            link(m, getattr(lanes, f"y_{n}"), getattr(matmul, f"y_{n}"))
-            link(m, getattr(lanes, f"status_{n}"), getattr(matmul, f"lane_status_{n}"))
-        link(m, matmul.supply, supply.job)
-        link(m, matmul.supply_rms, supply.rms)
-        link(m, supply.done, matmul.supply_done)
+        m.d.comb += self.idle.eq(dispatcher.idle)
+        wiring.connect(m, wiring.flipped(self.host), registers.axil)
+        _link_host(m, registers, dispatcher, readback)
+        _link_engines(m, dispatcher, engines)
+        _link_vectors(m, vectors, engines)
+        _link_slots(m, slots, engines)
+        _link_lanes(m, matmul, lanes, supply, config.lanes)
         word_bits = (config.port_bits // 8 - 1).bit_length()
         for n in range(config.mem_ports):
             port = add(m, f"port_{n}", AxiReadPort(config.port_config))
@@ -383,6 +322,89 @@ class KllmAccelerator(Block):
         link(m, data_port.o, load.data)
         pass_channels(m, data_port.axi, self.data)
         return m
+
+
+def _link_host(m: Module, registers, dispatcher, readback) -> None:
+    """Commands from the registers, statuses and words of READ to them."""
+    link(m, registers.command, dispatcher.word)
+    link(m, as_bits(dispatcher.report), as_bits(registers.status))
+    link(m, as_bits(readback.o), as_bits(registers.readback))
+    m.d.comb += [
+        dispatcher.abort_pulse.eq(registers.abort_pulse),
+        registers.idle.eq(dispatcher.idle),
+    ]
+
+
+def _link_engines(m: Module, dispatcher, engines) -> None:
+    """Commands to each unit's engine, its statuses back."""
+    for unit, engine in engines.items():
+        link(m, getattr(dispatcher, f"command_{unit:d}"), engine.command)
+        link(m, engine.status, getattr(dispatcher, f"status_{unit:d}"))
+
+
+def _link_vectors(m: Module, vectors, engines) -> None:
+    """Clients of the vector memory, in the order of ``_VECTOR_READERS``."""
+    quantizer, matmul = engines[Unit.QUANTIZE], engines[Unit.MATMUL]
+    function, readback = engines[Unit.FUNCTION], engines[Unit.READ]
+    readers = (
+        (quantizer.first_request, quantizer.first_row),
+        (quantizer.second_request, quantizer.second_row),
+        (matmul.row_request, matmul.row_row),
+        (function.a_request, function.a_row),
+        (function.b_request, function.b_row),
+        (readback.row_request, readback.row_row),
+    )
+    for k, (request, row) in enumerate(readers):
+        _link_row(m, request, getattr(vectors, f"request_{k}"))
+        link(m, as_bits(getattr(vectors, f"answer_{k}")), as_bits(row))
+    for k, write in enumerate((engines[Unit.LOAD].write, matmul.write, function.write)):
+        sink = getattr(vectors, f"write_{k}")
+        m.d.comb += [
+            sink.valid.eq(write.valid),
+            sink.p.address.eq(write.p.row),
+            sink.p.word.eq(write.p.word),
+            write.ready.eq(sink.ready),
+        ]
+
+
+def _link_slots(m: Module, slots, engines) -> None:
+    """Clients of the slots: the quantizer writes, three engines read."""
+    for name in ("entries", "outlier", "descriptor"):
+        link(m, getattr(engines[Unit.QUANTIZE], name), getattr(slots, name))
+    for k, unit in enumerate((Unit.MATMUL, Unit.FUNCTION, Unit.READ)):
+        for request, answer in (
+            ("slot", "descriptor"),
+            ("entry_request", "entries"),
+            ("outlier_request", "outlier"),
+        ):
+            link(
+                m,
+                getattr(engines[unit], f"slot_{request}"),
+                getattr(slots, f"reader_{k}_{request}"),
+            )
+            link(
+                m,
+                getattr(slots, f"reader_{k}_{answer}"),
+                getattr(engines[unit], f"slot_{answer}"),
+            )
+
+
+def _link_lanes(m: Module, matmul, lanes, supply, count: int) -> None:
+    """``count`` lanes with the matmul engine, and their weights."""
+    for name in ("job", "a", "x", "codebook"):
+        link(m, getattr(matmul, name), getattr(lanes, name))
+    for n in range(count):
+        link(m, getattr(supply, f"w_{n}"), getattr(lanes, f"w_{n}"))
+        # A lane takes a scale only with its sums: its ready follows from its valid. The skid
+        # buffer keeps that from the supply.
+        scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
+        pack(m, getattr(supply, f"s_b_{n}"), scales.i)
+        unpack(m, scales.o, getattr(lanes, f"s_b_{n}"))
+        link(m, getattr(lanes, f"y_{n}"), getattr(matmul, f"y_{n}"))
+        link(m, getattr(lanes, f"status_{n}"), getattr(matmul, f"lane_status_{n}"))
+    link(m, matmul.supply, supply.job)
+    link(m, matmul.supply_rms, supply.rms)
+    link(m, supply.done, matmul.supply_done)
 
 
 def _link_row(m: Module, request, sink) -> None:

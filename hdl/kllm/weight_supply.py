@@ -5,6 +5,7 @@ import math
 from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -222,15 +223,15 @@ class KllmWeightSupply(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        self.stripe = stripe = add(m, "stripe", KllmWeightStripe(config.stripe_config))
-        self.buffers = [
+        stripe = add(m, "stripe", KllmWeightStripe(config.stripe_config))
+        buffers = [
             add(m, f"buffer_{lane}", KllmWeightBuffer(config.buffer_config))
             for lane in range(config.lanes)
         ]
         for port in range(config.ports):
             link(m, getattr(self, f"data_{port}"), getattr(stripe, f"data_{port}"))
         words = config.buffer_config.lane_words
-        for lane, buffer in enumerate(self.buffers):
+        for lane, buffer in enumerate(buffers):
             links = [(buffer.w, getattr(self, f"w_{lane}"))]
             links.append((buffer.s_b, getattr(self, f"s_b_{lane}")))
             links += [
@@ -239,228 +240,259 @@ class KllmWeightSupply(Block):
             ]
             for source, sink in links:
                 link(m, source, sink)
-        self._elaborate_jobs(m)
-        self._elaborate_replays(m)
-        self._elaborate_done(m)
+        replay_jobs = queue(m, "replay_jobs", _replay_job_layout(config), 2)
+        order = queue(m, "order", 1, _JOBS_AHEAD)
+        found = _Found.of(m, config)
+        heard = _Heard(
+            ports=Cat(getattr(self, f"read_{port}").ready for port in range(config.ports)),
+            lanes=Cat(buffer.job.ready for buffer in buffers),
+            others=Cat(stripe.job.ready, replay_jobs.i.ready, order.i.ready),
+        )
+        telling = _jobs(m, config, self.job, found, heard)
+        more = Signal(_WORDS_BITS)
+        m.d.comb += more.eq(found.quotient + 1)
+        for port in range(config.ports):
+            read = getattr(self, f"read_{port}")
+            m.d.comb += [
+                read.valid.eq(telling.ports[port]),
+                read.p.address.eq(found.job.address),
+                read.p.words.eq(Mux(found.extra > port, more, found.quotient[:_WORDS_BITS])),
+            ]
+        for lane, buffer in enumerate(buffers):
+            m.d.comb += [
+                buffer.job.valid.eq(telling.lanes[lane]),
+                buffer.job.p.beats.eq(found.job.beats),
+                buffer.job.p.groups.eq(found.job.groups),
+            ]
+        m.d.comb += [
+            stripe.job.valid.eq(telling.others[0]),
+            stripe.job.p.ports.eq(Mux(found.quotient != 0, config.ports, found.extra)),
+            replay_jobs.i.valid.eq(telling.others[1]),
+            *(
+                getattr(replay_jobs.i.p, name).eq(getattr(found.job, name))
+                for name in ("beats", "groups", "tokens", "fold")
+            ),
+            replay_jobs.i.p.refused.eq(found.refused),
+            order.i.valid.eq(telling.others[2]),
+            order.i.p.eq(found.refused),
+        ]
+        _replays(m, config, replay_jobs.o, self.rms, buffers)
+        _done(m, order.o, stripe.done, buffers, self.done)
         return m
 
-    def _elaborate_jobs(self, m: Module) -> None:
-        """Checks a job, divides its words among the ports, and passes it to all other parts."""
-        config = self.config
-        common, factor, divisor = config.common, config.factor, config.divisor
-        digits = config.quotient_digits
 
-        job = Signal(config.job_layout, reset_less=True)
-        refused = Signal(reset_less=True)
-        array_beats = Signal(config.array_beat_bits, reset_less=True)
-        # words = array_beats * slots, as quotient * ports + common * remainder
-        dividend = Signal(2 * digits, reset_less=True)
-        quotient = Signal(2 * digits, reset_less=True)
-        remainder = Signal(range(max(divisor, 2)), reset_less=True)
-        left = Signal(range(digits + 1), reset_less=True)
-        too_many = Signal()
+def _replay_job_layout(config: KllmWeightSupplyConfig) -> data.StructLayout:
+    return data.StructLayout(
+        {
+            "beats": config.length_bits,
+            "groups": GROUP_BITS,
+            "tokens": _TOKEN_BITS,
+            "fold": 1,
+            "refused": 1,
+        }
+    )
 
-        # Who has not been told yet.
-        asking = Signal(config.ports)
-        telling = Signal(config.lanes)
-        pending = Signal(3)  # stripe, replays, done
-        replay_layout = data.StructLayout(
-            {
-                "beats": config.length_bits,
-                "groups": GROUP_BITS,
-                "tokens": _TOKEN_BITS,
-                "fold": 1,
-                "refused": 1,
-            }
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """A job, and its words divided among the ports.
+
+    Words of a port are ``quotient``, or one more on the first ``extra`` ports.
+    """
+
+    job: data.View
+    refused: Signal
+    quotient: Signal
+    remainder: Signal  # in units of ``common`` ports
+    extra: Signal
+
+    @classmethod
+    def of(cls, m: Module, config: KllmWeightSupplyConfig) -> "_Found":
+        remainder = Signal(range(max(config.divisor, 2)), reset_less=True)
+        extra = Signal(range(config.ports + 1))
+        m.d.comb += extra.eq(remainder * config.common)
+        return cls(
+            job=Signal(config.job_layout, reset_less=True),
+            refused=Signal(reset_less=True),
+            quotient=Signal(2 * config.quotient_digits, reset_less=True),
+            remainder=remainder,
+            extra=extra,
         )
-        self.replay_jobs = queue(m, "replay_jobs", replay_layout, 2)
-        self.order = queue(m, "order", 1, _JOBS_AHEAD)
-        replay_job = self.replay_jobs.i.p
-        reads = [getattr(self, f"read_{port}") for port in range(config.ports)]
-        # Words of a port are quotient, or one more on the first ``extra`` ports.
-        extra, more = Signal(range(config.ports + 1)), Signal(_WORDS_BITS)
-        m.d.comb += [
-            extra.eq(remainder * common),
-            more.eq(quotient + 1),
-            too_many.eq(quotient >= (1 << _WORDS_BITS) - 2),
-        ]
-        for port, read in enumerate(reads):
-            m.d.comb += [
-                read.valid.eq(asking[port]),
-                read.p.address.eq(job.address),
-                read.p.words.eq(Mux(extra > port, more, quotient[:_WORDS_BITS])),
-            ]
-        for lane, buffer in enumerate(self.buffers):
-            m.d.comb += [
-                buffer.job.valid.eq(telling[lane]),
-                buffer.job.p.beats.eq(job.beats),
-                buffer.job.p.groups.eq(job.groups),
-            ]
-        m.d.comb += [
-            self.stripe.job.valid.eq(pending[0]),
-            self.stripe.job.p.ports.eq(Mux(quotient != 0, config.ports, extra)),
-            self.replay_jobs.i.valid.eq(pending[1]),
-            replay_job.beats.eq(job.beats),
-            replay_job.groups.eq(job.groups),
-            replay_job.tokens.eq(job.tokens),
-            replay_job.fold.eq(job.fold),
-            replay_job.refused.eq(refused),
-            self.order.i.valid.eq(pending[2]),
-            self.order.i.p.eq(refused),
-        ]
 
-        # One digit of the quotient: how often the divisor goes into the next two bits.
-        grown = Signal(range(max(4 * divisor, 2)))
-        m.d.comb += grown.eq(Cat(dividend[-2:], remainder))
-        digit = Signal(2)
-        rest = Signal.like(remainder)
-        m.d.comb += rest.eq(grown)
-        for times in range(1, 4):
-            with m.If(grown >= times * divisor):
-                m.d.comb += [digit.eq(times), rest.eq(grown - times * divisor)]
 
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.job.ready.eq(1)
-                m.d.sync += job.eq(self.job.payload)
-                with m.If(self.job.valid):
-                    m.next = "MULTIPLY"
-            with m.State("MULTIPLY"):
-                m.d.sync += [
-                    array_beats.eq(job.groups * (job.beats + 1)),
-                    refused.eq(
-                        (job.beats == 0)
-                        | (job.groups == 0)
-                        | (job.tokens == 0)
-                        | ((job.tokens > 1) & (job.beats > config.replay_beats))
-                    ),
-                ]
-                m.next = "SCALE"
-            with m.State("SCALE"):
-                m.d.sync += [
-                    dividend.eq(array_beats * factor),
-                    quotient.eq(array_beats * factor),
-                    remainder.eq(0),
-                    left.eq(digits),
-                ]
-                m.next = "DIVIDE" if divisor > 1 else "CHECK"
-            with m.State("DIVIDE"):
-                m.d.sync += [
-                    dividend.eq(dividend << 2),
-                    quotient.eq(Cat(digit, quotient)),
-                    remainder.eq(rest),
-                    left.eq(left - 1),
-                ]
-                with m.If(left == 1):
-                    m.next = "CHECK"
-            with m.State("CHECK"):
-                stops = refused | too_many
-                m.d.sync += [
-                    refused.eq(stops),
-                    pending.eq(Mux(stops, 0b110, 0b111)),
-                ]
-                with m.If(~stops):
-                    m.d.sync += [
-                        asking.eq(
-                            Cat((quotient != 0) | (extra > port) for port in range(config.ports))
-                        ),
-                        telling.eq(Const(-1, config.lanes)),
-                    ]
-                m.next = "TELL"
-            with m.State("TELL"):
-                heard = Cat(self.stripe.job.ready, self.replay_jobs.i.ready, self.order.i.ready)
-                m.d.sync += [
-                    asking.eq(asking & ~Cat(read.ready for read in reads)),
-                    telling.eq(telling & ~Cat(buffer.job.ready for buffer in self.buffers)),
-                    pending.eq(pending & ~heard),
-                ]
-                with m.If(~Cat(asking, telling, pending).any()):
-                    m.next = "IDLE"
+@dataclasses.dataclass(frozen=True)
+class _Heard:
+    """A bit for each part that a job is passed to: who takes it, or who was not told yet."""
 
-    def _elaborate_replays(self, m: Module) -> None:
-        """For each group, for each token: one replay, sent to every lane."""
-        config = self.config
-        job = self.replay_jobs.o.p
-        replay = Signal(config.buffer_config.replay_layout, reset_less=True)
-        telling = Signal(config.lanes)  # lanes that have not taken it
-        free = Signal()
-        m.d.comb += free.eq(~(telling & ~Cat(b.replay.ready for b in self.buffers)).any())
-        for lane, buffer in enumerate(self.buffers):
-            m.d.comb += [
-                buffer.replay.valid.eq(telling[lane]),
-                buffer.replay.payload.eq(replay),
-            ]
+    ports: Value
+    lanes: Value
+    others: Value  # stripe, replays, done
 
-        # The tokens' factors, stored for the groups after the first.
-        ram = add(
-            m,
-            "factors",
-            Memory1R1W(MemoryConfig(depth=1 << _TOKEN_BITS, width=FP32.bits)),
-        )
-        group, token = Signal(GROUP_BITS), Signal(_TOKEN_BITS)
-        is_first, is_final, is_end = Signal(), Signal(), Signal()
-        fetched = Signal()  # the RAM shows this token's factor
-        running, has_factor, go, drain = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            running.eq(self.replay_jobs.o.valid & ~job.refused),
-            is_first.eq(group == 0),
-            is_final.eq(token == (job.tokens - 1)[:_TOKEN_BITS]),
-            is_end.eq(is_final & (group == (job.groups - 1)[:GROUP_BITS])),
-            has_factor.eq(~job.fold | Mux(is_first, self.rms.valid, fetched)),
-            go.eq(running & has_factor & free),
-            # A refused job takes its factors and no more.
-            drain.eq(self.replay_jobs.o.valid & job.refused & job.fold & (job.tokens != 0)),
-            self.rms.ready.eq((running & is_first & job.fold & free) | drain),
-            self.replay_jobs.o.ready.eq(
-                (go & is_end)
-                | Mux(drain, self.rms.valid & is_final, self.replay_jobs.o.valid & job.refused)
-            ),
-            ram.write_en.eq(go & is_first),
-            ram.write_addr.eq(token),
-            ram.write_data.eq(self.rms.p.word),
-            ram.read_en.eq(running & ~is_first & ~fetched),
-            ram.read_addr.eq(token),
-        ]
-        with m.If(free):
-            m.d.sync += telling.eq(Mux(go, Const(-1, config.lanes), 0))
-        with m.Else():
-            m.d.sync += telling.eq(telling & ~Cat(b.replay.ready for b in self.buffers))
-        with m.If(go):
+
+def _digit(m: Module, dividend, remainder, divisor: int) -> tuple[Signal, Signal]:
+    """(digit, rest) of a division to base 4: how often the divisor goes into the next two bits."""
+    grown = Signal(range(max(4 * divisor, 2)))
+    digit, rest = Signal(2), Signal.like(remainder)
+    m.d.comb += [grown.eq(Cat(dividend[-2:], remainder)), rest.eq(grown)]
+    for times in range(1, 4):
+        with m.If(grown >= times * divisor):
+            m.d.comb += [digit.eq(times), rest.eq(grown - times * divisor)]
+    return digit, rest
+
+
+def _jobs(m: Module, config: KllmWeightSupplyConfig, job, found: _Found, heard: _Heard) -> _Heard:
+    """Checks a job, divides its words among the ports, and passes it to all other parts.
+
+    The result: who was not told yet.
+    """
+    digits, factor = config.quotient_digits, config.factor
+    array_beats = Signal(config.array_beat_bits, reset_less=True)
+    # words = array_beats * slots, as quotient * ports + common * remainder
+    dividend = Signal(2 * digits, reset_less=True)
+    left = Signal(range(digits + 1), reset_less=True)
+    too_many = Signal()
+    asking, telling, pending = Signal(config.ports), Signal(config.lanes), Signal(3)
+    digit, rest = _digit(m, dividend, found.remainder, config.divisor)
+    m.d.comb += too_many.eq(found.quotient >= (1 << _WORDS_BITS) - 2)
+    taken = found.job
+    with m.FSM():
+        with m.State("IDLE"):
+            m.d.comb += job.ready.eq(1)
+            m.d.sync += taken.eq(job.payload)
+            with m.If(job.valid):
+                m.next = "MULTIPLY"
+        with m.State("MULTIPLY"):
             m.d.sync += [
-                replay.beats.eq(job.beats),
-                replay.rms.eq(Mux(is_first, self.rms.p.word, ram.read_data)),
-                replay.fold.eq(job.fold),
-                replay.release.eq(is_final),
-                replay.end.eq(is_end),
-                fetched.eq(0),
-                token.eq(Mux(is_final, 0, token + 1)),
+                array_beats.eq(taken.groups * (taken.beats + 1)),
+                found.refused.eq(
+                    (taken.beats == 0)
+                    | (taken.groups == 0)
+                    | (taken.tokens == 0)
+                    | ((taken.tokens > 1) & (taken.beats > config.replay_beats))
+                ),
             ]
-            with m.If(is_final):
-                m.d.sync += group.eq(Mux(is_end, 0, group + 1))
-        with m.Elif(ram.read_en):
-            m.d.sync += fetched.eq(1)
-        with m.Elif(drain & self.rms.valid):
-            m.d.sync += token.eq(Mux(is_final, 0, token + 1))
+            m.next = "SCALE"
+        with m.State("SCALE"):
+            m.d.sync += [
+                dividend.eq(array_beats * factor),
+                found.quotient.eq(array_beats * factor),
+                found.remainder.eq(0),
+                left.eq(digits),
+            ]
+            m.next = "DIVIDE" if config.divisor > 1 else "CHECK"
+        with m.State("DIVIDE"):
+            m.d.sync += [
+                dividend.eq(dividend << 2),
+                found.quotient.eq(Cat(digit, found.quotient)),
+                found.remainder.eq(rest),
+                left.eq(left - 1),
+            ]
+            with m.If(left == 1):
+                m.next = "CHECK"
+        with m.State("CHECK"):
+            stops = found.refused | too_many
+            m.d.sync += [found.refused.eq(stops), pending.eq(Mux(stops, 0b110, 0b111))]
+            with m.If(~stops):
+                m.d.sync += [
+                    asking.eq(
+                        Cat(
+                            (found.quotient != 0) | (found.extra > port)
+                            for port in range(config.ports)
+                        )
+                    ),
+                    telling.eq(Const(-1, config.lanes)),
+                ]
+            m.next = "TELL"
+        with m.State("TELL"):
+            m.d.sync += [
+                asking.eq(asking & ~heard.ports),
+                telling.eq(telling & ~heard.lanes),
+                pending.eq(pending & ~heard.others),
+            ]
+            with m.If(~Cat(asking, telling, pending).any()):
+                m.next = "IDLE"
+    return _Heard(ports=asking, lanes=telling, others=pending)
 
-    def _elaborate_done(self, m: Module) -> None:
-        """One word per job, in order: refused, or through the stripe and handed over by all."""
-        config = self.config
-        errors = queue(m, "errors", 1, _JOBS_AHEAD)
-        take = Signal()
-        handed = Signal(config.lanes)  # lanes that have handed over all of the eldest job
-        order = self.order.o
+
+def _replays(m: Module, config: KllmWeightSupplyConfig, jobs, rms, buffers) -> None:
+    """For each group, for each token: one replay, sent to every lane."""
+    job = jobs.p
+    replay = Signal(config.buffer_config.replay_layout, reset_less=True)
+    telling = Signal(config.lanes)  # lanes that have not taken it
+    free = Signal()
+    m.d.comb += free.eq(~(telling & ~Cat(b.replay.ready for b in buffers)).any())
+    for lane, buffer in enumerate(buffers):
         m.d.comb += [
-            errors.i.valid.eq(self.stripe.done.valid),
-            errors.i.p.eq(self.stripe.done.p.error),
-            self.stripe.done.ready.eq(errors.i.ready),
-            self.done.valid.eq(order.valid & (order.p | (errors.o.valid & handed.all()))),
-            self.done.p.refused.eq(order.p),
-            self.done.p.error.eq(~order.p & errors.o.p),
-            order.ready.eq(self.done.valid & self.done.ready),
-            take.eq(order.ready & ~order.p),
-            errors.o.ready.eq(take),
+            buffer.replay.valid.eq(telling[lane]),
+            buffer.replay.payload.eq(replay),
         ]
-        for lane, buffer in enumerate(self.buffers):
-            m.d.comb += buffer.done.ready.eq(~handed[lane])
-        finished = Cat(buffer.done.valid for buffer in self.buffers)
-        m.d.sync += handed.eq(Mux(take, 0, handed | finished))
+
+    # The tokens' factors, stored for the groups after the first.
+    ram = add(
+        m,
+        "factors",
+        Memory1R1W(MemoryConfig(depth=1 << _TOKEN_BITS, width=FP32.bits)),
+    )
+    group, token = Signal(GROUP_BITS), Signal(_TOKEN_BITS)
+    is_first, is_final, is_end = Signal(), Signal(), Signal()
+    fetched = Signal()  # the RAM shows this token's factor
+    running, has_factor, go, drain = Signal(), Signal(), Signal(), Signal()
+    m.d.comb += [
+        running.eq(jobs.valid & ~job.refused),
+        is_first.eq(group == 0),
+        is_final.eq(token == (job.tokens - 1)[:_TOKEN_BITS]),
+        is_end.eq(is_final & (group == (job.groups - 1)[:GROUP_BITS])),
+        has_factor.eq(~job.fold | Mux(is_first, rms.valid, fetched)),
+        go.eq(running & has_factor & free),
+        # A refused job takes its factors and no more.
+        drain.eq(jobs.valid & job.refused & job.fold & (job.tokens != 0)),
+        rms.ready.eq((running & is_first & job.fold & free) | drain),
+        jobs.ready.eq((go & is_end) | Mux(drain, rms.valid & is_final, jobs.valid & job.refused)),
+        ram.write_en.eq(go & is_first),
+        ram.write_addr.eq(token),
+        ram.write_data.eq(rms.p.word),
+        ram.read_en.eq(running & ~is_first & ~fetched),
+        ram.read_addr.eq(token),
+    ]
+    with m.If(free):
+        m.d.sync += telling.eq(Mux(go, Const(-1, config.lanes), 0))
+    with m.Else():
+        m.d.sync += telling.eq(telling & ~Cat(b.replay.ready for b in buffers))
+    with m.If(go):
+        m.d.sync += [
+            replay.beats.eq(job.beats),
+            replay.rms.eq(Mux(is_first, rms.p.word, ram.read_data)),
+            replay.fold.eq(job.fold),
+            replay.release.eq(is_final),
+            replay.end.eq(is_end),
+            fetched.eq(0),
+            token.eq(Mux(is_final, 0, token + 1)),
+        ]
+        with m.If(is_final):
+            m.d.sync += group.eq(Mux(is_end, 0, group + 1))
+    with m.Elif(ram.read_en):
+        m.d.sync += fetched.eq(1)
+    with m.Elif(drain & rms.valid):
+        m.d.sync += token.eq(Mux(is_final, 0, token + 1))
+
+
+def _done(m: Module, order, stripe_done, buffers, done) -> None:
+    """One word per job, in order: refused, or through the stripe and handed over by all."""
+    errors = queue(m, "errors", 1, _JOBS_AHEAD)
+    take = Signal()
+    handed = Signal(len(buffers))  # lanes that have handed over all of the eldest job
+    m.d.comb += [
+        errors.i.valid.eq(stripe_done.valid),
+        errors.i.p.eq(stripe_done.p.error),
+        stripe_done.ready.eq(errors.i.ready),
+        done.valid.eq(order.valid & (order.p | (errors.o.valid & handed.all()))),
+        done.p.refused.eq(order.p),
+        done.p.error.eq(~order.p & errors.o.p),
+        order.ready.eq(done.valid & done.ready),
+        take.eq(order.ready & ~order.p),
+        errors.o.ready.eq(take),
+    ]
+    for lane, buffer in enumerate(buffers):
+        m.d.comb += buffer.done.ready.eq(~handed[lane])
+    finished = Cat(buffer.done.valid for buffer in buffers)
+    m.d.sync += handed.eq(Mux(take, 0, handed | finished))
