@@ -7,6 +7,7 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -281,80 +282,27 @@ class OrizuruTreesShared(Block):
             leaves.write_addr.eq(self.row.row + Mux(bank, 0, rows)),
             leaves.write_data.eq(self.row.key),
         ]
-
-        # Loading. stage: winners of one node, and which node of its level it is.
-        unit = add(m, "load_unit", KllmOrizuruUnit(KllmOrizuruUnitConfig()))
-        m.d.comb += [
-            unit.i.valid.eq(self.row.en),
-            unit.o.ready.eq(1),
-            unit.i.p.key.eq(self.row.key),
-            unit.i.p.valid_max.eq(self.row.valid),
-            unit.i.p.valid_min.eq(self.row.valid),
-        ]
-        number = Signal(range(max(2, rows)), reset_less=True)
-        closes = Signal(reset_less=True)
-        last_row = Signal(range(max(2, rows)), reset_less=True)  # of the token being loaded
-        tail = Signal(RADIX, reset_less=True)  # leaves of its last row
-        with m.If(self.row.en):
-            m.d.sync += [
-                number.eq(self.row.row),
-                closes.eq(self.row.last),
-                last_row.eq(self.row.row),
-                tail.eq(self.row.valid),
-            ]
-        stage = {"valid": unit.o.valid, "number": number, "closes": closes}
-        found = {tree: unit.o.p[tree] for tree in _TREES}
+        end, stage = _load_rows(m, self.row, rows)
         if levels == 1:
-            held = {}
-            for tree in _TREES:
-                held[tree] = Signal(_entry(1), name=f"root_{tree}", reset_less=True)
-                with m.If(stage["valid"]):
-                    m.d.sync += [
-                        held[tree].key.eq(found[tree].key),
-                        held[tree].index.eq(found[tree].index),
-                    ]
-            found = held
+            stage = _held(m, stage)
         stores: dict[int, dict[str, _Store]] = {}
+        loads: dict[int, dict[str, _Write]] = {}
         for level in range(1, levels):
-            stores[level] = {}
-            is_top = level == levels - 1
-            is_first = stage["number"][:4] == 0
-            merged = {}
-            for tree in _TREES:
-                smallest = tree == "min"
-                new = found[tree]
-                best = Signal(_entry(level + 1), name=f"merged_{level}_{tree}", reset_less=True)
-                # Later nodes have higher positions: an equal one wins the min tree alone.
-                wins = new.key <= best.key if smallest else new.key > best.key
-                with m.If(stage["valid"] & (is_first | wins)):
-                    m.d.sync += [
-                        best.key.eq(new.key),
-                        best.index.eq(Cat(new.index, stage["number"][:4])),
-                    ]
-                entry = Signal(_entry(level), name=f"loaded_{level}_{tree}")
-                m.d.comb += [entry.valid.eq(1), entry.key.eq(new.key), entry.index.eq(new.index)]
-                store = _Top(m, self, level, tree) if is_top else _Rows(m, self, level, tree)
-                store.load(stage["valid"], stage["number"], entry, bank)
-                stores[level][tree] = store
-                merged[tree] = best
-            valid = Signal(name=f"stage_valid_{level}")
-            above = Signal(
-                range(max(2, config.nodes[level])), name=f"stage_number_{level}", reset_less=True
-            )
-            closes = Signal(name=f"stage_closes_{level}", reset_less=True)
-            is_end = stage["closes"] | (_at_least(stage["number"][:4], RADIX - 1))
-            m.d.sync += [
-                valid.eq(stage["valid"] & is_end),
-                above.eq(stage["number"][4:]),
-                closes.eq(stage["closes"]),
-            ]
-            stage, found = {"valid": valid, "number": above, "closes": closes}, merged
+            loads[level], stage = _merge(m, config, level, stage)
+            stores[level] = {
+                tree: _Top(m, level, tree)
+                if level == levels - 1
+                else _Rows(m, level, tree, self.node_memory(level))
+                for tree in _TREES
+            }
 
         # The token in the trees.
-        tree_last_row = Signal.like(last_row, name="tree_last_row", reset_less=True)
-        tree_tail = Signal(RADIX, reset_less=True)
+        tree_end = _End(
+            row=Signal.like(end.row, name="tree_last_row", reset_less=True),
+            tail=Signal(RADIX, reset_less=True),
+        )
         with m.If(self.start):
-            m.d.sync += [tree_last_row.eq(last_row), tree_tail.eq(tail)]
+            m.d.sync += [tree_end.row.eq(end.row), tree_end.tail.eq(end.tail)]
         pick = add(
             m,
             "pick_unit",
@@ -363,88 +311,42 @@ class OrizuruTreesShared(Block):
             ),
         )
         m.d.comb += [pick.i.valid.eq(1), pick.o.ready.eq(1)]
-        reads = {}
+        reads: dict[str, Signal] = {}
         for tree in _TREES:
-            smallest = tree == "min"
-            advance = getattr(self, f"advance_{tree}")
             best = Signal(config.best_layout, name=f"best_{tree}", reset_less=True)
-            shown, waits = Signal(name=f"is_shown_{tree}"), Signal(name=f"waits_{tree}")
-            step = Signal(levels, name=f"step_{tree}")  # bit l: level l is repaired
-            wants, read = let(m, f"wants_{tree}", advance | waits), Signal(name=f"read_{tree}")
-            m.d.comb += [
-                read.eq(wants & ~reads["max"] if smallest else wants),
-                getattr(self, tree).eq(best),
-                getattr(self, f"shown_{tree}").eq(shown),
-            ]
+            advance = getattr(self, f"advance_{tree}")
+            read, step = _steps(m, tree, advance, levels, reads.get("max"))
             reads[tree] = read
-            m.d.sync += [waits.eq(wants & ~read), step.eq(Cat(read, step)[:levels])]
-
             winner = Signal(_entry(levels), name=f"winner_{tree}", reset_less=True)
-            picked = pick.o.p[tree]
-            # Level 0: leaves of the popped one's row that come after it in this tree's order.
-            is_tail = best.index[4:] == tree_last_row
-            row_valid = []
-            for k in range(RADIX):
-                key = leaves.read_data.word_select(k, FP16.bits)
-                place = best.index[:4]
-                beside = _at_least(place, k + 1) if smallest else ~_at_least(place, k)
-                behind = key > best.key if smallest else key < best.key
-                is_left = behind | ((key == best.key) & beside)
-                row_valid.append(is_left & (~is_tail | tree_tail[k]))
             with m.If(step[0]):
-                m.d.comb += [
-                    pick.i.p[f"key_{tree}"].eq(leaves.read_data),
-                    pick.i.p[f"valid_{tree}"].eq(Cat(*row_valid)),
-                ]
-            with m.If(step[0]):
-                m.d.sync += [
-                    winner.key.eq(picked.key),
-                    winner.index.eq(picked.index),
-                    winner.valid.eq(picked.valid),
-                ]
+                _repair_leaves(m, tree, pick, leaves.read_data, best, tree_end, winner)
             for level in range(1, levels):
-                place = best.index[4 * level : 4 * level + 4]
-                node = best.index[4 * level + 4 :]
-                store = stores[level][tree]
-                store.read(read, node, bank)
-                store.repair(self.start, step[level], best.index[4 * level :], winner, bank)
-                last = tree_last_row[4 * (level - 1) :]
-                is_tail = node == last[4:] if len(last) > 4 else Const(1)
+                store, node = stores[level][tree], best.index[4 * level + 4 :]
+                store.read(m, read, node, bank)
+                repaired = _Write(step[level], best.index[4 * level :], winner)
+                store.write(m, self.start, loads[level][tree], repaired, bank)
                 with m.If(step[level]):
-                    for k in range(RADIX):
-                        entry = store.entry(k, bank)
-                        is_new = place == k
-                        inside = ~is_tail | _at_least(last[:4], k)
-                        m.d.comb += [
-                            pick.i.p[f"key_{tree}"][k].eq(Mux(is_new, winner.key, entry.key)),
-                            pick.i.p[f"carry_{tree}"][k].eq(
-                                Mux(is_new, winner.index[: 4 * level], entry.index)
-                            ),
-                            pick.i.p[f"valid_{tree}"][k].eq(
-                                Mux(is_new, winner.valid, entry.valid) & inside
-                            ),
-                        ]
-                    m.d.sync += [
-                        winner.key.eq(picked.key),
-                        winner.index.eq(Cat(picked.carry[: 4 * level], picked.index)),
-                        winner.valid.eq(picked.valid),
-                    ]
-            with m.If(self.start):
-                root = found[tree]
-                m.d.sync += [best.key.eq(root.key), best.index.eq(root.index), shown.eq(1)]
-            with m.Elif(advance):
-                m.d.sync += shown.eq(0)
-            with m.Elif(step[levels - 1]):
-                index = Cat(picked.carry, picked.index) if levels > 1 else picked.index
-                m.d.sync += [best.key.eq(picked.key), best.index.eq(index), shown.eq(1)]
+                    _repair_node(m, pick, store, bank, best, tree_end, winner)
+            self._show(m, tree, stage.winner[tree], step[levels - 1], pick.o.p[tree], best)
 
-        is_max = reads["max"]
-        row = Mux(is_max, self.max.index[4:], self.min.index[4:]) if levels > 1 else Const(0)
+        row = Mux(reads["max"], self.max.index[4:], self.min.index[4:]) if levels > 1 else Const(0)
         m.d.comb += [
             leaves.read_en.eq(reads["max"] | reads["min"]),
             leaves.read_addr.eq(row + Mux(bank, rows, 0)),
         ]
         return m
+
+    def _show(self, m: Module, tree: str, root, is_end, picked, best) -> None:
+        """``best`` is the root of the token loaded, then that of each repair."""
+        shown = Signal(name=f"is_shown_{tree}")
+        m.d.comb += [getattr(self, tree).eq(best), getattr(self, f"shown_{tree}").eq(shown)]
+        with m.If(self.start):
+            m.d.sync += [best.key.eq(root.key), best.index.eq(root.index), shown.eq(1)]
+        with m.Elif(getattr(self, f"advance_{tree}")):
+            m.d.sync += shown.eq(0)
+        with m.Elif(is_end):
+            index = Cat(picked.carry, picked.index) if self.config.levels > 1 else picked.index
+            m.d.sync += [best.key.eq(picked.key), best.index.eq(index), shown.eq(1)]
 
 
 def _entry(level: int) -> data.StructLayout:
@@ -452,85 +354,239 @@ def _entry(level: int) -> data.StructLayout:
     return data.StructLayout({"key": FP16.bits, "index": 4 * level, "valid": 1})
 
 
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """Winners of one node, per tree, and which node of its level it is; closes: the last one."""
+
+    valid: Value
+    number: Value
+    closes: Value
+    winner: dict
+
+
+@dataclasses.dataclass(frozen=True)
+class _End:
+    """Last row of a token, and which of its leaves belong to the token."""
+
+    row: Signal
+    tail: Signal
+
+
+@dataclasses.dataclass(frozen=True)
+class _Write:
+    """An entry for place ``number`` of a level."""
+
+    en: Value
+    number: Value
+    entry: data.View
+
+
+def _load_rows(m: Module, row, rows: int) -> tuple[_End, _Stage]:
+    """The end of the token being loaded, and the winners of each of its rows."""
+    unit = add(m, "load_unit", KllmOrizuruUnit(KllmOrizuruUnitConfig()))
+    m.d.comb += [
+        unit.i.valid.eq(row.en),
+        unit.o.ready.eq(1),
+        unit.i.p.key.eq(row.key),
+        unit.i.p.valid_max.eq(row.valid),
+        unit.i.p.valid_min.eq(row.valid),
+    ]
+    number = Signal(range(max(2, rows)), reset_less=True)
+    closes = Signal(reset_less=True)
+    end = _End(
+        row=Signal(range(max(2, rows)), name="last_row", reset_less=True),
+        tail=Signal(RADIX, reset_less=True),
+    )
+    with m.If(row.en):
+        m.d.sync += [
+            number.eq(row.row),
+            closes.eq(row.last),
+            end.row.eq(row.row),
+            end.tail.eq(row.valid),
+        ]
+    winner = {tree: unit.o.p[tree] for tree in _TREES}
+    return end, _Stage(unit.o.valid, number, closes, winner)
+
+
+def _held(m: Module, stage: _Stage) -> _Stage:
+    """The winners in registers: those of a tree of one node."""
+    held = {}
+    for tree in _TREES:
+        held[tree] = Signal(_entry(1), name=f"root_{tree}", reset_less=True)
+        with m.If(stage.valid):
+            m.d.sync += [
+                held[tree].key.eq(stage.winner[tree].key),
+                held[tree].index.eq(stage.winner[tree].index),
+            ]
+    return dataclasses.replace(stage, winner=held)
+
+
+def _merge(m: Module, config: OrizuruTreesConfig, level: int, stage: _Stage):
+    """(what each tree's store of ``level`` loads, the winners above): one comparison per tree."""
+    is_first = stage.number[:4] == 0
+    merged, loads = {}, {}
+    for tree in _TREES:
+        new = stage.winner[tree]
+        best = Signal(_entry(level + 1), name=f"merged_{level}_{tree}", reset_less=True)
+        # Later nodes have higher positions: an equal one wins the min tree alone.
+        wins = new.key <= best.key if tree == "min" else new.key > best.key
+        with m.If(stage.valid & (is_first | wins)):
+            m.d.sync += [
+                best.key.eq(new.key),
+                best.index.eq(Cat(new.index, stage.number[:4])),
+            ]
+        entry = Signal(_entry(level), name=f"loaded_{level}_{tree}")
+        m.d.comb += [entry.valid.eq(1), entry.key.eq(new.key), entry.index.eq(new.index)]
+        loads[tree] = _Write(stage.valid, stage.number, entry)
+        merged[tree] = best
+    valid = Signal(name=f"stage_valid_{level}")
+    above = Signal(
+        range(max(2, config.nodes[level])), name=f"stage_number_{level}", reset_less=True
+    )
+    closes = Signal(name=f"stage_closes_{level}", reset_less=True)
+    is_end = stage.closes | (_at_least(stage.number[:4], RADIX - 1))
+    m.d.sync += [
+        valid.eq(stage.valid & is_end),
+        above.eq(stage.number[4:]),
+        closes.eq(stage.closes),
+    ]
+    return loads, _Stage(valid, above, closes, merged)
+
+
+def _steps(m: Module, tree: str, advance, levels: int, others) -> tuple[Signal, Signal]:
+    """(read, step): the read of a repair, after that of the other tree; bit l: level l is next."""
+    waits = Signal(name=f"waits_{tree}")
+    step = Signal(levels, name=f"step_{tree}")
+    wants, read = let(m, f"wants_{tree}", advance | waits), Signal(name=f"read_{tree}")
+    m.d.comb += read.eq(wants if others is None else wants & ~others)
+    m.d.sync += [waits.eq(wants & ~read), step.eq(Cat(read, step)[:levels])]
+    return read, step
+
+
+def _repair_leaves(m: Module, tree: str, pick, row, best, end: _End, winner) -> None:
+    """Leaves of the popped one's row that come after it in this tree's order; their winner."""
+    smallest = tree == "min"
+    is_tail = best.index[4:] == end.row
+    row_valid = []
+    for k in range(RADIX):
+        key = row.word_select(k, FP16.bits)
+        place = best.index[:4]
+        is_later = _at_least(place, k + 1) if smallest else ~_at_least(place, k)
+        is_next = key > best.key if smallest else key < best.key
+        is_left = is_next | ((key == best.key) & is_later)
+        row_valid.append(is_left & (~is_tail | end.tail[k]))
+    picked = pick.o.p[tree]
+    m.d.comb += [
+        pick.i.p[f"key_{tree}"].eq(row),
+        pick.i.p[f"valid_{tree}"].eq(Cat(*row_valid)),
+    ]
+    m.d.sync += [
+        winner.key.eq(picked.key),
+        winner.index.eq(picked.index),
+        winner.valid.eq(picked.valid),
+    ]
+
+
 class _Store:
     """16-entry rows of one level and tree, of the token being loaded and the one in the tree."""
 
-    def __init__(self, m: Module, trees: OrizuruTreesShared, level: int, tree: str):
-        self.m, self.level, self.tree = m, level, tree
-        self.name = f"{level}_{tree}"
-        self.setup(trees)
+    def __init__(self, level: int, tree: str):
+        self.level, self.tree = level, tree
 
-    def setup(self, trees: OrizuruTreesShared) -> None:
+    def read(self, m: Module, en, node, bank) -> None:
+        """The row of ``node`` is there in the next cycle."""
+        raise NotImplementedError
+
+    def write(self, m: Module, start, loaded: _Write, repaired: _Write, bank) -> None:
+        """``loaded`` is of the other token, ``repaired`` of the one in the tree."""
+        raise NotImplementedError
+
+    def entries(self, bank) -> list[data.View]:
+        """The row that was read."""
         raise NotImplementedError
 
 
 class _Top(_Store):
     """One row: registers, copied at ``start``."""
 
-    def setup(self, trees: OrizuruTreesShared) -> None:
-        entries = range(RADIX)
-        self.loaded = [
-            Signal(_entry(self.level), name=f"top_loaded_{self.tree}_{k}", reset_less=True)
-            for k in entries
-        ]
-        self.entries = [
-            Signal(_entry(self.level), name=f"top_{self.tree}_{k}", reset_less=True)
-            for k in entries
+    def __init__(self, m: Module, level: int, tree: str):
+        super().__init__(level, tree)
+        self.row = [
+            Signal(_entry(level), name=f"top_{tree}_{k}", reset_less=True) for k in range(RADIX)
         ]
 
-    def load(self, en, number, entry, bank) -> None:
-        for k in range(RADIX):
-            with self.m.If(en & _equals(number, k)):
-                self.m.d.sync += self.loaded[k].eq(entry)
-
-    def read(self, en, node, bank) -> None:
+    def read(self, m: Module, en, node, bank) -> None:
         pass
 
-    def repair(self, start, en, number, entry, bank) -> None:
-        for k in range(RADIX):
-            with self.m.If(start):
-                self.m.d.sync += self.entries[k].eq(self.loaded[k])
-            with self.m.Elif(en & (number == k)):
-                self.m.d.sync += self.entries[k].eq(_fitted(entry, self.level))
+    def write(self, m: Module, start, loaded: _Write, repaired: _Write, bank) -> None:
+        for k, entry in enumerate(self.row):
+            other = Signal(_entry(self.level), name=f"top_loaded_{self.tree}_{k}", reset_less=True)
+            with m.If(loaded.en & _equals(loaded.number, k)):
+                m.d.sync += other.eq(loaded.entry)
+            with m.If(start):
+                m.d.sync += entry.eq(other)
+            with m.Elif(repaired.en & (repaired.number == k)):
+                m.d.sync += entry.eq(_fitted(repaired.entry, self.level))
 
-    def entry(self, k: int, bank):
-        return self.entries[k]
+    def entries(self, bank) -> list[data.View]:
+        return self.row
 
 
 class _Rows(_Store):
     """One RAM for each of the two tokens, because both are written."""
 
-    def setup(self, trees: OrizuruTreesShared) -> None:
-        self.rams = [
-            add(self.m, f"node_{self.name}_{b}", Memory1R1W(trees.node_memory(self.level)))
-            for b in range(2)
-        ]
-        self.loading: tuple = ()
+    def __init__(self, m: Module, level: int, tree: str, memory: MemoryConfig):
+        super().__init__(level, tree)
+        self.rams = [add(m, f"node_{level}_{tree}_{b}", Memory1R1W(memory)) for b in range(2)]
 
-    def load(self, en, number, entry, bank) -> None:
-        self.loading = en, number, entry
-
-    def read(self, en, node, bank) -> None:
+    def read(self, m: Module, en, node, bank) -> None:
         for b, ram in enumerate(self.rams):
-            self.m.d.comb += [ram.read_en.eq(en & (bank == b)), ram.read_addr.eq(node)]
+            m.d.comb += [ram.read_en.eq(en & (bank == b)), ram.read_addr.eq(node)]
 
-    def repair(self, start, en, number, entry, bank) -> None:
-        load_en, load_number, load_entry = self.loading
+    def write(self, m: Module, start, loaded: _Write, repaired: _Write, bank) -> None:
         for b, ram in enumerate(self.rams):
             in_tree = bank == b
-            place = let(self.m, f"node_{self.name}_{b}_place", Mux(in_tree, number, load_number))
-            one_hot = let(self.m, f"node_{self.name}_{b}_lane", (1 << place[:4])[:RADIX])
-            word = Mux(in_tree, _fitted(entry, self.level), load_entry.as_value())
-            self.m.d.comb += [
-                ram.write_en.eq(Mux(Mux(in_tree, en, load_en), one_hot, 0)),
+            name = f"node_{self.level}_{self.tree}_{b}"
+            place = let(m, f"{name}_place", Mux(in_tree, repaired.number, loaded.number))
+            one_hot = let(m, f"{name}_lane", (1 << place[:4])[:RADIX])
+            word = Mux(in_tree, _fitted(repaired.entry, self.level), loaded.entry.as_value())
+            m.d.comb += [
+                ram.write_en.eq(Mux(Mux(in_tree, repaired.en, loaded.en), one_hot, 0)),
                 ram.write_addr.eq(place[4:]),
                 ram.write_data.eq(word.replicate(RADIX)),
             ]
 
-    def entry(self, k: int, bank):
+    def entries(self, bank) -> list[data.View]:
         layout = _entry(self.level)
-        lanes = [ram.read_data.word_select(k, layout.size) for ram in self.rams]
-        return data.View(layout, Array(lanes)[bank])
+        return [
+            data.View(
+                layout,
+                Array(ram.read_data.word_select(k, layout.size) for ram in self.rams)[bank],
+            )
+            for k in range(RADIX)
+        ]
+
+
+def _repair_node(m: Module, pick, store: _Store, bank, best, end: _End, winner) -> None:
+    """A node's row with ``winner`` in its place; its winner is the next one."""
+    tree, level = store.tree, store.level
+    place, node = best.index[4 * level : 4 * level + 4], best.index[4 * level + 4 :]
+    picked = pick.o.p[tree]
+    last = end.row[4 * (level - 1) :]
+    is_tail = node == last[4:] if len(last) > 4 else Const(1)
+    for k, entry in enumerate(store.entries(bank)):
+        is_new = place == k
+        inside = ~is_tail | _at_least(last[:4], k)
+        m.d.comb += [
+            pick.i.p[f"key_{tree}"][k].eq(Mux(is_new, winner.key, entry.key)),
+            pick.i.p[f"carry_{tree}"][k].eq(Mux(is_new, winner.index[: 4 * level], entry.index)),
+            pick.i.p[f"valid_{tree}"][k].eq(Mux(is_new, winner.valid, entry.valid) & inside),
+        ]
+    m.d.sync += [
+        winner.key.eq(picked.key),
+        winner.index.eq(Cat(picked.carry[: 4 * level], picked.index)),
+        winner.valid.eq(picked.valid),
+    ]
 
 
 def _equals(value, number: int):
