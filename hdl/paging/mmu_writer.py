@@ -64,7 +64,7 @@ class PagingMmuWriterConfig(Config):
 class PagingMmuWriter(Block):
     """APPENDs in order, one at a time: BEGIN, an EXTEND and a write per record, COMMIT, status.
 
-    Every APPEND, good or refused, takes all ``2 heads + 1`` records from ``record``. For each
+    Every APPEND, good or refused, takes the records of all slots from ``record``. For each
     that has bytes, it takes the words up to ``last`` from ``w``. A record that the page table does
     not place is dropped, with all after it. COMMIT and ABORT follow the answers to all writes:
     pages that go back have no write in flight. The words of one record move while the
@@ -113,7 +113,19 @@ class PagingMmuWriter(Block):
         # For each record that has words: is it written, or dropped?
         verdicts = queue(m, "verdicts", 1, 4)
         self._elaborate_words(m, port, verdicts)
-        self._elaborate_records(m, port, verdicts)
+        requests = queue(m, "requests", APPEND_LAYOUT, self.config.appends)
+        link(m, self.i, requests.i)
+        append = _append(requests.o.p)
+        writes = self._elaborate_answers(m, port)
+        self._elaborate_command(m, append)
+        is_rest = Signal()  # of a record that straddles: this is its second write
+        self._elaborate_write(m, port, append, is_rest)
+        m.d.comb += verdicts.i.p.eq(append.status == Status.OK)
+        with m.FSM():
+            self._begin(m, requests, append, writes)
+            self._place(m, append)
+            self._write(m, port, verdicts, append, is_rest)
+            self._end(m, requests, verdicts, append, writes)
         return m
 
     def _elaborate_words(self, m: Module, port, verdicts) -> None:
@@ -125,21 +137,8 @@ class PagingMmuWriter(Block):
             verdicts.o.ready.eq(self.w.valid & self.w.ready & self.w.p.last),
         ]
 
-    def _elaborate_records(self, m: Module, port, verdicts) -> None:
-        config = self.config
-        slots, page_bytes = config.kv.slots, config.page_bytes
-        requests = queue(m, "requests", APPEND_LAYOUT, config.appends)
-        link(m, self.i, requests.i)
-        request = requests.o.p
-        status = Signal(4, reset_less=True)
-        slot = Signal(9)
-        size = Signal(BYTES_BITS, reset_less=True)
-        answer = Signal(PAGE_RESPONSE_LAYOUT, reset_less=True)
-        has_begun = Signal()
-        straddles = Signal()
-
-        # Writes not answered, and the worst of their answers.
-        owed = Signal(range(2 * slots + 1))
+    def _elaborate_answers(self, m: Module, port) -> "_Writes":
+        owed = Signal(range(2 * self.config.kv.slots + 1))
         worst = Signal(2)
         written, answered = Signal(), Signal()
         m.d.comb += [
@@ -150,132 +149,180 @@ class PagingMmuWriter(Block):
         m.d.sync += owed.eq(owed + written - answered)
         with m.If(answered):
             m.d.sync += worst.eq(worst | port.done.p.resp)  # 2 | 3 is 3
+        return _Writes(owed, worst)
 
-        command, response = self.command, self.response
-        op = Signal(4)
+    def _elaborate_command(self, m: Module, append: "_Append") -> None:
+        """The fields of every command to the page table, and of the status."""
+        command, request = self.command, append.request
         m.d.comb += [
-            response.ready.eq(1),
-            command.p.op.eq(op),
+            self.response.ready.eq(1),
+            command.p.op.eq(append.op),
             command.p.sequence.eq(request.sequence),
             command.p.layer.eq(request.layer),
             command.p.kv.eq(request.kv),
-            command.p.slot.eq(slot),
+            command.p.slot.eq(append.slot),
             command.p.token.eq(request.token),
-            command.p.bytes.eq(size),
-            straddles.eq(answer.bytes != size),
-            verdicts.i.p.eq(status == Status.OK),
+            command.p.bytes.eq(append.size),
             self.status.p.tag.eq(request.tag),
             self.status.p.op.eq(Op.APPEND),
-            self.status.p.status.eq(status),
+            self.status.p.status.eq(append.status),
             self.status.p.sequence.eq(request.sequence),
         ]
-        rest = Signal()  # of a record that straddles: this is its second write
+
+    def _elaborate_write(self, m: Module, port, append: "_Append", rest) -> None:
+        """Where a record goes: to one page, or to two."""
+        answer, size, page_bytes = append.answer, append.size, self.config.page_bytes
         write = port.command.p
         m.d.comb += [
+            append.straddles.eq(answer.bytes != size),
             write.address.eq(
                 self.base
                 + Mux(rest, answer.page2, answer.page) * page_bytes
                 + Mux(rest, 0, answer.offset)
             ),
             write.bytes.eq(Mux(rest, size - answer.bytes, answer.bytes)),
-            write.more.eq(straddles & ~rest),
+            write.more.eq(append.straddles & ~rest),
         ]
 
-        def advance() -> None:
-            m.d.sync += slot.eq(slot + 1)
-            m.next = "RECORD"
-            with m.If(slot == slots - 1):
-                m.next = "SETTLE"
+    def _advance(self, m: Module, append: "_Append") -> None:
+        """To the next record."""
+        m.d.sync += append.slot.eq(append.slot + 1)
+        m.next = "RECORD"
+        with m.If(append.slot == self.config.kv.slots - 1):
+            m.next = "SETTLE"
 
-        with m.FSM():
-            with m.State("START"):
-                m.d.sync += [
-                    status.eq(request.status),
-                    slot.eq(0),
-                    worst.eq(0),
-                    has_begun.eq(0),
-                ]
-                with m.If(requests.o.valid):
-                    m.next = "BEGIN"
-                    with m.If(request.status != Status.OK):
-                        m.next = "RECORD"
-            with m.State("BEGIN"):
-                m.d.comb += [op.eq(PageOp.BEGIN), command.valid.eq(1)]
-                with m.If(command.ready):
-                    m.next = "BEGUN"
-            with m.State("BEGUN"):
-                m.d.sync += [
-                    status.eq(response.p.status),
-                    has_begun.eq(response.p.status == Status.OK),
-                ]
-                with m.If(response.valid):
+    def _begin(self, m: Module, requests, append: "_Append", writes: "_Writes") -> None:
+        command, response, status = self.command, self.response, append.status
+        with m.State("START"):
+            m.d.sync += [
+                status.eq(append.request.status),
+                append.slot.eq(0),
+                writes.worst.eq(0),
+                append.has_begun.eq(0),
+            ]
+            with m.If(requests.o.valid):
+                m.next = "BEGIN"
+                with m.If(append.request.status != Status.OK):
                     m.next = "RECORD"
-            with m.State("RECORD"):
-                m.d.comb += self.record.ready.eq(1)
-                m.d.sync += size.eq(self.record.p.bytes)
-                with m.If(self.record.valid):
-                    m.next = "EXTEND"
-                    with m.If(status != Status.OK):
+        with m.State("BEGIN"):
+            m.d.comb += [append.op.eq(PageOp.BEGIN), command.valid.eq(1)]
+            with m.If(command.ready):
+                m.next = "BEGUN"
+        with m.State("BEGUN"):
+            m.d.sync += [
+                status.eq(response.p.status),
+                append.has_begun.eq(response.p.status == Status.OK),
+            ]
+            with m.If(response.valid):
+                m.next = "RECORD"
+
+    def _place(self, m: Module, append: "_Append") -> None:
+        """A record's size, and its place from the page table."""
+        command, response, status = self.command, self.response, append.status
+        with m.State("RECORD"):
+            m.d.comb += self.record.ready.eq(1)
+            m.d.sync += append.size.eq(self.record.p.bytes)
+            with m.If(self.record.valid):
+                m.next = "EXTEND"
+                with m.If(status != Status.OK):
+                    m.next = "DROP"
+        with m.State("EXTEND"):
+            m.d.comb += [append.op.eq(PageOp.EXTEND), command.valid.eq(1)]
+            with m.If(command.ready):
+                m.next = "EXTENDED"
+        with m.State("EXTENDED"):
+            m.d.sync += append.answer.eq(response.payload)
+            with m.If(response.valid):
+                with m.Switch(response.p.status):
+                    with m.Case(Status.OK):
+                        m.next = "WRITE"
+                    with m.Case(Status.BAD_REQUEST):  # no size of such a record
+                        m.d.sync += status.eq(Status.VECTOR_LENGTH)
                         m.next = "DROP"
-            with m.State("EXTEND"):
-                m.d.comb += [op.eq(PageOp.EXTEND), command.valid.eq(1)]
-                with m.If(command.ready):
-                    m.next = "EXTENDED"
-            with m.State("EXTENDED"):
-                m.d.sync += answer.eq(response.payload)
-                with m.If(response.valid):
-                    with m.Switch(response.p.status):
-                        with m.Case(Status.OK):
-                            m.next = "WRITE"
-                        with m.Case(Status.BAD_REQUEST):  # no size of such a record
-                            m.d.sync += status.eq(Status.VECTOR_LENGTH)
-                            m.next = "DROP"
-                        with m.Default():
-                            m.d.sync += status.eq(response.p.status)
-                            m.next = "DROP"
-            with m.State("WRITE"):
-                # Both at once: the write port may take a command only when its words come.
-                m.d.comb += [
-                    port.command.valid.eq(verdicts.i.ready),
-                    verdicts.i.valid.eq(port.command.ready),
-                ]
-                with m.If(port.command.ready & verdicts.i.ready):
-                    advance()
-                    with m.If(straddles):
-                        m.next = "WRITE_REST"
-            with m.State("WRITE_REST"):
-                m.d.comb += [port.command.valid.eq(1), rest.eq(1)]
-                with m.If(port.command.ready):
-                    m.next = "RECORD"
-                    with m.If(slot == slots):
-                        m.next = "SETTLE"
-            with m.State("DROP"):
-                # A record without bytes has no words.
-                m.d.comb += verdicts.i.valid.eq(size != 0)
-                with m.If(verdicts.i.ready | (size == 0)):
-                    advance()
-            with m.State("SETTLE"):
-                # The verdicts too: a status comes when the APPEND's words are gone.
-                with m.If((owed == 0) & ~verdicts.o.valid):
-                    with m.If((status == Status.OK) & worst[1]):
-                        m.d.sync += status.eq(
-                            Mux(worst[0], Status.DECODE_ERROR, Status.SLAVE_ERROR)
-                        )
-                    m.next = "CLOSE"
-                    with m.If(~has_begun):
-                        m.next = "STATUS"
-            with m.State("CLOSE"):
-                m.d.comb += [
-                    op.eq(Mux(status == Status.OK, PageOp.COMMIT, PageOp.ABORT)),
-                    command.valid.eq(1),
-                ]
-                with m.If(command.ready):
-                    m.next = "CLOSED"
-            with m.State("CLOSED"):
-                with m.If(response.valid):
+                    with m.Default():
+                        m.d.sync += status.eq(response.p.status)
+                        m.next = "DROP"
+
+    def _write(self, m: Module, port, verdicts, append: "_Append", is_rest) -> None:
+        """The record's one or two writes, or none."""
+        with m.State("WRITE"):
+            # Both at once: the write port may take a command only when its words come.
+            m.d.comb += [
+                port.command.valid.eq(verdicts.i.ready),
+                verdicts.i.valid.eq(port.command.ready),
+            ]
+            with m.If(port.command.ready & verdicts.i.ready):
+                self._advance(m, append)
+                with m.If(append.straddles):
+                    m.next = "WRITE_REST"
+        with m.State("WRITE_REST"):
+            m.d.comb += [port.command.valid.eq(1), is_rest.eq(1)]
+            with m.If(port.command.ready):
+                m.next = "RECORD"
+                with m.If(append.slot == self.config.kv.slots):
+                    m.next = "SETTLE"
+        with m.State("DROP"):
+            # A record without bytes has no words.
+            m.d.comb += verdicts.i.valid.eq(append.size != 0)
+            with m.If(verdicts.i.ready | (append.size == 0)):
+                self._advance(m, append)
+
+    def _end(self, m: Module, requests, verdicts, append: "_Append", writes: "_Writes") -> None:
+        """COMMIT or ABORT when every write is answered; then the status."""
+        command, status = self.command, append.status
+        owed, worst = writes.owed, writes.worst
+        with m.State("SETTLE"):
+            # The verdicts too: a status comes when the APPEND's words are gone.
+            with m.If((owed == 0) & ~verdicts.o.valid):
+                with m.If((status == Status.OK) & worst[1]):
+                    m.d.sync += status.eq(Mux(worst[0], Status.DECODE_ERROR, Status.SLAVE_ERROR))
+                m.next = "CLOSE"
+                with m.If(~append.has_begun):
                     m.next = "STATUS"
-            with m.State("STATUS"):
-                m.d.comb += self.status.valid.eq(1)
-                with m.If(self.status.ready):
-                    m.d.comb += requests.o.ready.eq(1)
-                    m.next = "START"
+        with m.State("CLOSE"):
+            m.d.comb += [
+                append.op.eq(Mux(status == Status.OK, PageOp.COMMIT, PageOp.ABORT)),
+                command.valid.eq(1),
+            ]
+            with m.If(command.ready):
+                m.next = "CLOSED"
+        with m.State("CLOSED"):
+            with m.If(self.response.valid):
+                m.next = "STATUS"
+        with m.State("STATUS"):
+            m.d.comb += self.status.valid.eq(1)
+            with m.If(self.status.ready):
+                m.d.comb += requests.o.ready.eq(1)
+                m.next = "START"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Writes:
+    """Writes of the APPEND."""
+
+    owed: Signal  # not answered
+    worst: Signal  # of their answers
+
+
+@dataclasses.dataclass(frozen=True)
+class _Append:
+    """The APPEND and its record at work."""
+
+    request: data.View
+    status: Signal
+    slot: Signal  # of the record
+    size: Signal  # bytes of the record
+    answer: Signal  # of the page table to EXTEND
+    straddles: Signal  # the record goes to two pages
+    has_begun: Signal
+    op: Signal  # of the command to the page table
+
+
+def _append(request) -> _Append:
+    status = Signal(4, reset_less=True)
+    slot = Signal(9)
+    size = Signal(BYTES_BITS, reset_less=True)
+    answer = Signal(PAGE_RESPONSE_LAYOUT, reset_less=True)
+    straddles, has_begun = Signal(), Signal()
+    op = Signal(4)
+    return _Append(request, status, slot, size, answer, straddles, has_begun, op)

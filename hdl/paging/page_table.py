@@ -1,8 +1,9 @@
 """The page table of the KV cache (docs/blocks/paging_page_table.md)."""
 
+import dataclasses
 from typing import ClassVar
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -200,410 +201,589 @@ class PagingPageTable(Block):
         }
 
     def elaborate(self, platform) -> Module:
-        config, words = self.config, _Words(self.config)
-        kv, page_bytes = config.kv, config.page_bytes
         m = Module()
-        # Next page of the chain or of the free list; the first record of each page; the streams;
-        # tokens per vector; what the open transaction adds to each slot.
-        chain, infos, entries, tokens, log = (
-            add(m, name, Memory1R1W(shape)) for name, shape in self.memories.items()
-        )
-        info = data.View(words.info, infos.read_data)
-        entry = data.View(words.entry, entries.read_data)
-        logged = data.View(words.log, log.read_data)
-
-        # The free list is a stack: its top, and how many.
-        free_head = Signal(words.page)
-        free_pages = Signal(range(config.pages + 1), init=config.pages)
-        m.d.comb += self.free_pages.eq(free_pages)
-
-        states = Array(Signal(2, name=f"state_{n}") for n in range(config.sequences))
-        starts = Array(
-            Signal(words.token, name=f"start_{n}", reset_less=True) for n in range(config.sequences)
-        )
-        owned = Array(  # pages in the chains of the sequence
-            Signal(range(config.pages + 1), name=f"owned_{n}") for n in range(config.sequences)
-        )
-        vacant = Cat(state == VACANT for state in states)
-        lowest = Signal(range(max(config.sequences, 2)))
-        for n in reversed(range(config.sequences)):
-            with m.If(vacant[n]):
-                m.d.comb += lowest.eq(n)
-
-        # The open transaction.
-        appending = Signal()
-        to_sequence = Signal(range(max(config.sequences, 2)), reset_less=True)
-        to_vector = Signal(range(max(config.vectors, 2)), reset_less=True)
-        to_stream = Signal(range(config.streams), reset_less=True)  # of slot 0
-        to_token = Signal(words.token, reset_less=True)
-        extended = Signal(range(kv.slots + 1))  # slots in the log
-
-        # The command, and what is worked out of it while it is taken.
-        command = Signal(PAGE_COMMAND_LAYOUT, reset_less=True)
-        vector = Signal(range(max(config.vectors, 2)), reset_less=True)
-        sequence = Signal(range(max(config.sequences, 2)))
-        m.d.comb += sequence.eq(command.sequence)
-        is_known = command.sequence < config.sequences
-        is_open, is_closing = Signal(), Signal()
-        m.d.comb += [
-            is_open.eq(is_known & (states[sequence] == OPEN)),
-            is_closing.eq(is_known & (states[sequence] == CLOSING)),
-        ]
-        layer_fits, slot_fits = command.layer < config.layers, command.slot < kv.slots
-        page_fits = command.page < config.pages
-        kinds, is_last_slot = _Kinds(kv, command.slot), command.slot == kv.slots - 1
-        is_own_transaction = appending & (to_sequence == sequence)
-        is_size = kinds.is_size(command.bytes)
-        index = Signal(range(config.streams), reset_less=True)  # stream of the command
-        slot = Signal(range(kv.slots), reset_less=True)  # COMMIT, ABORT: slot of the log
-        start = Signal(words.token, reset_less=True)
-
-        # The answer waits in a register.
-        answer = Signal(PAGE_RESPONSE_LAYOUT)
-        done = Signal()
-        with m.If(self.response.ready):
-            m.d.sync += self.response.valid.eq(0)
-        with m.If(done):
-            m.d.sync += [self.response.valid.eq(1), self.response.payload.eq(answer)]
-
-        def finish(status=Status.OK, **fields):
-            m.next = "IDLE"
-            m.d.comb += [done.eq(1), answer.status.eq(status)]
-            m.d.comb += [answer[name].eq(value) for name, value in fields.items()]
-
-        def put(memory, address, word):
-            m.d.comb += [
-                memory.write_en.eq(1), memory.write_addr.eq(address), memory.write_data.eq(word)
-            ]  # fmt: skip
-
-        def get(memory, address):
-            m.d.comb += [memory.read_en.eq(1), memory.read_addr.eq(address)]
-
-        def release(page):
-            """Push ``page``."""
-            put(chain, page, free_head)
-            m.d.sync += [free_head.eq(page), free_pages.eq(free_pages + 1)]
-
-        empty = words.entry.const({"end": page_bytes})
-        after = Signal(words.entry)  # the entry as it becomes
-
+        t = _machine(m, self)
         with m.FSM(name="step"):
-            with m.State("WRITE_TABLES"):
-                at = Signal(range(max(config.pages, config.streams)))
-                m.d.sync += at.eq(at + 1)
-                with m.If(at < config.pages):
-                    put(chain, at, Mux(at == config.pages - 1, 0, at + 1))
-                with m.If(at < config.streams):
-                    put(entries, at, empty)
-                with m.If(at < config.vectors):
-                    put(tokens, at, 0)
-                with m.If(at == max(config.pages, config.streams) - 1):
-                    m.next = "IDLE"
-
-            with m.State("IDLE"):
-                given = self.command.p
-                m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [
-                    command.eq(given),
-                    vector.eq((given.sequence * config.layers + given.layer) * 2 + given.kv),
-                ]
-                with m.If(self.command.valid):
-                    m.next = "DECODE"
-                    with m.If((given.op == PageOp.NEXT) & (given.page < config.pages)):
-                        get(chain, given.page)
-
-            with m.State("DECODE"):
-                first = Signal(range(config.streams))  # slot 0 of the command's vector
-                of_slot = Signal(range(config.streams))
-                m.d.comb += [
-                    first.eq(vector * kv.slots),
-                    of_slot.eq(Mux(command.op == PageOp.EXTEND, to_stream, first) + command.slot),
-                ]
-                m.d.sync += [index.eq(of_slot), start.eq(starts[sequence]), slot.eq(0)]
-                # Every answer finds its register empty.
-                with m.If(~self.response.valid | self.response.ready):
-                    with m.Switch(command.op):
-                        with m.Case(PageOp.OPEN):
-                            with m.If(vacant.any()):
-                                finish(sequence=lowest)
-                                m.d.sync += [states[lowest].eq(OPEN), starts[lowest].eq(0)]
-                            with m.Else():
-                                finish(Status.TABLE_FULL)
-                        with m.Case(PageOp.CLOSE):
-                            with m.If(~is_open):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Elif(is_own_transaction):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                finish()
-                                m.d.sync += states[sequence].eq(CLOSING)
-                        with m.Case(PageOp.VACATE):
-                            with m.If(~is_closing):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Elif(owned[sequence] != 0):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                finish()
-                                m.d.sync += states[sequence].eq(VACANT)
-                        with m.Case(PageOp.SET_START):
-                            with m.If(~is_open):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Elif(command.token > config.max_tokens):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                finish()
-                                with m.If(command.token > starts[sequence]):
-                                    m.d.sync += starts[sequence].eq(command.token)
-                        with m.Case(PageOp.NEXT):
-                            with m.If(page_fits):
-                                finish(page=chain.read_data)
-                            with m.Else():
-                                finish(Status.BAD_REQUEST)
-                        with m.Case(PageOp.TRIM_CHECK, PageOp.BEGIN):
-                            with m.If(~layer_fits):
-                                finish(Status.BAD_REQUEST)
-                            with m.Elif(~is_open):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Elif((command.op == PageOp.BEGIN) & appending):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                get(tokens, vector)
-                                with m.If(command.op == PageOp.BEGIN):
-                                    m.next = "BEGIN"
-                                with m.Else():
-                                    m.next = "TRIM_CHECK"
-                        with m.Case(PageOp.FREE_STREAM):
-                            with m.If(~layer_fits | ~slot_fits):
-                                finish(Status.BAD_REQUEST)
-                            with m.Elif(~is_closing):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Else():
-                                get(entries, of_slot)
-                                m.next = "FREE_STREAM"
-                        with m.Case(PageOp.TRIM_STREAM):
-                            with m.If(~layer_fits | ~slot_fits):
-                                finish(Status.BAD_REQUEST)
-                            with m.Elif(~is_open):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Elif(is_own_transaction | (command.token > starts[sequence])):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                get(entries, of_slot)
-                                m.next = "TRIM_STREAM"
-                        with m.Case(PageOp.READ):
-                            with m.If(~layer_fits | ~slot_fits):
-                                finish(Status.BAD_REQUEST)
-                            with m.Elif(~is_open):
-                                finish(Status.SEQUENCE_UNKNOWN)
-                            with m.Else():
-                                get(entries, of_slot)
-                                get(tokens, vector)
-                                m.next = "READ"
-                        with m.Case(PageOp.EXTEND):
-                            with m.If(
-                                ~appending | ~slot_fits | (command.slot != extended) | ~is_size
-                            ):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                get(entries, of_slot)
-                                get(chain, free_head)
-                                m.next = "EXTEND"
-                        with m.Case(PageOp.COMMIT):
-                            with m.If(~appending | (extended != kv.slots)):
-                                finish(Status.BAD_REQUEST)
-                            with m.Else():
-                                get(entries, to_stream)
-                                get(log, 0)
-                                m.d.sync += index.eq(to_stream)
-                                m.next = "COMMIT"
-                        with m.Case(PageOp.ABORT):
-                            with m.If(~appending):
-                                finish(Status.BAD_REQUEST)
-                            with m.Elif(extended == 0):
-                                finish()
-                                m.d.sync += appending.eq(0)
-                            with m.Else():
-                                get(log, 0)
-                                m.next = "ABORT"
-                        with m.Default():
-                            finish(Status.BAD_REQUEST)
-
-            with m.State("TRIM_CHECK"):
-                with m.If(tokens.read_data < command.token):
-                    finish(Status.BEYOND_LENGTH)
-                with m.Else():
-                    finish()
-
-            with m.State("BEGIN"):
-                with m.If(tokens.read_data != command.token):
-                    finish(Status.TOKEN_ORDER)
-                with m.Elif(tokens.read_data == config.max_tokens):
-                    finish(Status.LENGTH_LIMIT)
-                with m.Else():
-                    finish()
-                    m.d.sync += [
-                        appending.eq(1),
-                        extended.eq(0),
-                        to_sequence.eq(sequence),
-                        to_vector.eq(vector),
-                        to_stream.eq(vector * kv.slots),
-                        to_token.eq(command.token),
-                    ]
-
-            with m.State("FREE_STREAM"):
-                finish()
-                put(entries, index, empty)
-                with m.If(entry.pages != 0):
-                    put(chain, entry.last, free_head)
-                    m.d.sync += [
-                        free_head.eq(entry.first),
-                        free_pages.eq(free_pages + entry.pages),
-                        owned[sequence].eq(owned[sequence] - entry.pages),
-                    ]
-                with m.If(is_last_slot):
-                    put(tokens, vector, 0)
-
-            with m.State("EXTEND"):
-                room = Signal(range(page_bytes + 1))
-                fits, straddles = Signal(), Signal()
-                m.d.comb += [
-                    room.eq(page_bytes - entry.end),
-                    fits.eq(command.bytes <= room),
-                    straddles.eq(~fits & (room != 0)),
-                ]
-                record = Signal(words.log)
-                m.d.comb += [
-                    record.taken.eq(~fits),
-                    record.page.eq(free_head),
-                    record.bytes.eq(command.bytes),
-                ]
-                begun = Signal(words.info)  # the record after one that straddles is the first
-                m.d.comb += [
-                    begun.first_token.eq(to_token + straddles),
-                    begun.offset.eq(Mux(straddles, command.bytes - room, 0)),
-                ]
-                with m.If(~fits & (free_pages == 0)):
-                    finish(Status.OUT_OF_PAGES)
-                with m.Else():
-                    is_in_last = fits | straddles
-                    finish(
-                        page=Mux(is_in_last, entry.last, free_head),
-                        page2=Mux(straddles, free_head, 0),
-                        offset=Mux(is_in_last, entry.end, 0),
-                        bytes=Mux(straddles, room, command.bytes),
-                    )
-                    put(log, extended, record)
-                    m.d.sync += extended.eq(extended + 1)
-                    with m.If(~fits):
-                        put(infos, free_head, begun)
-                        m.d.sync += [
-                            free_head.eq(chain.read_data),
-                            free_pages.eq(free_pages - 1),
-                        ]
-
-            with m.State("COMMIT"):
-                m.d.comb += [
-                    after.first.eq(
-                        Mux(logged.taken & (entry.pages == 0), logged.page, entry.first)
-                    ),
-                    after.last.eq(Mux(logged.taken, logged.page, entry.last)),
-                    after.pages.eq(entry.pages + logged.taken),
-                    after.bytes.eq(entry.bytes + logged.bytes),
-                    after.end.eq(entry.end + logged.bytes - Mux(logged.taken, page_bytes, 0)),
-                ]
-                put(entries, index, after)
-                with m.If(logged.taken):
-                    m.d.sync += owned[to_sequence].eq(owned[to_sequence] + 1)
-                    with m.If(entry.pages != 0):
-                        put(chain, entry.last, logged.page)
-                m.d.sync += [slot.eq(slot + 1), index.eq(index + 1)]
-                with m.If(slot == kv.slots - 1):
-                    finish()
-                    put(tokens, to_vector, to_token + 1)
-                    m.d.sync += appending.eq(0)
-                with m.Else():
-                    get(entries, index + 1)
-                    get(log, slot + 1)
-
-            with m.State("ABORT"):
-                with m.If(logged.taken):
-                    release(logged.page)
-                m.d.sync += slot.eq(slot + 1)
-                with m.If(slot + 1 == extended):
-                    finish()
-                    m.d.sync += appending.eq(0)
-                with m.Else():
-                    get(log, slot + 1)
-
-            with m.State("READ"):
-                with m.If(command.token > tokens.read_data):
-                    finish(Status.BEYOND_LENGTH)
-                with m.Elif(command.token <= start):
-                    finish(Status.EMPTY)
-                with m.Else():
-                    get(infos, entry.first)
-                    get(chain, entry.first)
-                    m.next = "LOCATE"
-
-            skip = Signal(words.token, reset_less=True)
-            count = Signal(words.token, reset_less=True)
-            with m.State("LOCATE"):
-                m.d.sync += [skip.eq(start - info.first_token), count.eq(command.token - start)]
-                m.next = "ANSWER"
-
-            with m.State("ANSWER"):
-                offset = Signal(len(skip) + bits_for(kv.record_bytes_max) + 1)
-                size = Signal(32)
-                m.d.comb += [
-                    offset.eq(info.offset + kinds.fixed(lambda kind: skip * kind.most)),
-                    size.eq(kinds.fixed(lambda kind: count * kind.most)),
-                ]
-                branch = m.If
-                if not all(kind.is_fixed for kind in kv.kinds):  # else: a condition never true
-                    with m.If(kinds.is_variable):
-                        finish(page=entry.first, offset=info.offset, bytes=entry.bytes, skip=skip)
-                    branch = m.Elif
-                with branch(offset > page_bytes):
-                    finish(Status.BAD_REQUEST)
-                with m.Elif(offset == page_bytes):
-                    finish(page=chain.read_data, bytes=size, skip=count)
-                with m.Else():
-                    finish(page=entry.first, offset=offset, bytes=size, skip=count)
-
-            left = Signal(words.entry, reset_less=True)  # the entry while pages go back
-            with m.State("TRIM_STREAM"):
-                m.d.sync += left.eq(entry)
-                with m.If(entry.pages > 1):
-                    get(infos, entry.first)
-                    get(chain, entry.first)
-                    m.next = "LOOK"
-                with m.Else():
-                    finish()
-
-            second = Signal(words.page, reset_less=True)
-            old_offset = Signal.like(info.offset, reset_less=True)  # of page ``left.first``
-            with m.State("LOOK"):
-                m.d.sync += [second.eq(chain.read_data), old_offset.eq(info.offset)]
-                get(infos, chain.read_data)
-                m.next = "DROP"
-
-            with m.State("DROP"):
-                with m.If(info.first_token > command.token):
-                    finish()
-                with m.Else():
-                    m.d.comb += [
-                        after.first.eq(second),
-                        after.last.eq(left.last),
-                        after.pages.eq(left.pages - 1),
-                        after.bytes.eq(left.bytes - page_bytes + old_offset - info.offset),
-                        after.end.eq(left.end),
-                    ]
-                    m.d.sync += [left.eq(after), owned[sequence].eq(owned[sequence] - 1)]
-                    release(left.first)
-                    put(entries, index, after)
-                    with m.If(left.pages == 2):
-                        finish()
-                    with m.Else():
-                        get(chain, second)
-                        m.next = "LOOK"
+            self._write_tables(m, t)
+            self._idle(m, t)
+            self._decode(m, t)
+            self._trim_check(m, t)
+            self._begin(m, t)
+            self._free_stream(m, t)
+            self._extend(m, t)
+            self._commit(m, t)
+            self._abort(m, t)
+            self._read(m, t)
+            self._trim_stream(m, t)
         return m
+
+    def _write_tables(self, m: Module, t: "_Machine") -> None:
+        config, rams = t.config, t.rams
+        with m.State("WRITE_TABLES"):
+            at = Signal(range(max(config.pages, config.streams)))
+            m.d.sync += at.eq(at + 1)
+            with m.If(at < config.pages):
+                t.put(rams.chain, at, Mux(at == config.pages - 1, 0, at + 1))
+            with m.If(at < config.streams):
+                t.put(rams.entries, at, t.empty)
+            with m.If(at < config.vectors):
+                t.put(rams.tokens, at, 0)
+            with m.If(at == max(config.pages, config.streams) - 1):
+                m.next = "IDLE"
+
+    def _idle(self, m: Module, t: "_Machine") -> None:
+        config, given = t.config, self.command.p
+        with m.State("IDLE"):
+            m.d.comb += self.command.ready.eq(1)
+            m.d.sync += [
+                t.given.command.eq(given),
+                t.given.vector.eq((given.sequence * config.layers + given.layer) * 2 + given.kv),
+            ]
+            with m.If(self.command.valid):
+                m.next = "DECODE"
+                with m.If((given.op == PageOp.NEXT) & (given.page < config.pages)):
+                    t.get(t.rams.chain, given.page)
+
+    def _decode(self, m: Module, t: "_Machine") -> None:
+        config, slots, command = t.config, t.config.kv.slots, t.given.command
+        with m.State("DECODE"):
+            first = Signal(range(config.streams))  # slot 0 of the command's vector
+            of_slot = Signal(range(config.streams))
+            m.d.comb += [
+                first.eq(t.given.vector * slots),
+                of_slot.eq(
+                    Mux(command.op == PageOp.EXTEND, t.transaction.stream, first) + command.slot
+                ),
+            ]
+            m.d.sync += [
+                t.given.index.eq(of_slot),
+                t.given.start.eq(t.sequences.starts[t.given.sequence]),
+                t.given.slot.eq(0),
+            ]
+            # Every answer finds its register empty.
+            with m.If(~self.response.valid | self.response.ready), m.Switch(command.op):
+                self._decode_sequence(m, t)
+                self._decode_vector(m, t)
+                self._decode_stream(m, t, of_slot)
+                self._decode_transaction(m, t, of_slot)
+                with m.Default():
+                    t.finish(Status.BAD_REQUEST)
+
+    def _decode_sequence(self, m: Module, t: "_Machine") -> None:
+        """Cases of DECODE: ops of a whole sequence, and NEXT. They finish here."""
+        command, sequence = t.given.command, t.given.sequence
+        states, starts, finish = t.sequences.states, t.sequences.starts, t.finish
+        with m.Case(PageOp.OPEN):
+            with m.If(t.sequences.vacant.any()):
+                lowest = t.sequences.lowest
+                finish(sequence=lowest)
+                m.d.sync += [states[lowest].eq(OPEN), starts[lowest].eq(0)]
+            with m.Else():
+                finish(Status.TABLE_FULL)
+        with m.Case(PageOp.CLOSE):
+            with m.If(~t.given.is_open):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Elif(t.is_own_transaction):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                finish()
+                m.d.sync += states[sequence].eq(CLOSING)
+        with m.Case(PageOp.VACATE):
+            with m.If(~t.given.is_closing):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Elif(t.sequences.owned[sequence] != 0):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                finish()
+                m.d.sync += states[sequence].eq(VACANT)
+        with m.Case(PageOp.SET_START):
+            with m.If(~t.given.is_open):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Elif(command.token > t.config.max_tokens):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                finish()
+                with m.If(command.token > starts[sequence]):
+                    m.d.sync += starts[sequence].eq(command.token)
+        with m.Case(PageOp.NEXT):
+            with m.If(command.page < t.config.pages):
+                finish(page=t.rams.chain.read_data)
+            with m.Else():
+                finish(Status.BAD_REQUEST)
+
+    def _decode_vector(self, m: Module, t: "_Machine") -> None:
+        """Case of DECODE: ops that look at a vector's tokens."""
+        command, given, finish = t.given.command, t.given, t.finish
+        with m.Case(PageOp.TRIM_CHECK, PageOp.BEGIN):
+            with m.If(~given.layer_fits):
+                finish(Status.BAD_REQUEST)
+            with m.Elif(~given.is_open):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Elif((command.op == PageOp.BEGIN) & t.transaction.appending):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                t.get(t.rams.tokens, given.vector)
+                with m.If(command.op == PageOp.BEGIN):
+                    m.next = "BEGIN"
+                with m.Else():
+                    m.next = "TRIM_CHECK"
+
+    def _decode_stream(self, m: Module, t: "_Machine", of_slot) -> None:
+        """Cases of DECODE: ops of one stream, ``of_slot``."""
+        command, given, finish, get = t.given.command, t.given, t.finish, t.get
+        tokens, entries, vector = t.rams.tokens, t.rams.entries, given.vector
+        is_open, starts, sequence = given.is_open, t.sequences.starts, given.sequence
+        with m.Case(PageOp.FREE_STREAM):
+            with m.If(~given.layer_fits | ~given.slot_fits):
+                finish(Status.BAD_REQUEST)
+            with m.Elif(~given.is_closing):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Else():
+                get(entries, of_slot)
+                m.next = "FREE_STREAM"
+        with m.Case(PageOp.TRIM_STREAM):
+            with m.If(~given.layer_fits | ~given.slot_fits):
+                finish(Status.BAD_REQUEST)
+            with m.Elif(~is_open):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Elif(t.is_own_transaction | (command.token > starts[sequence])):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                get(entries, of_slot)
+                m.next = "TRIM_STREAM"
+        with m.Case(PageOp.READ):
+            with m.If(~given.layer_fits | ~given.slot_fits):
+                finish(Status.BAD_REQUEST)
+            with m.Elif(~is_open):
+                finish(Status.SEQUENCE_UNKNOWN)
+            with m.Else():
+                get(entries, of_slot)
+                get(tokens, vector)
+                m.next = "READ"
+
+    def _decode_transaction(self, m: Module, t: "_Machine", of_slot) -> None:
+        """Cases of DECODE: what goes on with the open transaction."""
+        command, given, finish, get = t.given.command, t.given, t.finish, t.get
+        rams, transaction, slots = t.rams, t.transaction, t.config.kv.slots
+        appending, extended = transaction.appending, transaction.extended
+        with m.Case(PageOp.EXTEND):
+            is_wrong = ~appending | ~given.slot_fits | (command.slot != extended) | ~given.is_size
+            with m.If(is_wrong):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                get(rams.entries, of_slot)
+                get(rams.chain, t.free.head)
+                m.next = "EXTEND"
+        with m.Case(PageOp.COMMIT):
+            with m.If(~appending | (extended != slots)):
+                finish(Status.BAD_REQUEST)
+            with m.Else():
+                get(rams.entries, transaction.stream)
+                get(rams.log, 0)
+                m.d.sync += given.index.eq(transaction.stream)
+                m.next = "COMMIT"
+        with m.Case(PageOp.ABORT):
+            with m.If(~appending):
+                finish(Status.BAD_REQUEST)
+            with m.Elif(extended == 0):
+                finish()
+                m.d.sync += appending.eq(0)
+            with m.Else():
+                get(rams.log, 0)
+                m.next = "ABORT"
+
+    def _trim_check(self, m: Module, t: "_Machine") -> None:
+        with m.State("TRIM_CHECK"):
+            with m.If(t.rams.tokens.read_data < t.given.command.token):
+                t.finish(Status.BEYOND_LENGTH)
+            with m.Else():
+                t.finish()
+
+    def _begin(self, m: Module, t: "_Machine") -> None:
+        command, given, to = t.given.command, t.given, t.transaction
+        tokens = t.rams.tokens
+        with m.State("BEGIN"):
+            with m.If(tokens.read_data != command.token):
+                t.finish(Status.TOKEN_ORDER)
+            with m.Elif(tokens.read_data == t.config.max_tokens):
+                t.finish(Status.LENGTH_LIMIT)
+            with m.Else():
+                t.finish()
+                m.d.sync += [
+                    to.appending.eq(1),
+                    to.extended.eq(0),
+                    to.sequence.eq(given.sequence),
+                    to.vector.eq(given.vector),
+                    to.stream.eq(given.vector * t.config.kv.slots),
+                    to.token.eq(command.token),
+                ]
+
+    def _free_stream(self, m: Module, t: "_Machine") -> None:
+        given, entry, put = t.given, t.rams.entry, t.put
+        owned, sequence = t.sequences.owned, given.sequence
+        chain, free_head, free_pages = t.rams.chain, t.free.head, t.free.pages
+        with m.State("FREE_STREAM"):
+            t.finish()
+            put(t.rams.entries, given.index, t.empty)
+            with m.If(entry.pages != 0):
+                put(chain, entry.last, free_head)
+                m.d.sync += [
+                    free_head.eq(entry.first),
+                    free_pages.eq(free_pages + entry.pages),
+                    owned[sequence].eq(owned[sequence] - entry.pages),
+                ]
+            with m.If(given.command.slot == t.config.kv.slots - 1):
+                put(t.rams.tokens, given.vector, 0)
+
+    def _extend(self, m: Module, t: "_Machine") -> None:
+        command, rams, to, page_bytes = t.given.command, t.rams, t.transaction, t.config.page_bytes
+        entry, free_head, free_pages = rams.entry, t.free.head, t.free.pages
+        with m.State("EXTEND"):
+            room = Signal(range(page_bytes + 1))
+            fits, straddles = Signal(), Signal()
+            m.d.comb += [
+                room.eq(page_bytes - entry.end),
+                fits.eq(command.bytes <= room),
+                straddles.eq(~fits & (room != 0)),
+            ]
+            record = Signal(t.words.log)
+            m.d.comb += [
+                record.taken.eq(~fits),
+                record.page.eq(free_head),
+                record.bytes.eq(command.bytes),
+            ]
+            begun = Signal(t.words.info)  # the record after one that straddles is the first
+            m.d.comb += [
+                begun.first_token.eq(to.token + straddles),
+                begun.offset.eq(Mux(straddles, command.bytes - room, 0)),
+            ]
+            with m.If(~fits & (free_pages == 0)):
+                t.finish(Status.OUT_OF_PAGES)
+            with m.Else():
+                is_in_last = fits | straddles
+                t.finish(
+                    page=Mux(is_in_last, entry.last, free_head),
+                    page2=Mux(straddles, free_head, 0),
+                    offset=Mux(is_in_last, entry.end, 0),
+                    bytes=Mux(straddles, room, command.bytes),
+                )
+                t.put(rams.log, to.extended, record)
+                m.d.sync += to.extended.eq(to.extended + 1)
+                with m.If(~fits):
+                    t.put(rams.infos, free_head, begun)
+                    m.d.sync += [
+                        free_head.eq(rams.chain.read_data),
+                        free_pages.eq(free_pages - 1),
+                    ]
+
+    def _commit(self, m: Module, t: "_Machine") -> None:
+        rams, to, slots, put = t.rams, t.transaction, t.config.kv.slots, t.put
+        entry, logged, after = rams.entry, rams.logged, t.after
+        chain, owned = rams.chain, t.sequences.owned
+        index, slot = t.given.index, t.given.slot
+        with m.State("COMMIT"):
+            filled = Mux(logged.taken, t.config.page_bytes, 0)
+            m.d.comb += [
+                after.first.eq(Mux(logged.taken & (entry.pages == 0), logged.page, entry.first)),
+                after.last.eq(Mux(logged.taken, logged.page, entry.last)),
+                after.pages.eq(entry.pages + logged.taken),
+                after.bytes.eq(entry.bytes + logged.bytes),
+                after.end.eq(entry.end + logged.bytes - filled),
+            ]
+            put(rams.entries, index, after)
+            with m.If(logged.taken):
+                m.d.sync += owned[to.sequence].eq(owned[to.sequence] + 1)
+                with m.If(entry.pages != 0):
+                    put(chain, entry.last, logged.page)
+            m.d.sync += [slot.eq(slot + 1), index.eq(index + 1)]
+            with m.If(slot == slots - 1):
+                t.finish()
+                put(rams.tokens, to.vector, to.token + 1)
+                m.d.sync += to.appending.eq(0)
+            with m.Else():
+                t.get(rams.entries, index + 1)
+                t.get(rams.log, slot + 1)
+
+    def _abort(self, m: Module, t: "_Machine") -> None:
+        logged, slot, release = t.rams.logged, t.given.slot, t.release
+        with m.State("ABORT"):
+            with m.If(logged.taken):
+                release(logged.page)
+            m.d.sync += slot.eq(slot + 1)
+            with m.If(slot + 1 == t.transaction.extended):
+                t.finish()
+                m.d.sync += t.transaction.appending.eq(0)
+            with m.Else():
+                t.get(t.rams.log, slot + 1)
+
+    def _read(self, m: Module, t: "_Machine") -> None:
+        """Three states: are the tokens there, how many from which page on, where."""
+        command, kinds, page_bytes = t.given.command, t.given.kinds, t.config.page_bytes
+        rams, entry, info, start = t.rams, t.rams.entry, t.rams.info, t.given.start
+        with m.State("READ"):
+            with m.If(command.token > rams.tokens.read_data):
+                t.finish(Status.BEYOND_LENGTH)
+            with m.Elif(command.token <= start):
+                t.finish(Status.EMPTY)
+            with m.Else():
+                t.get(rams.infos, entry.first)
+                t.get(rams.chain, entry.first)
+                m.next = "LOCATE"
+
+        skip = Signal(t.words.token, reset_less=True)
+        count = Signal(t.words.token, reset_less=True)
+        with m.State("LOCATE"):
+            m.d.sync += [skip.eq(start - info.first_token), count.eq(command.token - start)]
+            m.next = "ANSWER"
+
+        with m.State("ANSWER"):
+            offset = Signal(len(skip) + bits_for(t.config.kv.record_bytes_max) + 1)
+            size = Signal(32)
+            m.d.comb += [
+                offset.eq(info.offset + kinds.fixed(lambda kind: skip * kind.most)),
+                size.eq(kinds.fixed(lambda kind: count * kind.most)),
+            ]
+            branch = m.If
+            if not all(kind.is_fixed for kind in t.config.kv.kinds):  # else: never true
+                with m.If(kinds.is_variable):
+                    t.finish(page=entry.first, offset=info.offset, bytes=entry.bytes, skip=skip)
+                branch = m.Elif
+            with branch(offset > page_bytes):
+                t.finish(Status.BAD_REQUEST)
+            with m.Elif(offset == page_bytes):
+                t.finish(page=rams.chain.read_data, bytes=size, skip=count)
+            with m.Else():
+                t.finish(page=entry.first, offset=offset, bytes=size, skip=count)
+
+    def _trim_stream(self, m: Module, t: "_Machine") -> None:
+        """Three states: is there a second page; fetch it; may the first page go."""
+        command, rams, after, page_bytes = t.given.command, t.rams, t.after, t.config.page_bytes
+        entry, info, owned = rams.entry, rams.info, t.sequences.owned
+        finish, sequence = t.finish, t.given.sequence
+        left = Signal(t.words.entry, reset_less=True)  # the entry while pages go back
+        with m.State("TRIM_STREAM"):
+            m.d.sync += left.eq(entry)
+            with m.If(entry.pages > 1):
+                t.get(rams.infos, entry.first)
+                t.get(rams.chain, entry.first)
+                m.next = "LOOK"
+            with m.Else():
+                finish()
+
+        second = Signal(t.words.page, reset_less=True)
+        old_offset = Signal.like(info.offset, reset_less=True)  # of page ``left.first``
+        with m.State("LOOK"):
+            m.d.sync += [second.eq(rams.chain.read_data), old_offset.eq(info.offset)]
+            t.get(rams.infos, rams.chain.read_data)
+            m.next = "DROP"
+
+        with m.State("DROP"):
+            with m.If(info.first_token > command.token):
+                finish()
+            with m.Else():
+                m.d.comb += [
+                    after.first.eq(second),
+                    after.last.eq(left.last),
+                    after.pages.eq(left.pages - 1),
+                    after.bytes.eq(left.bytes - page_bytes + old_offset - info.offset),
+                    after.end.eq(left.end),
+                ]
+                m.d.sync += [left.eq(after), owned[sequence].eq(owned[sequence] - 1)]
+                t.release(left.first)
+                t.put(rams.entries, t.given.index, after)
+                with m.If(left.pages == 2):
+                    finish()
+                with m.Else():
+                    t.get(rams.chain, second)
+                    m.next = "LOOK"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rams:
+    """The tables, and the words that three of them show."""
+
+    chain: Memory1R1W  # next page of the chain or of the free list
+    infos: Memory1R1W  # the first record of each page
+    entries: Memory1R1W  # the streams
+    tokens: Memory1R1W  # of each vector
+    log: Memory1R1W  # what the open transaction adds to each slot
+    info: data.View
+    entry: data.View
+    logged: data.View
+
+
+@dataclasses.dataclass(frozen=True)
+class _Free:
+    """The free list: a stack."""
+
+    head: Signal  # its top
+    pages: Signal  # how many
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sequences:
+    """Registers of each sequence."""
+
+    states: Array
+    starts: Array
+    owned: Array  # pages in the chains of the sequence
+    vacant: Value  # one bit for each
+    lowest: Signal  # that is vacant
+
+
+@dataclasses.dataclass(frozen=True)
+class _Transaction:
+    """The open transaction, if ``appending``."""
+
+    appending: Signal
+    sequence: Signal
+    vector: Signal
+    stream: Signal  # of slot 0
+    token: Signal
+    extended: Signal  # slots in the log
+
+
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """The command, and what follows from its fields and the state of its sequence."""
+
+    command: Signal
+    vector: Signal
+    sequence: Signal
+    index: Signal  # stream of the command
+    slot: Signal  # COMMIT, ABORT: slot of the log
+    start: Signal
+    is_open: Signal
+    is_closing: Signal
+    layer_fits: Value
+    slot_fits: Value
+    kinds: _Kinds
+    is_size: Value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Machine:
+    """Registers and RAMs of a table, and the verbs that its steps have in common."""
+
+    m: Module
+    config: CacheConfig
+    words: _Words
+    rams: _Rams
+    free: _Free
+    sequences: _Sequences
+    transaction: _Transaction
+    given: _Given
+    done: Signal  # the command ends with ``answer``
+    answer: Signal
+    after: Signal  # the entry as it becomes
+
+    @property
+    def empty(self):
+        """The entry of a stream without pages."""
+        return self.words.entry.const({"end": self.config.page_bytes})
+
+    @property
+    def is_own_transaction(self):
+        """Whether the open transaction is of the command's sequence."""
+        transaction = self.transaction
+        return transaction.appending & (transaction.sequence == self.given.sequence)
+
+    def finish(self, status=Status.OK, **fields) -> None:
+        """End the command with this answer."""
+        self.m.next = "IDLE"
+        self.m.d.comb += [self.done.eq(1), self.answer.status.eq(status)]
+        self.m.d.comb += [self.answer[name].eq(value) for name, value in fields.items()]
+
+    def put(self, memory, address, word) -> None:
+        self.m.d.comb += [
+            memory.write_en.eq(1), memory.write_addr.eq(address), memory.write_data.eq(word)
+        ]  # fmt: skip
+
+    def get(self, memory, address) -> None:
+        self.m.d.comb += [memory.read_en.eq(1), memory.read_addr.eq(address)]
+
+    def release(self, page) -> None:
+        """Push ``page``."""
+        self.put(self.rams.chain, page, self.free.head)
+        self.m.d.sync += [self.free.head.eq(page), self.free.pages.eq(self.free.pages + 1)]
+
+
+def _machine(m: Module, table: PagingPageTable) -> _Machine:
+    """Registers and RAMs of ``table``; its answer waits in the register of ``response``."""
+    config, words = table.config, _Words(table.config)
+    rams = _rams(m, words, table.memories)
+    free_head = Signal(words.page)
+    free_pages = Signal(range(config.pages + 1), init=config.pages)
+    m.d.comb += table.free_pages.eq(free_pages)
+    sequences = _sequences(m, config, words)
+    transaction = _transaction(config, words)
+    given = _given(m, config, words, sequences.states)
+    answer = Signal(PAGE_RESPONSE_LAYOUT)
+    done = Signal()
+    with m.If(table.response.ready):
+        m.d.sync += table.response.valid.eq(0)
+    with m.If(done):
+        m.d.sync += [table.response.valid.eq(1), table.response.payload.eq(answer)]
+    after = Signal(words.entry)
+    free = _Free(free_head, free_pages)
+    return _Machine(
+        m, config, words, rams, free, sequences, transaction, given, done, answer, after
+    )
+
+
+def _rams(m: Module, words: _Words, memories: dict[str, MemoryConfig]) -> _Rams:
+    found = {name: add(m, name, Memory1R1W(shape)) for name, shape in memories.items()}
+    return _Rams(
+        **found,
+        info=data.View(words.info, found["infos"].read_data),
+        entry=data.View(words.entry, found["entries"].read_data),
+        logged=data.View(words.log, found["log"].read_data),
+    )
+
+
+def _sequences(m: Module, config: CacheConfig, words: _Words) -> _Sequences:
+    count = range(config.sequences)
+    states = Array(Signal(2, name=f"state_{n}") for n in count)
+    starts = Array(Signal(words.token, name=f"start_{n}", reset_less=True) for n in count)
+    owned = Array(Signal(range(config.pages + 1), name=f"owned_{n}") for n in count)
+    vacant = Cat(state == VACANT for state in states)
+    lowest = Signal(range(max(config.sequences, 2)))
+    for n in reversed(count):
+        with m.If(vacant[n]):
+            m.d.comb += lowest.eq(n)
+    return _Sequences(states, starts, owned, vacant, lowest)
+
+
+def _transaction(config: CacheConfig, words: _Words) -> _Transaction:
+    appending = Signal()
+    to_sequence = Signal(range(max(config.sequences, 2)), reset_less=True)
+    to_vector = Signal(range(max(config.vectors, 2)), reset_less=True)
+    to_stream = Signal(range(config.streams), reset_less=True)
+    to_token = Signal(words.token, reset_less=True)
+    extended = Signal(range(config.kv.slots + 1))
+    return _Transaction(appending, to_sequence, to_vector, to_stream, to_token, extended)
+
+
+def _given(m: Module, config: CacheConfig, words: _Words, states: Array) -> _Given:
+    """The command's register, and what is worked out of it while it is taken."""
+    command = Signal(PAGE_COMMAND_LAYOUT, reset_less=True)
+    vector = Signal(range(max(config.vectors, 2)), reset_less=True)
+    sequence = Signal(range(max(config.sequences, 2)))
+    index = Signal(range(config.streams), reset_less=True)
+    slot = Signal(range(config.kv.slots), reset_less=True)
+    start = Signal(words.token, reset_less=True)
+    is_known = command.sequence < config.sequences
+    is_open, is_closing = Signal(), Signal()
+    m.d.comb += [
+        sequence.eq(command.sequence),
+        is_open.eq(is_known & (states[sequence] == OPEN)),
+        is_closing.eq(is_known & (states[sequence] == CLOSING)),
+    ]
+    kinds = _Kinds(config.kv, command.slot)
+    return _Given(
+        command=command, vector=vector, sequence=sequence, index=index, slot=slot, start=start,
+        is_open=is_open, is_closing=is_closing,
+        layer_fits=command.layer < config.layers,
+        slot_fits=command.slot < config.kv.slots,
+        kinds=kinds, is_size=kinds.is_size(command.bytes),
+    )  # fmt: skip

@@ -643,15 +643,14 @@ def vector_bits(command, config):
     return ((command.sequence * config.layers + command.layer) * 2 + command.kv)[:bits]
 
 
-def _faulty(old, new):
-    table = plant(PagingPageTable, "elaborate", old, new)
+def _faulty(method, old, new):
+    table = plant(PagingPageTable, method, old, new)
     return lambda: PageTableSpec(type("FaultyTable", (_Watched, table), {})(SmallCache()))
 
 
-def _defect(name, old, new, meaning, depth, step):
-    return Proof(
-        f"defect-pages-{name}", _faulty(old, new), depth, meaning, mode="cases", only=(step,)
-    )
+def _defect(name, method, old, new, meaning, depth, step):
+    spec = _faulty(method, old, new)
+    return Proof(f"defect-pages-{name}", spec, depth, meaning, mode="cases", only=(step,))
 
 
 def _small():
@@ -675,6 +674,7 @@ PROOFS = [
 DEFECTS = [
     _defect(
         "abort",
+        "_abort",
         "with m.If(logged.taken): release(logged.page)",
         "with m.If(logged.taken & (slot != 0)):\n    release(logged.page)",
         "an abort forgets the page of slot 0",
@@ -683,6 +683,7 @@ DEFECTS = [
     ),
     _defect(
         "trim",
+        "_trim_stream",
         "with m.If(info.first_token > command.token):",
         "with m.If(info.first_token > command.token + 1):",
         "a trim releases one page too many",
@@ -691,6 +692,7 @@ DEFECTS = [
     ),
     _defect(
         "owner",
+        "_decode_stream",
         "with m.Elif(~is_open): finish(Status.SEQUENCE_UNKNOWN) "
         "with m.Else(): get(entries, of_slot) get(tokens, vector)",
         "with m.Else():\n    get(entries, of_slot)\n    get(tokens, vector)",
@@ -700,6 +702,7 @@ DEFECTS = [
     ),
     _defect(
         "commit",
+        "_commit",
         "with m.If(entry.pages != 0): put(chain, entry.last, logged.page)",
         "with m.If(entry.pages > 1):\n    put(chain, entry.last, logged.page)",
         "a second page is not linked to the first",
