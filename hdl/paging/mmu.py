@@ -32,8 +32,8 @@ from hdl.paging.page_table import (
 )
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
-from hdl.stream.payload import pack
-from hdl.stream.queue import queue
+from hdl.stream.payload import pack, ports
+from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["PagingMmu", "PagingMmuConfig"]
@@ -209,38 +209,46 @@ class PagingMmu(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        self.table = add(m, "table", PagingPageTable(config.cache))
-        self.reader = add(m, "reader", PagingMmuReader(config.reader))
-        self.writer = add(m, "writer", PagingMmuWriter(config.writer))
-        self.control = add(m, "control", PagingMmuControl(config.control))
-        self.opened = queue(m, "opened", STATUS_LAYOUT, 2)
+        parts = _Parts(
+            table=add(m, "table", PagingPageTable(config.cache)),
+            reader=add(m, "reader", PagingMmuReader(config.reader)),
+            writer=add(m, "writer", PagingMmuWriter(config.writer)),
+            control=add(m, "control", PagingMmuControl(config.control)),
+            opened=queue(m, "opened", STATUS_LAYOUT, 2),
+            open_command=stream.Signature(PAGE_COMMAND_LAYOUT).create(),
+            open_response=stream.Signature(PAGE_RESPONSE_LAYOUT).create(),
+        )
         m.d.comb += [
-            self.free_pages.eq(self.table.free_pages),
-            self.reader.base.eq(self.base),
-            self.writer.base.eq(self.base),
+            self.free_pages.eq(parts.table.free_pages),
+            parts.reader.base.eq(self.base),
+            parts.writer.base.eq(self.base),
         ]
         for name in ("info", *CHANNELS):
-            link(m, getattr(self.reader, name), getattr(self, name))
+            link(m, getattr(parts.reader, name), getattr(self, name))
         for name in ("record", "w"):
-            link(m, getattr(self, name), getattr(self.writer, name))
-        pass_channels(m, self.reader.axi, self.axi)
-        pass_channels(m, self.writer.axi, self.axi)
-        is_set_up = self._elaborate_table(m)
-        is_waiting = self._elaborate_status(m)
-        self._elaborate_dispatch(m, is_set_up, is_waiting)
+            link(m, getattr(self, name), getattr(parts.writer, name))
+        pass_channels(m, parts.reader.axi, self.axi)
+        pass_channels(m, parts.writer.axi, self.axi)
+        is_set_up = self._elaborate_table(m, parts)
+        is_waiting = self._elaborate_status(m, parts)
+        is_dispatching = self._elaborate_dispatch(m, parts, is_set_up)
+        is_under_way = Signal()
+        m.d.comb += [
+            is_under_way.eq(is_dispatching | parts.opened.o.valid | is_waiting | self.info.valid),
+            self.idle.eq(is_set_up & ~is_under_way),
+        ]
         return m
 
-    def _elaborate_table(self, m: Module):
+    def _elaborate_table(self, m: Module, parts: "_Parts"):
         """Commands of all parts in turn to the page table; returns whether it is ready."""
-        self.open_command = stream.Signature(PAGE_COMMAND_LAYOUT).create()
-        self.open_response = stream.Signature(PAGE_RESPONSE_LAYOUT).create()
+        table, reader = parts.table, parts.reader
         clients = [
-            (self.open_command, self.open_response),
-            (self.control.command, self.control.response),
-            (self.writer.command, self.writer.response),
+            (parts.open_command, parts.open_response),
+            (parts.control.command, parts.control.response),
+            (parts.writer.command, parts.writer.response),
         ]
         clients += [
-            (getattr(self.reader, f"{name}_command"), getattr(self.reader, f"{name}_response"))
+            (getattr(reader, f"{name}_command"), getattr(reader, f"{name}_response"))
             for name in CLIENTS
         ]
         width = PAGE_COMMAND_LAYOUT.size
@@ -248,7 +256,6 @@ class PagingMmu(Block):
             m, "turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=len(clients)))
         )
         owners = queue(m, "owners", len(turns.o.p.source), 2)
-        table = self.table
         m.d.comb += [
             table.command.valid.eq(turns.o.valid & owners.i.ready),
             table.command.payload.eq(turns.o.p.data),
@@ -270,15 +277,13 @@ class PagingMmu(Block):
             m.d.sync += is_set_up.eq(1)
         return is_set_up
 
-    def _elaborate_status(self, m: Module):
+    def _elaborate_status(self, m: Module, parts: "_Parts"):
         """Statuses of all kinds in turn; returns whether one waits at the exit."""
-        layout = STATUS_LAYOUT
-        sources = [self.reader.status, self.writer.status, self.control.status]
-        width = layout.size
+        sources = [parts.reader.status, parts.writer.status, parts.control.status, parts.opened.o]
+        width = STATUS_LAYOUT.size
         turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
-        for k, source in enumerate(sources):
-            pack(m, source, getattr(turns, f"i_{k}"))
-        pack(m, self.opened.o, turns.i_3)
+        for source, sink in zip(sources, ports(turns, "i"), strict=True):
+            pack(m, source, sink)
         waiting = add(m, "status_exit", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
         m.d.comb += [
             waiting.i.valid.eq(turns.o.valid),
@@ -291,9 +296,9 @@ class PagingMmu(Block):
         ]
         return waiting.o.valid
 
-    def _elaborate_dispatch(self, m: Module, is_set_up, is_waiting) -> None:
-        """Requests in order to those who carry them out."""
-        config, cache = self.config, self.config.cache
+    def _elaborate_dispatch(self, m: Module, parts: "_Parts", is_set_up):
+        """Requests in order to those who carry them out; returns whether one is under way."""
+        config = self.config
         entry = add(m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=REQUEST_LAYOUT.size)))
         m.d.comb += [
             entry.i.valid.eq(self.request.valid & is_set_up),
@@ -304,16 +309,39 @@ class PagingMmu(Block):
         request = data.View(REQUEST_LAYOUT, entry.o.p.data)
 
         # Who is under way, and which of them a later request must know of.
-        reads = _Ring(m, "reads", config.reads, self.reader.status)
-        appends = _Ring(m, "appends", config.appends, self.writer.status)
-        changes = _Ring(m, "changes", CHANGES, self.control.status)
-        busy = self.control.sequence
-        m.d.comb += self.control.is_busy.eq(reads.has(busy) | appends.has(busy))
+        reads = _Ring(m, "reads", config.reads, parts.reader.status)
+        appends = _Ring(m, "appends", config.appends, parts.writer.status)
+        changes = _Ring(m, "changes", CHANGES, parts.control.status)
+        busy = parts.control.sequence
+        m.d.comb += parts.control.is_busy.eq(reads.has(busy) | appends.has(busy))
 
         # Sequences that requests may name: opened, and no FREE of them was accepted.
-        known = Signal(cache.sequences)
+        known = Signal(config.cache.sequences)
+        refusal, is_good, may = Signal(4), Signal(), Signal()
+        is_held = self._elaborate_refusal(m, request, known, refusal, changes)
+        m.d.comb += [is_good.eq(refusal == Status.OK), may.eq(entry.o.valid & ~is_held)]
+        targets = [
+            (reads, parts.reader.i, (Op.READ,)),
+            (appends, parts.writer.i, (Op.APPEND,)),
+            (changes, parts.control.i, (Op.TRIM, Op.FREE)),
+        ]
+        is_here, given = self._elaborate_targets(m, targets, request, is_good, may)
+        m.d.comb += [sink.p.status.eq(refusal) for _, sink, _ in targets]
+        m.d.comb += parts.control.i.p.is_free.eq(request.op == Op.FREE)
+        opens, open_given = self._elaborate_open(m, parts, request, may & is_here)
+        m.d.comb += entry.o.ready.eq(given | open_given)
+        frees = changes.enters & is_good & (request.op == Op.FREE)
+        for sequence in range(config.cache.sequences):
+            with m.If(opens & (parts.open_response.p.sequence == sequence)):
+                m.d.sync += known[sequence].eq(1)
+            with m.Elif(frees & (request.sequence == sequence)):
+                m.d.sync += known[sequence].eq(0)
+        return entry.o.valid | reads.is_used | appends.is_used | changes.is_used
+
+    def _elaborate_refusal(self, m: Module, request, known, refusal, changes: "_Ring"):
+        """Drive ``refusal`` of a request; returns whether it waits for a TRIM in flight."""
+        cache, op = self.config.cache, request.op
         is_known, is_named, has_shape, is_trimming = Signal(), Signal(), Signal(), Signal()
-        op = request.op
         head_end = Signal(9)
         m.d.comb += [
             head_end.eq(request.head + request.heads),
@@ -325,7 +353,6 @@ class PagingMmu(Block):
             ),
             is_trimming.eq(changes.has(request.sequence)),
         ]
-        refusal = Signal(4)
         with m.Switch(op):
             with m.Case(Op.APPEND, Op.READ):
                 m.d.comb += has_shape.eq(
@@ -339,16 +366,11 @@ class PagingMmu(Block):
             m.d.comb += refusal.eq(Status.BAD_REQUEST)
         with m.Elif(~is_known):
             m.d.comb += refusal.eq(Status.SEQUENCE_UNKNOWN)
-        is_good, may = Signal(), Signal()
-        m.d.comb += [
-            is_good.eq(refusal == Status.OK),
-            may.eq(entry.o.valid & ~(is_named & is_known & is_trimming)),
-        ]
-        targets = [
-            (reads, self.reader.i, (Op.READ,)),
-            (appends, self.writer.i, (Op.APPEND,)),
-            (changes, self.control.i, (Op.TRIM, Op.FREE)),
-        ]
+        return is_named & is_known & is_trimming
+
+    def _elaborate_targets(self, m: Module, targets, request, is_good, may):
+        """APPEND, READ, TRIM and FREE to their parts; returns (none of them, one is taken)."""
+        op = request.op
         is_here, given = Signal(), Signal()
         m.d.comb += is_here.eq(1)
         for ring, sink, ops in targets:
@@ -360,65 +382,51 @@ class PagingMmu(Block):
                 ring.entering.eq(request.sequence),
                 # A FREE stops later requests by `known`, a TRIM by its place among `changes`.
                 ring.is_live.eq(is_good & (op != Op.FREE)),
-                sink.p.status.eq(refusal),
             ]
             for name in sink.p.shape().members:
                 if name in REQUEST_LAYOUT.members:
                     m.d.comb += sink.p[name].eq(request[name])
             with m.If(is_its):
                 m.d.comb += [is_here.eq(0), given.eq(ring.enters)]
-        m.d.comb += self.control.i.p.is_free.eq(op == Op.FREE)
+        return is_here, given
 
-        # OPEN, and what is no request at all, here.
-        opening = Signal()
-        opened = self.opened.i.p
-        has_answer = self.open_response.valid
+    def _elaborate_open(self, m: Module, parts: "_Parts", request, may):
+        """OPEN, and what is no request at all; returns (a sequence opens, the request is taken)."""
+        opening, open_given = Signal(), Signal()
+        opened, response = parts.opened.i, parts.open_response
         m.d.comb += [
-            self.open_command.p.op.eq(PageOp.OPEN),
-            opened.tag.eq(request.tag),
-            opened.op.eq(op),
-            opened.status.eq(Mux(opening, self.open_response.p.status, Status.BAD_REQUEST)),
-            opened.sequence.eq(Mux(opening, self.open_response.p.sequence, request.sequence)),
+            parts.open_command.p.op.eq(PageOp.OPEN),
+            opened.p.tag.eq(request.tag),
+            opened.p.op.eq(request.op),
+            opened.p.status.eq(Mux(opening, response.p.status, Status.BAD_REQUEST)),
+            opened.p.sequence.eq(Mux(opening, response.p.sequence, request.sequence)),
         ]
-        open_given = Signal()
         with m.If(opening):
             # The answer waits for nothing: OPEN is asked only when its status has room.
-            m.d.comb += [self.opened.i.valid.eq(has_answer), open_given.eq(has_answer)]
-            with m.If(has_answer):
+            m.d.comb += [opened.valid.eq(response.valid), open_given.eq(response.valid)]
+            with m.If(response.valid):
                 m.d.sync += opening.eq(0)
-        with m.Elif(may & is_here & self.opened.i.ready):
-            with m.If(op == Op.OPEN):
-                m.d.comb += self.open_command.valid.eq(1)
-                with m.If(self.open_command.ready):
+        with m.Elif(may & opened.ready):
+            with m.If(request.op == Op.OPEN):
+                m.d.comb += parts.open_command.valid.eq(1)
+                with m.If(parts.open_command.ready):
                     m.d.sync += opening.eq(1)
             with m.Else():
-                m.d.comb += [self.opened.i.valid.eq(1), open_given.eq(1)]
-        m.d.comb += entry.o.ready.eq(given | open_given)
-        for sequence in range(cache.sequences):
-            with m.If(
-                opening
-                & has_answer
-                & (self.open_response.p.status == Status.OK)
-                & (self.open_response.p.sequence == sequence)
-            ):
-                m.d.sync += known[sequence].eq(1)
-            with m.Elif(
-                changes.enters & is_good & (op == Op.FREE) & (request.sequence == sequence)
-            ):
-                m.d.sync += known[sequence].eq(0)
-        is_under_way = Signal()
-        m.d.comb += [
-            is_under_way.eq(
-                entry.o.valid
-                | reads.is_used
-                | appends.is_used
-                | changes.is_used
-                | self.opened.o.valid
-                | is_waiting
-                | self.info.valid
-            ),
-            self.idle.eq(is_set_up & ~is_under_way),
-        ]
+                m.d.comb += [opened.valid.eq(1), open_given.eq(1)]
+        return opening & response.valid & (response.p.status == Status.OK), open_given
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """The parts of an MMU, and OPEN's own way to the page table."""
+
+    table: PagingPageTable
+    reader: PagingMmuReader
+    writer: PagingMmuWriter
+    control: PagingMmuControl
+    opened: Queue  # statuses of OPEN and of what is no request
+    open_command: stream.Interface
+    open_response: stream.Interface
 
 
 class _Ring:
