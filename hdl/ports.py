@@ -145,15 +145,20 @@ class Field:
     offset: int  # from bit 0 of the payload; of an array's element: from bit 0 of the element
     width: int
     text: str
-    depth: int  # 0: a field of the payload itself
+
+    @property
+    def bits(self) -> str:
+        """``[high:low]``, or ``[bit]``."""
+        high = self.offset + self.width - 1
+        return f"[{high}:{self.offset}]" if self.width > 1 else f"[{high}]"
 
 
-def fields_of(shape, depth: int = 0, prefix: str = "", base: int = 0) -> Iterator[Field]:
+def fields_of(shape, prefix: str = "", base: int = 0) -> Iterator[Field]:
     """The fields of a layout in order, and those within them; fields without bits are left out."""
     if isinstance(shape, data.ArrayLayout):
         element = shape.elem_shape
         if isinstance(element, data.StructLayout | data.ArrayLayout):
-            yield from fields_of(element, depth, f"{prefix}[]", 0)
+            yield from fields_of(element, f"{prefix}[]", 0)
     if not isinstance(shape, data.StructLayout):
         return
     texts = field_texts(shape)
@@ -162,5 +167,5 @@ def fields_of(shape, depth: int = 0, prefix: str = "", base: int = 0) -> Iterato
             continue
         name = f"{prefix}.{key}"
         text = texts.get(key, "")
-        yield Field(name, base + field.offset, field.width, str(text), depth)
-        yield from fields_of(field.shape, depth + 1, name, base + field.offset)
+        yield Field(name, base + field.offset, field.width, str(text))
+        yield from fields_of(field.shape, name, base + field.offset)

@@ -125,10 +125,7 @@ def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:
             meaning = meaning and f"{meaning.rstrip('.')} (fields: {first[fields]})"
             fields = ()
         rows.append((name, port["direction"], port["width"], role, meaning))
-        rows += [
-            (each.name, "", f"[{each.offset + each.width - 1}:{each.offset}]", "field", each.text)
-            for each in fields
-        ]
+        rows += [(each.name, "", each.bits, "field", each.text) for each in fields]
     return rows
 
 

@@ -244,7 +244,7 @@ def test_block_has_its_rooms(name):
 
 
 # Rooms whose blocks still give texts as ``meaning``: this list may only become shorter.
-NO_TEXTS = {"attention", "axi", "fp16", "index", "kllm", "memory", "oaken", "paging", "stream"}
+NO_TEXTS = {"attention", "axi", "index", "kllm", "memory", "oaken", "paging", "stream"}
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -8,7 +8,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
 from golden.fp16.format import FP16, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let, shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -30,11 +30,11 @@ class FpAddConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.format.bits, "b": self.format.bits}
+        return {"a": word(self.format, "addend"), "b": word(self.format, "addend")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.format.bits}
+        return {"y": word(self.format, "rounded sum")}
 
 
 def add_phases(format: FloatFormat) -> list:
@@ -111,11 +111,6 @@ class FpAdd(Operator):
     combinationally on ``o.ready``. Any words are legal. NaN in, or infinity minus infinity:
     canonical NaN. ``x + -x`` is +0. Rounding points: one, the result. Registers are spread over
     unpack and order | align | add | count | shift | round. Golden: ``golden.fp16.ops.add``.
-
-    Members
-    -------
-    i : In(stream)   a, b: words; tag: tag_bits
-    o : Out(stream)  y: word; tag: tag_bits
     """
 
     def phases(self) -> list:

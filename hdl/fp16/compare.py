@@ -9,7 +9,7 @@ from amaranth import Cat, Module, Mux
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig
+from hdl.fp16.pipeline import Operator, OperatorConfig, word
 from hdl.fp16.shift import let
 
 __all__ = ["FpCompare", "FpCompareConfig", "compare_phases", "is_nan", "total_order_key"]
@@ -27,12 +27,18 @@ class FpCompareConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.format.bits, "b": self.format.bits}
+        return {"a": word(self.format, "operand"), "b": word(self.format, "operand")}
 
     @property
     def results(self) -> dict:
-        flags = {"less": 1, "equal": 1, "unordered": 1, "total_less": 1}
-        return flags | {"minimum": self.format.bits, "maximum": self.format.bits}
+        return {
+            "less": (1, "a < b"),
+            "equal": (1, "a = b; -0 equals +0"),
+            "unordered": (1, "a or b is NaN"),
+            "total_less": (1, "a precedes b in the total order, in which -0 precedes +0"),
+            "minimum": word(self.format, "the smaller operand"),
+            "maximum": word(self.format, "the larger operand"),
+        }
 
 
 def total_order_key(word) -> Value:
@@ -87,11 +93,6 @@ class FpCompare(Operator):
     total_less orders all words, -0 before +0 and NaNs beyond the infinities. Nothing rounds.
     Registers are spread over keys and flags | choose. Golden: ``golden.fp16.ops`` less, equal,
     unordered, total_less, minimum, maximum.
-
-    Members
-    -------
-    i : In(stream)   a, b: words; tag: tag_bits
-    o : Out(stream)  less, equal, unordered, total_less: 1; minimum, maximum: words; tag: tag_bits
     """
 
     def phases(self) -> list:

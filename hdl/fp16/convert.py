@@ -9,7 +9,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
 
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.from_fixed import from_fixed_phases
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let, shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -42,11 +42,11 @@ class FpConvertConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.i.bits}
+        return {"a": word(self.i, "operand")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "rounded value")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,11 +69,11 @@ class FpFromIntConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"value": self.shape}
+        return {"value": (self.shape, "integer operand")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "rounded value")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,11 +96,15 @@ class FpToIntConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.i.bits}
+        return {"a": word(self.i, "operand")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.shape, "saturated": 1, "nan": 1}
+        return {
+            "y": (self.shape, "rounded integer"),
+            "saturated": (1, "the integer nearest to a is out of range, y is the nearest in range"),
+            "nan": (1, "a is NaN"),
+        }
 
 
 def convert_phases(i: FloatFormat, o: FloatFormat) -> list:
@@ -185,11 +189,6 @@ class FpConvert(Operator):
     config.o, too large becomes infinity. Rounding points: one, the result; none where config.o
     holds all values of config.i. Registers are spread over unpack | count | shift | round.
     Golden: ``golden.fp16.ops.convert``.
-
-    Members
-    -------
-    i : In(stream)   a: word; tag: tag_bits
-    o : Out(stream)  y: word; tag: tag_bits
     """
 
     def phases(self) -> list:
@@ -203,11 +202,6 @@ class FpFromInt(Operator):
     combinationally on ``o.ready``. Zero gives +0, too large gives infinity. Rounding points: one,
     the result. Registers are spread over magnitude | count | shift | round.
     Golden: ``golden.fp16.ops.from_int``.
-
-    Members
-    -------
-    i : In(stream)   value: signed(width) or unsigned(width); tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:
@@ -222,11 +216,6 @@ class FpToInt(Operator):
     range after rounding, infinities too, gives the nearest end of the range and saturated = 1.
     Rounding points: one, before the clamp. Registers are spread over
     unpack | align | round and clamp. Golden: ``golden.fp16.ops.to_int``.
-
-    Members
-    -------
-    i : In(stream)   a: word in the format config.i; tag: tag_bits
-    o : Out(stream)  y: signed(width) or unsigned(width); saturated, nan: 1; tag: tag_bits
     """
 
     def phases(self) -> list:

@@ -9,7 +9,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, signed
 
 from golden.fp16.format import FP16, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig, UnaryConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, UnaryConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let
 from hdl.fp16.unpack import normalise, unpack
@@ -42,11 +42,11 @@ class FpDivideConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.a.bits, "b": self.b.bits}
+        return {"a": word(self.a, "dividend"), "b": word(self.b, "divisor")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "rounded quotient")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,11 +179,6 @@ class FpDivide(Operator):
     the formats differ; the error is at most 0.5 ulp. Registers are spread over unpack |
     normalise | one row per bit of quotient (precision of o + 2) | count | shift | round.
     Golden: ``golden.fp16.functions.divide``.
-
-    Members
-    -------
-    i : In(stream)   a, b: words in the formats config.a, config.b; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:
@@ -198,11 +193,6 @@ class FpReciprocal(Operator):
     with its sign, of an infinity a zero with its sign. In one format the reciprocal of the
     smallest subnormals is infinity. Rounding points: one, the result; the error is at most
     0.5 ulp. Registers are spread as in FpDivide. Golden: ``golden.fp16.functions.reciprocal``.
-
-    Members
-    -------
-    i : In(stream)   a: word in the format config.a; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

@@ -10,7 +10,7 @@ from amaranth import Array, Cat, Const, Module, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FP32, FloatFormat, exp_tables
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let, shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -34,11 +34,11 @@ class FpExpConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": FP16.bits}
+        return {"a": word(FP16, "exponent")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "rounded power of e")}
 
 
 def _look_up(m: Module, name: str, table: tuple[int, ...], index, bits: int) -> Value:
@@ -155,11 +155,6 @@ class FpExp(Operator):
     Registers are spread over unpack | fixed point | k | reduce | look up | multiply | count |
     shift | round.
     Golden: ``golden.fp16.functions.exp``.
-
-    Members
-    -------
-    i : In(stream)   a: binary16 word; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

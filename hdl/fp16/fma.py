@@ -8,7 +8,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
 from golden.fp16.format import FP16, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let, shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -32,11 +32,15 @@ class FpFmaConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.a.bits, "b": self.b.bits, "c": self.c.bits}
+        return {
+            "a": word(self.a, "factor"),
+            "b": word(self.b, "factor"),
+            "c": word(self.c, "addend"),
+        }
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "a * b + c, rounded once")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,11 +197,6 @@ class FpFma(Operator):
     points: one, the result, also where the formats differ. Registers are spread over
     unpack | multiply and align | add | count | shift | round.
     Golden: ``golden.fp16.ops.fma``.
-
-    Members
-    -------
-    i : In(stream)   a, b, c: words in the formats config.a, config.b, config.c; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

@@ -6,7 +6,7 @@ from amaranth import Array, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import ShapeLike
 
 from golden.fp16.format import FP16, FP32, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let
 
@@ -37,12 +37,15 @@ class FixedToFloatConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        grid = {"grid": range(len(self.grid_exponents))} if len(self.grid_exponents) > 1 else {}
-        return {"value": signed(self.width)} | grid
+        value = {"value": (signed(self.width), "integer, a multiple of the grid")}
+        if len(self.grid_exponents) == 1:
+            return value
+        grid = (range(len(self.grid_exponents)), "index into grid_exponents: the grid of value")
+        return value | {"grid": grid}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "rounded value")}
 
 
 def from_fixed_phases(shape: ShapeLike, grid_exponents: tuple[int, ...], o: FloatFormat) -> list:
@@ -92,12 +95,6 @@ class FixedToFloat(Operator):
     A ``grid`` beyond the last exponent reads as the last. Rounding points: one, the result.
     Registers are spread over magnitude | count | shift | round.
     Golden: ``golden.fp16.ops.from_fixed``.
-
-    Members
-    -------
-    i : In(stream)   value: signed(width); grid: index into grid_exponents, only where there are
-        several; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

@@ -8,7 +8,7 @@ import dataclasses
 from amaranth import Const, Module, signed
 
 from golden.fp16.format import FP16, FloatFormat
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let
 from hdl.fp16.unpack import unpack
@@ -31,11 +31,11 @@ class FpMulConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.a.bits, "b": self.b.bits}
+        return {"a": word(self.a, "factor"), "b": word(self.b, "factor")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "rounded product")}
 
 
 def mul_phases(a: FloatFormat, b: FloatFormat, o: FloatFormat) -> list:
@@ -86,11 +86,6 @@ class FpMul(Operator):
     combinationally on ``o.ready``. Any words are legal. NaN in, or infinity times zero:
     canonical NaN. Rounding points: one, the result, also where the formats differ. Registers
     are spread over unpack | multiply | count | shift | round. Golden: ``golden.fp16.ops.mul``.
-
-    Members
-    -------
-    i : In(stream)   a, b: words in the formats config.a, config.b; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

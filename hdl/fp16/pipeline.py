@@ -6,25 +6,41 @@ combinationally on ``o.ready`` and bubbles close up. ``o.valid`` never depends o
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
 
 from amaranth import Const, Module, Signal
 from amaranth.hdl import Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.fp16 import timing
 from golden.fp16.format import FP16, FloatFormat
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out, Payload
 
-__all__ = ["Operator", "OperatorConfig", "UnaryConfig", "compute", "registers_after"]
+__all__ = [
+    "TAG_TEXT",
+    "Operator",
+    "OperatorConfig",
+    "UnaryConfig",
+    "compute",
+    "registers_after",
+    "word",
+]
 
 Phase = Callable[[Module, dict[str, Value]], dict[str, Value]]
 
 _MAX_STAGES = 32
 _MAX_TAG_BITS = 128
+TAG_TEXT = "passes unchanged with its word"
+
+
+def word(format: FloatFormat, text: str) -> tuple[int, str]:
+    """Shape and text of a payload field: a word of ``format``."""
+    kind = {(5, 10): "binary16", (8, 23): "binary32"}.get((format.exp_bits, format.frac_bits))
+    if kind is None:
+        kind = f"1 + {format.exp_bits} + {format.frac_bits} bits"
+    return format.bits, f"{text}, {kind}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,25 +60,25 @@ class OperatorConfig(Config):
 
     @property
     def operands(self) -> dict:
-        """Payload fields of ``i`` without the tag."""
+        """Payload fields of ``i`` without the tag: name -> (shape, text)."""
         raise NotImplementedError
 
     @property
     def results(self) -> dict:
-        """Payload fields of ``o`` without the tag."""
+        """Payload fields of ``o`` without the tag: name -> (shape, text)."""
         raise NotImplementedError
 
     @property
     def _tag(self) -> dict:
-        return {"tag": self.tag_bits} if self.tag_bits else {}
+        return {"tag": (self.tag_bits, TAG_TEXT)} if self.tag_bits else {}
 
     @property
-    def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(self.operands | self._tag)
+    def i_layout(self) -> Payload:
+        return Payload(**self.operands, **self._tag)
 
     @property
-    def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(self.results | self._tag)
+    def o_layout(self) -> Payload:
+        return Payload(**self.results, **self._tag)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,11 +95,11 @@ class UnaryConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"a": self.a.bits}
+        return {"a": word(self.a, "operand")}
 
     @property
     def results(self) -> dict:
-        return {"y": self.o.bits}
+        return {"y": word(self.o, "result")}
 
 
 def registers_after(phases: int, stages: int) -> tuple[int, ...]:
@@ -112,17 +128,12 @@ class Operator(Block):
     takes the payload fields of ``i``, the last returns those of ``o``.
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Operands, one set per transfer.",
-        "o": "Results, in the order of i.",
-    }
-
     def __init__(self, config: OperatorConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(stream.Signature(config.i_layout), "Operands, one set per transfer."),
+                "o": Out(stream.Signature(config.o_layout), "Results, in the order of i."),
             },
         )
 

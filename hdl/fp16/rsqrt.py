@@ -125,11 +125,6 @@ class FpRsqrt(Operator):
     where the formats differ; the error is at most 0.5 ulp. Registers are spread over unpack |
     normalise | start | one row per bit of the result (precision of o) | count | shift | round.
     Golden: ``golden.fp16.functions.rsqrt``.
-
-    Members
-    -------
-    i : In(stream)   a: word in the format config.a; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

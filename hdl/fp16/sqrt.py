@@ -108,11 +108,6 @@ class FpSqrt(Operator):
     error is at most 0.5 ulp. Registers are spread over unpack | normalise | one row per bit of
     the root (precision of o + 1) | count | shift | round.
     Golden: ``golden.fp16.functions.sqrt``.
-
-    Members
-    -------
-    i : In(stream)   a: word in the format config.a; tag: tag_bits
-    o : Out(stream)  y: word in the format config.o; tag: tag_bits
     """
 
     def phases(self) -> list:

@@ -6,25 +6,23 @@ is never 0 and the hidden bit is explicit. Combinational.
 
 from amaranth import Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
-from amaranth.lib import data
 
 from golden.fp16.format import FloatFormat
 from hdl.fp16.shift import leading_zeros, let, shift_left
+from hdl.ports import Payload
 
 __all__ = ["normalise", "raw_layout", "unpack"]
 
 
-def raw_layout(format: FloatFormat) -> data.StructLayout:
+def raw_layout(format: FloatFormat) -> Payload:
     """The decoded word. ``is_nan`` and ``is_inf`` override the numeric fields."""
-    return data.StructLayout(
-        {
-            "sign": 1,
-            "exponent": format.exp_bits,  # biased; 1 for zero and subnormals
-            "significand": format.precision,  # hidden bit on top; not normalised
-            "is_nan": 1,
-            "is_inf": 1,
-            "is_zero": 1,
-        }
+    return Payload(
+        sign=(1, "sign bit"),
+        exponent=(format.exp_bits, "biased; 1 for zero and subnormals"),
+        significand=(format.precision, "hidden bit on top; not normalised"),
+        is_nan=(1, "NaN"),
+        is_inf=(1, "infinity"),
+        is_zero=(1, "+0 or -0"),
     )
 
 
