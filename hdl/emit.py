@@ -44,7 +44,10 @@ _CLOCK_AND_RESET = {"clk": ClockSignal, "rst": ResetSignal}
 
 @dataclasses.dataclass(frozen=True)
 class Port:
-    """One Verilog port: ``path`` joined by ``__`` is its name."""
+    """One Verilog port: ``path`` joined by ``__`` is its name, an index joined by ``_``.
+
+    Stream 2 of a member ``y``, an array, has the ports ``y_2__payload``, ``y_2__valid``, ...
+    """
 
     name: str
     path: tuple[str | int, ...]
@@ -64,6 +67,11 @@ class EmittedModule:
     implicit_ports: tuple[str, ...]  # clk and rst, where the module uses them
 
 
+def _port_name(path: tuple[str | int, ...]) -> str:
+    parts = (f"_{part}" if isinstance(part, int) else f"__{part}" for part in path[1:])
+    return f"{path[0]}{''.join(parts)}"
+
+
 def flat_ports(component) -> list[Port]:
     """Ports in signature order; constant and zero-width members have none."""
     ports = []
@@ -71,7 +79,11 @@ def flat_ports(component) -> list[Port]:
         value = Value.cast(value)
         if len(value) and isinstance(value, Signal):
             direction = "input" if member.flow == wiring.In else "output"
-            ports.append(Port("__".join(map(str, path)), path, direction, value))
+            ports.append(Port(_port_name(path), path, direction, value))
+    names = [port.name for port in ports]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{type(component).__name__}: two ports are called {', '.join(twice)}")
     return ports
 
 

@@ -60,14 +60,17 @@ def Out(shape, text: str | tuple[str, ...]) -> Member:
 class Payload(data.StructLayout):
     """A StructLayout with a text for each field: ``Payload(y=(16, "FP16 word"), ...)``.
 
+    A field of a layout that reaches no page may be a shape alone.
     ``parts`` is what the layout was made of, for a layout with further fields:
     ``Payload(**row.parts, tag=(8, "of the request"))``. Two layouts that differ only in texts are
     equal.
     """
 
-    def __init__(self, /, **parts: tuple[object, str]):
-        self.parts = dict(parts)
-        super().__init__({name: shape for name, (shape, _) in parts.items()})
+    def __init__(self, /, **parts):
+        self.parts: dict[str, tuple] = {
+            name: part if isinstance(part, tuple) else (part, "") for name, part in parts.items()
+        }
+        super().__init__({name: shape for name, (shape, _) in self.parts.items()})
 
     @property
     def texts(self) -> Texts:
@@ -159,8 +162,8 @@ def fields_of(shape, prefix: str = "", base: int = 0) -> Iterator[Field]:
         element = shape.elem_shape
         if isinstance(element, data.StructLayout | data.ArrayLayout):
             yield from fields_of(element, f"{prefix}[]", 0)
-    if not isinstance(shape, data.StructLayout):
-        return
+    if not isinstance(shape, data.StructLayout) or all(map(str.isdigit, shape.members)):
+        return  # members named by numbers are elements: the text of the whole describes them
     texts = field_texts(shape)
     for key, field in shape:
         if not field.width:

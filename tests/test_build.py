@@ -22,7 +22,7 @@ def test_writes_verilog_and_description(tmp_path, capsys):
         "width": 32,
         "role": "stream payload",
         "meaning": "the sum, rounded once to binary32",
-        "fields": [{"name": "y", "offset": 0, "width": 32, "meaning": ""}],
+        "fields": [{"name": "y", "offset": 0, "width": 32, "meaning": "FP32 word"}],
     }
     assert {"latency", "throughput", "versions", "modules"} <= set(description)
     out = capsys.readouterr().out

@@ -8,7 +8,6 @@ import dataclasses
 
 import pytest
 from amaranth import Module
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config, ConfigError
@@ -32,9 +31,7 @@ def leaf_class(inverts: bool, module: str) -> type[Block]:
 
     class Leaf(Block):
         def __init__(self, config):
-            super().__init__(
-                config, wiring.Signature({"i": In(config.width), "o": Out(config.width)})
-            )
+            super().__init__(config, {"i": In(config.width), "o": Out(config.width)})
 
         def elaborate(self, platform):
             m = Module()
@@ -50,7 +47,7 @@ class Chain(Block):
 
     def __init__(self, leaves: list[Block]):
         self.leaves = leaves
-        super().__init__(PlainConfig(), wiring.Signature({"i": In(2), "o": Out(2)}))
+        super().__init__(PlainConfig(), {"i": In(2), "o": Out(2)})
 
     def elaborate(self, platform):
         m = Module()

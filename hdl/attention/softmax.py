@@ -1,12 +1,10 @@
 """The core of softmax: maximum, weights, their exact sum (docs/blocks/attention_softmax.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.attention.timing import softmax
 from golden.config import Config
@@ -20,6 +18,7 @@ from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out, Payload
 
 __all__ = ["AttentionSoftmax", "AttentionSoftmaxConfig"]
 
@@ -56,15 +55,23 @@ class AttentionSoftmaxConfig(Config):
     @property
     def row_layout(self) -> data.StructLayout:
         beats = range(self.buffer.depth + 1)
-        return data.StructLayout({"length": range(self.elements + 1), "beats": beats})
+        return Payload(
+            length=(range(self.elements + 1), "elements of the row that count"),
+            beats=(beats, "beats of the row, its padding included"),
+        )
 
     @property
     def beat_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, self.width)})
+        return Payload(
+            word=(data.ArrayLayout(FP16.bits, self.width), "FP16 words, one per element")
+        )
 
     @property
     def total_layout(self) -> data.StructLayout:
-        return data.StructLayout({"sum": self.sum_bits, "reciprocal": FP32.bits})
+        return Payload(
+            sum=(self.sum_bits, "sum of the weights in units of 2**-24"),
+            reciprocal=(FP32.bits, "1 / sum, binary32"),
+        )
 
 
 class AttentionSoftmax(Block):
@@ -86,37 +93,29 @@ class AttentionSoftmax(Block):
     ready after ``row``, ``difference`` after ``maximum``, for ``beats`` words without a pause. No
     combinational path leads from an input to an output.
     Source: KLLM, section III-C; MILLION, section IV. Golden: golden.attention.softmax.partial.
-
-    Members
-    -------
-    row : In(stream)         length: elements; beats: words of width elements, padding included
-    score : In(stream)       word: width FP16 words
-    maximum : Out(stream)    word: FP16; bad: the row has no result and ends here
-    difference : In(stream)  word: width FP16 words, rne16(score - maximum)
-    total : Out(stream)      sum: in units of 2**-24; reciprocal: FP32
-    weight : Out(stream)     word: width FP16 words
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "row": "Begins a row.",
-        "score": "Scores of the row.",
-        "maximum": "Largest score, one per row.",
-        "difference": "Scores less the maximum, rounded.",
-        "total": "Sum of the weights and its reciprocal, one per row that is not bad.",
-        "weight": "Weights, not normalised.",
-    }
 
     def __init__(self, config: AttentionSoftmaxConfig):
         beat = stream.Signature(config.beat_layout)
         super().__init__(
             config,
             {
-                "row": In(stream.Signature(config.row_layout)),
-                "score": In(beat),
-                "maximum": Out(stream.Signature(data.StructLayout({"word": 16, "bad": 1}))),
-                "difference": In(beat),
-                "total": Out(stream.Signature(config.total_layout)),
-                "weight": Out(beat),
+                "row": In(stream.Signature(config.row_layout), "Begins a row."),
+                "score": In(beat, "Scores of the row."),
+                "maximum": Out(
+                    stream.Signature(
+                        Payload(
+                            word=(16, "FP16 word"), bad=(1, "the row has no result and ends here")
+                        )
+                    ),
+                    "Largest score, one per row.",
+                ),
+                "difference": In(beat, "rne16(score - maximum) of each score."),
+                "total": Out(
+                    stream.Signature(config.total_layout),
+                    "Sum of the weights and its reciprocal, one per row that is not bad.",
+                ),
+                "weight": Out(beat, "Weights, not normalised."),
             },
         )
 

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.axi import timing
 from golden.axi.format import (
@@ -21,6 +20,7 @@ from golden.config import Config
 from golden.timing import Timing
 from hdl.axi.signature import axi_lite
 from hdl.block import Block
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
@@ -47,7 +47,7 @@ class AxiLiteRegistersConfig(Config):
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": 32})
+        return Payload(data=(32, "register word"))
 
     def storage(self, depth: int) -> str:
         """Where a queue of ``depth`` words is stored."""
@@ -71,38 +71,21 @@ class AxiLiteRegisters(Block):
     Every answer comes 2 cycles after the last of address and data. Each direction completes 1
     access per 2 cycles, reads and writes independent. No combinational path leads from an input to
     an output. Golden: golden.axi.reference.RegisterModel. Source: Arm IHI 0022H.
-
-    Members
-    -------
-    axil : In(axi_lite)     aw, w, b, ar, r: streams with the signals of AXI's channels
-    command : Out(stream)   data: 32 bits
-    status : In(stream)     data: 32 bits
-    readback : In(stream)   data: 32 bits
-    abort_pulse : Out       high for one cycle after a write of 1 to bit 0 of CONTROL
-    idle : In               what bit 1 of CONTROL reads
     """
 
     registers: ClassVar[dict[str, Register]] = REGISTERS
-    meaning: ClassVar[dict[str, str]] = {
-        "axil": "AXI4-Lite subordinate.",
-        "command": "Words written to COMMAND, in order.",
-        "status": "Words for STATUS.",
-        "readback": "Words for READBACK.",
-        "abort_pulse": "For one cycle: 1 was written to bit 0 of CONTROL.",
-        "idle": "Nothing is under way: bit 1 of CONTROL.",
-    }
 
     def __init__(self, config: AxiLiteRegistersConfig):
         word = stream.Signature(config.word_layout)
         super().__init__(
             config,
             {
-                "axil": In(axi_lite(config.address_bits)),
-                "command": Out(word),
-                "status": In(word),
-                "readback": In(word),
-                "abort_pulse": Out(1),
-                "idle": In(1),
+                "axil": In(axi_lite(config.address_bits), "AXI4-Lite subordinate."),
+                "command": Out(word, "Words written to COMMAND, in order."),
+                "status": In(word, "Words for STATUS."),
+                "readback": In(word, "Words for READBACK."),
+                "abort_pulse": Out(1, "For one cycle: 1 was written to bit 0 of CONTROL."),
+                "idle": In(1, "Nothing is under way: bit 1 of CONTROL."),
             },
         )
 

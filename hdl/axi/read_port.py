@@ -1,11 +1,9 @@
 """AXI4 read manager: commands in, words out (docs/blocks/axi_read_port.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
@@ -14,6 +12,7 @@ from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
 from hdl.emit import add
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
@@ -37,11 +36,18 @@ class AxiReadPortConfig(AxiPortConfig):
 
     @property
     def command_layout(self) -> data.StructLayout:
-        return data.StructLayout({"address": self.address_bits, "words": self.length_bits})
+        return Payload(
+            address=(self.address_bits, "byte address, a multiple of the word"),
+            words=(self.length_bits, "words to read, 0..2**length_bits - 1"),
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.data_bits, "error": 1, "last": 1})
+        return Payload(
+            data=(self.data_bits, "word of memory, its first byte in the low bits"),
+            error=(1, "the response was SLVERR or DECERR"),
+            last=(1, "the command's final word"),
+        )
 
 
 class AxiReadPort(Block):
@@ -61,30 +67,24 @@ class AxiReadPort(Block):
     requested, and ``stray`` shows it in the next cycle. RLAST is believed. A reset in
     mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.read_words. Source: Arm IHI 0022H.
-
-    Members
-    -------
-    command : In(stream)   address: bytes; words: 0..2**length_bits - 1
-    o : Out(stream)        data: data_bits; error; last
-    axi : Out(axi4_read)   ar, r: streams with the signals of AXI's channels
-    stray : Out            high for one cycle
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "Byte address and number of words to read.",
-        "o": "The words in order; error: SLVERR or DECERR; last: the command's final word.",
-        "axi": "AXI4 read manager.",
-        "stray": "For one cycle: a beat that no burst requested came and was dropped.",
-    }
 
     def __init__(self, config: AxiReadPortConfig):
         super().__init__(
             config,
             {
-                "command": In(stream.Signature(config.command_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
-                "axi": Out(config.read_signature),
-                "stray": Out(1),
+                "command": In(
+                    stream.Signature(config.command_layout),
+                    "Byte address and number of words to read.",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "The words in order; error: SLVERR or DECERR; last: the command's final word.",
+                ),
+                "axi": Out(config.read_signature, "AXI4 read manager."),
+                "stray": Out(
+                    1, "For one cycle: a beat that no burst requested came and was dropped."
+                ),
             },
         )
 

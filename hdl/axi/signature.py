@@ -10,7 +10,8 @@ Source: Arm IHI 0022H, AMBA AXI and ACE Protocol Specification.
 
 from amaranth import Module
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, Signature
+
+from hdl.ports import Bus, In, Out, Payload
 
 __all__ = [
     "Axi4",
@@ -25,41 +26,49 @@ __all__ = [
 ]
 
 
+# Texts of signals that several channels have.
+_ID = "ID of the transaction"
+_ADDR = "byte address"
+_PROT = "protection type"
+_WORD = "word, the byte of the lowest address in the low bits"
+_STRB = "one bit for each byte of data: write it"
+_RESP = "0: OKAY, 1: EXOKAY, 2: SLVERR, 3: DECERR"
+_LAST = "final beat of the burst"
+
+
 def _address(id_bits: int, address_bits: int) -> data.StructLayout:
     """Payload of AR and of AW."""
-    return data.StructLayout(
-        {
-            "id": id_bits,
-            "addr": address_bits,
-            "len": 8,  # beats - 1
-            "size": 3,  # log2 of the bytes of a beat
-            "burst": 2,
-            "lock": 1,
-            "cache": 4,
-            "prot": 3,
-            "qos": 4,
-        }
+    return Payload(
+        id=(id_bits, _ID),
+        addr=(address_bits, _ADDR),
+        len=(8, "beats - 1"),
+        size=(3, "log2 of the bytes of a beat"),
+        burst=(2, "1: INCR"),
+        lock=(1, "exclusive access"),
+        cache=(4, "memory type"),
+        prot=(3, _PROT),
+        qos=(4, "quality of service"),
     )
 
 
 def _read_channels(address_bits: int, data_bits: int, id_bits: int) -> dict:
-    r = data.StructLayout({"id": id_bits, "data": data_bits, "resp": 2, "last": 1})
+    r = Payload(id=(id_bits, _ID), data=(data_bits, _WORD), resp=(2, _RESP), last=(1, _LAST))
     return {
-        "ar": Out(stream.Signature(_address(id_bits, address_bits))),
-        "r": In(stream.Signature(r)),
+        "ar": Out(stream.Signature(_address(id_bits, address_bits)), "read addresses"),
+        "r": In(stream.Signature(r), "words read"),
     }
 
 
 def _write_channels(address_bits: int, data_bits: int, id_bits: int) -> dict:
-    w = data.StructLayout({"data": data_bits, "strb": data_bits // 8, "last": 1})
+    w = Payload(data=(data_bits, _WORD), strb=(data_bits // 8, _STRB), last=(1, _LAST))
     return {
-        "aw": Out(stream.Signature(_address(id_bits, address_bits))),
-        "w": Out(stream.Signature(w)),
-        "b": In(stream.Signature(data.StructLayout({"id": id_bits, "resp": 2}))),
+        "aw": Out(stream.Signature(_address(id_bits, address_bits)), "write addresses"),
+        "w": Out(stream.Signature(w), "words to write"),
+        "b": In(stream.Signature(Payload(id=(id_bits, _ID), resp=(2, _RESP))), "answers to writes"),
     }
 
 
-class Axi4Read(Signature):
+class Axi4Read(Bus):
     """Read half of AXI4: ``ar`` out, ``r`` in. ``data_bits`` is a power of two, 8..1024.
 
     ``id_bits`` 0 gives IDs of one bit, so that the ports are the same at every width.
@@ -71,7 +80,7 @@ class Axi4Read(Signature):
         super().__init__(_read_channels(address_bits, data_bits, self.id_bits))
 
 
-class Axi4Write(Signature):
+class Axi4Write(Bus):
     """Write half of AXI4: ``aw``, ``w`` out, ``b`` in; widths as for ``Axi4Read``."""
 
     def __init__(self, address_bits: int, data_bits: int, id_bits: int = 0):
@@ -80,7 +89,7 @@ class Axi4Write(Signature):
         super().__init__(_write_channels(address_bits, data_bits, self.id_bits))
 
 
-class Axi4(Signature):
+class Axi4(Bus):
     """Both halves of AXI4: ``ar``, ``aw``, ``w`` out, ``r``, ``b`` in."""
 
     def __init__(self, address_bits: int, data_bits: int, id_bits: int = 0):
@@ -90,19 +99,21 @@ class Axi4(Signature):
         super().__init__(_read_channels(*sizes) | _write_channels(*sizes))
 
 
-class AxiLite(Signature):
+class AxiLite(Bus):
     """AXI4-Lite of 32-bit words: ``aw``, ``w``, ``ar`` out, ``b``, ``r`` in."""
 
     def __init__(self, address_bits: int):
         self.address_bits = address_bits
-        address = data.StructLayout({"addr": address_bits, "prot": 3})
+        address = Payload(addr=(address_bits, _ADDR), prot=(3, _PROT))
         super().__init__(
             {
-                "aw": Out(stream.Signature(address)),
-                "w": Out(stream.Signature(data.StructLayout({"data": 32, "strb": 4}))),
-                "b": In(stream.Signature(data.StructLayout({"resp": 2}))),
-                "ar": Out(stream.Signature(address)),
-                "r": In(stream.Signature(data.StructLayout({"data": 32, "resp": 2}))),
+                "aw": Out(stream.Signature(address), "write addresses"),
+                "w": Out(
+                    stream.Signature(Payload(data=(32, _WORD), strb=(4, _STRB))), "words to write"
+                ),
+                "b": In(stream.Signature(Payload(resp=(2, _RESP))), "answers to writes"),
+                "ar": Out(stream.Signature(address), "read addresses"),
+                "r": In(stream.Signature(Payload(data=(32, _WORD), resp=(2, _RESP))), "words read"),
             }
         )
 

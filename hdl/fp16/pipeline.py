@@ -60,12 +60,18 @@ class OperatorConfig(Config):
 
     @property
     def operands(self) -> dict:
-        """Payload fields of ``i`` without the tag: name -> (shape, text)."""
+        """Payload fields of ``i`` without the tag: name -> (shape, text).
+
+        An operator without a page may give a shape alone.
+        """
         raise NotImplementedError
 
     @property
     def results(self) -> dict:
-        """Payload fields of ``o`` without the tag: name -> (shape, text)."""
+        """Payload fields of ``o`` without the tag: name -> (shape, text).
+
+        An operator without a page may give a shape alone.
+        """
         raise NotImplementedError
 
     @property

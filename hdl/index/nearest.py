@@ -2,12 +2,10 @@
 
 import dataclasses
 from itertools import pairwise
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -17,6 +15,8 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.fp16.pipeline import TAG_TEXT
+from hdl.ports import In, Out, Payload
 
 __all__ = ["IndexNearest", "IndexNearestConfig"]
 
@@ -44,25 +44,30 @@ class IndexNearestConfig(Config):
 
     @property
     def _tag(self) -> dict:
-        return {"tag": self.tag_bits} if self.tag_bits else {}
+        return {"tag": (self.tag_bits, TAG_TEXT)} if self.tag_bits else {}
 
     @property
     def midpoints_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP16.bits, "last": 1})
+        return Payload(word=(FP16.bits, "FP16 word"), last=(1, "the last midpoint of the codebook"))
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP16.bits})
+        return Payload(word=(FP16.bits, "FP16 word"))
 
     @property
     def x_layout(self) -> data.StructLayout:
         words = data.ArrayLayout(FP16.bits, self.elements)
-        return data.StructLayout({"word": words, "last": 1} | self._tag)
+        return Payload(word=(words, "FP16 elements"), last=(1, "end of the token"), **self._tag)
 
     @property
     def o_layout(self) -> data.StructLayout:
         indices = data.ArrayLayout(self.bits_a, self.elements)
-        return data.StructLayout({"index": indices, "fault": 1, "last": 1} | self._tag)
+        return Payload(
+            index=(indices, "index of the centroid nearest to each element"),
+            fault=(1, "no valid midpoints were loaded"),
+            last=(1, "end of the token"),
+            **self._tag,
+        )
 
 
 class IndexNearest(Block):
@@ -85,30 +90,24 @@ class IndexNearest(Block):
     in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready`` on
     ``midpoints.valid``.
     Source: KLLM, section IV-A. Golden: golden.index.nearest.cluster_by_midpoints.
-
-    Members
-    -------
-    midpoints : In(stream)  word: FP16, 2**bits_a - 1 of them ascending by index; last
-    scale : In(stream)      word: FP16, the token's s
-    x : In(stream)          word: elements x FP16; last: end of the token; tag
-    o : Out(stream)         index: elements x bits_a; fault; last; tag
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "midpoints": "rne16 of the middle between neighbouring centroids, kept until replaced",
-        "scale": "the scale of one token, before its elements",
-        "x": "elements of a token; last ends it",
-        "o": "centroid indices; fault: no valid midpoints",
-    }
 
     def __init__(self, config: IndexNearestConfig):
         super().__init__(
             config,
             {
-                "midpoints": In(stream.Signature(config.midpoints_layout)),
-                "scale": In(stream.Signature(config.scale_layout)),
-                "x": In(stream.Signature(config.x_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "midpoints": In(
+                    stream.Signature(config.midpoints_layout),
+                    "rne16 of the middle between neighbouring centroids, kept until replaced",
+                ),
+                "scale": In(
+                    stream.Signature(config.scale_layout),
+                    "the scale of one token, before its elements",
+                ),
+                "x": In(stream.Signature(config.x_layout), "elements of a token; last ends it"),
+                "o": Out(
+                    stream.Signature(config.o_layout), "centroid indices; fault: no valid midpoints"
+                ),
             },
         )
 

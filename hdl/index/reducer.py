@@ -1,11 +1,9 @@
 """Weighted sum of counts with the codebook (docs/blocks/index_reducer.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -16,6 +14,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
+from hdl.ports import In, Out, Payload
 
 __all__ = ["IndexReducer", "IndexReducerConfig", "centroid_parts"]
 
@@ -70,18 +69,16 @@ class IndexReducerConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         counts = {str(slot): self.slot_shape(slot) for slot in range(self.macs)}
-        return data.StructLayout(
-            {
-                "count": data.StructLayout(counts),
-                "weight": data.ArrayLayout(FP16.bits, self.macs),
-                "fine": 1,
-                "last": 1,
-            }
+        return Payload(
+            count=(data.StructLayout(counts), "macs integers"),
+            weight=(data.ArrayLayout(FP16.bits, self.macs), "FP16 words, one per count"),
+            fine=(1, "with two_grids: the sum is on the grid 2**-48, not 2**-24"),
+            last=(1, "ends the sum"),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout({"y": FP32.bits})
+        return Payload(y=(FP32.bits, "FP32 word"))
 
 
 class IndexReducer(Block):
@@ -97,24 +94,17 @@ class IndexReducer(Block):
     rounding. ``i.ready`` depends on ``o.ready`` combinationally.
     Source: KLLM, section III-B, step 3.
     Golden: golden.index.histogram.reduce_counts.
-
-    Members
-    -------
-    i : In(stream)   count: macs integers; weight: macs FP16 words; fine; last
-    o : Out(stream)  y: FP32 word, one per packet
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "macs counts and their codebook entries; last ends the sum",
-        "o": "the sum, rounded once to binary32",
-    }
 
     def __init__(self, config: IndexReducerConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "macs counts and their codebook entries; last ends the sum",
+                ),
+                "o": Out(stream.Signature(config.o_layout), "the sum, rounded once to binary32"),
             },
         )
 

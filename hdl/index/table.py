@@ -1,11 +1,9 @@
 """Rows of indices to rows of words, outliers patched in (docs/blocks/index_table.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -13,6 +11,7 @@ from golden.index import timing
 from golden.index.format import INT_BITS, TABLE_ROW
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out, Payload
 
 __all__ = ["IndexTable", "IndexTableConfig"]
 
@@ -33,13 +32,14 @@ class IndexTableConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         entry = max(self.bits_a, self.integer_bits)  # an index or an integer, low-aligned
-        return data.StructLayout(
-            {"value": data.ArrayLayout(entry, TABLE_ROW), "outlier": TABLE_ROW}
+        return Payload(
+            value=(data.ArrayLayout(entry, TABLE_ROW), "entry of each element"),
+            outlier=(TABLE_ROW, "mask of the elements that are outliers"),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, TABLE_ROW)})
+        return Payload(word=(data.ArrayLayout(FP16.bits, TABLE_ROW), "FP16 word of each element"))
 
 
 class IndexTable(Block):
@@ -51,31 +51,17 @@ class IndexTable(Block):
     in ascending position. Of an entry the low bits_a bits count. ``o.valid`` and ``i.ready``
     depend combinationally on ``outlier.valid``, all ``ready`` but that of table on ``o.ready``.
     Source: KLLM, section III-C. Golden: golden.index.codebook.look_up.
-
-    Members
-    -------
-    table : In(stream)    word: FP16
-    i : In(stream)        value: 16 entries; outlier: mask
-    outlier : In(stream)  word: FP16
-    o : Out(stream)       word: 16 FP16 words
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "table": "Words of the table, 2**bits_a of them, in index order.",
-        "i": "16 entries and their outlier mask.",
-        "outlier": "Outlier words in ascending position.",
-        "o": "16 words.",
-    }
-
     def __init__(self, config: IndexTableConfig):
-        word = stream.Signature(data.StructLayout({"word": 16}))
+        word = stream.Signature(Payload(word=(16, "FP16 word")))
         super().__init__(
             config,
             {
-                "table": In(word),
-                "i": In(stream.Signature(config.i_layout)),
-                "outlier": In(word),
-                "o": Out(stream.Signature(config.o_layout)),
+                "table": In(word, "Words of the table, 2**bits_a of them, in index order."),
+                "i": In(stream.Signature(config.i_layout), "16 entries and their outlier mask."),
+                "outlier": In(word, "Outlier words in ascending position."),
+                "o": Out(stream.Signature(config.o_layout), "16 words."),
             },
         )
 

@@ -1,15 +1,13 @@
 """RAM with one read port and one write port (docs/blocks/memory_1r1w.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module
 from amaranth.lib import memory
-from amaranth.lib.wiring import In, Out
 
 from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.memory.config import MemoryConfig
+from hdl.ports import In, Out
 
 __all__ = ["Memory1R1W"]
 
@@ -25,35 +23,20 @@ class Memory1R1W(Block):
     value. No combinational path leads from an input to an output.
 
     Emitted as a module of its own that a vendor's SRAM replaces by name (docs/memory.md).
-
-    Members
-    -------
-    read_en, read_addr : In      read word ``read_addr``
-    read_data : Out              word of the latest read
-    write_en : In(lanes)         bit l: write lane l (``lane_bits`` wide) of word ``write_addr``
-    write_addr, write_data : In  lane 0 in the low bits
     """
 
     is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
-    meaning: ClassVar[dict[str, str]] = {
-        "read_en": "Read word read_addr; read_data shows it from the next cycle on.",
-        "read_addr": "Word to read, below depth.",
-        "read_data": "Word of the latest read, held until the next.",
-        "write_en": "One bit per lane of word write_addr: write it.",
-        "write_addr": "Word to write, below depth.",
-        "write_data": "Lanes to write, lane 0 in the low bits.",
-    }
 
     def __init__(self, config: MemoryConfig):
         super().__init__(
             config,
             {
-                "read_en": In(1),
-                "read_addr": In(config.address_bits),
-                "read_data": Out(config.width),
-                "write_en": In(config.lanes),
-                "write_addr": In(config.address_bits),
-                "write_data": In(config.width),
+                "read_en": In(1, "Read word read_addr; read_data shows it from the next cycle on."),
+                "read_addr": In(config.address_bits, "Word to read, below depth."),
+                "read_data": Out(config.width, "Word of the latest read, held until the next."),
+                "write_en": In(config.lanes, "One bit per lane of word write_addr: write it."),
+                "write_addr": In(config.address_bits, "Word to write, below depth."),
+                "write_data": In(config.width, "Lanes to write, lane 0 in the low bits."),
             },
         )
 

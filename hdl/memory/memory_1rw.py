@@ -1,15 +1,13 @@
 """RAM with one port that reads or writes (docs/blocks/memory_1rw.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module, Mux
 from amaranth.lib import memory
-from amaranth.lib.wiring import In, Out
 
 from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.memory.config import MemoryConfig
+from hdl.ports import In, Out
 
 __all__ = ["Memory1RW"]
 
@@ -24,35 +22,20 @@ class Memory1RW(Block):
     to an output.
 
     Emitted as a module of its own that a vendor's SRAM replaces by name (docs/memory.md).
-
-    Members
-    -------
-    en, write, addr : In   access word ``addr``
-    write_lanes : In       bit l: write lane l (``lane_bits`` wide)
-    write_data : In        lane 0 in the low bits
-    read_data : Out        word of the latest read
     """
 
     is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
-    meaning: ClassVar[dict[str, str]] = {
-        "en": "Access word addr in this cycle.",
-        "write": "With en: 1 writes, 0 reads.",
-        "addr": "Word to access, below depth.",
-        "write_lanes": "With en and write: one bit per lane to write.",
-        "write_data": "Lanes to write, lane 0 in the low bits.",
-        "read_data": "Word of the latest read, held until the next.",
-    }
 
     def __init__(self, config: MemoryConfig):
         super().__init__(
             config,
             {
-                "en": In(1),
-                "write": In(1),
-                "addr": In(config.address_bits),
-                "write_lanes": In(config.lanes),
-                "write_data": In(config.width),
-                "read_data": Out(config.width),
+                "en": In(1, "Access word addr in this cycle."),
+                "write": In(1, "With en: 1 writes, 0 reads."),
+                "addr": In(config.address_bits, "Word to access, below depth."),
+                "write_lanes": In(config.lanes, "With en and write: one bit per lane to write."),
+                "write_data": In(config.width, "Lanes to write, lane 0 in the low bits."),
+                "read_data": Out(config.width, "Word of the latest read, held until the next."),
             },
         )
 

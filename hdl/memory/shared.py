@@ -1,11 +1,9 @@
 """One RAM with several readers and writers (docs/blocks/memory_shared.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.memory import timing
@@ -14,6 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 __all__ = ["MemoryShared", "MemorySharedConfig"]
@@ -42,15 +41,18 @@ class MemorySharedConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout({"address": self.memory.address_bits})
+        return Payload(address=(self.memory.address_bits, "word of the memory, below depth"))
 
     @property
     def answer_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": self.width})
+        return Payload(word=(self.width, "contents of the word"))
 
     @property
     def write_layout(self) -> data.StructLayout:
-        return data.StructLayout({"address": self.memory.address_bits, "word": self.width})
+        return Payload(
+            address=(self.memory.address_bits, "word of the memory, below depth"),
+            word=(self.width, "contents of the word"),
+        )
 
 
 class MemoryShared(Block):
@@ -63,27 +65,22 @@ class MemoryShared(Block):
     above are illegal and not checked. ``request_k.ready`` and ``write_k.ready`` depend
     combinationally on the ``valid`` and the addresses of all clients. No ``valid`` depends on an
     input.
-
-    Members
-    -------
-    request_0, ... : In(stream)  address
-    answer_0, ... : Out(stream)  word
-    write_0, ... : In(stream)    address, word
     """
-
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: MemorySharedConfig):
         members = {}
-        self.meaning = {}
         for k in range(config.readers):
-            members[f"request_{k}"] = In(stream.Signature(config.request_layout))
-            members[f"answer_{k}"] = Out(stream.Signature(config.answer_layout))
-            self.meaning[f"request_{k}"] = f"Addresses that reader {k} wants."
-            self.meaning[f"answer_{k}"] = f"The words of reader {k}'s requests, in order."
+            members[f"request_{k}"] = In(
+                stream.Signature(config.request_layout), f"Addresses that reader {k} wants."
+            )
+            members[f"answer_{k}"] = Out(
+                stream.Signature(config.answer_layout),
+                f"The words of reader {k}'s requests, in order.",
+            )
         for k in range(config.writers):
-            members[f"write_{k}"] = In(stream.Signature(config.write_layout))
-            self.meaning[f"write_{k}"] = f"Words that writer {k} changes."
+            members[f"write_{k}"] = In(
+                stream.Signature(config.write_layout), f"Words that writer {k} changes."
+            )
         super().__init__(config, members)
 
     @property

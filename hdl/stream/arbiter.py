@@ -3,14 +3,14 @@
 import dataclasses
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.stream.payload import MAX_BITS, payload_layout
+from hdl.ports import In, Out, Payload
+from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
 __all__ = ["StreamArbiter", "StreamArbiterConfig"]
 
@@ -39,7 +39,11 @@ class StreamArbiterConfig(Config):
 
     @property
     def o_layout(self):
-        return data.StructLayout({"data": self.width, "source": self.source_bits, "last": 1})
+        return Payload(
+            data=(self.width, "bits that pass unchanged"),
+            source=(self.source_bits, "index of the input that the word came from"),
+            last=LAST,
+        )
 
 
 class StreamArbiter(Block):
@@ -53,22 +57,21 @@ class StreamArbiter(Block):
     ``round_robin``: the first valid input after the one served before it; an input waits for at
     most ``inputs - 1`` packets. ``priority``: the lowest valid index; others may starve.
     Golden: ``golden.stream.reference.check_arbitration``.
-
-    Members
-    -------
-    i_0, i_1, ... : In(stream)  data: width bits; last
-    o : Out(stream)             data: width bits; source: index of the input; last
     """
 
-
     def __init__(self, config: StreamArbiterConfig):
-        self.meaning = {f"i_{k}": f"Packets of source {k}." for k in range(config.inputs)} | {
-            "o": "Whole packets, each word with the index of its input."
-        }
         super().__init__(
             config,
-            {f"i_{k}": In(stream.Signature(config.i_layout)) for k in range(config.inputs)}
-            | {"o": Out(stream.Signature(config.o_layout))},
+            {
+                f"i_{k}": In(stream.Signature(config.i_layout), f"Packets of source {k}.")
+                for k in range(config.inputs)
+            }
+            | {
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Whole packets, each word with the index of its input.",
+                )
+            },
         )
         # State that the proofs in tb/formal speak of. held: source of the latest word offered;
         # its reset value makes input 0 the first choice. locked: a word of held is waiting, or

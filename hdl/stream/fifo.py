@@ -1,11 +1,9 @@
 """Queue of words, in flip-flops or in a RAM (docs/blocks/stream_fifo.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.stream import timing
@@ -14,6 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out
 from hdl.stream.payload import payload_layout
 
 __all__ = ["StreamFifo", "StreamFifoConfig"]
@@ -55,27 +54,15 @@ class StreamFifo(Block):
         memory    2 cycles (synchronous read)    depth 3 (depth 1: 1/3, depth 2: 2/3)
 
     The macro's row being written is never read in the same cycle.
-
-    Members
-    -------
-    i : In(stream)   data: width bits; last, if the configuration has it
-    o : Out(stream)  the same
-    level : Out      words held, 0..depth
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Words in.",
-        "o": "The same words, in order.",
-        "level": "Words held, 0..depth.",
-    }
 
     def __init__(self, config: StreamFifoConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.layout)),
-                "o": Out(stream.Signature(config.layout)),
-                "level": Out(range(config.depth + 1)),
+                "i": In(stream.Signature(config.layout), "Words in."),
+                "o": Out(stream.Signature(config.layout), "The same words, in order."),
+                "level": Out(range(config.depth + 1), "Words held, 0..depth."),
             },
         )
         # State that the proofs in tb/formal speak of.

@@ -4,12 +4,12 @@ import dataclasses
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out
 from hdl.stream.payload import MAX_BITS, payload_layout
 
 __all__ = ["StreamFork", "StreamForkConfig"]
@@ -38,22 +38,16 @@ class StreamFork(Block):
     combinationally on ``i`` and on no ``ready``. ``i.ready`` depends combinationally on every
     ``o_k.ready``. An output never waits for another within a word, so outputs that are joined
     again cannot deadlock. It may be one word ahead. Holds no word, only which outputs are done.
-
-    Members
-    -------
-    i : In(stream)              data: width bits; last
-    o_0, o_1, ... : Out(stream) the same
     """
 
-
     def __init__(self, config: StreamForkConfig):
-        self.meaning = {"i": "Words in."} | {
-            f"o_{k}": "Every word of i, once." for k in range(config.outputs)
-        }
         super().__init__(
             config,
-            {"i": In(stream.Signature(config.layout))}
-            | {f"o_{k}": Out(stream.Signature(config.layout)) for k in range(config.outputs)},
+            {"i": In(stream.Signature(config.layout), "Words in.")}
+            | {
+                f"o_{k}": Out(stream.Signature(config.layout), "Every word of i, once.")
+                for k in range(config.outputs)
+            },
         )
         # State that the proofs in tb/formal speak of.
         self.done = Signal(config.outputs)  # outputs that have taken the word now on i

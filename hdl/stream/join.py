@@ -4,12 +4,12 @@ import dataclasses
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out
 from hdl.stream.payload import MAX_BITS, payload_layout
 
 __all__ = ["StreamJoin", "StreamJoinConfig"]
@@ -44,27 +44,25 @@ class StreamJoin(Block):
 
     ``o.last`` is high when any input's ``last`` is. Packets that do not end together are a
     fault of the sources: ``mismatch`` is high while such a word is offered, and the word passes.
-
-    Members
-    -------
-    i_0, i_1, ... : In(stream)  data: width bits; last
-    o : Out(stream)             data: inputs x width bits; last
-    mismatch : Out(1)           the word on o joins a last with a word that is not
     """
 
-
     def __init__(self, config: StreamJoinConfig):
-        self.meaning = {
-            f"i_{k}": f"Words of slice {k}, {config.width} bits from bit {k * config.width}."
-            for k in range(config.inputs)
-        } | {
-            "o": "One word of every input, i_0 in the low bits.",
-            "mismatch": "The word on o joins a last with a word that is not.",
-        }
         super().__init__(
             config,
-            {f"i_{k}": In(stream.Signature(config.i_layout)) for k in range(config.inputs)}
-            | {"o": Out(stream.Signature(config.o_layout)), "mismatch": Out(1)},
+            {
+                f"i_{k}": In(
+                    stream.Signature(config.i_layout),
+                    f"Words of slice {k}, {config.width} bits from bit {k * config.width}.",
+                )
+                for k in range(config.inputs)
+            }
+            | {
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "One word of every input, i_0 in the low bits.",
+                ),
+                "mismatch": Out(1, "The word on o joins a last with a word that is not."),
+            },
         )
 
     @property

@@ -1,17 +1,16 @@
 """One wide beat to several words (docs/blocks/stream_narrow.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.stream.payload import MAX_BITS, payload_layout
+from hdl.ports import In, Out, Payload
+from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
 __all__ = ["StreamNarrow", "StreamNarrowConfig"]
 
@@ -29,8 +28,10 @@ class StreamNarrowConfig(Config):
 
     @property
     def i_layout(self):
-        return data.StructLayout(
-            {"data": self.width * self.ratio, "count": range(self.ratio + 1), "last": 1}
+        return Payload(
+            data=(self.width * self.ratio, "words, the first in the low bits"),
+            count=(range(self.ratio + 1), "words in this beat, 1..ratio"),
+            last=LAST,
         )
 
     @property
@@ -47,27 +48,17 @@ class StreamNarrow(Block):
 
     A ``count`` of 0 or above ``ratio`` is a fault of the source. ``bad_count`` is high while
     such a beat is offered, and it passes as ``ratio`` words.
-
-    Members
-    -------
-    i : In(stream)     data: ratio x width bits; count: words in it, 1..ratio; last
-    o : Out(stream)    data: width bits; last
-    bad_count : Out(1) the beat on i has a count outside 1..ratio
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Beats of count words, 1..ratio.",
-        "o": "The words, low bits of a beat first.",
-        "bad_count": "The beat on i has a count outside 1..ratio; it passes as ratio words.",
-    }
 
     def __init__(self, config: StreamNarrowConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
-                "bad_count": Out(1),
+                "i": In(stream.Signature(config.i_layout), "Beats of count words, 1..ratio."),
+                "o": Out(stream.Signature(config.o_layout), "The words, low bits of a beat first."),
+                "bad_count": Out(
+                    1, "The beat on i has a count outside 1..ratio; it passes as ratio words."
+                ),
             },
         )
         # State that the proofs in tb/formal speak of.

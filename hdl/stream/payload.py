@@ -4,16 +4,22 @@ from amaranth import Cat, Module, Value
 from amaranth.hdl import Const
 from amaranth.lib import data
 
-__all__ = ["MAX_BITS", "data_bits", "pack", "payload_layout", "ports", "unpack"]
+from hdl.ports import Payload
+
+__all__ = ["LAST", "MAX_BITS", "data_bits", "pack", "payload_layout", "ports", "unpack"]
 
 # Amaranth holds bit indices in 16 bits, so the input ports of one module together stay below
 # 65,536 bits; the remainder is for last, count, valid, ready, clock and reset.
 MAX_BITS = 65_520
 
+# Shape and text of the field that ends a packet.
+LAST = (1, "the word ends its packet")
+
 
 def payload_layout(width: int, last: bool = True) -> data.StructLayout:
     """``data``: ``width`` bits that the block does not read; ``last``, if any: ends a packet."""
-    return data.StructLayout({"data": width, "last": 1} if last else {"data": width})
+    fields: dict = {"data": (width, "bits that pass unchanged")}
+    return Payload(**fields, **({"last": LAST} if last else {}))
 
 
 def data_bits(layout: data.StructLayout) -> int:

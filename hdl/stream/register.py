@@ -1,16 +1,15 @@
 """One register in the forward path of a stream (docs/blocks/stream_register.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out
 from hdl.stream.payload import MAX_BITS, payload_layout
 
 __all__ = ["StreamRegister", "StreamRegisterConfig"]
@@ -35,21 +34,14 @@ class StreamRegister(Block):
 
     Throughput 1 word per cycle. ``o.valid`` and ``o.payload`` come from registers;
     ``i.ready`` depends combinationally on ``o.ready``.
-
-    Members
-    -------
-    i : In(stream)   data: width bits; last
-    o : Out(stream)  the same
     """
-
-    meaning: ClassVar[dict[str, str]] = {"i": "Words in.", "o": "The same words, one cycle later."}
 
     def __init__(self, config: StreamRegisterConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.layout)),
-                "o": Out(stream.Signature(config.layout)),
+                "i": In(stream.Signature(config.layout), "Words in."),
+                "o": Out(stream.Signature(config.layout), "The same words, one cycle later."),
             },
         )
 

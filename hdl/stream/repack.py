@@ -1,18 +1,17 @@
 """Bytes of words of one size as words of another (docs/blocks/stream_repack.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.stream.payload import unpack
+from hdl.ports import In, Out, Payload
+from hdl.stream.payload import LAST, unpack
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["StreamRepack", "StreamRepackConfig"]
@@ -31,20 +30,21 @@ class StreamRepackConfig(Config):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "data": 8 * self.in_bytes,
-                "first": range(max(2, self.in_bytes)),
-                "end": range(self.in_bytes + 1),
-                "error": 1,
-                "last": 1,
-            }
+        return Payload(
+            data=(8 * self.in_bytes, "bytes, the first in the low bits"),
+            first=(range(max(2, self.in_bytes)), "first byte of the word that counts"),
+            end=(range(self.in_bytes + 1), "one past the last byte that counts"),
+            error=(1, "a byte of the word was read with an error"),
+            last=LAST,
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"data": 8 * self.out_bytes, "bytes": range(self.out_bytes + 1), "error": 1, "last": 1}
+        return Payload(
+            data=(8 * self.out_bytes, "bytes, the first in the low bits; 0 after the last"),
+            bytes=(range(self.out_bytes + 1), "bytes that count, 1..out_bytes"),
+            error=(1, "a byte of the word was read with an error"),
+            last=LAST,
         )
 
 
@@ -62,24 +62,20 @@ class StreamRepack(Block):
     taken in the cycle in which the last word of the packet before leaves the byte buffer. The first
     ``o`` comes 2 cycles after the word of ``i`` that completes it. No combinational path leads from
     an input to an output. Golden: ``golden.stream.reference.repack``.
-
-    Members
-    -------
-    i : In(stream)    data: in_bytes bytes; first, end: its bytes that count; error; last
-    o : Out(stream)   data: out_bytes bytes; bytes: 1..out_bytes that count; error; last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Bytes first..end - 1 of each word; error goes with them.",
-        "o": "The bytes joined: words full but for a packet's last.",
-    }
 
     def __init__(self, config: StreamRepackConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "Bytes first..end - 1 of each word; error goes with them.",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "The bytes joined: words full but for a packet's last.",
+                ),
             },
         )
         # State that the proofs in tb/formal speak of.

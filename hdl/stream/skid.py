@@ -1,16 +1,15 @@
 """Registers in both directions of a stream (docs/blocks/stream_skid.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out
 from hdl.stream.payload import MAX_BITS, payload_layout
 
 __all__ = ["StreamSkidBuffer", "StreamSkidBufferConfig"]
@@ -35,21 +34,14 @@ class StreamSkidBuffer(Block):
 
     Throughput 1 word per cycle. No combinational path in either direction: ``i.ready``,
     ``o.valid`` and ``o.payload`` come from registers.
-
-    Members
-    -------
-    i : In(stream)   data: width bits; last
-    o : Out(stream)  the same
     """
-
-    meaning: ClassVar[dict[str, str]] = {"i": "Words in.", "o": "The same words, one cycle later."}
 
     def __init__(self, config: StreamSkidBufferConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.layout)),
-                "o": Out(stream.Signature(config.layout)),
+                "i": In(stream.Signature(config.layout), "Words in."),
+                "o": Out(stream.Signature(config.layout), "The same words, one cycle later."),
             },
         )
         # State that the proofs in tb/formal speak of.

@@ -1,17 +1,16 @@
 """Several words to one wide beat (docs/blocks/stream_widen.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.stream.payload import MAX_BITS, payload_layout
+from hdl.ports import In, Out, Payload
+from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
 __all__ = ["StreamWiden", "StreamWidenConfig"]
 
@@ -33,8 +32,10 @@ class StreamWidenConfig(Config):
 
     @property
     def o_layout(self):
-        return data.StructLayout(
-            {"data": self.width * self.ratio, "count": range(self.ratio + 1), "last": 1}
+        return Payload(
+            data=(self.width * self.ratio, "words, the first in the low bits"),
+            count=(range(self.ratio + 1), "words in this beat, 1..ratio"),
+            last=LAST,
         )
 
 
@@ -45,24 +46,17 @@ class StreamWiden(Block):
     of ``data`` are 0. Throughput 1 word per cycle; ``o.valid`` one cycle after the beat's final
     word. ``o`` comes from registers; ``i.ready`` depends combinationally on ``o.ready``. Holds
     one beat. Golden: ``golden.stream.reference.widen``.
-
-    Members
-    -------
-    i : In(stream)   data: width bits; last
-    o : Out(stream)  data: ratio x width bits; count: words in it, 1..ratio; last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Words in.",
-        "o": "Beats of ratio words; only a packet's last beat has a smaller count.",
-    }
 
     def __init__(self, config: StreamWidenConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(stream.Signature(config.i_layout), "Words in."),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Beats of ratio words; only a packet's last beat has a smaller count.",
+                ),
             },
         )
 

@@ -7,7 +7,7 @@ from tb.bench import Bench, config, params
 from tb.kllm.support.answers import Answers
 
 MEMORY, WALKS, WORDS = params["memory"], params["walks"], params["words"]
-SOURCES, SINKS = ("walk", "answer"), ("request", "o__0", "o__1")
+SOURCES, SINKS = ("walk", "answer"), ("request", "o_0", "o_1")
 TIMING = slot_fetch()
 BOTH = 3  # the walk that wants all words of both slots
 
@@ -20,12 +20,12 @@ async def replay(bench, walks, delay=3, at_random=True, **flow):
     answers = Answers(bench, {"request": ("answer", look_up)}, delay, random=at_random)
     words = [[word for n in walks for word in WORDS[n][k]] for k in range(2)]
     offers = {"walk": [WALKS[n] for n in walks], **answers.offers}
-    takes = {"request": sum(map(len, words)), "o__0": len(words[0]), "o__1": len(words[1])}
+    takes = {"request": sum(map(len, words)), "o_0": len(words[0]), "o_1": len(words[1])}
     result = await bench.run(offers, takes, **flow)
     answers.stop()
     if flow.get("stop_at") is None:
         for k in range(2):
-            result.check(f"o__{k}", words[k])
+            result.check(f"o_{k}", words[k])
     return result
 
 
@@ -45,9 +45,9 @@ async def random_flow(dut, p_idle, p_stall):
 async def one_slot_stalls(dut, stalled):
     """Words of the other slot go on; both are complete in the end."""
     bench = await started(dut)
-    stall = {"request": 0.0, f"o__{stalled}": 0.97, f"o__{1 - stalled}": 0.0}
+    stall = {"request": 0.0, f"o_{stalled}": 0.97, f"o_{1 - stalled}": 0.0}
     flow = await replay(bench, [BOTH], p_stall=stall)
-    assert flow.cycles[f"o__{1 - stalled}"][-1] < flow.cycles[f"o__{stalled}"][-1]
+    assert flow.cycles[f"o_{1 - stalled}"][-1] < flow.cycles[f"o_{stalled}"][-1]
 
 
 @cocotb.test()
@@ -70,7 +70,7 @@ async def full_rate(dut):
     flow = await replay(await started(dut), [BOTH], delay=1, at_random=False)
     first, count = TIMING.delay("from walk to the first request"), 2 * config.count_max
     assert flow.cycles["request"] == list(range(first, first + count))
-    taken = sorted(flow.cycles["o__0"] + flow.cycles["o__1"])
+    taken = sorted(flow.cycles["o_0"] + flow.cycles["o_1"])
     assert taken == [cycle + TIMING.latency for cycle in flow.cycles["answer"]]
     positions = [word >> 8 for word in flow.words["request"]]
     assert positions == [n // 2 for n in range(count)]

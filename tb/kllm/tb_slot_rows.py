@@ -11,9 +11,9 @@ from tb.bench import Bench, config, params
 STEPS = params["steps"]
 FUNCTIONS = function_cycles(params["stages"])
 SOURCES = (
-    "load", "row", "fill", "entries__0", "entries__1", "outliers__0", "outliers__1", "element",
+    "load", "row", "fill", "entries_0", "entries_1", "outliers_0", "outliers_1", "element",
 )  # fmt: skip
-SINKS = ("rows__0", "rows__1", "y")
+SINKS = ("rows_0", "rows_1", "y")
 
 
 async def replay(bench, step, **flow):
@@ -80,12 +80,12 @@ async def full_rate(dut):
         if "fill" in step:
             slots = len(step["outliers"])
             assert flow.cycles["fill"] == [slot_fill(config.table.bits_a, slots, function)]
-        if "rows__1" in step["takes"]:
+        if "rows_1" in step["takes"]:
             cycle, expected = 0, []
             for outliers in step["outliers"][1]:
                 cycle += table_row(config.table.width, 16, outliers)
                 expected.append(cycle)
-            assert flow.cycles["rows__1"] == expected
+            assert flow.cycles["rows_1"] == expected
         elif "y" in step["takes"]:
             assert flow.cycles["y"] == [function + n for n in range(len(step["takes"]["y"]))]
 

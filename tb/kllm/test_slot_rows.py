@@ -86,9 +86,9 @@ def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
             codebooks[k], f if k == 0 else Function.IDENTITY,
         )  # fmt: skip
         fields = ((index | junk).reshape(rows, 16), entry_bits), (mask.reshape(rows, 16), 1)
-        step["offers"][f"entries__{k}"] = unpack_ints(pack(*fields))
-        step["offers"][f"outliers__{k}"] = x[used].tolist()
-        step["takes"][f"rows__{k}"] = ints(golden.numpy().reshape(rows, 16))
+        step["offers"][f"entries_{k}"] = unpack_ints(pack(*fields))
+        step["offers"][f"outliers_{k}"] = x[used].tolist()
+        step["takes"][f"rows_{k}"] = ints(golden.numpy().reshape(rows, 16))
         step["outliers"].append(used.reshape(rows, 16).sum(axis=1).tolist())
     return step
 

@@ -217,7 +217,7 @@ def test_meanings_are_those_of_each_port():
     members["free"] = Out(2).array(2)
     _, ports = wrapper(Described(members), "x", ())
     assert {port["name"]: port["meaning"] for port in ports if port["role"] == "signal"} == {
-        "base": "Page 0.", "idle": "No request.", "free__0": "", "free__1": "",
+        "base": "Page 0.", "idle": "No request.", "free_0": "", "free_1": "",
     }  # fmt: skip
     assert {port["meaning"] for port in ports if "axis" in port["name"]} == {"Words."}
 

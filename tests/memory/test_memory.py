@@ -73,7 +73,7 @@ def test_every_macro_has_described_ports():
         block._MustUse__silence = True
         assert block.is_memory_macro, name
         assert block.bits == registered.config.bits
-        assert set(block.meaning) == set(block.signature.members)
+        assert set(block.texts) == set(block.signature.members)
 
 
 def test_reading_the_word_being_written_is_unknown():

@@ -425,7 +425,7 @@ def test_largest_width_fits_the_netlist(block):
 def test_every_block_states_its_ports():
     for name, registered in BLOCKS.items():
         block = registered.component(registered.config)
-        assert set(block.meaning) == set(block.signature.members), name
+        assert set(block.texts) == set(block.signature.members), name
         assert "docs" not in block.latency + block.throughput, name
         block._MustUse__silence = True
 

@@ -37,7 +37,7 @@ class Chain(Block):
     def __init__(self, config):
         link = StreamRegister(config.link)
         link._MustUse__silence = True
-        super().__init__(config, link.signature)
+        super().__init__(config, link.signature.members)
 
     def elaborate(self, platform):
         m = Module()
