@@ -1,12 +1,17 @@
 """Timing of KLLM's blocks, as functions of their numbers."""
 
 import dataclasses
+from collections import Counter
+from collections.abc import Iterable
 from fractions import Fraction
 
 from golden.index.timing import table
+from golden.kllm.isa import MatmulMode
 from golden.timing import Timing
 
 __all__ = [
+    "LaneJob",
+    "LaneShape",
     "concat",
     "dispatcher",
     "function_control",
@@ -14,12 +19,18 @@ __all__ = [
     "function_decode",
     "function_pipeline",
     "integer_quantizer",
+    "lane_cycles",
+    "lane_dense",
+    "lane_finish",
+    "lane_latency",
+    "lane_steps",
     "load",
     "matmul",
     "matmul_supply",
     "norm_stats",
     "orizuru",
     "outlier",
+    "pe_lane",
     "readback",
     "result_rows",
     "row_reader",
@@ -261,5 +272,108 @@ def matmul() -> Timing:
             ("from supply to slot_entry_request, without fold_norm", 2),
             ("from a row's last y_0 to its write", 1),
             ("from a command's last write to its status", 3),
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneShape:
+    """What a lane's cycles depend on.
+
+    words, integer_words: words of bins per column, that are reduced one per cycle. together: each
+    column has its own MAC, so all columns are reduced at the same time (counter=sram).
+    """
+
+    columns: int
+    elements: int
+    words: int
+    integer_words: int
+    together: bool = False
+
+    def words_of(self, mode: MatmulMode) -> int:
+        """Words of bins per column of a job; 0: the job bypasses the counters."""
+        if mode == MatmulMode.DIRECT:
+            return 0
+        return self.integer_words if mode == MatmulMode.INTEGER else self.words
+
+    def gap(self, mode: MatmulMode) -> int:
+        """Cycles from the output of a column to that of the next."""
+        return 1 if self.together else max(self.words_of(mode), 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneJob:
+    """steps: ``lane_steps``; outputs: 1 to the lane's columns; mode: what the elements are."""
+
+    steps: int
+    outputs: int
+    mode: MatmulMode = MatmulMode.KMEANS
+
+
+def lane_steps(length: int, elements: int, outliers: Iterable[int] = ()) -> int:
+    """Cycles that the beats of ``length`` elements take: max(1, o) of a beat with o outliers.
+
+    outliers: their positions, 0..length - 1.
+    """
+    per_beat = Counter(position // elements for position in outliers)
+    return sum(max(1, per_beat[beat]) for beat in range(-(-length // elements)))
+
+
+def lane_latency(shape: LaneShape, mode: MatmulMode) -> int:
+    """Cycles from a job's last beat to its first output, in an idle lane."""
+    return 7 if mode == MatmulMode.DIRECT else 10 + shape.words_of(mode)
+
+
+def lane_cycles(shape: LaneShape, job: LaneJob, jobs: int = 1) -> int:
+    """Cycles from the first beat of w to the last y of ``jobs`` equal jobs at full rate.
+
+        2 + (steps - 1) + latency + (outputs - 1) * gap + (jobs - 1) * max(steps, reduce)
+
+    The weight buffer takes 2 cycles. ``reduce`` is ``columns * gap``. Reducing a job overlaps
+    counting the next. With ``together`` a further job takes up to 4 cycles more, for the ends of
+    packets in the RAMs: the result is then the most, unless ``jobs`` is 1.
+    """
+    first = 2 + job.steps - 1 + lane_latency(shape, job.mode)
+    reduce = max(shape.columns * shape.gap(job.mode), shape.words_of(job.mode))
+    further = max(job.steps, reduce) + (4 if shape.together else 0)
+    return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
+
+
+def lane_dense(shape: LaneShape) -> Timing:
+    """From a packet's last beat to the sum of column 0; counting overlaps reducing."""
+    integer = (("in integer mode", 6 + shape.integer_words),) if shape.integer_words else ()
+    return Timing(
+        latency=6 + shape.words,
+        start="a packet's last i",
+        unit="beat",
+        delays=(*integer, ("from a sum to the next", shape.gap(MatmulMode.KMEANS))),
+    )
+
+
+def lane_finish(stages: int) -> Timing:
+    """``stages`` registers of the scaler. A status takes 1 cycle after the last y."""
+    return Timing(
+        latency=stages,
+        start="s_b",
+        end="y",
+        unit="column",
+        delays=(("from a job's last y to its status", 1),),
+    )
+
+
+def pe_lane(shape: LaneShape) -> Timing:
+    """Of one job in an idle lane; ``lane_cycles`` has those of a sequence."""
+    modes = [("of a direct product", MatmulMode.DIRECT)]
+    if shape.integer_words:
+        modes.append(("of integers", MatmulMode.INTEGER))
+    return Timing(
+        latency=lane_latency(shape, MatmulMode.KMEANS),
+        start="a job's last a",
+        end="y",
+        unit="beat",
+        delays=(
+            *((what, lane_latency(shape, mode)) for what, mode in modes),
+            ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
+            ("from a job's last y to its status", 1),
         ),
     )

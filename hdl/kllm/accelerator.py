@@ -19,11 +19,11 @@ from hdl.emit import add
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.engine import ROW
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
-from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig

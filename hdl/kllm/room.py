@@ -14,14 +14,15 @@ from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfi
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
-from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
-from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig

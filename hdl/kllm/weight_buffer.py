@@ -81,7 +81,7 @@ class KllmWeightBufferConfig(Config):
 
     @property
     def w_layout(self) -> data.StructLayout:
-        """As a lane takes it (hdl.kllm.pe_lane)."""
+        """As a lane takes it (hdl.kllm.lane.config)."""
         column = data.ArrayLayout(self.bits_b, self.elements)
         return data.StructLayout({"index": data.ArrayLayout(column, self.columns), "last": 1})
 

@@ -9,10 +9,12 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.emit import add
 from hdl.ports import In, Out
-from hdl.stream.payload import MAX_BITS, payload_layout
+from hdl.stream.link import StreamView
+from hdl.stream.payload import MAX_BITS, payload_layout, ports
 
-__all__ = ["StreamFork", "StreamForkConfig"]
+__all__ = ["StreamFork", "StreamForkConfig", "fork"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,3 +75,14 @@ class StreamFork(Block):
             for k in range(len(outputs)):
                 m.d.sync += done[k].eq(served[k] & ~self.i.ready)
         return m
+
+
+def fork(m: Module, name: str, source, outputs: int) -> list[StreamView]:
+    """Add a StreamFork to ``m`` as ``name``: ``outputs`` streams with every word of ``source``.
+
+    Each output has the payload of ``source`` itself. The block has the handshakes alone, so
+    ``source`` may be of any width. ConfigError if ``outputs`` is not in 1..64.
+    """
+    block = add(m, name, StreamFork(StreamForkConfig(width=1, outputs=outputs)))
+    m.d.comb += [block.i.valid.eq(source.valid), source.ready.eq(block.i.ready)]
+    return [StreamView(source.payload, o.valid, o.ready) for o in ports(block, "o")]

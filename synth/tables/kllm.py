@@ -6,8 +6,8 @@ from golden.markers import table
 from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 from hdl.registry import find
 from hdl.verilog import convert
 from synth.area import AreaReport, load_libraries

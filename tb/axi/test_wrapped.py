@@ -12,7 +12,7 @@ import random
 import numpy as np
 import pytest
 
-from hdl.kllm.pe_lane import KllmPeLane
+from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.room import BLOCKS as KLLM
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig

@@ -24,7 +24,7 @@ from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FAILED, CommandStatus, Opco
 from golden.kllm.machine import Machine
 from golden.kllm.programs import Program, random_program
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
-from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.rebase import counted, rebase
 from tb.run import build_model, run_model

@@ -16,8 +16,8 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.lib.wiring import In
 
-from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
-from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.jobs import (
     Job,

@@ -39,10 +39,10 @@ from golden.kllm.isa import (
 )
 from golden.kllm.machine import Machine
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.matmul.payloads import supply_job_layout
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
 from tb.words import join, layout_word

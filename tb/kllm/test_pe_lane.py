@@ -15,7 +15,8 @@ import itertools
 import numpy as np
 import pytest
 
-from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.engine import KllmPeLane
 from tb.kllm.support.jobs import (
     codebook_packet,
     integer_packet,

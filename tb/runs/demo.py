@@ -27,7 +27,8 @@ from golden.kllm.quantize import (
     train_activation_codebook,
 )
 from hdl.index.histogram_parallel import ARCHITECTURES
-from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.engine import KllmPeLane
 from synth.area import load_libraries, synthesize
 from tb.kllm.support.jobs import Job, codebook_packet, phase_vectors
 from tb.run import build_model, run_model

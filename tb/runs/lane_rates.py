@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from hdl.kllm.lane_array import KllmLaneArray, KllmLaneArrayConfig
-from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
+from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.engine import KllmPeLane
 from hdl.verilog import convert
 from tb.kllm.support.jobs import codebook_packet, phase_vectors, random_codebook, random_job
 from tb.run import build_model, run_model

@@ -5,7 +5,7 @@ import dataclasses
 from golden.config import Config
 from golden.index.format import K_MAX
 from golden.kllm.isa import ROW_ELEMENTS
-from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
 
 __all__ = ["KllmMatmulConfig", "KllmMatmulPhaseConfig"]
 

@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from golden.fp16.format import FP16
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 from hdl.walk import Walk
 
 __all__ = ["KllmJobWalk"]

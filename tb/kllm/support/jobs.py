@@ -10,7 +10,7 @@ from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.lane import JobHeader, header_status, job_status
 from golden.kllm.matmul import MatmulResult, integer_matmul, matmul
 from golden.kllm.records import Codebooks, Tokens, Weight
-from hdl.kllm.pe_lane import KllmPeLaneConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from tb.words import pack
 
 __all__ = ["Job", "codebook_packet", "phase_vectors", "random_codebook", "random_job"]

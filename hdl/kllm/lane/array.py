@@ -7,10 +7,14 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.kllm.timing import pe_lane
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.kllm.pe_lane import KllmPeLane, KllmPeLaneConfig
-from hdl.stream.fork import StreamFork, StreamForkConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.engine import KllmPeLane
+from hdl.stream.fork import fork
+from hdl.stream.link import StreamView, link
 
 __all__ = ["KllmLaneArray", "KllmLaneArrayConfig"]
 
@@ -86,12 +90,12 @@ class KllmLaneArray(Block):
         super().__init__(config, members)
 
     @property
-    def latency(self) -> str:
-        return self.config.lane.latency
+    def timing(self) -> Timing:
+        return pe_lane(self.config.lane.shape)
 
     @property
     def throughput(self) -> str:
-        return f"{self.config.lanes} lanes, each {self.config.lane.throughput}"
+        return f"{self.config.lanes} lanes, each {super().throughput}"
 
     def elaborate(self, platform) -> Module:
         config = self.config
@@ -100,52 +104,34 @@ class KllmLaneArray(Block):
 
         # A codebook must meet every lane between the same jobs: while a job word is offered, which
         # may have reached some lanes already, no packet begins, and the other way round.
-        allowed = {"a": 1, "x": 1}
         loading, job_pending = Signal(), Signal()
-        allowed["codebook"] = loading | ~job_pending
-        allowed["job"] = job_pending | (~loading & ~self.codebook.valid)
+        gates = {
+            "codebook": loading | ~job_pending,
+            "job": job_pending | (~loading & ~self.codebook.valid),
+        }
         for name in _SHARED:
             source = getattr(self, name)
-            fork = add(
-                m,
-                f"fork_{name}",
-                StreamFork(
-                    StreamForkConfig(width=len(source.payload.as_value()), outputs=config.lanes)
-                ),
-            )
-            m.d.comb += [
-                fork.i.p.data.eq(source.payload),
-                fork.i.p.last.eq(0),
-                fork.i.valid.eq(source.valid & allowed[name]),
-                source.ready.eq(fork.i.ready & allowed[name]),
-            ]
-            for n, lane in enumerate(lanes):
-                branch, sink = getattr(fork, f"o_{n}"), getattr(lane, name)
-                m.d.comb += [
-                    sink.payload.eq(branch.p.data),
-                    sink.valid.eq(branch.valid),
-                    branch.ready.eq(sink.ready),
-                ]
-            if name == "codebook":
-                with m.If(source.valid & allowed[name]):
-                    m.d.sync += loading.eq(~(source.ready & source.p.last))
-            elif name == "job":
-                with m.If(source.valid & allowed[name]):
-                    m.d.sync += job_pending.eq(~source.ready)
+            if name in gates:
+                source = _gated(m, source, gates[name])
+            for lane, branch in zip(
+                lanes, fork(m, f"fork_{name}", source, len(lanes)), strict=True
+            ):
+                link(m, branch, getattr(lane, name))
+        with m.If(self.codebook.valid & gates["codebook"]):
+            m.d.sync += loading.eq(~(self.codebook.ready & self.codebook.p.last))
+        with m.If(self.job.valid & gates["job"]):
+            m.d.sync += job_pending.eq(~self.job.ready)
 
         for n, lane in enumerate(lanes):
-            for name in ("w", "s_b"):
-                source, sink = getattr(self, f"{name}_{n}"), getattr(lane, name)
-                m.d.comb += [
-                    sink.payload.eq(source.payload),
-                    sink.valid.eq(source.valid),
-                    source.ready.eq(sink.ready),
-                ]
-            for name in ("y", "status"):
-                source, sink = getattr(lane, name), getattr(self, f"{name}_{n}")
-                m.d.comb += [
-                    sink.payload.eq(source.payload),
-                    sink.valid.eq(source.valid),
-                    source.ready.eq(sink.ready),
-                ]
+            link(m, getattr(self, f"w_{n}"), lane.w)
+            link(m, getattr(self, f"s_b_{n}"), lane.s_b)
+            link(m, lane.y, getattr(self, f"y_{n}"))
+            link(m, lane.status, getattr(self, f"status_{n}"))
         return m
+
+
+def _gated(m: Module, source, allowed) -> StreamView:
+    """``source``, offered only while ``allowed``."""
+    gated = StreamView(source.payload, source.valid & allowed, Signal())
+    m.d.comb += source.ready.eq(gated.ready & allowed)
+    return gated

@@ -1,0 +1,1 @@
+"""The lane, its phases, and lanes on shared activations."""

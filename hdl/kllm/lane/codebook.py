@@ -1,0 +1,107 @@
+"""The codebook buffer of a lane: one packet, loaded between jobs."""
+
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP16
+from golden.kllm.format import integer_packet_length
+from hdl.block import Block
+from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+
+__all__ = ["KllmLaneCodebook"]
+
+
+class KllmLaneCodebook(Block):
+    """C_B and C_A, or the words of P with their bins, of the last packet of ``i``.
+
+    Words and order of a packet: golden.kllm.format. ``loaded`` says what the buffer holds. It is
+    NOTHING from a packet's first word to its last, and after a packet of another length or with an
+    entry that is not in -1..1. The block takes one word per cycle; the other outputs follow in the
+    next cycle. ``product`` has latency 0; ``i.ready`` depends combinationally on
+    ``product.ready``.
+
+    Members
+    -------
+    i : In(stream)         word: FP16; last
+    product : Out(stream)  bin, word: the table of products; not with counter=two_level
+    loaded : Out           Loaded
+    codebook_a : Out       C_A; only with counter=two_level
+    codebook_b : Out       C_B, or C_V
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "Codebook packets.",
+        "product": "Words of the table of products.",
+        "loaded": "What the buffer holds.",
+        "codebook_a": "Centroids of the activations.",
+        "codebook_b": "Centroids of the weights, or of the values.",
+    }
+
+    def __init__(self, config: KllmPeLaneConfig):
+        members = {
+            "i": In(stream.Signature(config.word_layout)),
+            "loaded": Out(Loaded),
+            "codebook_b": Out(config.codebook_b_layout),
+        }
+        if config.counter == "two_level":
+            members["codebook_a"] = Out(config.codebook_a_layout)
+        else:
+            members["product"] = Out(stream.Signature(config.product_layout))
+        super().__init__(config, members)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        word = self.i.p.word
+        count = Signal(range(config.codebook_words + 2))  # words so far, held at one too many
+        is_bad = Signal()  # a word of this packet is out of range
+        take, too_large = Signal(), Signal()
+        m.d.comb += [
+            take.eq(self.i.valid & self.i.ready),
+            # 1.0 is the largest magnitude; infinities and NaN are above it as integers
+            too_large.eq(word[:-1] > (FP16.bias << FP16.frac_bits)),
+        ]
+        with m.If(take):
+            m.d.sync += [
+                self.loaded.eq(Loaded.NOTHING),
+                is_bad.eq(is_bad | too_large),
+                count.eq(Mux(count == config.codebook_words + 1, count, count + 1)),
+            ]
+            with m.If(self.i.p.last):
+                m.d.sync += [count.eq(0), is_bad.eq(0)]
+                with m.If(~is_bad & ~too_large):
+                    with m.If(count == config.codebook_words - 1):
+                        m.d.sync += self.loaded.eq(Loaded.KMEANS)
+                    if config.integer_bits:
+                        with m.Elif(count == integer_packet_length(config.bits_b) - 1):
+                            m.d.sync += self.loaded.eq(Loaded.INTEGER)
+
+        # The last words of a packet are C_B (or C_V), so a shift register keeps the right ones.
+        def shifted_in(name: str, entries: int, newest) -> list[Signal]:
+            words = [Signal(FP16.bits, name=f"{name}_{j}", reset_less=True) for j in range(entries)]
+            with m.If(take):
+                for held, following in zip(words, [*words[1:], newest], strict=True):
+                    m.d.sync += held.eq(following)
+            return words
+
+        codebook_b = shifted_in("b", 2**config.bits_b, word)
+        m.d.comb += [
+            entry.eq(held) for entry, held in zip(self.codebook_b, codebook_b, strict=True)
+        ]
+        if config.counter == "two_level":
+            codebook_a = shifted_in("a", 2**config.bits_a, codebook_b[0])
+            m.d.comb += [
+                self.i.ready.eq(1),
+                *(entry.eq(held) for entry, held in zip(self.codebook_a, codebook_a, strict=True)),
+            ]
+        else:
+            is_product = count < config.counter_config.bins
+            m.d.comb += [
+                self.i.ready.eq(self.product.ready | ~is_product),
+                self.product.valid.eq(self.i.valid & is_product),
+                self.product.p.bin.eq(count),
+                self.product.p.word.eq(word),
+            ]
+        return m

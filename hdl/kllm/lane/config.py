@@ -1,0 +1,267 @@
+"""Sizes of a lane, and what its phases hand to each other (docs/blocks/kllm_pe_lane.md)."""
+
+import dataclasses
+
+from amaranth.lib import data, enum
+
+from golden.config import Config
+from golden.fp16.format import FP16, FP32
+from golden.index.format import INT_BITS, K_MAX
+from golden.kllm.format import Status, kmeans_packet_length
+from golden.kllm.timing import LaneShape
+from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallelConfig
+from hdl.index.reducer import IndexReducerConfig
+from hdl.kllm.concat import KllmConcatConfig
+from hdl.kllm.outlier import KllmOutlierConfig
+from hdl.kllm.scaler import KllmScalerConfig
+
+__all__ = ["STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
+
+STATUS_BITS = len(Status)
+
+
+class Loaded(enum.Enum, shape=2):
+    """What the codebook buffer holds."""
+
+    NOTHING = 0
+    KMEANS = 1
+    INTEGER = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmPeLaneConfig(Config):
+    """Elaboration-time parameters of a lane."""
+
+    bits_a: int = 4  # bits of an activation index, 2..4
+    bits_b: int = 4  # bits of a weight index, 2..4
+    elements: int = 16  # elements of the reduction axis per cycle, 1..16
+    columns: int = 32  # output columns of a job, 1..64
+    k_max: int = 11008  # longest reduction, 1..16383
+    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
+    counter: str = "flipflop"  # micro-architecture: flipflop, sram or two_level
+    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: as many as columns
+    outliers_max: int = 127  # most outliers of a token, 1..16383
+    weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", 2, 4)
+        self._check_range("bits_b", 2, 4)
+        self._check_range("elements", 1, 16)
+        self._check_range("columns", 1, 64)
+        self._check_range("k_max", 1, K_MAX)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_choice("counter", ARCHITECTURES)
+        if self.counter == "sram":
+            self._check_range("macs", self.columns, self.columns)
+        else:
+            self._check_power_of_two("macs", 1, 256)
+        self._check_range("outliers_max", 1, 16383)
+        self._check_range("weight_buffer_beats", 3, 1024)
+
+    @property
+    def product(self) -> str:
+        """Product codebook of golden.kllm: the two-level histogram factorises exact products."""
+        return "exact" if self.counter == "two_level" else "rounded"
+
+    @property
+    def word_bins(self) -> int:
+        """Bins of one column that are reduced per cycle."""
+        return 1 if self.counter == "sram" else self.macs
+
+    @property
+    def counter_config(self) -> IndexHistogramParallelConfig:
+        return IndexHistogramParallelConfig(
+            bits_a=self.bits_a,
+            bits_b=self.bits_b,
+            elements=self.elements,
+            k_max=self.k_max,
+            integer_bits=self.integer_bits,
+            architecture=self.counter,
+            word_bins=self.word_bins,
+        )
+
+    @property
+    def reducer_config(self) -> IndexReducerConfig:
+        return IndexReducerConfig.of_counter(self.counter_config, self.word_bins)
+
+    @property
+    def outlier_config(self) -> KllmOutlierConfig:
+        return KllmOutlierConfig(
+            bits_b=self.bits_b, columns=self.columns, outliers_max=self.outliers_max
+        )
+
+    @property
+    def scaler_config(self) -> KllmScalerConfig:
+        return KllmScalerConfig(
+            sum_bits=self.outlier_config.sum_bits, tag_bits=self.output_tag.size
+        )
+
+    @property
+    def concat_config(self) -> KllmConcatConfig:
+        return KllmConcatConfig(
+            value_bits=self.counter_config.value_bits,
+            bits_b=self.bits_b,
+            elements=self.elements,
+            columns=self.columns,
+            tag_bits=self.outlier_tag.size,
+        )
+
+    @property
+    def codebook_words(self) -> int:
+        return kmeans_packet_length(self.bits_a, self.bits_b, self.product)
+
+    @property
+    def reduce_cycles(self) -> int:
+        """Cycles in which the bins of all columns are reduced, K-Means mode."""
+        bins = self.counter_config.words
+        return bins if self.counter == "sram" else self.columns * bins
+
+    @property
+    def shape(self) -> LaneShape:
+        """What golden.kllm.timing counts cycles from."""
+        counter = self.counter_config
+        return LaneShape(
+            columns=self.columns,
+            elements=self.elements,
+            words=counter.words,
+            integer_words=counter.integer_words if self.integer_bits else 0,
+            together=self.counter == "sram",
+        )
+
+    def bound(self, length: int, jobs: int) -> int:
+        """Cycles of ``jobs`` jobs of ``length`` elements: design bound, outliers on own MACs.
+
+        ``jobs * max(T_count, T_reduce) + min(T_count, T_reduce)``: counting a job overlaps
+        reducing the last.
+        """
+        count = -(-length // self.elements)
+        return jobs * max(count, self.reduce_cycles) + min(count, self.reduce_cycles)
+
+    @property
+    def outlier_tag(self) -> data.StructLayout:
+        """What a beat carries past the counters."""
+        return data.StructLayout(
+            {
+                "present": 1,
+                "x": FP16.bits,
+                "element": range(max(self.elements, 2)),
+                "direct": 1,  # of a job whose elements are all outliers
+            }
+        )
+
+    @property
+    def output_tag(self) -> data.StructLayout:
+        """What an output carries through the scaler."""
+        return data.StructLayout({"empty": 1, "end": 1, "status": STATUS_BITS})
+
+    @property
+    def job_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "length": 16,
+                "outliers": 16,
+                "s_a": FP16.bits,
+                "last_column": range(max(self.columns, 2)),
+                "integer": 1,
+            }
+        )
+
+    @property
+    def a_layout(self) -> data.StructLayout:
+        value_bits = max(self.bits_a, self.integer_bits)
+        return data.StructLayout(
+            {
+                "value": data.ArrayLayout(value_bits, self.elements),
+                "outlier": self.elements,
+                "last": 1,
+            }
+        )
+
+    @property
+    def w_layout(self) -> data.StructLayout:
+        column = data.ArrayLayout(self.bits_b, self.elements)
+        return data.StructLayout({"index": data.ArrayLayout(column, self.columns), "last": 1})
+
+    @property
+    def word_layout(self) -> data.StructLayout:
+        """An FP16 word of a packet: codebooks and outputs."""
+        return data.StructLayout({"word": FP16.bits, "last": 1})
+
+    @property
+    def value_layout(self) -> data.StructLayout:
+        """An FP16 word: outlier values and weight scales."""
+        return data.StructLayout({"word": FP16.bits})
+
+    @property
+    def status_layout(self) -> data.StructLayout:
+        return data.StructLayout({status.name.lower(): 1 for status in Status})
+
+    # Payloads between the phases.
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """One step of a job: a beat, or one more outlier of it."""
+        return data.StructLayout(
+            {
+                "value": self.concat_config.a_layout["value"].shape,
+                "inlier": self.elements,
+                "tag": self.outlier_tag,
+                "index": self.w_layout["index"].shape,
+                "last": 1,
+            }
+        )
+
+    @property
+    def info_layout(self) -> data.StructLayout:
+        """What became of a job, up to its sums."""
+        return data.StructLayout(
+            {
+                "s_a": FP16.bits,
+                "last_column": range(max(self.columns, 2)),
+                "counted": 1,  # beats were taken: sums will come
+                "direct": 1,  # all its elements are outliers: no dense sum comes
+                "status": STATUS_BITS,
+            }
+        )
+
+    @property
+    def product_layout(self) -> data.StructLayout:
+        """A word of the table of products, and the bin that it belongs to."""
+        return data.StructLayout({"bin": range(self.counter_config.bins), "word": FP16.bits})
+
+    @property
+    def codebook_a_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.bits, 2**self.bits_a)
+
+    @property
+    def codebook_b_layout(self) -> data.ArrayLayout:
+        return self.outlier_config.codebook_layout
+
+    @property
+    def pairs_layout(self) -> data.StructLayout:
+        """A beat of index pairs, for the counters."""
+        concat = self.concat_config.o_layout
+        return data.StructLayout({name: concat[name].shape for name in ("pair", "inlier", "last")})
+
+    @property
+    def outlier_layout(self) -> data.StructLayout:
+        """An outlier, if present, with all weight indices of its beat."""
+        return data.StructLayout(
+            {
+                "present": 1,
+                "x": FP16.bits,
+                "element": range(max(self.elements, 2)),
+                "index": self.w_layout["index"].shape,
+                "last": 1,
+            }
+        )
+
+    @property
+    def dense_layout(self) -> data.StructLayout:
+        """The dense sum of a column, rounded to FP32."""
+        return data.StructLayout({"y": FP32.bits})
+
+    @property
+    def sparse_layout(self) -> data.StructLayout:
+        """The exact sparse sum of a column."""
+        return self.outlier_config.o_layout

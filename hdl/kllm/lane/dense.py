@@ -1,0 +1,226 @@
+"""The dense path of a lane: counters and reducers (docs/blocks/kllm_lane_dense.md)."""
+
+from typing import ClassVar
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.fp16.format import FP16
+from golden.kllm.timing import lane_dense
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.index.histogram_parallel import IndexHistogramParallel
+from hdl.index.reducer import IndexReducer
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.stream.fork import fork
+from hdl.stream.link import link
+
+__all__ = ["KllmLaneDense"]
+
+
+class KllmLaneDense(Block):
+    """``D[c] = sum over bins b of count[c][b] * weight[b]``: rne32, column by column.
+
+    ``count[c]`` is the histogram of a packet of pairs (IndexHistogramParallel). ``weight`` is the
+    table of products. With ``counter=two_level`` it is ``codebook_b``, and ``count`` has sums of
+    addends. In integer mode ``count`` has sums of integers, in the first ``2**bits_b`` bins. The
+    sum is exact. Its rounding to FP32, to nearest even, is the only one.
+
+    A packet of beats gives ``columns`` words, column 0 first. Counting a packet overlaps reducing
+    the last. The parent changes ``integer``, ``codebook_b`` and the table only while no packet is
+    inside. ``i.ready`` depends combinationally on ``o.ready``, except with ``counter=sram``.
+
+    Latency and throughput: golden.kllm.timing.lane_dense. Source: KLLM, sections III-B and IV-B.
+    Golden: golden.kllm.blocks.dense_sums.
+
+    Members
+    -------
+    i : In(stream)        pair: columns x elements; inlier: elements; last
+    product : In(stream)  bin, word: one entry of the table; not with counter=two_level
+    codebook_b : In       C_B or C_V; only with counter=two_level
+    integer : In          integer mode
+    o : Out(stream)       y: FP32 word
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "Index pairs of one beat, column by column.",
+        "product": "Entries of the table of products, in any order.",
+        "codebook_b": "Weights of the bins, constant while a packet is inside.",
+        "integer": "Integer mode, constant while a packet is inside.",
+        "o": "Dense sums, column by column.",
+    }
+
+    def __init__(self, config: KllmPeLaneConfig):
+        members = {
+            "i": In(stream.Signature(config.pairs_layout)),
+            "integer": In(1),
+            "o": Out(stream.Signature(config.dense_layout)),
+        }
+        if config.counter == "two_level":
+            members["codebook_b"] = In(config.codebook_b_layout)
+        else:
+            members["product"] = In(stream.Signature(config.product_layout))
+        super().__init__(config, members)
+
+    @property
+    def timing(self) -> Timing:
+        return lane_dense(self.config.shape)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        # Columns that are read out early may count ahead by one beat.
+        beats = fork(m, "beats", self.i, config.columns)
+        counters = []
+        for c, beat in enumerate(beats):
+            counter = add(m, f"counter_{c}", IndexHistogramParallel(config.counter_config))
+            m.d.comb += [
+                counter.i.valid.eq(beat.valid),
+                beat.ready.eq(counter.i.ready),
+                counter.i.p.pair.eq(beat.p.pair[c]),
+                counter.i.p.inlier.eq(beat.p.inlier),
+                counter.i.p.integer.eq(self.integer),
+                counter.i.p.last.eq(beat.p.last),
+            ]
+            counters.append(counter)
+
+        # A word of counts is fetched with its weights: those of word ``word`` in the next cycle.
+        fetch = Signal()
+        word = Signal(range(max(config.counter_config.words, 2)))
+        is_last = Signal()
+        with m.If(fetch):
+            m.d.sync += word.eq(Mux(is_last, 0, word + 1))
+        if config.counter == "two_level":
+            weights = _codebook_rows(m, config, self.codebook_b, fetch, word)
+        else:
+            weights = _table(m, config, self.product, fetch, word)
+        reduce = _columns_together if config.counter == "sram" else _columns_in_turn
+        reduce(m, self, counters, weights, fetch, is_last)
+        return m
+
+
+def _codebook_rows(m: Module, config: KllmPeLaneConfig, codebook, fetch, word):
+    """Rows of C_B; slots beyond its end meet counts of zero."""
+    held = Signal.like(word)
+    with m.If(fetch):
+        m.d.sync += held.eq(word)
+    entries = list(codebook)
+    rows = [Cat(entries[at : at + config.macs]) for at in range(0, len(entries), config.macs)]
+    return Array(rows)[held]
+
+
+def _table(m: Module, config: KllmPeLaneConfig, product, fetch, word):
+    """Rows of ``word_bins`` products, in a RAM."""
+    per_row = config.word_bins
+    shape = MemoryConfig(
+        depth=max(config.counter_config.words, 2),
+        width=per_row * FP16.bits,
+        granularity=FP16.bits,
+    )
+    table = add(m, "products", Memory1R1W(shape))
+    m.d.comb += [
+        product.ready.eq(1),
+        table.write_en.eq(Mux(product.valid, 1 << (product.p.bin % per_row), 0)),
+        table.write_addr.eq(product.p.bin // per_row),
+        table.write_data.eq(product.p.word.replicate(per_row)),
+        table.read_en.eq(fetch),
+        table.read_addr.eq(word),
+    ]
+    return table.read_data
+
+
+def _columns_in_turn(m: Module, block: KllmLaneDense, counters, weights, fetch, is_last) -> None:
+    """One reducer of ``macs`` bins per cycle; the columns' sums come evenly spaced."""
+    config = block.config
+    reducer = add(m, "reducer", IndexReducer(config.reducer_config))
+    count_layout = config.counter_config.o_layout["count"].shape
+    column = Signal(range(max(config.columns, 2)))
+    selected = [column == c for c in range(config.columns)]
+    head_valid, free = Signal(), Signal()
+    head = Signal(count_layout)
+    held_valid, held_last = Signal(), Signal()
+    held = Signal(count_layout, reset_less=True)
+
+    def of_selected(values):
+        return _any_of(Mux(one, value, 0) for one, value in zip(selected, values, strict=True))
+
+    m.d.comb += [
+        head_valid.eq(of_selected([counter.o.valid for counter in counters])),
+        is_last.eq(of_selected([counter.o.p.last for counter in counters])),
+        head.as_value().eq(of_selected([c.o.p.count.as_value() for c in counters])),
+        free.eq(~held_valid | reducer.i.ready),
+        fetch.eq(head_valid & free),
+    ]
+    m.d.comb += [
+        counter.o.ready.eq(free & one) for counter, one in zip(counters, selected, strict=True)
+    ]
+    with m.If(fetch):
+        m.d.sync += [held_valid.eq(1), held.eq(head), held_last.eq(is_last)]
+        with m.If(is_last):
+            m.d.sync += column.eq(Mux(column == config.columns - 1, 0, column + 1))
+    with m.Elif(reducer.i.ready):
+        m.d.sync += held_valid.eq(0)
+    m.d.comb += [
+        reducer.i.valid.eq(held_valid),
+        reducer.i.p.count.eq(held),
+        reducer.i.p.weight.as_value().eq(weights),
+        reducer.i.p.last.eq(held_last),
+        reducer.i.p.fine.eq(~block.integer if config.counter == "two_level" else 0),
+    ]
+    link(m, reducer.o, block.o)
+
+
+def _columns_together(m: Module, block: KllmLaneDense, counters, weights, fetch, is_last) -> None:
+    """A MAC per column, since RAMs give one bin per cycle; the sums then go out in turn."""
+    config = block.config
+    reducers = [
+        add(m, f"reducer_{c}", IndexReducer(config.reducer_config)) for c in range(config.columns)
+    ]
+    held_valid, held_last = Signal(), Signal()
+    free, forward = Signal(), Signal()
+    m.d.comb += [
+        forward.eq(held_valid & Cat(reducer.i.ready for reducer in reducers).all()),
+        free.eq(~held_valid | forward),
+        # The counters meet the same beats and the same reads: all are in the state of one.
+        is_last.eq(counters[0].o.p.last),
+        fetch.eq(counters[0].o.valid & free),
+    ]
+    with m.If(fetch):
+        m.d.sync += [held_valid.eq(1), held_last.eq(is_last)]
+    with m.Elif(forward):
+        m.d.sync += held_valid.eq(0)
+
+    column = Signal(range(max(config.columns, 2)))
+    sent = block.o.valid & block.o.ready
+    with m.If(sent):
+        m.d.sync += column.eq(Mux(column == config.columns - 1, 0, column + 1))
+    for c, (counter, reducer) in enumerate(zip(counters, reducers, strict=True)):
+        held = Signal(counter.o.p.count.shape(), name=f"held_{c}", reset_less=True)
+        with m.If(fetch):
+            m.d.sync += held.eq(counter.o.p.count)
+        m.d.comb += [
+            counter.o.ready.eq(free),
+            reducer.i.valid.eq(forward),
+            reducer.i.p.count.eq(held),
+            reducer.i.p.weight.as_value().eq(weights),
+            reducer.i.p.last.eq(held_last),
+            reducer.o.ready.eq(sent & (column == c)),
+        ]
+    m.d.comb += [
+        block.o.valid.eq(Array(reducer.o.valid for reducer in reducers)[column]),
+        block.o.p.y.eq(Array(reducer.o.p.y for reducer in reducers)[column]),
+    ]
+
+
+def _any_of(values):
+    """Bitwise OR of all, as a balanced tree."""
+    terms = list(values)
+    while len(terms) > 1:
+        terms = [
+            terms[n] | terms[n + 1] if n + 1 < len(terms) else terms[n]
+            for n in range(0, len(terms), 2)
+        ]
+    return terms[0]

@@ -1,0 +1,179 @@
+"""KLLM's processing element lane (docs/blocks/kllm_pe_lane.md)."""
+
+from typing import ClassVar
+
+from amaranth import Module
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.kllm.timing import pe_lane
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.concat import KllmConcat
+from hdl.kllm.lane.codebook import KllmLaneCodebook
+from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+from hdl.kllm.lane.control import JOBS_IN_FLIGHT, KllmLaneControl
+from hdl.kllm.lane.dense import KllmLaneDense
+from hdl.kllm.lane.finish import KllmLaneFinish
+from hdl.kllm.lane.sparse import KllmLaneSparse
+from hdl.stream.fork import fork
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+
+__all__ = ["KllmPeLane"]
+
+
+class KllmPeLane(Block):
+    """``y[n] = rne16(fma32(s_a, rne32(D[n]), rne32(S[n])) * s_b[n])`` for up to ``columns`` n.
+
+    K-Means x K-Means: ``D[n] = sum over inliers k of P[a_k, w_kn]`` by counting index pairs,
+    ``S[n] = sum over outliers k of x_k * C_B[w_kn]``. P holds rne16 of the products of centroids;
+    with ``counter=two_level`` it is exact and never stored. Integer x K-Means: ``D[n] = sum_j
+    C_V[j] * (sum of a_k with w_kn = j)``, no outliers. All sums are exact; the roundings are
+    those written above, nearest even, in golden at the same places.
+
+    A job consists of these words:
+
+        job  1 word
+        a    ``ceil(length / elements)`` beats, ``last`` on the final one
+        w    as many beats, ``last`` on the final one
+        x    ``outliers`` words in ascending position
+        s_b  ``last_column + 1`` words
+
+    It gives ``last_column + 1`` words of ``y`` (``last`` on the final one) and then one word of
+    ``status``. A job with one of the bits in golden.kllm.format.NO_OUTPUT gives no y. The lane
+    drains what belongs to it: a length of 0 has no beats, other lengths have ``a`` and ``w`` up to
+    ``last``. It computes the next job as if this one had not been.
+
+    A packet on ``codebook`` (words and order: golden.kllm.format) is taken between jobs, once the
+    jobs before it are done. It has priority over the next job. A packet of another length, or with
+    an entry that is not in -1..1, leaves the buffer empty.
+
+    Rate: one beat (columns x elements pairs) per cycle. A beat with o outliers takes max(1, o)
+    cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
+    A job whose elements are all outliers (a direct product: FP16 by centroids) is not reduced. It
+    takes its ``length`` or ``last_column + 1`` cycles, whichever is more.
+    ``ready`` of job, a, x and s_b depends combinationally on ``valid`` of every input but w, on
+    ``y.ready`` and on ``status.ready``. No ``valid`` of an output depends on an input.
+    Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.matmul,
+    integer_matmul.
+
+    Members
+    -------
+    job : In(stream)       length: elements; outliers: words of x; s_a: FP16 word; last_column;
+                           integer: mode
+    a : In(stream)         value: elements x index or unsigned integer; outlier: mask; last
+    w : In(stream)         index: columns x elements x bits_b; last
+    x : In(stream)         word: FP16 value of an outlier
+    s_b : In(stream)       word: FP16 scale of an output column
+    codebook : In(stream)  word: FP16 centroid or product; last
+    y : Out(stream)        word: FP16 output; last
+    status : Out(stream)   one bit per golden.kllm.format.Status
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "job": "what the next job is: length, outliers, activation scale, columns, mode",
+        "a": "activation indices (or integers) and outlier mask, elements at a time",
+        "w": "weight indices, columns x elements at a time",
+        "x": "FP16 values of the outliers, ascending positions",
+        "s_b": "FP16 scale of each output column",
+        "codebook": "centroids and their products, loaded between jobs",
+        "y": "FP16 outputs of a job",
+        "status": "one word per job: its fault bits, 0 if none",
+    }
+
+    def __init__(self, config: KllmPeLaneConfig):
+        value = stream.Signature(config.value_layout)
+        word = stream.Signature(config.word_layout)
+        super().__init__(
+            config,
+            {
+                "job": In(stream.Signature(config.job_layout)),
+                "a": In(stream.Signature(config.a_layout)),
+                "w": In(stream.Signature(config.w_layout)),
+                "x": In(value),
+                "s_b": In(value),
+                "codebook": In(word),
+                "y": Out(word),
+                "status": Out(stream.Signature(config.status_layout)),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return pe_lane(self.config.shape)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        codebook = add(m, "codebook_buffer", KllmLaneCodebook(config))
+        control = add(m, "control", KllmLaneControl(config))
+        concat = add(m, "concat", KllmConcat(config.concat_config))
+        dense = add(m, "dense", KllmLaneDense(config))
+        sparse = add(m, "sparse", KllmLaneSparse(config))
+        finish = add(m, "finish", KllmLaneFinish(config))
+        weights = queue(
+            m, "weight_buffer", config.w_layout, config.weight_buffer_beats, storage="memory"
+        )
+        infos = queue(m, "info_queue", config.info_layout, JOBS_IN_FLIGHT)
+
+        for name in ("job", "a", "x", "codebook"):
+            link(m, getattr(self, name), getattr(control, name))
+        link(m, self.w, weights.i)
+        link(m, weights.o, control.w)
+        link(m, control.packet, codebook.i)
+        link(m, control.info, infos.i)
+        m.d.comb += [control.loaded.eq(codebook.loaded), control.done.eq(finish.done)]
+        if config.counter == "two_level":
+            m.d.comb += [
+                control.codebook_a.eq(codebook.codebook_a),
+                dense.codebook_b.eq(codebook.codebook_b),
+            ]
+        else:
+            link(m, codebook.product, dense.product)
+
+        # A step, its halves joined to pairs.
+        step = control.step
+        m.d.comb += [
+            concat.i_a.valid.eq(step.valid),
+            concat.i_w.valid.eq(step.valid),
+            step.ready.eq(concat.i_a.ready),
+            concat.i_a.p.value.eq(step.p.value),
+            concat.i_a.p.inlier.eq(step.p.inlier),
+            concat.i_a.p.last.eq(step.p.last),
+            concat.i_a.p.tag.eq(step.p.tag),
+            concat.i_w.p.index.eq(step.p.index),
+        ]
+
+        # Each beat of pairs to both paths. The dense sum of a job without inliers is 0: its beats
+        # bypass the counters, and no bins are reduced for it.
+        to_dense, to_sparse = fork(m, "beats", concat.o, 2)
+        beat = concat.o.p
+        tag = data.View(config.outlier_tag, beat.tag)
+        m.d.comb += [
+            dense.i.valid.eq(to_dense.valid & ~tag.direct),
+            to_dense.ready.eq(dense.i.ready | tag.direct),
+            dense.i.p.pair.eq(beat.pair),
+            dense.i.p.inlier.eq(beat.inlier),
+            dense.i.p.last.eq(beat.last),
+            dense.integer.eq(codebook.loaded == Loaded.INTEGER),
+            sparse.i.valid.eq(to_sparse.valid),
+            to_sparse.ready.eq(sparse.i.ready),
+            sparse.i.p.present.eq(tag.present),
+            sparse.i.p.x.eq(tag.x),
+            sparse.i.p.element.eq(tag.element),
+            sparse.i.p.last.eq(beat.last),
+            sparse.codebook_b.eq(codebook.codebook_b),
+        ]
+        for c, column in enumerate(beat.pair):
+            m.d.comb += [
+                sparse.i.p.index[c][e].eq(pair[: config.bits_b]) for e, pair in enumerate(column)
+            ]
+
+        link(m, infos.o, finish.job)
+        link(m, dense.o, finish.dense)
+        link(m, sparse.o, finish.sparse)
+        link(m, self.s_b, finish.s_b)
+        link(m, finish.y, self.y)
+        link(m, finish.status, self.status)
+        return m

@@ -1,0 +1,74 @@
+"""The sparse path of a lane: outliers and their weights (docs/blocks/kllm_lane_sparse.md)."""
+
+from typing import ClassVar
+
+from amaranth import Array, Module
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from golden.kllm.timing import outlier
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.outlier import KllmOutlier
+from hdl.stream.link import link
+
+__all__ = ["KllmLaneSparse"]
+
+
+class KllmLaneSparse(Block):
+    """``S[c] = sum over present words of x * codebook_b[index[c][element]]``, exact.
+
+    A word has the weight indices of a whole beat. ``element`` selects the one that the outlier
+    meets in each column. Sums are integers on the grid 2**-48. Every packet has a word with
+    ``last`` and at most ``outliers_max`` present words (not checked). The parent changes
+    ``codebook_b`` only while no packet is inside.
+
+    One word per cycle; latency 3 cycles from the word with ``last`` to the sum of column 0. The
+    sums leave one column per cycle, ``last`` on the final one. Adding up the next packet overlaps
+    that. ``i.ready`` depends combinationally on ``o.ready``.
+    Source: KLLM, section III-D. Golden: golden.kllm.blocks.sparse_sums.
+
+    Members
+    -------
+    i : In(stream)   present; x: FP16 word; element; index: columns x elements x bits_b; last
+    codebook_b : In  C_B, 2**bits_b FP16 words
+    o : Out(stream)  sum: signed(sum_bits); last
+    """
+
+    meaning: ClassVar[dict[str, str]] = {
+        "i": "An outlier and the weight indices of its beat.",
+        "codebook_b": "Weight centroids, constant while a packet is inside.",
+        "o": "Exact sums on the grid 2**-48, column by column.",
+    }
+
+    def __init__(self, config: KllmPeLaneConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.outlier_layout)),
+                "codebook_b": In(config.codebook_b_layout),
+                "o": Out(stream.Signature(config.sparse_layout)),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return outlier()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        outliers = add(m, "outlier", KllmOutlier(config.outlier_config))
+        m.d.comb += [
+            outliers.i.valid.eq(self.i.valid),
+            self.i.ready.eq(outliers.i.ready),
+            outliers.i.p.present.eq(self.i.p.present),
+            outliers.i.p.x.eq(self.i.p.x),
+            outliers.i.p.last.eq(self.i.p.last),
+            outliers.codebook.eq(self.codebook_b),
+        ]
+        for c, indices in enumerate(self.i.p.index):
+            m.d.comb += outliers.i.p.index[c].eq(Array(list(indices))[self.i.p.element])
+        link(m, outliers.o, self.o)
+        return m
