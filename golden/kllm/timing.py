@@ -327,15 +327,16 @@ def lane_latency(shape: LaneShape, mode: MatmulMode) -> int:
 def lane_cycles(shape: LaneShape, job: LaneJob, jobs: int = 1) -> int:
     """Cycles from the first beat of w to the last y of ``jobs`` equal jobs at full rate.
 
-        2 + (steps - 1) + latency + (outputs - 1) * gap + (jobs - 1) * max(steps, reduce)
+        2 + (steps - 1) + latency + (outputs - 1) * gap + (jobs - 1) * max(steps, reduce, 2)
 
     The weight buffer takes 2 cycles. ``reduce`` is ``columns * gap``. Reducing a job overlaps
-    counting the next. With ``together`` a further job takes up to 4 cycles more, for the ends of
-    packets in the RAMs: the result is then the most, unless ``jobs`` is 1.
+    counting the next. The register of the status takes a word every 2 cycles. With ``together`` a
+    further job takes up to 4 cycles more, for the ends of packets in the RAMs. The result is then
+    the most, unless ``jobs`` is 1.
     """
     first = 2 + job.steps - 1 + lane_latency(shape, job.mode)
     reduce = max(shape.columns * shape.gap(job.mode), shape.words_of(job.mode))
-    further = max(job.steps, reduce) + (4 if shape.together else 0)
+    further = max(job.steps, reduce, 2) + (4 if shape.together else 0)
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
 
 

@@ -4,7 +4,7 @@ import cocotb
 
 from tb.bench import Bench, config, params
 from tb.kllm.support.late import LateCodebook
-from tb.kllm.support.phases import check, jobs, load, streams, words
+from tb.kllm.support.phases import check, check_cycles, jobs, load, streams, words
 
 LANES = range(config.lanes)
 SHARED = ("job", "a", "x")
@@ -97,3 +97,14 @@ async def full_rate(dut):
         for lane in LANES:
             cycles = flow.cycles[f"y_{lane}"][-1] - flow.cycles[f"w_{lane}"][0] + 1
             assert cycles <= bound + slack, f"{phase}: lane {lane} takes {cycles}, bound {bound}"
+
+
+@cocotb.test()
+async def cycles_are_golden(dut):
+    """Every lane takes the cycles of one lane."""
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
+    for phase, job in params["cycles"].items():
+        await load(bench, phase)
+        flow = await jobs(bench, phase)
+        for lane in LANES:
+            check_cycles(config.lane, phase, job, flow.cycles, f"_{lane}")

@@ -3,9 +3,9 @@
 import cocotb
 
 from golden.kllm.format import NO_OUTPUT
-from tb.bench import Bench, params
+from tb.bench import Bench, config, params
 from tb.kllm.support.late import LateCodebook
-from tb.kllm.support.phases import check, jobs, load, streams, words
+from tb.kllm.support.phases import check, check_cycles, jobs, load, streams, words
 
 SOURCES = ("job", "a", "w", "x", "s_b", "codebook")
 SINKS = ("y", "status")
@@ -97,3 +97,13 @@ async def full_rate(dut):
         cycles = flow.cycles["y"][-1] - flow.cycles["w"][0] + 1
         dut._log.info(f"rate {phase}: {cycles} cycles, bound {bound}")
         assert cycles <= bound + slack, f"{phase}: {cycles} cycles, bound {bound} + {slack}"
+
+
+@cocotb.test()
+async def cycles_are_golden(dut):
+    """``lane_cycles`` counts equal jobs of each mode; the first job has the stated latency."""
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
+    for phase, job in params["cycles"].items():
+        await load(bench, phase)
+        flow = await jobs(bench, phase)
+        check_cycles(config, phase, job, flow.cycles)

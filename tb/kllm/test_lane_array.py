@@ -27,7 +27,13 @@ from tb.kllm.support.jobs import (
     random_codebook,
     random_job,
 )
-from tb.kllm.test_pe_lane import faulty_jobs, good_jobs, integer_jobs
+from tb.kllm.test_pe_lane import (
+    cycle_fields,
+    cycle_jobs,
+    faulty_jobs,
+    good_jobs,
+    integer_jobs,
+)
 from tb.run import ROOT, simulate
 
 CONFIGS = {
@@ -102,6 +108,14 @@ def array_vectors(config, seed):
         kmeans(name, [job(length) for _ in range(jobs)], **off)
         # pipeline, and a cycle per job
         params["rates"][name] = (lane_config.bound(length, jobs), 15 + jobs)
+    params["cycles"] = {}
+    for name, count, made in cycle_jobs(rng, lane_config):
+        params["cycles"][name] = cycle_fields(lane_config, made, count)
+        if made.integer:
+            book = random_codebook(rng, lane_config.bits_b)
+            phase(name, [made] * count, (book,), integer_packet(book), in_turn=False)
+        else:
+            kmeans(name, [made] * count, **off)
     return vectors, params
 
 

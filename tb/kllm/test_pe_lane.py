@@ -15,6 +15,8 @@ import itertools
 import numpy as np
 import pytest
 
+from golden.kllm.isa import MatmulMode
+from golden.kllm.timing import lane_steps
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.kllm.support.jobs import (
@@ -249,7 +251,43 @@ def lane_vectors(config, seed):
     )
     bound = (jobs - 1) * max(direct, config.columns) + direct + config.columns
     params["rates"]["rate_direct"] = (bound, 16 + jobs)
+    for name, count, made in cycle_jobs(rng, config):
+        fields = cycle_fields(config, made, count)
+        if made.integer:
+            book = random_codebook(rng, config.bits_b)
+            phase(name, [made] * count, (book,), integer_packet(book), in_turn=False)
+        else:
+            kmeans(name, lambda r, c, made=made, count=count: [made] * count, in_turn=False)
+        params.setdefault("cycles", {})[name] = fields
     return vectors, params
+
+
+def cycle_jobs(rng, config):
+    """(name, how many, job): runs of equal jobs whose cycles golden.kllm.timing counts exactly."""
+    k, few = config.k_max, max(1, config.columns // 2)
+    outliers = min(k, config.outliers_max)
+    for count in (1, 4):
+        yield f"cycles_long_{count}", count, random_job(rng, config, k)
+        yield f"cycles_short_{count}", count, random_job(rng, config, 1, columns=few)
+        yield f"cycles_outliers_{count}", count, random_job(rng, config, k, outliers=outliers // 2)
+        direct = random_job(rng, config, outliers, outliers=outliers, columns=few)
+        yield f"cycles_direct_{count}", count, direct
+        one = random_job(rng, config, 1, outliers=1)
+        yield f"cycles_one_outlier_{count}", count, one
+        if config.integer_bits:
+            yield f"cycles_integer_{count}", count, random_job(rng, config, k, integer=True)
+
+
+def cycle_fields(config, job, jobs: int) -> dict:
+    """LaneJob of a job, and how many there are."""
+    length, outliers = len(job.values), np.flatnonzero(job.outlier)
+    direct = MatmulMode.DIRECT if len(outliers) == length else MatmulMode.KMEANS
+    return {
+        "steps": lane_steps(length, config.elements, outliers.tolist()),
+        "outputs": len(job.s_b),
+        "mode": MatmulMode.INTEGER if job.integer else direct,
+        "jobs": jobs,
+    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)

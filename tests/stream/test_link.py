@@ -1,7 +1,7 @@
-"""link and queue: layouts are compared, words arrive in order, field by field (pysim).
+"""link, queue, fork: layouts are compared, words arrive in order, field by field (pysim).
 
 Seen to fail with: ``rename`` applied to the wrong side, widths not compared, and fields connected
-by position.
+by position. Also with a fork whose source is ready when one output is.
 """
 
 import random
@@ -12,6 +12,7 @@ from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
 from golden.config import ConfigError
+from hdl.stream.fork import fork
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 
@@ -189,3 +190,35 @@ def test_queue_has_no_bit_that_its_shape_lacks():
 def test_queue_refuses_a_depth():
     with pytest.raises(ConfigError, match=r"^StreamFifoConfig\.depth must be 1\.\.65536, not 0$"):
         queue(used(Module()), "typed", 7, 0)
+
+
+def test_fork_gives_each_output_every_word(seed):
+    """Typed outputs that are ready at different times; the words of any width bypass the block."""
+    rng = random.Random(seed)
+    m = Module()
+    source = stream_of(LAYOUT)
+    outputs = fork(m, "fork", source, 3)
+    ready = Signal(3)
+    m.d.comb += [o.ready.eq(ready[n]) for n, o in enumerate(outputs)]
+    assert all(o.payload.shape() == LAYOUT for o in outputs)
+    words = [{"a": rng.getrandbits(5), "words": [rng.getrandbits(6)] * 3} for _ in range(40)]
+    got = [[], [], []]
+
+    async def bench(ctx):
+        sent = 0
+        while sent < len(words):
+            ctx.set(source.payload, words[sent])
+            ctx.set(source.valid, rng.random() < 0.7)
+            ctx.set(ready, rng.getrandbits(3))
+            for o, taken, is_ready in zip(outputs, got, f"{ctx.get(ready):03b}"[::-1], strict=True):
+                if ctx.get(o.valid) and is_ready == "1":
+                    taken.append(ctx.get(o.payload))
+            sent += ctx.get(source.valid & source.ready)
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    expected = [(word["a"], word["words"]) for word in words]
+    assert [[(w.a, [*w.words]) for w in taken] for taken in got] == [expected] * 3

@@ -17,11 +17,12 @@ __all__ = ["KllmLaneCodebook"]
 class KllmLaneCodebook(Block):
     """C_B and C_A, or the words of P with their bins, of the last packet of ``i``.
 
-    Words and order of a packet: golden.kllm.format. ``loaded`` says what the buffer holds. It is
-    NOTHING from a packet's first word to its last, and after a packet of another length or with an
-    entry that is not in -1..1. The block takes one word per cycle; the other outputs follow in the
-    next cycle. ``product`` has latency 0; ``i.ready`` depends combinationally on
-    ``product.ready``.
+    Words and order of a packet: golden.kllm.format. ``loaded`` says what the buffer holds.
+    ``loaded`` is NOTHING from a packet's first word to its last. It stays NOTHING after a packet of
+    another length, or with an entry that is not in -1..1.
+
+    Throughput 1 word per cycle. Latency: ``product`` 0 cycles, the other outputs 1 cycle.
+    ``i.ready`` depends combinationally on ``product.ready``.
 
     Members
     -------

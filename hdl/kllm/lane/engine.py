@@ -51,9 +51,13 @@ class KllmPeLane(Block):
     an entry that is not in -1..1, leaves the buffer empty.
 
     Rate: one beat (columns x elements pairs) per cycle. A beat with o outliers takes max(1, o)
-    cycles. Counting a job overlaps reducing the last: see ``KllmPeLaneConfig.bound``.
+    cycles. Counting a job overlaps reducing the last: golden.kllm.timing.lane_cycles.
     A job whose elements are all outliers (a direct product: FP16 by centroids) is not reduced. It
-    takes its ``length`` or ``last_column + 1`` cycles, whichever is more.
+    takes its ``length`` or ``columns`` cycles, whichever is more.
+
+    Phases: KllmLaneControl makes steps of a job, KllmConcat makes pairs of a step. KllmLaneDense
+    and KllmLaneSparse add them up, and KllmLaneFinish scales the sums.
+
     ``ready`` of job, a, x and s_b depends combinationally on ``valid`` of every input but w, on
     ``y.ready`` and on ``status.ready``. No ``valid`` of an output depends on an input.
     Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.matmul,

@@ -4,10 +4,12 @@
 """
 
 from golden.kllm.format import Status
+from golden.kllm.timing import LaneJob, lane_cycles, lane_latency
 from tb.bench import vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
-__all__ = ["check", "jobs", "load", "streams", "words"]
+__all__ = ["check", "check_cycles", "jobs", "load", "streams", "words"]
 
 _WORDS = {name: unpack_ints(array) for name, array in vectors.items() if "." in name}
 
@@ -42,3 +44,30 @@ async def jobs(bench, phase: str, **flow):
     result = await bench.run(offers, takes, **flow)
     check(bench, result, phase)
     return result
+
+
+def check_cycles(lane, phase: str, job: dict, cycles: dict, suffix: str = "") -> None:
+    """The cycles of a run of equal jobs at full rate are those of golden.kllm.timing.
+
+    lane: the lane's configuration; job: the fields of LaneJob, and ``jobs``; cycles: of the
+    streams, those of one lane named with ``suffix``.
+    """
+    fields = dict(job)
+    count = fields.pop("jobs")
+    one, shape = LaneJob(**fields), lane.shape
+    y, w, status = (cycles[f"{name}{suffix}"] for name in ("y", "w", "status"))
+    expected, taken = lane_cycles(shape, one, count), y[-1] - w[0]
+    at_most = shape.together and count > 1
+    assert taken <= expected if at_most else taken == expected, (
+        f"{phase}: {taken} cycles, not {'at most ' * at_most}{expected}"
+    )
+    ends = [n for n, word in enumerate(words(phase, "a")) if word >> lane.a_layout.size - 1]
+    latency, stated = y[0] - cycles["a"][ends[0]], lane_latency(shape, one.mode)
+    assert latency == stated, f"{phase}: first y {latency} cycles after the last a, not {stated}"
+    timing = block_timing()
+    assert stated in (timing.latency, *dict(timing.delays).values())
+    gap = timing.delay("from a column's y to the next")
+    if one.outputs > 1 and one.mode == 0:
+        assert y[1] - y[0] == gap, f"{phase}: {y[1] - y[0]} cycles between outputs, not {gap}"
+    after = timing.delay("from a job's last y to its status")
+    assert status[-1] - y[-1] == after, f"{phase}: status {status[-1] - y[-1]} cycles after y"
