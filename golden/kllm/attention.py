@@ -5,6 +5,9 @@ below is the sequence of commands that it names. Words are FP16 bit patterns, in
 """
 
 import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +15,7 @@ from torch import Tensor
 from golden.attention.softmax import softmax
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, mul
-from golden.kllm.flow import SCORES
+from golden.kllm.flow import SCORES, attention_steps, follow
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.functional import binary
 from golden.kllm.isa import Binary, Norm, OutlierMode, Outliers, Statistics
@@ -109,29 +112,65 @@ def attention(
     """Causal attention of one sequence: (heads, T, head_size) words.
 
     q: (heads, T, head_size) words with 1 / sqrt(head_size) in them, k, v: (kv_heads, T, head_size),
-    K rotated. K and V are quantized without outliers; scores by DIRECT, or of quantized q where
-    ``books.q`` is given; then BINARY (mask), SOFTMAX, BINARY (V's scales), QUANTIZE_INTEGER and
-    MATMUL INTEGER, as golden.kllm.layer orders them. ArithmeticError: a row has no result.
+    K rotated. K and V are quantized without outliers. The steps are golden.kllm.flow.ATTENTION;
+    q is quantized where ``books.q`` is given. ArithmeticError: a row has no result.
     """
     heads, tokens, size = q.shape
     kv_heads = len(k)
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1)
     mask = torch.where(hidden, _MINUS_INFINITY, 0).repeat(heads // kv_heads, 1)
+    steps = list(itertools.chain(*attention_steps(books.scores).values()))
     made = []
     for head, queries in enumerate(q.reshape(kv_heads, -1, size)):
-        keys, values = quantize(k[head], books.k), quantize(v[head], books.v)
-        cached = Weight(keys.index.t(), keys.scale)
-        if books.q is None:
-            scores = matmul(Tokens.direct(queries), cached, Codebooks(books.k, books.k, product))
-        else:
-            slots = quantize(queries, books.q)
-            scores = matmul(slots, cached, Codebooks(books.q, books.k, product))
-        p, bad = softmax(binary(Binary.ADD, _multiplied(scores).y, mask))
+        commands = _Commands(k[head], v[head], mask, books, integer_bits, product)
+        made.append(follow(steps, commands.by_name, queries).reshape(-1, tokens, size))
+    return torch.cat(made)
+
+
+class _Commands:
+    """The steps of golden.kllm.flow.ATTENTION for one KV head, on words."""
+
+    def __init__(
+        self,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor,
+        books: AttentionBooks,
+        integer_bits: int,
+        product: str,
+    ) -> None:
+        self.k, self.v, self.mask = quantize(k, books.k), quantize(v, books.v), mask
+        self.books, self.integer_bits, self.product = books, integer_bits, product
+        self.by_name: dict[str, Callable[[Any], Any]] = {
+            "query": self.query,
+            "scores": self.scores,
+            "mask": lambda scores: binary(Binary.ADD, scores, self.mask),
+            "softmax": self.softmax,
+            "weight": lambda p: binary(Binary.MULTIPLY, p, self.v.scale.expand_as(p)),
+            "integers": lambda p: _quantized(
+                "QUANTIZE_INTEGER", quantize_integer_command(p, integer_bits)
+            ),
+            "values": self.values,
+        }
+
+    def query(self, q: Tensor) -> SlotTokens:
+        assert self.books.q is not None
+        return quantize(q, self.books.q)
+
+    def scores(self, q: Tensor | SlotTokens) -> Tensor:
+        """DIRECT for words, by indices for what ``query`` made."""
+        cached, b = Weight(self.k.index.t(), self.k.scale), self.books.k
+        a = b if self.books.q is None else self.books.q
+        tokens = Tokens.direct(q) if isinstance(q, Tensor) else q
+        return _multiplied(matmul(tokens, cached, Codebooks(a, b, self.product))).y
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        p, bad = softmax(scores)
         if bool(bad.any()):
             raise ArithmeticError("SOFTMAX: a score is NaN or infinite")
-        weighted = binary(Binary.MULTIPLY, p, values.scale.expand_as(p))
-        a = _quantized("QUANTIZE_INTEGER", quantize_integer_command(weighted, integer_bits))
-        cached = Weight(values.index, torch.full((size,), ONE, device=q.device))
-        y = integer_matmul(a, cached, books.v, integer_bits)
-        made.append(_multiplied(y).y.reshape(-1, tokens, size))
-    return torch.cat(made)
+        return p
+
+    def values(self, a: Any) -> Tensor:
+        size = self.v.index.shape[1]
+        cached = Weight(self.v.index, torch.full((size,), ONE, device=self.v.index.device))
+        return _multiplied(integer_matmul(a, cached, self.books.v, self.integer_bits)).y

@@ -1,7 +1,7 @@
 """The decoder layer of KLLM as a table: linear layers, quantized activations, fusion. Pure Python.
 
     x -> quantized (RMS) -> q, k, v          K and V are quantized per head, the caches
-    softmax(q K^T) * V's scales -> integers -> times V -> attention -> quantized -> o
+    q, k, v -> the steps of ATTENTION -> attention -> quantized -> o
     post = x + o -> quantized (RMS) -> gate, up -> quantized -> h = SiLU(gate) * up
     h -> quantized -> down
 
@@ -18,10 +18,28 @@ many tokens, and golden.eval.methods.kllm measures it on a whole model. All thre
 """
 
 import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.isa import ROW_ELEMENTS, Opcode
 
-__all__ = ["FUSED", "GLU", "LINEARS", "SCORES", "SITES", "Linear", "Site", "matmuls", "site_of"]
+__all__ = [
+    "ATTENTION",
+    "FUSED",
+    "GLU",
+    "LINEARS",
+    "SCORES",
+    "SITES",
+    "Linear",
+    "Site",
+    "Step",
+    "attention_steps",
+    "follow",
+    "matmuls",
+    "readers",
+    "site_of",
+    "sites",
+]
 
 SCORES = ("direct", "index")
 GLU = ("index", "exact")
@@ -33,12 +51,14 @@ class Site:
 
     outliers: a share of each vector stays in FP16; without, all of it is indices. norm: RMSNorm
     follows, and its statistics are kept with the slot. heads: a vector is a head of a token.
+    switch: the site is quantized only where this switch is ``index``.
     """
 
     name: str
     outliers: bool = True
     norm: bool = False
     heads: bool = False
+    switch: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +75,10 @@ _ALL_SITES = (
     Site("x", norm=True),
     Site("attention"),
     Site("post", norm=True),
-    Site("gate"),
-    Site("up"),
+    Site("gate", switch="glu"),
+    Site("up", switch="glu"),
     Site("h"),
-    Site("q", outliers=False, heads=True),
+    Site("q", outliers=False, heads=True, switch="scores"),
     Site("k", outliers=False, heads=True),
     Site("v", outliers=False, heads=True),
 )
@@ -77,6 +97,62 @@ LINEARS = {linear.name: linear for linear in _ALL_LINEARS}
 
 # Linear layers that one matmul computes, by the name of that matmul.
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of the attention of the query heads that share a KV head.
+
+    command: what the accelerator executes. lanes: the codebook that the lanes hold during the step.
+    scores: values of the switch with which the step is taken.
+    """
+
+    name: str
+    command: Opcode
+    lanes: str = "scores"
+    scores: tuple[str, ...] = SCORES
+
+
+# Each step takes the value that the step before made; the first takes q, scaled and rotated.
+ATTENTION = (
+    Step("query", Opcode.QUANTIZE, scores=("index",)),
+    Step("scores", Opcode.MATMUL),  # times K
+    Step("mask", Opcode.BINARY),  # plus -infinity for later tokens
+    Step("softmax", Opcode.SOFTMAX),
+    Step("weight", Opcode.BINARY),  # times V's scales
+    Step("integers", Opcode.QUANTIZE_INTEGER),
+    Step("values", Opcode.MATMUL, lanes="cached_v"),  # times V
+)
+
+
+def attention_steps(scores: str) -> dict[str, tuple[str, ...]]:
+    """Names of the steps, in order, by the codebook that the lanes hold during them."""
+    made: dict[str, tuple[str, ...]] = {}
+    for step in ATTENTION:
+        if scores in step.scores:
+            made[step.lanes] = (*made.get(step.lanes, ()), step.name)
+    return made
+
+
+def follow(steps: Iterable[str], commands: Mapping[str, Callable[[Any], Any]], value: Any) -> Any:
+    """``value`` after ``steps``; ``commands`` says how each step is done. KeyError: one is not."""
+    for name in steps:
+        value = commands[name](value)
+    return value
+
+
+def sites(**switches: str) -> tuple[str, ...]:
+    """Names of the quantized activations under these values of the switches."""
+    return tuple(
+        name
+        for name, site in SITES.items()
+        if site.switch is None or switches[site.switch] == "index"
+    )
+
+
+def readers(site: str) -> tuple[str, ...]:
+    """The linear layers that read an activation."""
+    return tuple(name for name, linear in LINEARS.items() if linear.site == site)
 
 
 def matmuls(fuse: bool, intermediate: int) -> dict[str, tuple[str, ...]]:

@@ -9,6 +9,9 @@ device. Source: KLLM, section III.
 """
 
 import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +20,7 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
+from golden.kllm.flow import SCORES, attention_steps, follow
 
 __all__ = [
     "FakeCodebook",
@@ -174,18 +178,26 @@ def fake_integers(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def fake_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale_v: Tensor, integer_bits: int, rows: int = 256
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale_v: Tensor,
+    integer_bits: int,
+    query: FakeCodebook | None = None,
+    rows: int = 256,
 ) -> Tensor:
     """Causal attention with integer probabilities: (B, heads, T, head_dim).
 
     q: (B, heads, T, head_dim), scaled
     k, v: (B, kv_heads, T, head_dim), dequantized
     scale_v: (B, kv_heads, T, 1), V's token scales
+    query: of quantized q
     rows: queries at a time
 
-    The token scales multiply the probabilities before these become integers of ``integer_bits``,
-    with one scale per query and head (decision 0015). 16 bits or more leave them as they are.
-    Scores are rounded to FP16. A score beyond FP16 makes its query's result NaN.
+    The steps are golden.kllm.flow.ATTENTION. The token scales multiply the probabilities before
+    these become integers of ``integer_bits``, with one scale per query and head (decision 0015).
+    16 bits or more leave them as they are. Scores are rounded to FP16. A score beyond FP16 makes
+    its query's result NaN.
     """
     batch, heads, tokens, size = q.shape
     kv_heads = k.shape[1]
@@ -194,18 +206,41 @@ def fake_attention(
     unit = v / torch.where(scale_v > 0, scale_v, 1)
     weight = scale_v[:, :, None].transpose(-1, -2)  # (B, kv_heads, 1, 1, T)
     hidden = torch.ones(rows, rows, dtype=torch.bool, device=q.device).triu(1)
+    direct, index = SCORES
+    steps = attention_steps(direct if query is None else index)
     for first in range(0, tokens, rows):
         last = min(first + rows, tokens)
         n = last - first
-        some = grouped[:, :, :, first:last]
-        shape = some.shape[:-1]
-        score = some.flatten(2, 3) @ k[:, :, :last].transpose(-1, -2)
-        score = score.half().float().reshape(*shape, last)
-        score[..., first:].masked_fill_(hidden[:n, :n], -torch.inf)
-        p = score.softmax(-1).mul_(weight[..., :last])
-        s: Tensor | float = 1.0
-        if integer_bits < 16:
-            p, s = fake_integers(p, integer_bits)
-        made = p.flatten(2, 3) @ unit[:, :, :last]
-        y[:, :, :, first:last] = made.reshape(*shape, size) * s
+
+        def times(x: Tensor, matrix: Tensor) -> Tensor:
+            """Of all query heads and rows; ``matrix`` (B, kv_heads, ., .) serves a group."""
+            shape = x.shape[:-1]
+            return (x.flatten(2, 3) @ matrix).reshape(*shape, matrix.shape[-1])
+
+        def scores(x: Tensor, last: int = last) -> Tensor:
+            return times(x, k[:, :, :last].transpose(-1, -2)).half().float()
+
+        def mask(x: Tensor, first: int = first, n: int = n) -> Tensor:
+            x[..., first:].masked_fill_(hidden[:n, :n], -torch.inf)
+            return x
+
+        def integers(p: Tensor) -> tuple[Tensor, Tensor | float]:
+            return fake_integers(p, integer_bits) if integer_bits < 16 else (p, 1.0)
+
+        def values(a: tuple[Tensor, Tensor | float], last: int = last) -> Tensor:
+            p, s = a
+            return times(p, unit[:, :, :last]) * s
+
+        commands: dict[str, Callable[[Any], Any]] = {
+            "query": lambda x: x if query is None else fake_tokens(x, query).value,
+            "scores": scores,
+            "mask": mask,
+            "softmax": lambda x: x.softmax(-1),
+            "weight": lambda p, last=last: p.mul_(weight[..., :last]),
+            "integers": integers,
+            "values": values,
+        }
+        y[:, :, :, first:last] = follow(
+            itertools.chain(*steps.values()), commands, grouped[:, :, :, first:last]
+        )
     return y.reshape(batch, heads, tokens, size)

@@ -1,9 +1,6 @@
 """KLLM as its hardware computes it (docs/kllm-layer.md), with a switch for each part of the flow.
 
-    x -> quantized -> RMSNorm -> q, k, v       K and V quantized per token and head, the caches
-    softmax(q K^T) * V's scales -> integers -> times V's centroids -> quantized -> o
-    x -> quantized -> RMSNorm -> gate, up, both quantized -> SiLU(gate) * up -> quantized -> down
-
+golden.kllm.flow has the flow as a table: this method reads its sites, linear layers and switches.
 The fast path is golden.eval.fake.kllm, the exact one (--bit-true) golden.kllm.attention.
 """
 
@@ -23,7 +20,7 @@ from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
-from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls
+from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers, sites
 from golden.kllm.format import PRODUCTS
 from golden.kllm.norms import fold
 from golden.kllm.orizuru import outlier_count
@@ -44,11 +41,9 @@ _SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 _CACHED = ("k", "v")
 # Sites before a norm, and the first linear layer after that norm.
-_NORMED = {
-    name: next(each.name for each in LINEARS.values() if each.site == name)
-    for name, site in SITES.items()
-    if site.norm
-}
+_NORMED = {name: readers(name)[0] for name, site in SITES.items() if site.norm}
+# Sites of whole tokens without a norm: a linear layer's input, or the output of that name's.
+_PLAIN = [name for name, site in SITES.items() if not site.norm and not site.heads]
 
 
 def _modules(layer: nn.Module) -> dict[str, Any]:
@@ -141,9 +136,8 @@ class Kllm(Method):
 
     def _sites(self) -> dict[str, int]:
         """Quantized activations and the bits of each."""
-        glu = self.glu == "index"
-        taken = {"gate": glu, "up": glu, "q": self.scores == "index"}
-        bits = {name: self.activation_bits for name in SITES if taken.get(name, True)}
+        taken = sites(glu=self.glu, scores=self.scores)
+        bits = dict.fromkeys(taken, self.activation_bits)
         bits |= dict.fromkeys(_CACHED, self.kept_bits)
         return {name: each for name, each in bits.items() if each != _OFF}
 
@@ -306,10 +300,11 @@ class Kllm(Method):
             norm = _norm(module, name)
             put = patch.input if self.norm == "index" else patch.output
             put(norm, tap(f"{layer}.{site}"))
-        patch.input(linear["o"], tap(f"{layer}.attention"))
-        patch.output(linear["gate"], tap(f"{layer}.gate"))
-        patch.output(linear["up"], tap(f"{layer}.up"))
-        patch.input(linear["down"], tap(f"{layer}.h"))
+        for site in _PLAIN:
+            if readers(site):
+                patch.input(linear[readers(site)[0]], tap(f"{layer}.{site}"))
+            else:
+                patch.output(linear[site], tap(f"{layer}.{site}"))
 
     def _rows(self, patch: Patch, key: str, x: Tensor) -> Tensor:
         """(T, vectors of a token, K) of what a tap saw in one window."""
@@ -424,9 +419,8 @@ class Kllm(Method):
         names = {module: name for name, module in site.linears.items()}
 
         def made(where: str) -> Callable[[Tensor], Tensor]:
-            readers = [name for name, each in LINEARS.items() if each.site == where]
-            length = linear[readers[0]].in_features
-            counted = [names[linear[name]] for name in readers]
+            length = linear[readers(where)[0]].in_features
+            counted = [names[linear[name]] for name in readers(where)]
             return self._quantizer(site, state, i, where, length, counted)
 
         for where, first in _NORMED.items():
@@ -434,14 +428,12 @@ class Kllm(Method):
             if self.norm == "index":
                 site.input(_norm(layer, first), quantize)
                 continue
-            for name, each in LINEARS.items():
-                if each.site == where:
-                    site.input(linear[name], quantize)
-        site.input(linear["o"], made("attention"))
-        site.input(linear["down"], made("h"))
-        if self.glu == "index":
-            # SiLU of s * c and the product follow in the model: what the look-ups give.
-            for where in ("gate", "up"):
+            for name in readers(where):
+                site.input(linear[name], quantize)
+        for where in filter(self._sites().get, _PLAIN):
+            if readers(where):
+                site.input(linear[readers(where)[0]], made(where))
+            else:  # SiLU of s * c and the product follow in the model: what the look-ups give.
                 length = linear[where].out_features
                 site.output(linear[where], self._quantizer(site, state, i, where, length))
 
@@ -452,7 +444,7 @@ class Kllm(Method):
         k_kept = outlier_count(head_dim, share) if share else 0
         books: dict[str, FakeCodebook] = {}
         for i in range(len(site.layers)):
-            for where in (name for name, site in SITES.items() if site.heads):
+            for where in (name for name, each in SITES.items() if each.heads):
                 if f"{i}.{where}" in state:
                     books[f"{i}.{where}"] = FakeCodebook.of(state[f"{i}.{where}"])
             if cached:
@@ -474,8 +466,7 @@ class Kllm(Method):
         def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
             real = q, k, v
             q = (q * scaling).half().float()
-            if self.scores == "index" and self.activation_bits != _OFF:
-                q = fake_tokens(q, books[f"{layer}.q"]).value
+            query = books[f"{layer}.q"] if "q" in self._sites() else None
             if cached:
                 if not self.pre_rope:
                     k = fake_tokens(k, books[f"{layer}.k"], k_kept).value
@@ -483,7 +474,7 @@ class Kllm(Method):
                 v, scale = made.value, made.scale
             else:  # another method's cache, or none: the magnitude of what is there
                 scale = v.abs().amax(-1, keepdim=True)
-            y = fake_attention(q, k, v, scale, self.integer_bits)
+            y = fake_attention(q, k, v, scale, self.integer_bits, query)
             name = f"{site.layer_names[layer]}.self_attn"
             if name in site.exact and self._exact_attention:
                 fast, y = y, self._attend(state, layer, *real, scaling)

@@ -1,7 +1,7 @@
 """A quantized layer as programs and memories of the accelerator."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from golden.fp16.ops import bits_from_float
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig
-from golden.kllm.flow import SITES, site_of
+from golden.kllm.flow import SITES, attention_steps, follow, site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import (
     ROW_ELEMENTS,
@@ -33,6 +33,7 @@ from golden.kllm.vectors import codebook_packet
 __all__ = ["CompiledLayer", "compile_layer", "write_image"]
 
 _MINUS_INFINITY = FP16.sign_bit | FP16.infinity
+_LANES = {"scores": Codebook.KMEANS, "cached_v": Codebook.INTEGER}  # of attention
 
 
 class _DataMemory:
@@ -233,56 +234,88 @@ class _Compiler:
         return rotated
 
     def _attend(self, rotated: Vector) -> Vector:
-        """Attention of all heads: KV heads in blocks that the slots hold, scores first, then V."""
+        """Attention of all heads: KV heads in blocks that the slots hold.
+
+        A block does the steps of one lane codebook for all of its heads, then those of the next.
+        """
         asm, shape = self.asm, self.shape
         attention = asm.vector(shape.heads * shape.head_size, self.tokens)
         jobs = [(t, head) for t in range(self.tokens) for head in range(shape.kv_heads)]
-        index = self.options.scores == "index"
-        free = self.config.slots - (shape.group if index else 0)  # q needs slots, too
+        phases = attention_steps(self.options.scores)
+        quantizes = any("query" in steps for steps in phases.values())
+        free = self.config.slots - (shape.group if quantizes else 0)  # q needs slots, too
         block = max(1, free // shape.group)
+        size = shape.group * shape.head_size  # of the queries, and of the result
         for first in range(0, len(jobs), block):
-            if index:
-                self._clustering("q")
-            self._lanes("scores")
-            weighted = [self._scores(rotated, *job) for job in jobs[first : first + block]]
-            self._lanes("cached_v", Codebook.INTEGER)
-            for (t, head), slots in zip(jobs[first : first + block], weighted, strict=True):
-                dst = attention.token(t).part(
-                    head * shape.group * shape.head_size, shape.head_size, shape.group,
-                    self.head_rows,
-                )  # fmt: skip
-                asm.matmul(
-                    weights=self.image[f"v{head}"][0], dst=dst, length=self.all_tokens,
-                    slot=slots, mode=MatmulMode.INTEGER,
-                )  # fmt: skip
-                asm.free(slots)
+            some = jobs[first : first + block]
+            value: list[Any] = [self._heads(rotated, t, head * size) for t, head in some]
+            for lanes, steps in phases.items():
+                if "query" in steps:
+                    self._clustering("q")
+                self._lanes(lanes, _LANES[lanes])
+                for n, (t, head) in enumerate(some):
+                    dst = self._heads(attention, t, head * size)
+                    value[n] = follow(steps, self._commands(t, head, dst), value[n])
         asm.free(rotated)
         return attention
 
-    def _scores(self, rotated: Vector, t: int, head: int) -> Slots:
-        """Probabilities of token t's heads that share a KV head, times V's scales, in slots."""
-        asm, shape, size = self.asm, self.shape, self.shape.head_size
-        heads = rotated.token(t).part(head * shape.group * size, size, shape.group, self.head_rows)
-        scores = asm.vector(self.all_tokens, shape.group)
-        address = self.image[f"k{head}"][0]
-        if self.options.scores == "index":
-            slots = self._quantize("q", heads)
-            asm.matmul(weights=address, dst=scores, length=size, slot=slots)
+    def _heads(self, vectors: Vector, t: int, first: int) -> Vector:
+        """The vectors of token t's query heads that share a KV head."""
+        shape = self.shape
+        return vectors.token(t).part(first, shape.head_size, shape.group, self.head_rows)
+
+    def _commands(self, t: int, head: int, dst: Vector) -> dict[str, Callable[[Any], Any]]:
+        """The steps of golden.kllm.flow.ATTENTION for token t's heads that share a KV head."""
+        asm, shape, context = self.asm, self.shape, self.all_tokens
+
+        def scores(q: Vector | Slots) -> Vector:
+            """DIRECT for words, by indices for slots."""
+            made = asm.vector(context, shape.group)
+            address, size = self.image[f"k{head}"][0], shape.head_size
+            if isinstance(q, Slots):
+                asm.matmul(weights=address, dst=made, length=size, slot=q)
+                asm.free(q)
+            else:
+                asm.matmul(weights=address, dst=made, length=size, src=q, mode=MatmulMode.DIRECT)
+            return made
+
+        def binary(op: Binary, name: str, a: Vector) -> Vector:
+            b = self._load(name, context)
+            asm.binary(op=op, a=a, b=b, dst=a)
+            asm.free(b)
+            return a
+
+        def mask(value: Vector) -> Vector:
+            """Nothing is hidden from the last token."""
+            return binary(Binary.ADD, f"mask{t}", value) if t < self.tokens - 1 else value
+
+        def softmax(value: Vector) -> Vector:
+            asm.softmax(src=value, dst=value)
+            return value
+
+        def integers(value: Vector) -> Slots:
+            slots = asm.slots(shape.group)
+            asm.quantize_integer(src=value, slot=slots)
+            asm.free(value)
+            return slots
+
+        def values(slots: Slots) -> Vector:
+            address = self.image[f"v{head}"][0]
+            asm.matmul(
+                weights=address, dst=dst, length=context, slot=slots, mode=MatmulMode.INTEGER
+            )
             asm.free(slots)
-        else:
-            asm.matmul(weights=address, dst=scores, length=size, src=heads, mode=MatmulMode.DIRECT)
-        if t < self.tokens - 1:
-            mask = self._load(f"mask{t}", self.all_tokens)
-            asm.binary(op=Binary.ADD, a=scores, b=mask, dst=scores)
-            asm.free(mask)
-        asm.softmax(src=scores, dst=scores)
-        scale = self._load(f"v_scale{head}", self.all_tokens)
-        asm.binary(op=Binary.MULTIPLY, a=scores, b=scale, dst=scores)
-        asm.free(scale)
-        slots = asm.slots(shape.group)
-        asm.quantize_integer(src=scores, slot=slots)
-        asm.free(scores)
-        return slots
+            return dst
+
+        return {
+            "query": lambda q: self._quantize("q", q),
+            "scores": scores,
+            "mask": mask,
+            "softmax": softmax,
+            "weight": lambda value: binary(Binary.MULTIPLY, f"v_scale{head}", value),
+            "integers": integers,
+            "values": values,
+        }
 
     def _residual(self, name: str, linear: str, value: Vector, x: Vector) -> None:
         """``x += linear(quantized value)``; frees ``value``."""
