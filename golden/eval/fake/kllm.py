@@ -224,6 +224,9 @@ def fake_attention(
             x[..., first:].masked_fill_(hidden[:n, :n], -torch.inf)
             return x
 
+        def times_scales(p: Tensor, last: int = last) -> Tensor:
+            return p.mul_(weight[..., :last])
+
         def integers(p: Tensor) -> tuple[Tensor, Tensor | float]:
             return fake_integers(p, integer_bits) if integer_bits < 16 else (p, 1.0)
 
@@ -236,7 +239,7 @@ def fake_attention(
             "scores": scores,
             "mask": mask,
             "softmax": lambda x: x.softmax(-1),
-            "weight": lambda p, last=last: p.mul_(weight[..., :last]),
+            "weight": times_scales,
             "integers": integers,
             "values": values,
         }
