@@ -394,14 +394,14 @@ def _link_lanes(m: Module, matmul, lanes, supply, count: int) -> None:
     for name in ("job", "a", "x", "codebook"):
         link(m, getattr(matmul, name), getattr(lanes, name))
     for n in range(count):
-        link(m, getattr(supply, f"w_{n}"), getattr(lanes, f"w_{n}"))
+        link(m, getattr(supply, f"w_{n}"), lanes.w[n])
         # A lane takes a scale only with its sums: its ready follows from its valid. The skid
         # buffer keeps that from the supply.
         scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
         pack(m, getattr(supply, f"s_b_{n}"), scales.i)
-        unpack(m, scales.o, getattr(lanes, f"s_b_{n}"))
-        link(m, getattr(lanes, f"y_{n}"), getattr(matmul, f"y_{n}"))
-        link(m, getattr(lanes, f"status_{n}"), getattr(matmul, f"lane_status_{n}"))
+        unpack(m, scales.o, lanes.s_b[n])
+        link(m, lanes.y[n], getattr(matmul, f"y_{n}"))
+        link(m, lanes.status[n], getattr(matmul, f"lane_status_{n}"))
     link(m, matmul.supply, supply.job)
     link(m, matmul.supply_rms, supply.rms)
     link(m, supply.done, matmul.supply_done)

@@ -4,7 +4,6 @@ import dataclasses
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.kllm.timing import pe_lane
@@ -13,6 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
+from hdl.ports import In, Out
 from hdl.stream.fork import fork
 from hdl.stream.link import StreamView, link
 
@@ -59,35 +59,34 @@ class KllmLaneArray(Block):
     Throughput and latency are those of a lane; ``ready`` of the shared streams depends
     combinationally on all lanes. Source: KLLM, section IV-A, Table I.
     Golden: golden.kllm.matmul.matmul.
-
-    Members
-    -------
-    job, a, x, codebook : In(stream)         as in KllmPeLane, shared
-    w_0, w_1, ... ; s_b_0, ... : In(stream)  of each lane
-    y_0, ... ; status_0, ... : Out(stream)   of each lane
     """
 
     def __init__(self, config: KllmLaneArrayConfig):
         lane = config.lane
         word, value = stream.Signature(lane.word_layout), stream.Signature(lane.value_layout)
-        members = {
-            "job": In(stream.Signature(lane.job_layout)),
-            "a": In(stream.Signature(lane.a_layout)),
-            "x": In(value),
-            "codebook": In(word),
-        }
-        self.meaning = {name: f"{KllmPeLane.meaning[name]}; all lanes" for name in members}
-        of_lane = {
-            "w": In(stream.Signature(lane.w_layout)),
-            "s_b": In(value),
-            "y": Out(word),
-            "status": Out(stream.Signature(lane.status_layout)),
-        }
-        for number in range(config.lanes):
-            for name, member in of_lane.items():
-                members[f"{name}_{number}"] = member
-                self.meaning[f"{name}_{number}"] = f"{KllmPeLane.meaning[name]}; lane {number}"
-        super().__init__(config, members)
+        super().__init__(
+            config,
+            {
+                "job": In(stream.Signature(lane.job_layout), "what the next job of all lanes is"),
+                "a": In(
+                    stream.Signature(lane.a_layout),
+                    "activation indices (or integers) and outlier mask, for all lanes",
+                ),
+                "x": In(value, "FP16 values of the outliers, for all lanes"),
+                "codebook": In(word, "centroids and their products, for all lanes"),
+                "w": In(stream.Signature(lane.w_layout), "weight indices of lane {0}").array(
+                    config.lanes
+                ),
+                "s_b": In(value, "FP16 scale of each output column of lane {0}").array(
+                    config.lanes
+                ),
+                "y": Out(word, "FP16 outputs of lane {0}").array(config.lanes),
+                "status": Out(
+                    stream.Signature(lane.status_layout),
+                    "one word per job: the fault bits of lane {0}, 0 if none",
+                ).array(config.lanes),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -123,10 +122,10 @@ class KllmLaneArray(Block):
             m.d.sync += job_pending.eq(~self.job.ready)
 
         for n, lane in enumerate(lanes):
-            link(m, getattr(self, f"w_{n}"), lane.w)
-            link(m, getattr(self, f"s_b_{n}"), lane.s_b)
-            link(m, lane.y, getattr(self, f"y_{n}"))
-            link(m, lane.status, getattr(self, f"status_{n}"))
+            link(m, self.w[n], lane.w)
+            link(m, self.s_b[n], lane.s_b)
+            link(m, lane.y, self.y[n])
+            link(m, lane.status, self.status[n])
         return m
 
 

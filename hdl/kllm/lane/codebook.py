@@ -1,15 +1,13 @@
 """The codebook buffer of a lane: one packet, loaded between jobs."""
 
-from typing import ClassVar
-
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
 from golden.kllm.format import integer_packet_length
 from hdl.block import Block
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+from hdl.ports import In, Out
 
 __all__ = ["KllmLaneCodebook"]
 
@@ -23,34 +21,22 @@ class KllmLaneCodebook(Block):
 
     Throughput 1 word per cycle. Latency: ``product`` 0 cycles, the other outputs 1 cycle.
     ``i.ready`` depends combinationally on ``product.ready``.
-
-    Members
-    -------
-    i : In(stream)         word: FP16; last
-    product : Out(stream)  bin, word: the table of products; not with counter=two_level
-    loaded : Out           Loaded
-    codebook_a : Out       C_A; only with counter=two_level
-    codebook_b : Out       C_B, or C_V
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Codebook packets.",
-        "product": "Words of the table of products.",
-        "loaded": "What the buffer holds.",
-        "codebook_a": "Centroids of the activations.",
-        "codebook_b": "Centroids of the weights, or of the values.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         members = {
-            "i": In(stream.Signature(config.word_layout)),
-            "loaded": Out(Loaded),
-            "codebook_b": Out(config.codebook_b_layout),
+            "i": In(stream.Signature(config.word_layout), "Codebook packets."),
+            "loaded": Out(Loaded, "What the buffer holds."),
+            "codebook_b": Out(
+                config.codebook_b_layout, "Centroids of the weights, or of the values."
+            ),
         }
         if config.counter == "two_level":
-            members["codebook_a"] = Out(config.codebook_a_layout)
+            members["codebook_a"] = Out(config.codebook_a_layout, "Centroids of the activations.")
         else:
-            members["product"] = Out(stream.Signature(config.product_layout))
+            members["product"] = Out(
+                stream.Signature(config.product_layout), "Words of the table of products."
+            )
         super().__init__(config, members)
 
     def elaborate(self, platform) -> Module:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from amaranth import signed
 from amaranth.lib import data, enum
 
 from golden.config import Config
@@ -14,6 +15,7 @@ from hdl.index.reducer import IndexReducerConfig
 from hdl.kllm.concat import KllmConcatConfig
 from hdl.kllm.outlier import KllmOutlierConfig
 from hdl.kllm.scaler import KllmScalerConfig
+from hdl.ports import Payload
 
 __all__ = ["STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
 
@@ -138,15 +140,13 @@ class KllmPeLaneConfig(Config):
         return jobs * max(count, self.reduce_cycles) + min(count, self.reduce_cycles)
 
     @property
-    def outlier_tag(self) -> data.StructLayout:
+    def outlier_tag(self) -> Payload:
         """What a beat carries past the counters."""
-        return data.StructLayout(
-            {
-                "present": 1,
-                "x": FP16.bits,
-                "element": range(max(self.elements, 2)),
-                "direct": 1,  # of a job whose elements are all outliers
-            }
+        return Payload(
+            present=(1, "there is an outlier"),
+            x=(FP16.bits, "its FP16 word"),
+            element=(range(max(self.elements, 2)), "its element of the beat"),
+            direct=(1, "of a job whose elements are all outliers"),
         )
 
     @property
@@ -155,79 +155,82 @@ class KllmPeLaneConfig(Config):
         return data.StructLayout({"empty": 1, "end": 1, "status": STATUS_BITS})
 
     @property
-    def job_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "length": 16,
-                "outliers": 16,
-                "s_a": FP16.bits,
-                "last_column": range(max(self.columns, 2)),
-                "integer": 1,
-            }
+    def job_layout(self) -> Payload:
+        return Payload(
+            length=(16, "elements of the reduction"),
+            outliers=(16, "words of x"),
+            s_a=(FP16.bits, "FP16 scale of the activations"),
+            last_column=(range(max(self.columns, 2)), "output columns less one"),
+            integer=(1, "mode: Integer x K-Means"),
         )
 
     @property
-    def a_layout(self) -> data.StructLayout:
+    def a_layout(self) -> Payload:
         value_bits = max(self.bits_a, self.integer_bits)
-        return data.StructLayout(
-            {
-                "value": data.ArrayLayout(value_bits, self.elements),
-                "outlier": self.elements,
-                "last": 1,
-            }
+        return Payload(
+            value=(data.ArrayLayout(value_bits, self.elements), "indices, or unsigned integers"),
+            outlier=(self.elements, "mask of the outliers"),
+            last=(1, "the final beat of a job"),
         )
 
     @property
-    def w_layout(self) -> data.StructLayout:
+    def w_layout(self) -> Payload:
         column = data.ArrayLayout(self.bits_b, self.elements)
-        return data.StructLayout({"index": data.ArrayLayout(column, self.columns), "last": 1})
+        return Payload(
+            index=(data.ArrayLayout(column, self.columns), "indices of each column's elements"),
+            last=(1, "the final beat of a job"),
+        )
 
     @property
-    def word_layout(self) -> data.StructLayout:
+    def word_layout(self) -> Payload:
         """An FP16 word of a packet: codebooks and outputs."""
-        return data.StructLayout({"word": FP16.bits, "last": 1})
+        return Payload(word=(FP16.bits, "FP16 word"), last=(1, "the final word of a packet"))
 
     @property
-    def value_layout(self) -> data.StructLayout:
+    def value_layout(self) -> Payload:
         """An FP16 word: outlier values and weight scales."""
-        return data.StructLayout({"word": FP16.bits})
+        return Payload(word=(FP16.bits, "FP16 word"))
 
     @property
-    def status_layout(self) -> data.StructLayout:
-        return data.StructLayout({status.name.lower(): 1 for status in Status})
+    def status_layout(self) -> Payload:
+        return Payload(
+            **{status.name.lower(): (1, f"golden.kllm.format.Status.{status.name}")
+               for status in Status}
+        )  # fmt: skip
 
     # Payloads between the phases.
 
     @property
-    def step_layout(self) -> data.StructLayout:
+    def step_layout(self) -> Payload:
         """One step of a job: a beat, or one more outlier of it."""
-        return data.StructLayout(
-            {
-                "value": self.concat_config.a_layout["value"].shape,
-                "inlier": self.elements,
-                "tag": self.outlier_tag,
-                "index": self.w_layout["index"].shape,
-                "last": 1,
-            }
+        return Payload(
+            value=(
+                self.concat_config.a_layout["value"].shape,
+                "above the indices: an index, an integer or an addend",
+            ),
+            inlier=(self.elements, "mask of the elements that count"),
+            tag=(self.outlier_tag, "the outlier of the step"),
+            index=(self.w_layout["index"].shape, "weight indices"),
+            last=(1, "the final step of a job"),
         )
 
     @property
-    def info_layout(self) -> data.StructLayout:
+    def info_layout(self) -> Payload:
         """What became of a job, up to its sums."""
-        return data.StructLayout(
-            {
-                "s_a": FP16.bits,
-                "last_column": range(max(self.columns, 2)),
-                "counted": 1,  # beats were taken: sums will come
-                "direct": 1,  # all its elements are outliers: no dense sum comes
-                "status": STATUS_BITS,
-            }
+        return Payload(
+            s_a=(FP16.bits, "FP16 scale of the activations"),
+            last_column=(range(max(self.columns, 2)), "output columns less one"),
+            counted=(1, "beats were taken: sums will come"),
+            direct=(1, "all its elements are outliers: no dense sum comes"),
+            status=(STATUS_BITS, "golden.kllm.format.Status bits of header and beats"),
         )
 
     @property
-    def product_layout(self) -> data.StructLayout:
-        """A word of the table of products, and the bin that it belongs to."""
-        return data.StructLayout({"bin": range(self.counter_config.bins), "word": FP16.bits})
+    def product_layout(self) -> Payload:
+        return Payload(
+            bin=(range(self.counter_config.bins), "activation index above weight index"),
+            word=(FP16.bits, "FP16 product of the two centroids"),
+        )
 
     @property
     def codebook_a_layout(self) -> data.ArrayLayout:
@@ -238,30 +241,32 @@ class KllmPeLaneConfig(Config):
         return self.outlier_config.codebook_layout
 
     @property
-    def pairs_layout(self) -> data.StructLayout:
+    def pairs_layout(self) -> Payload:
         """A beat of index pairs, for the counters."""
-        concat = self.concat_config.o_layout
-        return data.StructLayout({name: concat[name].shape for name in ("pair", "inlier", "last")})
-
-    @property
-    def outlier_layout(self) -> data.StructLayout:
-        """An outlier, if present, with all weight indices of its beat."""
-        return data.StructLayout(
-            {
-                "present": 1,
-                "x": FP16.bits,
-                "element": range(max(self.elements, 2)),
-                "index": self.w_layout["index"].shape,
-                "last": 1,
-            }
+        return Payload(
+            pair=(self.concat_config.o_layout["pair"].shape, "index pairs of each column"),
+            inlier=(self.elements, "mask of the elements that count"),
+            last=(1, "the final beat of a packet"),
         )
 
     @property
-    def dense_layout(self) -> data.StructLayout:
-        """The dense sum of a column, rounded to FP32."""
-        return data.StructLayout({"y": FP32.bits})
+    def outlier_layout(self) -> Payload:
+        """An outlier, if present, with all weight indices of its beat."""
+        return Payload(
+            present=(1, "there is an outlier"),
+            x=(FP16.bits, "its FP16 word"),
+            element=(range(max(self.elements, 2)), "its element of the beat"),
+            index=(self.w_layout["index"].shape, "weight indices of each column's elements"),
+            last=(1, "the final word of a packet"),
+        )
 
     @property
-    def sparse_layout(self) -> data.StructLayout:
-        """The exact sparse sum of a column."""
-        return self.outlier_config.o_layout
+    def dense_layout(self) -> Payload:
+        return Payload(y=(FP32.bits, "dense sum of a column, FP32 word"))
+
+    @property
+    def sparse_layout(self) -> Payload:
+        return Payload(
+            sum=(signed(self.outlier_config.sum_bits), "exact sparse sum, on the grid 2**-48"),
+            last=(1, "the final column"),
+        )

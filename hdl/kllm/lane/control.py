@@ -1,17 +1,16 @@
 """The control of a lane: jobs to steps, and what became of each job."""
 
 from types import SimpleNamespace
-from typing import ClassVar
 
 from amaranth import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm.format import Status
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig, Loaded
 from hdl.kllm.scaler import is_special
+from hdl.ports import In, Out
 
 __all__ = ["JOBS_IN_FLIGHT", "KllmLaneControl"]
 
@@ -40,48 +39,23 @@ class KllmLaneControl(Block):
     a job's last step to ``info``. ``ready`` of job, a, w and x depends combinationally on ``valid``
     of every input, on ``step.ready`` and on ``info.ready``.
     Source: KLLM, section III-D. Golden: golden.kllm.lane.header_status, job_status.
-
-    Members
-    -------
-    job, a, w, x : In(stream)  as in KllmPeLane
-    codebook : In(stream)      packets offered
-    loaded : In                what the buffer holds: Loaded
-    codebook_a : In            C_A; only with counter=two_level
-    done : In                  a reported job has ended
-    packet : Out(stream)       packets that the buffer is to take
-    step : Out(stream)         value, inlier, index: pairs; tag: outlier; last
-    info : Out(stream)         what became of the job
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "job": "Jobs.",
-        "a": "Activations of the jobs.",
-        "w": "Weights of the jobs.",
-        "x": "Outlier values of the jobs.",
-        "codebook": "Codebook packets.",
-        "loaded": "What the codebook buffer holds.",
-        "codebook_a": "Centroids of the activations.",
-        "done": "A reported job has ended.",
-        "packet": "Codebook packets between jobs.",
-        "step": "Steps of the jobs.",
-        "info": "What became of each job.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         members = {
-            "job": In(stream.Signature(config.job_layout)),
-            "a": In(stream.Signature(config.a_layout)),
-            "w": In(stream.Signature(config.w_layout)),
-            "x": In(stream.Signature(config.value_layout)),
-            "codebook": In(stream.Signature(config.word_layout)),
-            "loaded": In(Loaded),
-            "done": In(1),
-            "packet": Out(stream.Signature(config.word_layout)),
-            "step": Out(stream.Signature(config.step_layout)),
-            "info": Out(stream.Signature(config.info_layout)),
+            "job": In(stream.Signature(config.job_layout), "Jobs."),
+            "a": In(stream.Signature(config.a_layout), "Activations of the jobs."),
+            "w": In(stream.Signature(config.w_layout), "Weights of the jobs."),
+            "x": In(stream.Signature(config.value_layout), "Outlier values of the jobs."),
+            "codebook": In(stream.Signature(config.word_layout), "Codebook packets."),
+            "loaded": In(Loaded, "What the codebook buffer holds."),
+            "done": In(1, "A reported job has ended."),
+            "packet": Out(stream.Signature(config.word_layout), "Codebook packets between jobs."),
+            "step": Out(stream.Signature(config.step_layout), "Steps of the jobs."),
+            "info": Out(stream.Signature(config.info_layout), "What became of each job."),
         }
         if config.counter == "two_level":
-            members["codebook_a"] = In(config.codebook_a_layout)
+            members["codebook_a"] = In(config.codebook_a_layout, "Centroids of the activations.")
         super().__init__(config, members)
 
     def elaborate(self, platform) -> Module:

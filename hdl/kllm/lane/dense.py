@@ -1,10 +1,7 @@
 """The dense path of a lane: counters and reducers (docs/blocks/kllm_lane_dense.md)."""
 
-from typing import ClassVar
-
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
 from golden.kllm.timing import lane_dense
@@ -16,6 +13,7 @@ from hdl.index.reducer import IndexReducer
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out
 from hdl.stream.fork import fork
 from hdl.stream.link import link
 
@@ -36,34 +34,25 @@ class KllmLaneDense(Block):
 
     Latency and throughput: golden.kllm.timing.lane_dense. Source: KLLM, sections III-B and IV-B.
     Golden: golden.kllm.blocks.dense_sums.
-
-    Members
-    -------
-    i : In(stream)        pair: columns x elements; inlier: elements; last
-    product : In(stream)  bin, word: one entry of the table; not with counter=two_level
-    codebook_b : In       C_B or C_V; only with counter=two_level
-    integer : In          integer mode
-    o : Out(stream)       y: FP32 word
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Index pairs of one beat, column by column.",
-        "product": "Entries of the table of products, in any order.",
-        "codebook_b": "Weights of the bins, constant while a packet is inside.",
-        "integer": "Integer mode, constant while a packet is inside.",
-        "o": "Dense sums, column by column.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         members = {
-            "i": In(stream.Signature(config.pairs_layout)),
-            "integer": In(1),
-            "o": Out(stream.Signature(config.dense_layout)),
+            "i": In(
+                stream.Signature(config.pairs_layout), "Index pairs of one beat, column by column."
+            ),
+            "integer": In(1, "Integer mode, constant while a packet is inside."),
+            "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
         }
         if config.counter == "two_level":
-            members["codebook_b"] = In(config.codebook_b_layout)
+            members["codebook_b"] = In(
+                config.codebook_b_layout, "Weights of the bins, constant while a packet is inside."
+            )
         else:
-            members["product"] = In(stream.Signature(config.product_layout))
+            members["product"] = In(
+                stream.Signature(config.product_layout),
+                "Entries of the table of products, in any order.",
+            )
         super().__init__(config, members)
 
     @property

@@ -1,10 +1,7 @@
 """KLLM's processing element lane (docs/blocks/kllm_pe_lane.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm.timing import pe_lane
 from golden.timing import Timing
@@ -17,6 +14,7 @@ from hdl.kllm.lane.control import JOBS_IN_FLIGHT, KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.lane.sparse import KllmLaneSparse
+from hdl.ports import In, Out
 from hdl.stream.fork import fork
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -62,30 +60,7 @@ class KllmPeLane(Block):
     ``y.ready`` and on ``status.ready``. No ``valid`` of an output depends on an input.
     Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.matmul,
     integer_matmul.
-
-    Members
-    -------
-    job : In(stream)       length: elements; outliers: words of x; s_a: FP16 word; last_column;
-                           integer: mode
-    a : In(stream)         value: elements x index or unsigned integer; outlier: mask; last
-    w : In(stream)         index: columns x elements x bits_b; last
-    x : In(stream)         word: FP16 value of an outlier
-    s_b : In(stream)       word: FP16 scale of an output column
-    codebook : In(stream)  word: FP16 centroid or product; last
-    y : Out(stream)        word: FP16 output; last
-    status : Out(stream)   one bit per golden.kllm.format.Status
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "job": "what the next job is: length, outliers, activation scale, columns, mode",
-        "a": "activation indices (or integers) and outlier mask, elements at a time",
-        "w": "weight indices, columns x elements at a time",
-        "x": "FP16 values of the outliers, ascending positions",
-        "s_b": "FP16 scale of each output column",
-        "codebook": "centroids and their products, loaded between jobs",
-        "y": "FP16 outputs of a job",
-        "status": "one word per job: its fault bits, 0 if none",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         value = stream.Signature(config.value_layout)
@@ -93,14 +68,26 @@ class KllmPeLane(Block):
         super().__init__(
             config,
             {
-                "job": In(stream.Signature(config.job_layout)),
-                "a": In(stream.Signature(config.a_layout)),
-                "w": In(stream.Signature(config.w_layout)),
-                "x": In(value),
-                "s_b": In(value),
-                "codebook": In(word),
-                "y": Out(word),
-                "status": Out(stream.Signature(config.status_layout)),
+                "job": In(
+                    stream.Signature(config.job_layout),
+                    "what the next job is: length, outliers, activation scale, columns, mode",
+                ),
+                "a": In(
+                    stream.Signature(config.a_layout),
+                    "activation indices (or integers) and outlier mask, elements at a time",
+                ),
+                "w": In(
+                    stream.Signature(config.w_layout),
+                    "weight indices, columns x elements at a time",
+                ),
+                "x": In(value, "FP16 values of the outliers, ascending positions"),
+                "s_b": In(value, "FP16 scale of each output column"),
+                "codebook": In(word, "centroids and their products, loaded between jobs"),
+                "y": Out(word, "FP16 outputs of a job"),
+                "status": Out(
+                    stream.Signature(config.status_layout),
+                    "one word per job: its fault bits, 0 if none",
+                ),
             },
         )
 

@@ -1,10 +1,7 @@
 """The end of a lane: sums to outputs, and a status per job (docs/blocks/kllm_lane_finish.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.timing import lane_finish
@@ -13,6 +10,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig
 from hdl.kllm.scaler import KllmScaler, is_special
+from hdl.ports import In, Out
 
 __all__ = ["KllmLaneFinish"]
 
@@ -39,39 +37,28 @@ class KllmLaneFinish(Block):
     One column per cycle. Latency: s_b to y 3 cycles, the last y to the status 1 cycle.
     ``ready`` of each input depends combinationally on ``valid`` of the others and on ``y.ready``.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.finish_job.
-
-    Members
-    -------
-    job : In(stream)      s_a; last_column; counted; direct; status
-    dense : In(stream)    y: FP32 word
-    sparse : In(stream)   sum: on the grid 2**-48; last
-    s_b : In(stream)      word: FP16 scale
-    y : Out(stream)       word: FP16 output; last
-    status : Out(stream)  one bit per golden.kllm.format.Status
-    done : Out            a job has ended
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "job": "What became of a job up to its sums.",
-        "dense": "Dense sums, column by column.",
-        "sparse": "Exact sparse sums, column by column.",
-        "s_b": "FP16 scale of each output column.",
-        "y": "FP16 outputs of a job.",
-        "status": "One word per job: its fault bits, 0 if none.",
-        "done": "A job has ended.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(
             config,
             {
-                "job": In(stream.Signature(config.info_layout)),
-                "dense": In(stream.Signature(config.dense_layout)),
-                "sparse": In(stream.Signature(config.sparse_layout)),
-                "s_b": In(stream.Signature(config.value_layout)),
-                "y": Out(stream.Signature(config.word_layout)),
-                "status": Out(stream.Signature(config.status_layout)),
-                "done": Out(1),
+                "job": In(
+                    stream.Signature(config.info_layout), "What became of a job up to its sums."
+                ),
+                "dense": In(stream.Signature(config.dense_layout), "Dense sums, column by column."),
+                "sparse": In(
+                    stream.Signature(config.sparse_layout), "Exact sparse sums, column by column."
+                ),
+                "s_b": In(
+                    stream.Signature(config.value_layout), "FP16 scale of each output column."
+                ),
+                "y": Out(stream.Signature(config.word_layout), "FP16 outputs of a job."),
+                "status": Out(
+                    stream.Signature(config.status_layout),
+                    "One word per job: its fault bits, 0 if none.",
+                ),
+                "done": Out(1, "A job has ended."),
             },
         )
 

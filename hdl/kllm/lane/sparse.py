@@ -1,10 +1,7 @@
 """The sparse path of a lane: outliers and their weights (docs/blocks/kllm_lane_sparse.md)."""
 
-from typing import ClassVar
-
 from amaranth import Array, Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm.timing import outlier
 from golden.timing import Timing
@@ -12,6 +9,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.outlier import KllmOutlier
+from hdl.ports import In, Out
 from hdl.stream.link import link
 
 __all__ = ["KllmLaneSparse"]
@@ -29,27 +27,23 @@ class KllmLaneSparse(Block):
     sums leave one column per cycle, ``last`` on the final one. Adding up the next packet overlaps
     that. ``i.ready`` depends combinationally on ``o.ready``.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.sparse_sums.
-
-    Members
-    -------
-    i : In(stream)   present; x: FP16 word; element; index: columns x elements x bits_b; last
-    codebook_b : In  C_B, 2**bits_b FP16 words
-    o : Out(stream)  sum: signed(sum_bits); last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "An outlier and the weight indices of its beat.",
-        "codebook_b": "Weight centroids, constant while a packet is inside.",
-        "o": "Exact sums on the grid 2**-48, column by column.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.outlier_layout)),
-                "codebook_b": In(config.codebook_b_layout),
-                "o": Out(stream.Signature(config.sparse_layout)),
+                "i": In(
+                    stream.Signature(config.outlier_layout),
+                    "An outlier and the weight indices of its beat.",
+                ),
+                "codebook_b": In(
+                    config.codebook_b_layout, "Weight centroids, constant while a packet is inside."
+                ),
+                "o": Out(
+                    stream.Signature(config.sparse_layout),
+                    "Exact sums on the grid 2**-48, column by column.",
+                ),
             },
         )
 
