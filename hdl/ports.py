@@ -9,6 +9,8 @@ A text is one phrase: what the words mean, with unit and range where the width d
 """
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Iterator, Mapping
 
 from amaranth.lib import data, stream, wiring
@@ -26,6 +28,7 @@ __all__ = [
     "member_text",
     "port_shape",
     "split",
+    "status_layout",
 ]
 
 Texts = dict[str, str | tuple[str, ...]]
@@ -45,6 +48,10 @@ class Member:
     def array(self, *dimensions: int) -> "Member":
         """An array of such members, as Amaranth's ``array``."""
         return Member(self.member.array(*dimensions), self.text)
+
+    def flip(self) -> "Member":
+        """The member as the other side has it, as Amaranth's ``flip``."""
+        return Member(self.member.flip(), self.text)
 
 
 def In(shape, text: str | tuple[str, ...]) -> Member:
@@ -75,6 +82,12 @@ class Payload(data.StructLayout):
     @property
     def texts(self) -> Texts:
         return {name: text for name, (_, text) in self.parts.items()}
+
+
+def status_layout(faults) -> Payload:
+    """One bit per member of the IntFlag ``faults``; the comment after it is the bit's text."""
+    texts = dict(re.findall(r"^    (\w+) = .*?# (.*)$", inspect.getsource(faults), re.M))
+    return Payload(**{bit.name.lower(): (1, texts[bit.name]) for bit in faults})
 
 
 class Bus(wiring.Signature):

@@ -134,12 +134,15 @@ class Operator(Block):
     takes the payload fields of ``i``, the last returns those of ``o``.
     """
 
+    i_text = "Operands, one set per transfer."
+    o_text = "Results, in the order of i."
+
     def __init__(self, config: OperatorConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout), "Operands, one set per transfer."),
-                "o": Out(stream.Signature(config.o_layout), "Results, in the order of i."),
+                "i": In(stream.Signature(config.i_layout), self.i_text),
+                "o": Out(stream.Signature(config.o_layout), self.o_text),
             },
         )
 

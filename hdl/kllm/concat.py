@@ -1,16 +1,15 @@
 """Concatenate activation and weight indices (docs/blocks/kllm_concat.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmConcat", "KllmConcatConfig"]
 
@@ -36,25 +35,43 @@ class KllmConcatConfig(Config):
     def pair_bits(self) -> int:
         return self.value_bits + self.bits_b
 
-    def _with_common(self, fields: dict) -> data.StructLayout:
-        common = {"inlier": self.elements, "last": 1}
+    def _with_common(self, **parts) -> Payload:
+        parts |= {
+            "inlier": (self.elements, "mask of the elements that count"),
+            "last": (1, "final beat of the packet"),
+        }
         if self.tag_bits:
-            common["tag"] = self.tag_bits
-        return data.StructLayout(fields | common)
+            parts["tag"] = (self.tag_bits, "passes unchanged with its beat")
+        return Payload(**parts)
 
     @property
     def a_layout(self) -> data.StructLayout:
-        return self._with_common({"value": data.ArrayLayout(self.value_bits, self.elements)})
+        return self._with_common(
+            value=(
+                data.ArrayLayout(self.value_bits, self.elements),
+                "index or value of each element",
+            )
+        )
 
     @property
     def w_layout(self) -> data.StructLayout:
         column = data.ArrayLayout(self.bits_b, self.elements)
-        return data.StructLayout({"index": data.ArrayLayout(column, self.columns)})
+        return Payload(
+            index=(
+                data.ArrayLayout(column, self.columns),
+                "weight index of each column and element",
+            )
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
         column = data.ArrayLayout(self.pair_bits, self.elements)
-        return self._with_common({"pair": data.ArrayLayout(column, self.columns)})
+        return self._with_common(
+            pair=(
+                data.ArrayLayout(column, self.columns),
+                "value above weight index, for each column and element",
+            )
+        )
 
 
 class KllmConcat(Block):
@@ -68,27 +85,24 @@ class KllmConcat(Block):
     elements x (value_bits + columns x bits_b) bits and not columns x elements x pair_bits.
     Concatenation itself is wiring. Source: KLLM, section IV-A. Golden:
     golden.kllm.blocks.concatenate.
-
-    Members
-    -------
-    i_a : In(stream)   value: elements x value_bits; inlier: elements; last: 1; tag
-    i_w : In(stream)   index: columns x elements x bits_b
-    o   : Out(stream)  pair: columns x elements x (value_bits + bits_b); inlier; last; tag
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i_a": "activation indices of one beat, the same for every column",
-        "i_w": "weight indices of one beat, column by column",
-        "o": "concatenated indices: activation above weight",
-    }
 
     def __init__(self, config: KllmConcatConfig):
         super().__init__(
             config,
             {
-                "i_a": In(stream.Signature(config.a_layout)),
-                "i_w": In(stream.Signature(config.w_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i_a": In(
+                    stream.Signature(config.a_layout),
+                    "activation indices of one beat, the same for every column",
+                ),
+                "i_w": In(
+                    stream.Signature(config.w_layout),
+                    "weight indices of one beat, column by column",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "concatenated indices: activation above weight",
+                ),
             },
         )
 

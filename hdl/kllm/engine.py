@@ -9,11 +9,11 @@ command has written.
 """
 
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import COMMANDS, OPERANDS_MAX, ROW_ELEMENTS, CommandStatus, Opcode
+from hdl.ports import In, Out, Payload
 
 __all__ = [
     "ROW",
@@ -36,17 +36,28 @@ ROW = data.ArrayLayout(FP16.bits, ROW_ELEMENTS)  # one row of the vector memory
 SLOT_LENGTH_BITS = 14  # K_MAX
 SLOT_ROW_BITS = 10  # rows of K_MAX entries
 
-command_layout = data.StructLayout({"opcode": 8, "operand": data.ArrayLayout(32, OPERANDS_MAX)})
+_SLOT = (8, "number of the slot")
+_SLOT_ROW = (SLOT_ROW_BITS, "row of entries within the slot: positions 16 * row and up")
+_POSITION = (SLOT_LENGTH_BITS, "number of the outlier within its token, in ascending place")
+
+command_layout = Payload(
+    opcode=(8, "golden.kllm.isa.Opcode"),
+    operand=(
+        data.ArrayLayout(32, OPERANDS_MAX),
+        "operands in the order of the command's table, bits above the declared ones 0",
+    ),
+)
 
 
 def command_stream():
     """A command whose operand words are within their declared bits."""
-    return In(stream.Signature(command_layout))
+    return In(stream.Signature(command_layout), "Commands of the unit, one after another.")
 
 
 def status_stream():
     """CommandStatus bits, one word per command, in order."""
-    return Out(stream.Signature(data.StructLayout({"status": len(CommandStatus)})))
+    status = Payload(status=(len(CommandStatus), "golden.kllm.isa.CommandStatus, 0: done"))
+    return Out(stream.Signature(status), "One word per command, in order.")
 
 
 def operand(command, opcode: Opcode, name: str):
@@ -56,66 +67,85 @@ def operand(command, opcode: Opcode, name: str):
     return command.operand[position][: table.operands[position].bits]
 
 
-row_write_layout = data.StructLayout({"row": 16, "word": ROW})
+row_write_layout = Payload(
+    row=(16, "row of the vector memory"), word=(ROW, "16 FP16 words, element 0 first")
+)
 
 
-def row_read(prefix: str) -> dict:
-    """A read client of the vector memory: requests {row}, answers {word}."""
+def row_read(prefix: str, what: str = "rows") -> dict:
+    """A read client of the vector memory: requests {row}, answers {word}. ``what`` it reads."""
+    parts = row_write_layout.parts
     return {
-        f"{prefix}_request": Out(stream.Signature(data.StructLayout({"row": 16}))),
-        f"{prefix}_row": In(stream.Signature(data.StructLayout({"word": ROW}))),
+        f"{prefix}_request": Out(
+            stream.Signature(Payload(row=parts["row"])), f"Requests for {what}."
+        ),
+        f"{prefix}_row": In(
+            stream.Signature(Payload(word=parts["word"])),
+            "The rows, in the order of the requests.",
+        ),
     }
 
 
 def entry_row_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
     """ROW_ELEMENTS entries (index, or integer, low-aligned) and their outlier mask."""
     entry = activation_entry_bits(bits_a, integer_bits)
-    return data.StructLayout(
-        {"value": data.ArrayLayout(entry, ROW_ELEMENTS), "outlier": ROW_ELEMENTS}
+    return Payload(
+        value=(data.ArrayLayout(entry, ROW_ELEMENTS), "index, or integer, of each element"),
+        outlier=(ROW_ELEMENTS, "mask of the elements that are outliers"),
     )
 
 
 def entry_write_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
     """A row of entries into a slot: entry row ``row`` holds positions 16 * row .. 16 * row + 15."""
-    return data.StructLayout(
-        {"slot": 8, "row": SLOT_ROW_BITS, "entries": entry_row_layout(bits_a, integer_bits)}
+    return Payload(
+        slot=_SLOT,
+        row=_SLOT_ROW,
+        entries=(entry_row_layout(bits_a, integer_bits), "the row's entries"),
     )
 
 
 # An outlier's FP16 word into a slot, ``position`` counting the outliers in ascending place.
-outlier_write_layout = data.StructLayout({"slot": 8, "position": SLOT_LENGTH_BITS, "word": 16})
+outlier_write_layout = Payload(
+    slot=_SLOT, position=_POSITION, word=(FP16.bits, "FP16 word")
+)
 
 # What a slot holds in addition to entries and outliers.
-descriptor_layout = data.StructLayout(
-    {
-        "valid": 1,
-        "integer": 1,  # entries are unsigned integers, no outliers
-        "length": SLOT_LENGTH_BITS,
-        "outliers": SLOT_LENGTH_BITS,
-        "scale": FP16.bits,
-        "rms_reciprocal": FP32.bits,  # 1.0 without statistics
-        "mean": FP32.bits,  # +0 without statistics
-    }
+descriptor_layout = Payload(
+    valid=(1, "the slot holds a token"),
+    integer=(1, "entries are unsigned integers, none is an outlier"),
+    length=(SLOT_LENGTH_BITS, "elements of the token"),
+    outliers=(SLOT_LENGTH_BITS, "outliers of the token"),
+    scale=(FP16.bits, "s_A of the token, FP16"),
+    rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32; 1.0 without statistics"),
+    mean=(FP32.bits, "mean of the token, FP32; +0 without statistics"),
 )
 
 
 def slot_read(prefix: str, bits_a: int, integer_bits: int) -> dict:
     """A read client of the slots.
 
-        request                               answer
-        ``_slot`` {slot}                      ``_descriptor``
-        ``_entry_request`` {slot, row}        ``_entries``
-        ``_outlier_request`` {slot, position} ``_outlier``
+    request                               answer
+    ``_slot`` {slot}                      ``_descriptor``
+    ``_entry_request`` {slot, row}        ``_entries``
+    ``_outlier_request`` {slot, position} ``_outlier``
     """
     return {
-        f"{prefix}_slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
-        f"{prefix}_descriptor": In(stream.Signature(descriptor_layout)),
+        f"{prefix}_slot": Out(stream.Signature(Payload(slot=_SLOT)), "Requests for descriptors."),
+        f"{prefix}_descriptor": In(
+            stream.Signature(descriptor_layout), "The descriptors, in the order of the requests."
+        ),
         f"{prefix}_entry_request": Out(
-            stream.Signature(data.StructLayout({"slot": 8, "row": SLOT_ROW_BITS}))
+            stream.Signature(Payload(slot=_SLOT, row=_SLOT_ROW)), "Requests for rows of entries."
         ),
-        f"{prefix}_entries": In(stream.Signature(entry_row_layout(bits_a, integer_bits))),
+        f"{prefix}_entries": In(
+            stream.Signature(entry_row_layout(bits_a, integer_bits)),
+            "The rows, in the order of the requests.",
+        ),
         f"{prefix}_outlier_request": Out(
-            stream.Signature(data.StructLayout({"slot": 8, "position": SLOT_LENGTH_BITS}))
+            stream.Signature(Payload(slot=_SLOT, position=_POSITION)), "Requests for outliers."
         ),
-        f"{prefix}_outlier": In(stream.Signature(data.StructLayout({"word": FP16.bits}))),
+        f"{prefix}_outlier": In(
+            stream.Signature(Payload(word=(FP16.bits, "FP16 word"))),
+            "The outliers' words, in the order of the requests.",
+        ),
     }

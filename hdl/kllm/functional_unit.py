@@ -1,12 +1,10 @@
 """The engine of vector operations, softmax and functions (docs/blocks/kllm_functional_unit.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux
 from amaranth.hdl import Value
 from amaranth.lib import stream
-from amaranth.lib.wiring import Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -33,6 +31,7 @@ from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
 from hdl.kllm.function.slot_fetch import KllmSlotFetch, KllmSlotFetchConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
+from hdl.ports import Out
 from hdl.stream.link import StreamView, link
 
 __all__ = ["KllmFunctionalUnit", "KllmFunctionalUnitConfig"]
@@ -160,30 +159,7 @@ class KllmFunctionalUnit(Block):
     answer, so answers are always accepted at once. No combinational path leads from an input to
     an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block joins
     them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
-
-    Members
-    -------
-    command, status      as hdl.kllm.engine says
-    a_..., b_...         clients of the vector memory
-    slot_...             client of the slots
-    write : Out(stream)  row, word
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "Commands of Unit.FUNCTION.",
-        "status": "One word of CommandStatus bits per command.",
-        "a_request": "Rows of the first operand wanted.",
-        "a_row": "Those rows, in order.",
-        "b_request": "Rows of the second operand wanted.",
-        "b_row": "Those rows, in order.",
-        "slot_slot": "Descriptors wanted.",
-        "slot_descriptor": "Those descriptors, in order.",
-        "slot_entry_request": "Entry rows wanted.",
-        "slot_entries": "Those rows, in order.",
-        "slot_outlier_request": "Outlier words wanted.",
-        "slot_outlier": "Those words, in order.",
-        "write": "Rows of results.",
-    }
 
     def __init__(self, config: KllmFunctionalUnitConfig):
         super().__init__(
@@ -191,10 +167,10 @@ class KllmFunctionalUnit(Block):
             {
                 "command": command_stream(),
                 "status": status_stream(),
-                **row_read("a"),
-                **row_read("b"),
+                **row_read("a", "rows of the first operand"),
+                **row_read("b", "rows of the second operand"),
                 **slot_read("slot", config.bits_a, config.integer_bits),
-                "write": Out(stream.Signature(row_write_layout)),
+                "write": Out(stream.Signature(row_write_layout), "Rows of results."),
             },
         )
 

@@ -1,11 +1,9 @@
 """Unsigned integers of a token by exact division (docs/blocks/kllm_integer_quantizer.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -18,6 +16,7 @@ from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import let, shift_right_sticky
 from hdl.fp16.unpack import unpack
+from hdl.ports import In, Out, Payload
 
 __all__ = [
     "KllmIntegerQuantizer",
@@ -57,11 +56,6 @@ class UnsignedQuotients(Operator):
     Restoring division gives floor(2x/s), one phase per bit, and its remainder rounds: exact, ties
     to even. The dividend is x on the grid of s. 2x/s below 2**(b+1) is below 2**(b+1) significands
     of s there, and anything larger is clamped before the first step.
-
-    Members
-    -------
-    i : In(stream)   words: lanes FP16 words; s: FP16 word; tag
-    o : Out(stream)  values: lanes x b; tag
     """
 
     def phases(self) -> list:
@@ -149,17 +143,24 @@ class KllmIntegerQuantizerConfig(Config):
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP16.bits})
+        return Payload(word=(FP16.bits, "FP16 word"))
 
     @property
     def i_layout(self) -> data.StructLayout:
         words = data.ArrayLayout(FP16.bits, self.elements)
-        return data.StructLayout({"word": words, "s": FP16.bits, "tag": self.tag_bits})
+        return Payload(
+            word=(words, "FP16 elements"),
+            s=(FP16.bits, "the token's scale s, FP16"),
+            tag=(self.tag_bits, "passes unchanged with its beat"),
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
         values = data.ArrayLayout(self.int_bits, self.elements)
-        return data.StructLayout({"value": values, "tag": self.tag_bits})
+        return Payload(
+            value=(values, "unsigned integer of each element"),
+            tag=(self.tag_bits, "passes unchanged with its beat"),
+        )
 
 
 class KllmIntegerQuantizer(Block):
@@ -174,30 +175,18 @@ class KllmIntegerQuantizer(Block):
     depends combinationally on ``o.ready``.
     Source: KLLM, integer score x V. Golden: golden.kllm.quantize.unsigned_scale,
     unsigned_quotient.
-
-    Members
-    -------
-    largest : In(stream)  word: FP16, the token's largest element
-    scale : Out(stream)   word: FP16, the token's s
-    i : In(stream)        word: elements x FP16; s: FP16; tag
-    o : Out(stream)       value: elements x b; tag
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "largest": "the largest element of a token",
-        "scale": "the scale made of it",
-        "i": "elements of a token with its scale",
-        "o": "unsigned integers",
-    }
 
     def __init__(self, config: KllmIntegerQuantizerConfig):
         super().__init__(
             config,
             {
-                "largest": In(stream.Signature(config.word_layout)),
-                "scale": Out(stream.Signature(config.word_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "largest": In(
+                    stream.Signature(config.word_layout), "the largest element of a token"
+                ),
+                "scale": Out(stream.Signature(config.word_layout), "the scale made of it"),
+                "i": In(stream.Signature(config.i_layout), "elements of a token with its scale"),
+                "o": Out(stream.Signature(config.o_layout), "unsigned integers"),
             },
         )
 

@@ -1,11 +1,9 @@
 """The engine that fills rows of the vector memory from data memory (docs/blocks/kllm_load.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -14,6 +12,7 @@ from golden.kllm.isa import CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmLoad", "KllmLoadConfig"]
 
@@ -34,11 +33,17 @@ class KllmLoadConfig(Config):
     @property
     def read_layout(self) -> data.StructLayout:
         """A command of the read port: byte address and number of rows."""
-        return data.StructLayout({"address": self.address_bits, "words": 17})
+        return Payload(
+            address=(self.address_bits, "byte address of the first row"), words=(17, "rows wanted")
+        )
 
     @property
     def data_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": ROW.size, "error": 1, "last": 1})
+        return Payload(
+            data=(ROW.size, "one row, element 0 in the low bits"),
+            error=(1, "the response was SLVERR or DECERR"),
+            last=(1, "the command's final row"),
+        )
 
 
 class KllmLoad(Block):
@@ -51,22 +56,7 @@ class KllmLoad(Block):
     per cycle; a command begins when the one before it is done. No combinational path leads from
     the read data to the read command.
     Golden: golden.kllm.machine.
-
-    Members
-    -------
-    command, status   as hdl.kllm.engine says
-    read : Out        address, words: to an AxiReadPort of ROW.size bits
-    data : In         its words
-    write : Out       rows of the destination
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "LOAD commands.",
-        "status": "One word of CommandStatus bits per command.",
-        "read": "Rows wanted of the data memory: byte address and number.",
-        "data": "Those rows, in order.",
-        "write": "Rows of the destination.",
-    }
 
     def __init__(self, config: KllmLoadConfig):
         super().__init__(
@@ -74,9 +64,12 @@ class KllmLoad(Block):
             {
                 "command": command_stream(),
                 "status": status_stream(),
-                "read": Out(stream.Signature(config.read_layout)),
-                "data": In(stream.Signature(config.data_layout)),
-                "write": Out(stream.Signature(row_write_layout)),
+                "read": Out(
+                    stream.Signature(config.read_layout),
+                    "Rows wanted of the data memory: byte address and number.",
+                ),
+                "data": In(stream.Signature(config.data_layout), "Those rows, in order."),
+                "write": Out(stream.Signature(row_write_layout), "Rows of the destination."),
             },
         )
 

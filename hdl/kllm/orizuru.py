@@ -1,11 +1,9 @@
 """The k largest and k smallest words of each token (docs/blocks/kllm_orizuru.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -22,6 +20,7 @@ from hdl.kllm.orizuru_trees import (
     OrizuruTreesParallel,
     OrizuruTreesShared,
 )
+from hdl.ports import In, Out, Payload, status_layout
 
 __all__ = ["KllmOrizuru", "KllmOrizuruConfig"]
 
@@ -58,21 +57,37 @@ class KllmOrizuruConfig(Config):
 
     @property
     def job_layout(self) -> data.StructLayout:
-        return data.StructLayout({"length": 16, "k_max": 16, "k_min": 16})
+        return Payload(
+            length=(16, "elements of the token"),
+            k_max=(16, "outliers to pop from the top"),
+            k_min=(16, "outliers to pop from the bottom"),
+        )
 
     @property
     def x_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, self.elements), "last": 1})
+        return Payload(
+            word=(
+                data.ArrayLayout(FP16.bits, self.elements),
+                "FP16 elements, the first position in the low bits",
+            ),
+            last=(1, "final beat of the token"),
+        )
 
     @property
     def pop_layout(self) -> data.StructLayout:
-        return data.StructLayout({"index": 16, "word": FP16.bits, "last": 1})
+        return Payload(
+            index=(16, "position of the element within the token"),
+            word=(FP16.bits, "the element, FP16"),
+            last=(1, "the token's final pop of this tree"),
+        )
 
     @property
     def done_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"largest": FP16.bits, "smallest": FP16.bits, "scale": FP16.bits}
-            | {"status": data.StructLayout({bit.name.lower(): 1 for bit in OrizuruStatus})}
+        return Payload(
+            largest=(FP16.bits, "largest inlier, FP16"),
+            smallest=(FP16.bits, "smallest inlier, FP16"),
+            scale=(FP16.bits, "the larger of their magnitudes, s_A, FP16"),
+            status=(status_layout(OrizuruStatus), "faults of the token, 0: none"),
         )
 
 
@@ -98,33 +113,32 @@ class KllmOrizuru(Block):
     and the latencies below. ``job`` is taken when the token before has gone to the trees. ``valid``
     depends on no ``ready``; ``x.ready`` and ``job.ready`` depend on no input.
     Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.pop_token.
-
-    Members
-    -------
-    job : In(stream)       length, k_max, k_min: 16 bits each
-    x : In(stream)         word: elements FP16 words, position 0 first; last
-    pop_max : Out(stream)  index: 16; word: FP16 word; last: the token's final pop of this tree
-    pop_min : Out(stream)  the same
-    done : Out(stream)     largest, smallest, scale: FP16 words; status: one bit per fault
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "job": "one per token: its words, and how many to pop from each tree",
-        "x": "the token's words, position 0 first; words beyond length are ignored",
-        "pop_max": "largest words in descending order: position, word",
-        "pop_min": "smallest words in ascending order: position, word",
-        "done": "one per token, after its pops: ends of the inliers, s_A, fault bits",
-    }
 
     def __init__(self, config: KllmOrizuruConfig):
         super().__init__(
             config,
             {
-                "job": In(stream.Signature(config.job_layout)),
-                "x": In(stream.Signature(config.x_layout)),
-                "pop_max": Out(stream.Signature(config.pop_layout)),
-                "pop_min": Out(stream.Signature(config.pop_layout)),
-                "done": Out(stream.Signature(config.done_layout)),
+                "job": In(
+                    stream.Signature(config.job_layout),
+                    "one per token: its words, and how many to pop from each tree",
+                ),
+                "x": In(
+                    stream.Signature(config.x_layout),
+                    "the token's words, position 0 first; words beyond length are ignored",
+                ),
+                "pop_max": Out(
+                    stream.Signature(config.pop_layout),
+                    "largest words in descending order: position, word",
+                ),
+                "pop_min": Out(
+                    stream.Signature(config.pop_layout),
+                    "smallest words in ascending order: position, word",
+                ),
+                "done": Out(
+                    stream.Signature(config.done_layout),
+                    "one per token, after its pops: ends of the inliers, s_A, fault bits",
+                ),
             },
         )
 

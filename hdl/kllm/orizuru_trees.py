@@ -117,7 +117,7 @@ class OrizuruLeaves(Block):
     }
 
     def __init__(self, config: KllmOrizuruUnitConfig):
-        winners = config.results
+        winners = dict.fromkeys(_TREES, config.winner_layout)
         super().__init__(
             config,
             {

@@ -1,7 +1,6 @@
 """Largest and smallest of up to 16 leaves (docs/blocks/kllm_orizuru_unit.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Mux
 from amaranth.hdl import Value
@@ -10,6 +9,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import let
+from hdl.ports import Payload
 
 __all__ = ["KllmOrizuruUnit", "KllmOrizuruUnitConfig"]
 
@@ -47,17 +47,31 @@ class KllmOrizuruUnitConfig(OperatorConfig):
     def operands(self) -> dict:
         fields = {}
         for tree in self.trees:
-            fields[f"key{tree}"] = data.ArrayLayout(FP16.bits, self.leaves)
+            of = tree.replace("_", " of the ") + " tree" * bool(tree)
+            fields[f"key{tree}"] = (data.ArrayLayout(FP16.bits, self.leaves), f"leaves{of}")
             if self.carry_bits:
-                fields[f"carry{tree}"] = data.ArrayLayout(self.carry_bits, self.leaves)
-        return fields | {"valid_max": self.leaves, "valid_min": self.leaves}
+                carry = data.ArrayLayout(self.carry_bits, self.leaves)
+                fields[f"carry{tree}"] = (carry, f"bits that go with each leaf{of}")
+        for tree in ("max", "min"):
+            fields[f"valid_{tree}"] = (self.leaves, f"leaves that the {tree} tree still has")
+        return fields
 
     @property
     def results(self) -> dict:
-        winner = {"key": FP16.bits, "index": self.index_bits, "valid": 1}
-        if self.carry_bits:
-            winner["carry"] = self.carry_bits
-        return {"max": data.StructLayout(winner), "min": data.StructLayout(winner)}
+        return {
+            "max": (self.winner_layout, "winner of the max tree"),
+            "min": (self.winner_layout, "winner of the min tree"),
+        }
+
+    @property
+    def winner_layout(self) -> Payload:
+        carry = {"carry": (self.carry_bits, "bits of that leaf")} if self.carry_bits else {}
+        return Payload(
+            key=(FP16.bits, "ordered key"),
+            index=(self.index_bits, "its leaf"),
+            valid=(1, "the tree has a leaf left"),
+            **carry,
+        )
 
 
 class KllmOrizuruUnit(Operator):
@@ -73,19 +87,10 @@ class KllmOrizuruUnit(Operator):
     Throughput 1 set of leaves per cycle, latency ``stages`` cycles, ``i.ready`` depends
     combinationally on ``o.ready``. Nothing rounds.
     Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.select_unit.
-
-    Members
-    -------
-    i : In(stream)   key: leaves x 16 (key_max and key_min if not shared); carry likewise;
-                     valid_max, valid_min: leaves bits; tag: tag_bits
-    o : Out(stream)  max, min: each key: 16, index: log2(leaves), valid: 1, carry; tag: tag_bits
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "leaves as ordered keys, and which of them each tree still has",
-        "o": "the winner of each tree: key, index of its leaf, whether there is one",
-    }
-
+    i_text = "leaves as ordered keys, and which of them each tree still has"
+    o_text = "the winner of each tree: key, index of its leaf, whether there is one"
 
     def phases(self) -> list:
         config = self.config
@@ -140,7 +145,7 @@ def _level(config: KllmOrizuruUnitConfig, depth: int, *, is_last: bool):
                 winner["index"] = let(m, f"{name}_index", index)
                 winner["valid"] = let(m, f"{name}_valid", left["valid"] | right["valid"])
                 if is_last:
-                    order = config.results[tree].members
+                    order = config.winner_layout.members
                     result[tree] = let(m, tree, Cat(*(winner[n] for n in order)))
                 else:
                     result |= {f"{tree}_{k}_{n}": value for n, value in winner.items()}

@@ -1,11 +1,9 @@
 """Sparse path: activation outliers times dequantized weights (docs/blocks/kllm_outlier.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -13,6 +11,7 @@ from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmOutlier", "KllmOutlierConfig"]
 
@@ -41,18 +40,19 @@ class KllmOutlierConfig(Config):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "present": 1,
-                "x": FP16.bits,
-                "index": data.ArrayLayout(self.bits_b, self.columns),
-                "last": 1,
-            }
+        return Payload(
+            present=(1, "the beat holds an outlier"),
+            x=(FP16.bits, "the outlier, FP16"),
+            index=(data.ArrayLayout(self.bits_b, self.columns), "weight index of each column"),
+            last=(1, "final word of the packet"),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout({"sum": signed(self.sum_bits), "last": 1})
+        return Payload(
+            sum=(signed(self.sum_bits), "exact sum of x * C_B[index] in units of 2**-48"),
+            last=(1, "the last column"),
+        )
 
 
 class KllmOutlier(Block):
@@ -68,27 +68,24 @@ class KllmOutlier(Block):
     sum: product, sum, copy. Adding up the next packet overlaps that. ``i.ready`` depends on
     ``o.ready`` combinationally. Source: KLLM, section III-D.
     Golden: golden.kllm.blocks.sparse_sums.
-
-    Members
-    -------
-    i : In(stream)   present; x: FP16 word; index: columns x bits_b; last
-    o : Out(stream)  sum: signed(sum_bits); last
-    codebook : In    C_B, 2**bits_b FP16 words
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "one outlier and the weight index that it meets in every column",
-        "o": "exact sums on the grid 2**-48, column by column",
-        "codebook": "C_B: the weight centroids as FP16 words, stable while in use",
-    }
 
     def __init__(self, config: KllmOutlierConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
-                "codebook": In(config.codebook_layout),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "one outlier and the weight index that it meets in every column",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "exact sums on the grid 2**-48, column by column",
+                ),
+                "codebook": In(
+                    config.codebook_layout,
+                    "C_B: the weight centroids as FP16 words, stable while in use",
+                ),
             },
         )
 

@@ -1,11 +1,9 @@
 """Scales of a finished output: fuse, scale, round (docs/blocks/kllm_scaler.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, signed
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -17,6 +15,7 @@ from hdl.emit import add
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmScaler", "KllmScalerConfig", "is_special"]
 
@@ -36,19 +35,21 @@ class KllmScalerConfig(Config):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "d": FP32.bits,
-                "s": signed(self.sum_bits),
-                "s_a": FP16.bits,
-                "s_b": FP16.bits,
-                "tag": self.tag_bits,
-            }
+        return Payload(
+            d=(FP32.bits, "dense sum, FP32"),
+            s=(signed(self.sum_bits), "exact sparse sum in units of 2**-48"),
+            s_a=(FP16.bits, "scale of the token, FP16"),
+            s_b=(FP16.bits, "scale of the output channel, FP16"),
+            tag=(self.tag_bits, "passes unchanged with its word"),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout({"y": FP16.bits, "overflow": 1, "tag": self.tag_bits})
+        return Payload(
+            y=(FP16.bits, "output, FP16"),
+            overflow=(1, "y is infinite though t and s_b are finite"),
+            tag=(self.tag_bits, "passes unchanged with its word"),
+        )
 
 
 class KllmScaler(Block):
@@ -59,24 +60,19 @@ class KllmScaler(Block):
     operands follow IEEE 754-2019; NaN is 0x7E00. Throughput 1 word per cycle, latency ``stages``
     cycles; ``i.ready`` depends on ``o.ready`` combinationally.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.scale_outputs.
-
-    Members
-    -------
-    i : In(stream)   d: FP32 word; s: signed(sum_bits); s_a, s_b: FP16 words; tag
-    o : Out(stream)  y: FP16 word; overflow; tag
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "dense and sparse sums of one output with its scales",
-        "o": "the output, and whether it overflowed",
-    }
 
     def __init__(self, config: KllmScalerConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "dense and sparse sums of one output with its scales",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout), "the output, and whether it overflowed"
+                ),
             },
         )
 
@@ -110,17 +106,13 @@ class KllmScaler(Block):
             m,
             "fuse",
             FpFma(
-                FpFmaConfig(
-                    a=FP16, b=FP32, c=FP32, o=FP32, stages=stages, tag_bits=with_s_b.size
-                )
+                FpFmaConfig(a=FP16, b=FP32, c=FP32, o=FP32, stages=stages, tag_bits=with_s_b.size)
             ),
         )
         scale = add(
             m,
             "scale",
-            FpMul(
-                FpMulConfig(a=FP32, b=FP16, o=FP16, stages=stages, tag_bits=with_finite.size)
-            ),
+            FpMul(FpMulConfig(a=FP32, b=FP16, o=FP16, stages=stages, tag_bits=with_finite.size)),
         )
 
         carried = data.View(with_d, convert.i.p.tag)

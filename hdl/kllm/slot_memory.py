@@ -1,11 +1,9 @@
 """The activation slots: entries, outliers and descriptors (docs/blocks/kllm_slot_memory.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.index.format import INT_BITS, K_MAX
@@ -22,10 +20,13 @@ from hdl.kllm.engine import (
     slot_read,
 )
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
+from hdl.ports import In, Payload
 
 __all__ = ["KllmSlotMemory", "KllmSlotMemoryConfig", "descriptor_write_layout"]
 
-descriptor_write_layout = data.StructLayout({"slot": 8, "descriptor": descriptor_layout})
+descriptor_write_layout = Payload(
+    slot=outlier_write_layout.parts["slot"], descriptor=(descriptor_layout, "what the slot holds")
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,41 +64,25 @@ class KllmSlotMemory(Block):
     One read and one write per RAM and cycle over all clients (hdl.memory.shared). After reset
     every descriptor reads 0 (not valid): for ``slots`` cycles nothing is served. Rows and positions
     beyond a slot are illegal and not checked: engines check lengths against descriptors.
-
-    Members
-    -------
-    entries, outlier, descriptor : In(stream)   writes
-    reader_0_..., reader_1_... : slot_read of engine.py, as a memory sees it
     """
-
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: KllmSlotMemoryConfig):
         write = {
-            "entries": entry_write_layout(config.bits_a, config.integer_bits),
-            "outlier": outlier_write_layout,
-            "descriptor": descriptor_write_layout,
+            "entries": (
+                entry_write_layout(config.bits_a, config.integer_bits),
+                "Rows of 16 entries and outlier mask into a slot.",
+            ),
+            "outlier": (outlier_write_layout, "Outlier words into a slot, ascending positions."),
+            "descriptor": (descriptor_write_layout, "What a slot holds."),
         }
-        members = {name: In(stream.Signature(layout)) for name, layout in write.items()}
-        self.meaning = {
-            "entries": "Rows of 16 entries and outlier mask into a slot.",
-            "outlier": "Outlier words into a slot, ascending positions.",
-            "descriptor": "What a slot holds.",
-        }
-        says = {
-            "slot": "Descriptors wanted by reader",
-            "descriptor": "Those descriptors, in order; reader",
-            "entry_request": "Entry rows wanted by reader",
-            "entries": "Those rows, in order; reader",
-            "outlier_request": "Outlier words wanted by reader",
-            "outlier": "Those words, in order; reader",
+        members = {
+            name: In(stream.Signature(layout), text) for name, (layout, text) in write.items()
         }
         for k in range(config.readers):
             for name, member in slot_read(
                 f"reader_{k}", config.bits_a, config.integer_bits
             ).items():
                 members[name] = member.flip()
-                self.meaning[name] = f"{says[name.removeprefix(f'reader_{k}_')]} {k}."
         super().__init__(config, members)
 
     @property

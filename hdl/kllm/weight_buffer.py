@@ -4,11 +4,9 @@ docs/blocks/kllm_weight_buffer.md
 """
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -20,6 +18,7 @@ from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 __all__ = ["GROUP_BITS", "KllmWeightBuffer", "KllmWeightBufferConfig"]
@@ -67,27 +66,40 @@ class KllmWeightBufferConfig(Config):
 
     @property
     def job_layout(self) -> data.StructLayout:
-        return data.StructLayout({"beats": self.length_bits, "groups": GROUP_BITS})
+        return Payload(
+            beats=(self.length_bits, "weight beats of a group, 1 or more"),
+            groups=(GROUP_BITS, "groups of the job"),
+        )
 
     @property
     def replay_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"beats": self.length_bits, "rms": FP32.bits, "fold": 1, "release": 1, "end": 1}
+        return Payload(
+            beats=(self.length_bits, "beats of the group, as its job says"),
+            rms=(FP32.bits, "factor of the scales, FP32"),
+            fold=(1, "the scales are multiplied by rms"),
+            release=(1, "the group is free after this replay"),
+            end=(1, "last replay of the job"),
         )
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.port_bits})
+        return Payload(data=(self.port_bits, "word of the beat"))
 
     @property
     def w_layout(self) -> data.StructLayout:
         """As a lane takes it (hdl.kllm.lane.config)."""
         column = data.ArrayLayout(self.bits_b, self.elements)
-        return data.StructLayout({"index": data.ArrayLayout(column, self.columns), "last": 1})
+        return Payload(
+            index=(
+                data.ArrayLayout(column, self.columns),
+                "weight index of each column and element",
+            ),
+            last=(1, "final beat of the replay"),
+        )
 
     @property
     def s_b_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP16.bits})
+        return Payload(word=(FP16.bits, "scale, FP16"))
 
 
 class KllmWeightBuffer(Block):
@@ -109,39 +121,32 @@ class KllmWeightBuffer(Block):
     replays, one word of ``s_b``. Scales come up to 6 replays later than weights.
     No combinational path leads from an input to an output.
     Golden: golden.kllm.image.replay.
-
-    Members
-    -------
-    job : In(stream)     beats: per group; groups
-    replay : In(stream)  beats; rms: FP32 word; fold; release; end
-    word_k : In(stream)  data: port_bits
-    w : Out(stream)      index: columns x elements x bits_b; last
-    s_b : Out(stream)    word: FP16
-    done : Out(stream)   last: 1
     """
 
     verilate_separately = True  # a supply has one per lane
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: KllmWeightBufferConfig):
-        self.meaning = {
-            "job": "Groups whose words come next.",
-            "replay": "The current group is to be given out, once per word.",
-            "w": "Weight indices of the lane.",
-            "s_b": "Weight scales of the lane, folded if the replay requests it.",
-            "done": "All of a job has been handed over.",
-        }
         members = {
-            "job": In(stream.Signature(config.job_layout)),
-            "replay": In(stream.Signature(config.replay_layout)),
+            "job": In(stream.Signature(config.job_layout), "Groups whose words come next."),
+            "replay": In(
+                stream.Signature(config.replay_layout),
+                "The current group is to be given out, once per word.",
+            ),
         }
         for k in range(config.lane_words):
-            members[f"word_{k}"] = In(stream.Signature(config.word_layout))
-            self.meaning[f"word_{k}"] = f"Word {k} of each beat."
+            members[f"word_{k}"] = In(
+                stream.Signature(config.word_layout), f"Word {k} of each beat."
+            )
         members |= {
-            "w": Out(stream.Signature(config.w_layout)),
-            "s_b": Out(stream.Signature(config.s_b_layout)),
-            "done": Out(stream.Signature(data.StructLayout({"last": 1}))),
+            "w": Out(stream.Signature(config.w_layout), "Weight indices of the lane."),
+            "s_b": Out(
+                stream.Signature(config.s_b_layout),
+                "Weight scales of the lane, folded if the replay requests it.",
+            ),
+            "done": Out(
+                stream.Signature(Payload(last=(1, "always 1"))),
+                "All of a job has been handed over.",
+            ),
         }
         super().__init__(config, members)
 

@@ -2,17 +2,16 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.kllm import timing
 from golden.kllm.format import weight_word_place
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
 
@@ -51,15 +50,24 @@ class KllmWeightStripeConfig(Config):
 
     @property
     def data_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.port_bits, "last": 1, "error": 1})
+        return Payload(
+            data=(self.port_bits, "word of the weight image"),
+            last=(1, "the port's last word of the job"),
+            error=(1, "the word was read with an error"),
+        )
 
     @property
     def slot_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.port_bits})
+        return Payload(data=(self.port_bits, "word of the weight image"))
 
     @property
     def job_layout(self) -> data.StructLayout:
-        return data.StructLayout({"ports": range(self.ports + 1)})
+        return Payload(
+            ports=(
+                range(self.ports + 1),
+                "ports that have words in this job, the first ones, 1 or more",
+            )
+        )
 
 
 class KllmWeightStripe(Block):
@@ -75,30 +83,24 @@ class KllmWeightStripe(Block):
     Throughput: 1 word per port and per slot and cycle. Latency 0: no register is in the way of the
     words. ``slot_s`` depends combinationally on ``data_p``, ``data_p.ready`` on ``slot_s.ready``;
     neither valid on a ready nor ready on a valid. Golden: golden.kllm.image.stripe.
-
-    Members
-    -------
-    job : In(stream)     ports: 1..ports, how many have words in this job; the first ones have
-    data_p : In(stream)  data: port_bits; last: of the port's words in the job; error
-    slot_s : Out(stream) data: port_bits
-    done : Out(stream)   error: the OR of all words' error; one word per job
     """
 
-    meaning: ClassVar[dict[str, str]] = {}
-
     def __init__(self, config: KllmWeightStripeConfig):
-        members = {"job": In(stream.Signature(config.job_layout))}
-        self.meaning = {
-            "job": "What the next words on the ports are.",
-            "done": "A job's words are all in their slots; error: of any of them.",
+        members = {
+            "job": In(stream.Signature(config.job_layout), "What the next words on the ports are.")
         }
         for port in range(config.ports):
-            members[f"data_{port}"] = In(stream.Signature(config.data_layout))
-            self.meaning[f"data_{port}"] = f"Image words of port {port}."
+            members[f"data_{port}"] = In(
+                stream.Signature(config.data_layout), f"Image words of port {port}."
+            )
         for slot in range(config.slots):
-            members[f"slot_{slot}"] = Out(stream.Signature(config.slot_layout))
-            self.meaning[f"slot_{slot}"] = f"Words of slot {slot}, one per array beat."
-        members["done"] = Out(stream.Signature(data.StructLayout({"error": 1})))
+            members[f"slot_{slot}"] = Out(
+                stream.Signature(config.slot_layout), f"Words of slot {slot}, one per array beat."
+            )
+        members["done"] = Out(
+            stream.Signature(Payload(error=(1, "a word of the job came with error"))),
+            "One word per job: its words are all in their slots.",
+        )
         super().__init__(config, members)
 
     @property

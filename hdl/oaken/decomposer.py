@@ -1,11 +1,9 @@
 """Groups and group shift of a KV vector (docs/blocks/oaken_decomposer.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -18,6 +16,7 @@ from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
+from hdl.ports import In, Out, Payload
 
 __all__ = [
     "GROUP_BITS",
@@ -42,24 +41,28 @@ class OakenDecomposerConfig(Config):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout({"x": data.ArrayLayout(FP16_BITS, self.lanes), "last": 1})
+        return Payload(
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16"),
+            last=(1, "final beat of the vector"),
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        shifted = shifted_layout(self.lanes).members
-        return data.StructLayout(
-            {"y": shifted["y"], "group": shifted["group"], "nonfinite": 1, "last": 1}
+        shifted = shifted_layout(self.lanes).parts
+        return Payload(
+            y=shifted["y"],
+            group=shifted["group"],
+            nonfinite=(1, "an element is NaN or infinite"),
+            last=(1, "final beat of the vector"),
         )
 
 
 def shifted_layout(lanes: int) -> data.StructLayout:
     """A beat of shifted words: y, group (golden.oaken.format.Group), last."""
-    return data.StructLayout(
-        {
-            "y": data.ArrayLayout(FP16_BITS, lanes),
-            "group": data.ArrayLayout(GROUP_BITS, lanes),
-            "last": 1,
-        }
+    return Payload(
+        y=(data.ArrayLayout(FP16_BITS, lanes), "shifted elements, FP16"),
+        group=(data.ArrayLayout(GROUP_BITS, lanes), "golden.oaken.format.Group of each element"),
+        last=(1, "final beat of the vector"),
     )
 
 
@@ -163,27 +166,21 @@ class OakenDecomposer(Block):
     One word of ``thresholds`` per vector, taken with the vector's last beat. Throughput 1 beat per
     cycle, latency 3 cycles; ``i.ready`` depends combinationally on ``o.ready``.
     Source: Oaken, Eq. 1 and section 5.2. Golden: golden.oaken.quantize.decompose.
-
-    Members
-    -------
-    thresholds : In(stream)  four FP16 words in the order of golden.oaken.format.Threshold
-    i : In(stream)           x: ``lanes`` FP16 words; last of the vector
-    o : Out(stream)          y: ``lanes`` FP16 words; group: two bits each; nonfinite; last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "thresholds": "outer low, inner low, inner high, outer high of one vector",
-        "i": "elements of a vector in order",
-        "o": "the same elements, shifted, with their groups",
-    }
 
     def __init__(self, config: OakenDecomposerConfig):
         super().__init__(
             config,
             {
-                "thresholds": In(stream.Signature(THRESHOLD_LAYOUT)),
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "thresholds": In(
+                    stream.Signature(THRESHOLD_LAYOUT),
+                    "outer low, inner low, inner high, outer high of one vector",
+                ),
+                "i": In(stream.Signature(config.i_layout), "elements of a vector in order"),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "the same elements, shifted, with their groups",
+                ),
             },
         )
 

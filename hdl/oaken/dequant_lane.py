@@ -71,12 +71,16 @@ class OakenDequantLaneConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        sign = {"subtract": 1} if self.subtracts else {}
-        return {"base": signed(BASE_BITS), "step": FP16.bits, "q": self.code_bits} | sign
+        sign = {"subtract": (1, "base - q * step")} if self.subtracts else {}
+        return {
+            "base": (signed(BASE_BITS), "integer in units of 2**-24"),
+            "step": (FP16.bits, "FP16 word, its sign is ignored"),
+            "q": (self.code_bits, "unsigned code"),
+        } | sign
 
     @property
     def results(self) -> dict:
-        return {"x": FP16.bits}
+        return {"x": (FP16.bits, "FP16 word")}
 
 
 class OakenDequantLane(Operator):
@@ -84,11 +88,6 @@ class OakenDequantLane(Operator):
 
     base: integer on the grid 2**-24; step: FP16 word, its sign is ignored; -0 never comes.
     Registers are spread over multiply | shift | add | magnitude | count | shift | round.
-
-    Members
-    -------
-    i : In(stream)   base: signed(43); step: FP16 word; q; subtract; tag
-    o : Out(stream)  x: FP16 word; tag
     """
 
     def phases(self) -> list:

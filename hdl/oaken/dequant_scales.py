@@ -23,11 +23,21 @@ class OakenDequantScalesConfig(OperatorConfig):
 
     @property
     def operands(self) -> dict:
-        return {"scale": SCALE_LAYOUT, "thresholds": THRESHOLD_LAYOUT}
+        return {
+            "scale": (SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+            "thresholds": (
+                THRESHOLD_LAYOUT,
+                "four FP16 words in the order of golden.oaken.format.Threshold",
+            ),
+        }
 
     @property
     def results(self) -> dict:
-        return {"base_low": FP32.bits, "base_high": FP32.bits, "zero_code": DENSE_BITS}
+        return {
+            "base_low": (FP32.bits, "base of codes below zero_code, FP32"),
+            "base_high": (FP32.bits, "base of codes from zero_code on, FP32"),
+            "zero_code": (DENSE_BITS, "first code of the upper side, 1..15"),
+        }
 
 
 class OakenDequantScales(Operator):
@@ -42,11 +52,6 @@ class OakenDequantScales(Operator):
     Throughput 1 token per cycle, latency ``config.stages`` cycles. Registers are spread over expand
     | add | magnitude and a row | count and a row | shift and a row | round and a row | quotient.
     Golden: golden.oaken.quantize.middle_bases, zero_point.
-
-    Members
-    -------
-    i : In(stream)   scale: six FP16 words; thresholds: four; tag
-    o : Out(stream)  base_low, base_high: FP32 words; zero_code: 1..15; tag
     """
 
     def phases(self) -> list:

@@ -4,7 +4,6 @@ import dataclasses
 
 from amaranth import Module
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -13,6 +12,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.dequant_lane import OakenDequantLane, OakenDequantLaneConfig
+from hdl.ports import In, Out, Payload
 
 __all__ = ["GroupDequantizer", "GroupDequantizerConfig"]
 
@@ -37,20 +37,23 @@ class GroupDequantizerConfig(Config):
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"x": data.ArrayLayout(FP16.bits, self.lanes), "tag": self.tag_bits}
+        return Payload(
+            x=(data.ArrayLayout(FP16.bits, self.lanes), "values of the elements, FP16"),
+            tag=(self.tag_bits, "passes unchanged with its beat"),
         )
 
 
 class GroupDequantizer(Block):
     """A lane per element between ``i`` and ``o``, all in step: 1 beat per cycle."""
 
+    i_text = o_text = ""  # of the members i and o
+
     def __init__(self, config: GroupDequantizerConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(stream.Signature(config.i_layout), self.i_text),
+                "o": Out(stream.Signature(config.o_layout), self.o_text),
             },
         )
 

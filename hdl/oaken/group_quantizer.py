@@ -12,7 +12,6 @@ from typing import ClassVar
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken import timing
@@ -24,6 +23,7 @@ from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, maximum
 from hdl.oaken.decomposer import GROUP_BITS, LANES_PER_MODULE, shifted_layout
 from hdl.oaken.layouts import FP16_BITS
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 __all__ = [
@@ -53,8 +53,8 @@ class GroupQuantizerConfig(Config):
 
     @property
     def scan_layout(self) -> data.StructLayout:
-        shifted = shifted_layout(self.lanes).members
-        return data.StructLayout({**shifted, "drop": 1})
+        shifted = shifted_layout(self.lanes).parts
+        return Payload(**shifted, drop=(1, "with last: the vector is discarded"))
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -172,22 +172,23 @@ class GroupQuantizer(Block):
 
     GROUPS: ClassVar[tuple[int, ...]] = ()
     SCALE_STAGES: ClassVar[int] = 0  # of scales_pipeline
-    meaning: ClassVar[dict[str, str]] = {
-        "scan": "shifted elements of a vector, for its statistics",
-        "i": "the same vector again",
-        "scale": "scale words of the groups handled here",
-        "o": "codes of the elements of these groups, 0 elsewhere",
-    }
 
     def __init__(self, config: GroupQuantizerConfig, scale_layout, o_layout):
         self._scale_layout = scale_layout
         super().__init__(
             config,
             {
-                "scan": In(stream.Signature(config.scan_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "scale": Out(stream.Signature(scale_layout)),
-                "o": Out(stream.Signature(o_layout)),
+                "scan": In(
+                    stream.Signature(config.scan_layout),
+                    "shifted elements of a vector, for its statistics",
+                ),
+                "i": In(stream.Signature(config.i_layout), "the same vector again"),
+                "scale": Out(
+                    stream.Signature(scale_layout), "scale words of the groups handled here"
+                ),
+                "o": Out(
+                    stream.Signature(o_layout), "codes of the elements of these groups, 0 elsewhere"
+                ),
             },
         )
 
@@ -230,9 +231,7 @@ class GroupQuantizer(Block):
         ]
         # Words of all groups leave together: those that are ready first wait without a stall, even
         # where every beat is a vector.
-        words = queue(
-            m, "words", self._scale_layout, 2 + LONGEST_SCALE_STAGES - self.SCALE_STAGES
-        )
+        words = queue(m, "words", self._scale_layout, 2 + LONGEST_SCALE_STAGES - self.SCALE_STAGES)
         waiting = queue(
             m,
             "waiting",

@@ -1,7 +1,6 @@
 """Middle group to FP16 (docs/blocks/oaken_inlier_dequantizer.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, signed
 from amaranth.lib import data
@@ -11,6 +10,7 @@ from golden.oaken.format import DENSE_BITS
 from hdl.fp16.shift import let
 from hdl.oaken.dequant_lane import BASE_BITS, fixed32
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
+from hdl.ports import Payload
 
 __all__ = ["OakenInlierDequantizer", "OakenInlierDequantizerConfig"]
 
@@ -21,16 +21,14 @@ class OakenInlierDequantizerConfig(GroupDequantizerConfig):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "code": data.ArrayLayout(DENSE_BITS, self.lanes),
-                "inlier": self.lanes,
-                "base_low": FP32.bits,
-                "base_high": FP32.bits,
-                "zero_code": DENSE_BITS,
-                "step": FP16.bits,
-                "tag": self.tag_bits,
-            }
+        return Payload(
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            inlier=(self.lanes, "elements of the middle group"),
+            base_low=(FP32.bits, "base of codes below zero_code, FP32"),
+            base_high=(FP32.bits, "base of codes from zero_code on, FP32"),
+            zero_code=(DENSE_BITS, "first code of the upper side, 1..15"),
+            step=(FP16.bits, "step of the middle group, FP16"),
+            tag=(self.tag_bits, "passes unchanged with its beat"),
         )
 
 
@@ -43,18 +41,10 @@ class OakenInlierDequantizer(GroupDequantizer):
 
     Throughput 1 beat per cycle, latency ``stages`` cycles; ``i.ready`` depends combinationally on
     ``o.ready``. Source: Oaken, section 5. Golden: golden.oaken.dequantize.inliers.
-
-    Members
-    -------
-    i : In(stream)   code: 4 bits per lane; inlier: 1 bit per lane; base_low, base_high: FP32;
-        zero_code: 1..15; step: FP16; tag
-    o : Out(stream)  x: FP16 per lane; tag
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Dense codes, the elements of the middle group, and the group's decoding parameters.",
-        "o": "Their values, +0 for the other elements.",
-    }
+    i_text = "Dense codes, the elements of the middle group, and the group's decoding parameters."
+    o_text = "Their values, +0 for the other elements."
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -33,6 +33,7 @@ from hdl.oaken.group_quantizer import (
     minimum_word,
 )
 from hdl.oaken.layouts import FP16_BITS
+from hdl.ports import Payload
 
 __all__ = ["OakenInlierQuantizer", "OakenInlierQuantizerConfig"]
 
@@ -43,10 +44,15 @@ _MINIMUM_ROUNDER = Rounder(
     lowest=FP16.grid_exponent - 1,
     highest=FP16.largest_grid_exponent - 1,
 )
-_PARAMETERS = data.StructLayout(
-    {"low": MAGNITUDE_BITS, "step": MAGNITUDE_BITS, "zero_point": DENSE_BITS}
+_PARAMETERS = Payload(
+    low=(MAGNITUDE_BITS, "least magnitude"),
+    step=(MAGNITUDE_BITS, "step of the range"),
+    zero_point=(DENSE_BITS, "code of zero"),
 )
-_SCALE = data.StructLayout({"middle_min": FP16_BITS, "middle_step": FP16_BITS})
+_SCALE = Payload(
+    middle_min=(FP16_BITS, "minimum of the middle group, FP16"),
+    middle_step=(FP16_BITS, "step of the middle group, FP16"),
+)
 
 
 class OakenInlierQuantizerConfig(GroupQuantizerConfig):
@@ -58,7 +64,13 @@ class OakenInlierQuantizerConfig(GroupQuantizerConfig):
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout({"code": data.ArrayLayout(DENSE_BITS, self.lanes), "last": 1})
+        return Payload(
+            code=(
+                data.ArrayLayout(DENSE_BITS, self.lanes),
+                "four bits per element, 0 where the group is another",
+            ),
+            last=(1, "final beat of the vector"),
+        )
 
 
 class _Scales(Operator):
@@ -219,13 +231,6 @@ class OakenInlierQuantizer(GroupQuantizer):
     has room: take ``scale`` without waiting for ``o``.
     Throughput 1 beat per cycle on scan and i each, for vectors of any length.
     Source: Oaken, sections 4.3 and 5.2. Golden: golden.oaken.quantize.codes and scales.
-
-    Members
-    -------
-    scan : In(stream)    y: ``lanes`` FP16 words; group: two bits each; last of the vector; drop
-    i : In(stream)       y, group, last of the same vector
-    scale : Out(stream)  middle_min, middle_step: FP16 words
-    o : Out(stream)      code: four bits per lane, 0 where the group is another; last
     """
 
     GROUPS = (int(Group.MIDDLE),)

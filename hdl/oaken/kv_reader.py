@@ -1,11 +1,9 @@
 """Transfers from the cache to decoded heads (docs/blocks/oaken_kv_engine.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Const, Module, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken.config import KvShape
@@ -17,6 +15,7 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
@@ -45,16 +44,14 @@ class OakenKvReaderConfig(Config):
 
     @property
     def head_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "tag": 8,
-                "tokens": TOKEN_BITS,
-                "skip": TOKEN_BITS,
-                "first": 1,
-                "last": 1,
-                "heads": 8,
-                "thresholds": THRESHOLD_LAYOUT,
-            }
+        return Payload(
+            tag=(8, "tag of the read"),
+            tokens=(TOKEN_BITS, "records of the dense transfer"),
+            skip=(TOKEN_BITS, "records of the sparse transfer that precede the first token"),
+            first=(1, "first head of its read"),
+            last=(1, "last head of its read"),
+            heads=(8, "heads of the read"),
+            thresholds=(THRESHOLD_LAYOUT, "To_lo, Ti_lo, Ti_hi, To_hi, FP16"),
         )
 
     @property
@@ -63,8 +60,11 @@ class OakenKvReaderConfig(Config):
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"x": data.ArrayLayout(FP16_BITS, self.lanes), "error": 1, "tag": 8, "last": 1}
+        return Payload(
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "decoded elements, FP16"),
+            error=(1, "a word of the head was read with an error"),
+            tag=(8, "tag of the read"),
+            last=(1, "final beat of the head"),
         )
 
 
@@ -75,36 +75,30 @@ class OakenKvReader(Block):
     has one ``scale`` transfer. A read of several heads has at most ``scale_tokens`` tokens.
     ``done`` follows the last beat of a read's last head. ``malformed``: some sparse transfer of
     the read was no sparse record. 1 beat per cycle, also from one head to the next.
-
-    Members
-    -------
-    head : In(stream)                  tag; tokens; skip: sparse records to pass over; first, last
-                                       of its read; heads of the read; thresholds
-    dense, sparse, scale : In(stream)  words of the transfers, in the order of heads
-    o : Out(stream)                    x: lanes FP16 words; error; tag; last of the head
-    done : Out(stream)                 malformed
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "head": "The next head: tokens, sparse records to skip, place in its read, thresholds.",
-        "dense": "Dense transfers, one per head.",
-        "sparse": "Sparse transfers, one per head.",
-        "scale": "Scale transfers, one per read.",
-        "o": "Decoded elements; error: some word of the head was; last: of the head.",
-        "done": "Once per read, after its last beat; malformed: no sparse record.",
-    }
 
     def __init__(self, config: OakenKvReaderConfig):
         word = stream.Signature(config.word_layout)
         super().__init__(
             config,
             {
-                "head": In(stream.Signature(config.head_layout)),
-                "dense": In(word),
-                "sparse": In(word),
-                "scale": In(word),
-                "o": Out(stream.Signature(config.o_layout)),
-                "done": Out(stream.Signature(data.StructLayout({"malformed": 1}))),
+                "head": In(
+                    stream.Signature(config.head_layout),
+                    "The next head to decode.",
+                ),
+                "dense": In(word, "Dense transfers, one per head."),
+                "sparse": In(word, "Sparse transfers, one per head."),
+                "scale": In(word, "Scale transfers, one per read."),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Decoded elements, head by head.",
+                ),
+                "done": Out(
+                    stream.Signature(
+                        Payload(malformed=(1, "a sparse transfer of the read was no sparse record"))
+                    ),
+                    "Once per read, after its last beat.",
+                ),
             },
         )
 

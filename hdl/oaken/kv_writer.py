@@ -1,11 +1,9 @@
 """Quantized vectors to the records of the cache (docs/blocks/oaken_kv_engine.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken.config import KvShape
@@ -14,6 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.layouts import SCALE_LAYOUT
 from hdl.paging.mmu import BYTES_BITS
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.payload import payload_layout
 from hdl.stream.queue import queue
@@ -61,24 +60,37 @@ class OakenKvWriterConfig(Config):
 
     @property
     def start_layout(self) -> data.StructLayout:
-        return data.StructLayout({"void": 1, "scale": SCALE_LAYOUT})
+        return Payload(
+            void=(1, "the vector has no data"),
+            scale=(SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+        )
 
     @property
     def dense_layout(self) -> data.StructLayout:
-        return data.StructLayout({"code": data.ArrayLayout(DENSE_BITS, self.lanes), "last": 1})
+        return Payload(
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            last=(1, "final beat of the vector, not examined"),
+        )
 
     @property
     def sparse_layout(self) -> data.StructLayout:
         size = self.kv.block + 1
-        return data.StructLayout({"data": 8 * size, "bytes": range(size + 1), "last": 1})
+        return Payload(
+            data=(8 * size, "sparse bytes of one block"),
+            bytes=(range(size + 1), "bytes in use"),
+            last=(1, "final block of the vector, not examined"),
+        )
 
     @property
     def record_layout(self) -> data.StructLayout:
-        return data.StructLayout({"bytes": BYTES_BITS})
+        return Payload(bytes=(BYTES_BITS, "bytes of the record"))
 
     @property
     def w_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.data_bits, "last": 1})
+        return Payload(
+            data=(self.data_bits, "word of one record, its first byte in the low bits"),
+            last=(1, "final word of the record"),
+        )
 
 
 class OakenKvWriter(Block):
@@ -90,33 +102,32 @@ class OakenKvWriter(Block):
     no words. The size of a sparse record is known when its last block has come, so the block stores
     the words of a head. Two heads of the longest records fit, and the dense data of two heads, so
     that neither waits for the other. 1 word per cycle; two cycles between vectors.
-
-    Members
-    -------
-    start : In(stream)   void; scale: six FP16 words
-    dense : In(stream)   code: lanes of 4 bits; last (not looked at)
-    sparse : In(stream)  data: bytes of one block; bytes: how many; last (not looked at)
-    record : Out(stream) bytes of each record
-    w : Out(stream)      data: a memory word of one record; last: its final word
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "start": "Scale words of the next vector; void: a vector without data.",
-        "dense": "Dense codes of vectors that are not void.",
-        "sparse": "Sparse bytes of vectors that are not void, a block each.",
-        "record": "Bytes of each record, in the order of slots.",
-        "w": "Packed words of the records; last: the final word of a record.",
-    }
 
     def __init__(self, config: OakenKvWriterConfig):
         super().__init__(
             config,
             {
-                "start": In(stream.Signature(config.start_layout)),
-                "dense": In(stream.Signature(config.dense_layout)),
-                "sparse": In(stream.Signature(config.sparse_layout)),
-                "record": Out(stream.Signature(config.record_layout)),
-                "w": Out(stream.Signature(config.w_layout)),
+                "start": In(
+                    stream.Signature(config.start_layout),
+                    "Scale words of the next vector; void: a vector without data.",
+                ),
+                "dense": In(
+                    stream.Signature(config.dense_layout),
+                    "Dense codes of vectors that are not void.",
+                ),
+                "sparse": In(
+                    stream.Signature(config.sparse_layout),
+                    "Sparse bytes of vectors that are not void, a block each.",
+                ),
+                "record": Out(
+                    stream.Signature(config.record_layout),
+                    "Bytes of each record, in the order of slots.",
+                ),
+                "w": Out(
+                    stream.Signature(config.w_layout),
+                    "Packed words of the records; last: the final word of a record.",
+                ),
             },
         )
 

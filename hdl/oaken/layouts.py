@@ -2,6 +2,8 @@
 
 from amaranth.lib import data
 
+from hdl.ports import Payload
+
 __all__ = [
     "FP16_BITS",
     "OUTLIER_LAYOUT",
@@ -17,4 +19,8 @@ THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)
 SCALE_LAYOUT = data.ArrayLayout(FP16_BITS, 6)
 
 # What the zero-insert shifter finds for one element of a block.
-OUTLIER_LAYOUT = data.StructLayout({"present": 1, "group": 1, "fifth": 1})
+OUTLIER_LAYOUT = Payload(
+    present=(1, "the element is an outlier"),
+    group=(1, "1: outer, 0: inner"),
+    fifth=(1, "outer: the lower side; inner: bit 4 of the code"),
+)

@@ -1,7 +1,6 @@
 """Inner and outer group to FP16 (docs/blocks/oaken_outlier_dequantizer.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux
 from amaranth.lib import data
@@ -11,6 +10,7 @@ from golden.oaken.format import DENSE_BITS
 from hdl.oaken.dequant_lane import fixed16, signed_value
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.oaken.layouts import OUTLIER_LAYOUT
+from hdl.ports import Payload
 
 __all__ = ["OakenOutlierDequantizer", "OakenOutlierDequantizerConfig"]
 
@@ -21,15 +21,16 @@ class OakenOutlierDequantizerConfig(GroupDequantizerConfig):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        words = ("outer_low", "outer_high", "outer_low_step", "outer_high_step")
-        words += ("inner_min", "inner_step")
-        return data.StructLayout(
-            {
-                "code": data.ArrayLayout(DENSE_BITS, self.lanes),
-                "outlier": data.ArrayLayout(OUTLIER_LAYOUT, self.lanes),
-                **dict.fromkeys(words, FP16.bits),
-                "tag": self.tag_bits,
-            }
+        return Payload(
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            outlier=(data.ArrayLayout(OUTLIER_LAYOUT, self.lanes), "what each element is"),
+            outer_low=(FP16.bits, "threshold To_lo, FP16"),
+            outer_high=(FP16.bits, "threshold To_hi, FP16"),
+            outer_low_step=(FP16.bits, "step of the outer group below, FP16"),
+            outer_high_step=(FP16.bits, "step of the outer group above, FP16"),
+            inner_min=(FP16.bits, "minimum of the inner group, FP16"),
+            inner_step=(FP16.bits, "step of the inner group, FP16"),
+            tag=(self.tag_bits, "passes unchanged with its beat"),
         )
 
 
@@ -47,18 +48,10 @@ class OakenOutlierDequantizer(GroupDequantizer):
 
     Throughput 1 beat per cycle, latency ``stages`` cycles; ``i.ready`` depends combinationally on
     ``o.ready``. Source: Oaken, section 5. Golden: golden.oaken.dequantize.outliers.
-
-    Members
-    -------
-    i : In(stream)   code: 4 bits per lane; outlier: {present, group, fifth} per lane; six FP16
-        words; tag
-    o : Out(stream)  x: FP16 per lane; tag
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Dense codes, the outliers among them, and the decoding parameters of their groups.",
-        "o": "The outliers' values, +0 for the other elements.",
-    }
+    i_text = "Dense codes, the outliers among them, and the decoding parameters of their groups."
+    o_text = "The outliers' values, +0 for the other elements."
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -30,6 +30,7 @@ from hdl.oaken.group_quantizer import (
     minimum_word,
 )
 from hdl.oaken.layouts import FP16_BITS
+from hdl.ports import Payload
 
 __all__ = ["OakenOutlierQuantizer", "OakenOutlierQuantizerConfig"]
 
@@ -37,13 +38,11 @@ _INNER_BITS = DENSE_BITS + 1
 _OUTER_TOP, _INNER_TOP = (1 << DENSE_BITS) - 1, (1 << _INNER_BITS) - 1
 _STEPS = ("outer_low", "outer_high", "inner")
 _PARAMETERS = data.StructLayout({"lo": MAGNITUDE_BITS, **dict.fromkeys(_STEPS, MAGNITUDE_BITS)})
-_SCALE = data.StructLayout(
-    {
-        "outer_low_step": FP16_BITS,
-        "outer_high_step": FP16_BITS,
-        "inner_min": FP16_BITS,
-        "inner_step": FP16_BITS,
-    }
+_SCALE = Payload(
+    outer_low_step=(FP16_BITS, "step of the outer group below, FP16"),
+    outer_high_step=(FP16_BITS, "step of the outer group above, FP16"),
+    inner_min=(FP16_BITS, "minimum of the inner group, FP16"),
+    inner_step=(FP16_BITS, "step of the inner group, FP16"),
 )
 
 
@@ -56,14 +55,15 @@ class OakenOutlierQuantizerConfig(GroupQuantizerConfig):
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "code": data.ArrayLayout(DENSE_BITS, self.lanes),
-                "fifth": self.lanes,
-                "outer": self.lanes,
-                "keep": self.lanes,
-                "last": 1,
-            }
+        return Payload(
+            code=(
+                data.ArrayLayout(DENSE_BITS, self.lanes),
+                "four bits per element, 0 in the middle group",
+            ),
+            fifth=(self.lanes, "fifth bit of each element, 0 in the middle group"),
+            outer=(self.lanes, "elements of the outer group"),
+            keep=(self.lanes, "elements of the outer and the inner group"),
+            last=(1, "final beat of the vector"),
         )
 
 
@@ -227,14 +227,6 @@ class OakenOutlierQuantizer(GroupQuantizer):
     take ``scale`` without waiting for ``o``.
     Throughput 1 beat per cycle on scan and i each, for vectors of any length.
     Source: Oaken, sections 4.3 and 5.2. Golden: golden.oaken.quantize.codes and scales.
-
-    Members
-    -------
-    scan : In(stream)    y: ``lanes`` FP16 words; group: two bits each; last of the vector; drop
-    i : In(stream)       y, group, last of the same vector
-    scale : Out(stream)  outer_low_step, outer_high_step, inner_min, inner_step: FP16 words
-    o : Out(stream)      code: four bits per lane; fifth, outer, keep: a bit per lane, all 0 in
-                         the middle group; last
     """
 
     GROUPS = (int(Group.OUTER), int(Group.INNER))

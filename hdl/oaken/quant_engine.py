@@ -1,12 +1,10 @@
 """Oaken's encoder of KV vectors (docs/blocks/oaken_quant_engine.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken import timing
@@ -24,6 +22,7 @@ from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantize
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig, sparse_layout
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 __all__ = [
@@ -78,19 +77,34 @@ class OakenQuantEngineConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout({"blocks": BLOCKS_BITS, "thresholds": THRESHOLD_LAYOUT})
+        return Payload(
+            blocks=(BLOCKS_BITS, "blocks of the vector"),
+            thresholds=(
+                THRESHOLD_LAYOUT,
+                "four FP16 words in the order of golden.oaken.format.Threshold",
+            ),
+        )
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout({"x": data.ArrayLayout(FP16_BITS, self.lanes), "last": 1})
+        return Payload(
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16"),
+            last=(1, "final beat of the vector"),
+        )
 
     @property
     def header_layout(self) -> data.StructLayout:
-        return data.StructLayout({"status": 4, "scale": SCALE_LAYOUT})
+        return Payload(
+            status=(4, "golden.paging.format.Status"),
+            scale=(SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+        )
 
     @property
     def dense_layout(self) -> data.StructLayout:
-        return data.StructLayout({"code": data.ArrayLayout(DENSE_BITS, self.lanes), "last": 1})
+        return Payload(
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            last=(1, "final beat of the vector"),
+        )
 
     @property
     def sparse_layout(self) -> data.StructLayout:
@@ -119,20 +133,23 @@ class VectorBuffer(Block):
     Rows with ``write`` are stored. ``last`` makes those since the last ``last`` readable, or
     discards them if ``drop`` is set. ``i.ready`` comes from a register; 1 row per cycle each
     way, 2 cycles from ``last`` to ``o.valid``. The row being written is never read.
-
-    Members
-    -------
-    i : In(stream)   data; write, last, drop: 1 bit each
-    o : Out(stream)  data
     """
 
     def __init__(self, config: VectorBufferConfig):
-        i_layout = data.StructLayout({"data": config.width, "write": 1, "last": 1, "drop": 1})
+        i_layout = Payload(
+            data=(config.width, "row"),
+            write=(1, "the row is stored"),
+            last=(1, "final beat of the vector"),
+            drop=(1, "with last: the vector is discarded"),
+        )
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(i_layout)),
-                "o": Out(stream.Signature(data.StructLayout({"data": config.width}))),
+                "i": In(stream.Signature(i_layout), "Rows of vectors."),
+                "o": Out(
+                    stream.Signature(Payload(data=(config.width, "row"))),
+                    "Rows of the vectors that were not discarded.",
+                ),
             },
         )
 
@@ -206,33 +223,28 @@ class OakenQuantEngine(Block):
     Throughput 1 beat per cycle for vectors of any length and any share of outliers: D / lanes
     cycles per vector, if the sinks are ready. Buffer: the longest vector and 20 beats.
     Source: Oaken, section 5.2 and Fig. 9. Golden: golden.oaken.quantize.encode, sparse_records.
-
-    Members
-    -------
-    request : In(stream)  blocks: of the vector; thresholds: four FP16 words
-    i : In(stream)        x: ``lanes`` FP16 words; last of the vector
-    header : Out(stream)  status: golden.paging.format.Status; scale: six FP16 words
-    dense : Out(stream)   code: four bits per element; last of the vector
-    sparse : Out(stream)  one word per block: data: block + 1 bytes; bytes: those in use; last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "request": "length and thresholds of a vector",
-        "i": "elements of the vectors in order",
-        "header": "status and scale words, one word per vector",
-        "dense": "codes of the elements of vectors that are OK",
-        "sparse": "count byte and entries of each of their blocks",
-    }
 
     def __init__(self, config: OakenQuantEngineConfig):
         super().__init__(
             config,
             {
-                "request": In(stream.Signature(config.request_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "header": Out(stream.Signature(config.header_layout)),
-                "dense": Out(stream.Signature(config.dense_layout)),
-                "sparse": Out(stream.Signature(config.sparse_layout)),
+                "request": In(
+                    stream.Signature(config.request_layout), "length and thresholds of a vector"
+                ),
+                "i": In(stream.Signature(config.i_layout), "elements of the vectors in order"),
+                "header": Out(
+                    stream.Signature(config.header_layout),
+                    "status and scale words, one word per vector",
+                ),
+                "dense": Out(
+                    stream.Signature(config.dense_layout),
+                    "codes of the elements of vectors that are OK",
+                ),
+                "sparse": Out(
+                    stream.Signature(config.sparse_layout),
+                    "count byte and entries of each of their blocks",
+                ),
             },
         )
 
@@ -285,8 +297,10 @@ class OakenQuantEngine(Block):
     @property
     def _info_layout(self) -> data.StructLayout:
         """What the end of a vector is judged by."""
-        return data.StructLayout(
-            {"end": range(max(self.config.beats_max, 2)), "blocks_ok": 1, "thresholds_ok": 1}
+        return Payload(
+            end=(range(max(self.config.beats_max, 2)), "last beat of the vector"),
+            blocks_ok=(1, "the number of blocks is in range"),
+            thresholds_ok=(1, "the thresholds are in order"),
         )
 
     def _elaborate_request(self, m: Module, decomposer):

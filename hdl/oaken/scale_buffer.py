@@ -1,11 +1,9 @@
 """Scales of the tokens being read, again for every head (docs/blocks/oaken_scale_buffer.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken import timing
@@ -17,6 +15,7 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.layouts import SCALE_LAYOUT
 from hdl.paging.layouts import TOKEN_BITS
+from hdl.ports import In, Out, Payload
 
 __all__ = ["OakenScaleBuffer", "OakenScaleBufferConfig"]
 
@@ -32,11 +31,17 @@ class OakenScaleBufferConfig(Config):
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        return data.StructLayout({"scale": SCALE_LAYOUT, "error": 1})
+        return Payload(
+            scale=(SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+            error=(1, "worst RRESP of the word's bytes: 0, 2 or 3"),
+        )
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout({"tokens": TOKEN_BITS, "heads": 8})
+        return Payload(
+            tokens=(TOKEN_BITS, "tokens of the read"),
+            heads=(8, "times that each token's words are given"),
+        )
 
     @property
     def memory(self) -> MemoryConfig:
@@ -56,27 +61,21 @@ class OakenScaleBuffer(Block):
     ``level != depth``; ``request.ready`` depends combinationally on ``o.ready``. The memory's row
     being written is never read in the same cycle.
     Golden: golden.oaken.dequantize.repeat_scales.
-
-    Members
-    -------
-    i : In(stream)        scale: six FP16 words; error
-    request : In(stream)  tokens, heads
-    o : Out(stream)       scale, error
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Scale words, one per token.",
-        "request": "How many words to give, and how often.",
-        "o": "The words of each request, once per head.",
-    }
 
     def __init__(self, config: OakenScaleBufferConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.scale_layout)),
-                "request": In(stream.Signature(config.request_layout)),
-                "o": Out(stream.Signature(config.scale_layout)),
+                "i": In(stream.Signature(config.scale_layout), "Scale words, one per token."),
+                "request": In(
+                    stream.Signature(config.request_layout),
+                    "How many words to give, and how often.",
+                ),
+                "o": Out(
+                    stream.Signature(config.scale_layout),
+                    "The words of each request, once per head.",
+                ),
             },
         )
 

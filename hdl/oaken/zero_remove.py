@@ -1,11 +1,9 @@
 """Sparse bytes of a block without the zeros between them (docs/blocks/oaken_zero_remove.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken import timing
@@ -14,6 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import let, shift_left
+from hdl.ports import In, Out, Payload
 
 __all__ = ["OakenZeroRemove", "OakenZeroRemoveConfig"]
 
@@ -33,13 +32,11 @@ class OakenZeroRemoveConfig(Config):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "byte": data.ArrayLayout(8, self.lanes),
-                "keep": self.lanes,
-                "last": 1,
-                "vector_last": 1,
-            }
+        return Payload(
+            byte=(data.ArrayLayout(8, self.lanes), "sparse entry of each element"),
+            keep=(self.lanes, "mask of the entries that count"),
+            last=(1, "final beat of the block"),
+            vector_last=(1, "final beat of the vector"),
         )
 
     @property
@@ -49,8 +46,10 @@ class OakenZeroRemoveConfig(Config):
 
 def sparse_layout(block: int) -> data.StructLayout:
     """A block's sparse bytes: count byte and entries, ``bytes`` of them; the others are 0."""
-    return data.StructLayout(
-        {"data": data.ArrayLayout(8, block + 1), "bytes": range(block + 2), "last": 1}
+    return Payload(
+        data=(data.ArrayLayout(8, block + 1), "count byte and entries, then zeros"),
+        bytes=(range(block + 2), "bytes in use, the count byte among them"),
+        last=(1, "final block of the vector"),
     )
 
 
@@ -131,24 +130,17 @@ class OakenZeroRemove(Block):
     block must not keep more than ``block`` bytes. Throughput 1 beat per cycle, latency 3 cycles
     from a block's last beat to its word.
     Source: Oaken, section 5.2 (zero-remove shifter). Golden: golden.oaken.quantize.sparse_records.
-
-    Members
-    -------
-    i : In(stream)   byte: ``lanes`` bytes; keep: a bit each; last of the block; vector_last
-    o : Out(stream)  data: block + 1 bytes; bytes: those in use; last of the vector
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "an entry per element and whether it is wanted",
-        "o": "count byte and entries of one block",
-    }
 
     def __init__(self, config: OakenZeroRemoveConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "an entry per element and whether it is wanted",
+                ),
+                "o": Out(stream.Signature(config.o_layout), "count byte and entries of one block"),
             },
         )
 

@@ -2,6 +2,8 @@
 
 from amaranth.lib import data
 
+from hdl.ports import Payload
+
 __all__ = [
     "BYTES_BITS",
     "INFO_LAYOUT",
@@ -15,48 +17,40 @@ TOKEN_BITS = 21  # positions 0..2**20
 BYTES_BITS = 12  # of the number of bytes of a record
 
 # One request to the cache; fields that an op does not use are ignored.
-REQUEST_LAYOUT = data.StructLayout(
-    {
-        "op": 4,  # golden.paging.format.Op
-        "tag": 8,  # comes back with the status
-        "sequence": 8,
-        "layer": 8,
-        "kv": 1,  # 0: K, 1: V
-        "head": 8,  # READ: first head
-        "heads": 8,  # READ: number of heads
-        "token": TOKEN_BITS,  # position; READ: one past the last
-    }
+REQUEST_LAYOUT = Payload(
+    op=(4, "golden.paging.format.Op"),
+    tag=(8, "comes back with the status"),
+    sequence=(8, "number of the sequence"),
+    layer=(8, "layer of the model"),
+    kv=(1, "0: K, 1: V"),
+    head=(8, "READ: first head"),
+    heads=(8, "READ: number of heads"),
+    token=(TOKEN_BITS, "position; READ: one past the last"),
 )
-STATUS_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,
-        "op": 4,
-        "status": 4,  # golden.paging.format.Status
-        "sequence": 8,  # OPEN: the new sequence; else the request's
-    }
+STATUS_LAYOUT = Payload(
+    tag=(8, "tag of the request"),
+    op=(4, "golden.paging.format.Op of the request"),
+    status=(4, "golden.paging.format.Status"),
+    sequence=(8, "OPEN: the new sequence; else the request's"),
 )
 # What the dense and the sparse transfer of one head of a READ are.
-INFO_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,  # of the READ
-        "head": 8,
-        "tokens": TOKEN_BITS,  # records of the dense transfer
-        "skip": TOKEN_BITS,  # records of the sparse transfer that precede the first token
-        "first": 1,  # head of the READ
-        "last": 1,
-    }
+INFO_LAYOUT = Payload(
+    tag=(8, "tag of the READ"),
+    head=(8, "the head"),
+    tokens=(TOKEN_BITS, "records of the dense transfer"),
+    skip=(TOKEN_BITS, "records of the sparse transfer that precede the first token"),
+    first=(1, "first head of the READ"),
+    last=(1, "last head of the READ"),
 )
 
 
 def word_layout(data_bits: int) -> data.StructLayout:
     """One word of a transfer from memory: bytes ``first``..``end - 1`` of ``data`` count."""
     size = data_bits // 8
-    return data.StructLayout(
-        {
-            "data": data_bits,
-            "first": range(size),  # 0 but in the first word
-            "end": range(size + 1),  # one past the last byte, ``size`` but in the last word
-            "error": 2,  # the worst RRESP so far in this transfer: 0, 2 (SLVERR) or 3 (DECERR)
-            "last": 1,  # of the transfer
-        }
+    return Payload(
+        data=(data_bits, "bytes of memory, the lowest address in the low bits"),
+        first=(range(size), "first byte that counts, 0 but in the first word"),
+        end=(range(size + 1), "one past the last byte that counts, all bytes but in the last word"),
+        error=(2, "the worst RRESP so far in this transfer: 0, 2 (SLVERR) or 3 (DECERR)"),
+        last=(1, "final word of the transfer"),
     )

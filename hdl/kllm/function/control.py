@@ -1,11 +1,9 @@
 """What happens when, in the functional unit (docs/blocks/kllm_function_control.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -26,6 +24,7 @@ from hdl.kllm.function.job import (
 )
 from hdl.kllm.function.slot_fetch import KllmSlotFetchConfig
 from hdl.kllm.function.slot_rows import KllmSlotRowsConfig
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmFunctionControl", "KllmFunctionControlConfig"]
 
@@ -54,70 +53,54 @@ class KllmFunctionControl(Block):
     combinational path leads from an input to an output, but from ``status.ready`` to
     ``job.ready`` and from ``job``, ``maximum`` and ``total`` to what they start. Rounding: rne16
     of the negated mean. Source: KLLM, section III-C. Golden: golden.kllm.functional.execute.
-
-    Members
-    -------
-    job : In(stream)             job_layout; its transfer, with that of status, ends the job
-    status : Out(stream)         as hdl.kllm.engine says
-    slot_slot : Out(stream)      slot; slot_descriptor : In(stream)  descriptor_layout
-    loaded : In                  bit k: codebook k was loaded
-    operation, scalar, scale     of KllmVectorLanes
-    walk_a, walk_b : Out(stream) of KllmRowReader; walk_d, idle : of KllmResultRows
-    entries, outliers            walks of KllmSlotFetch
-    shape, load, fill            of KllmSlotRows
-    row, maximum, total          of AttentionSoftmax
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "job": "Jobs; each is offered until its status was taken.",
-        "status": "One word of CommandStatus bits per job.",
-        "slot_slot": "Descriptors wanted.",
-        "slot_descriptor": "Those descriptors, in order.",
-        "loaded": "One bit per codebook that was loaded.",
-        "operation": "What the lanes compute.",
-        "scalar": "Scalar of the lanes.",
-        "scale": "Scale of the lanes, FP32.",
-        "walk_a": "Rows of the first operand.",
-        "walk_b": "Rows of the second operand.",
-        "walk_d": "Rows of results.",
-        "idle": "Every row of results was taken.",
-        "entries": "Entries of the slots.",
-        "outliers": "Outliers of the slots.",
-        "shape": "What the words of the slots are.",
-        "load": "The next row is a codebook.",
-        "fill": "Scales of the slots.",
-        "row": "Begins a row of softmax.",
-        "maximum": "Largest score of the row.",
-        "total": "Sum of the weights and its reciprocal.",
-    }
-
     def __init__(self, config: KllmFunctionControlConfig):
-        walk = Out(stream.Signature(row_walk_layout))
-        scales = data.StructLayout({"scale": data.ArrayLayout(FP16.bits, 2)})
-        maximum = data.StructLayout({"word": FP16.bits, "bad": 1})
+        walk = stream.Signature(row_walk_layout)
+        scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot"))
+        maximum = Payload(
+            word=(FP16.bits, "FP16 word"), bad=(1, "the row has no result and ends here")
+        )
         super().__init__(
             config,
             {
-                "job": In(stream.Signature(job_layout)),
+                "job": In(
+                    stream.Signature(job_layout),
+                    "Jobs; each is offered until its status was taken.",
+                ),
                 "status": status_stream(),
-                "slot_slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
-                "slot_descriptor": In(stream.Signature(descriptor_layout)),
-                "loaded": In(2),
-                "operation": Out(Operation),
-                "scalar": Out(FP16.bits),
-                "scale": Out(FP32.bits),
-                "walk_a": walk,
-                "walk_b": walk,
-                "walk_d": Out(stream.Signature(result_walk_layout)),
-                "idle": In(1),
-                "entries": Out(stream.Signature(config.entries.walk_layout)),
-                "outliers": Out(stream.Signature(config.outliers.walk_layout)),
-                "shape": Out(config.slots.shape_layout),
-                "load": Out(stream.Signature(data.StructLayout({"table": 1}))),
-                "fill": Out(stream.Signature(scales)),
-                "row": Out(stream.Signature(config.softmax.row_layout)),
-                "maximum": In(stream.Signature(maximum)),
-                "total": In(stream.Signature(config.softmax.total_layout)),
+                "slot_slot": Out(
+                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                ),
+                "slot_descriptor": In(
+                    stream.Signature(descriptor_layout), "Those descriptors, in order."
+                ),
+                "loaded": In(2, "One bit per codebook that was loaded."),
+                "operation": Out(Operation, "What the lanes compute."),
+                "scalar": Out(FP16.bits, "Scalar of the lanes."),
+                "scale": Out(FP32.bits, "Scale of the lanes, FP32."),
+                "walk_a": Out(walk, "Rows of the first operand."),
+                "walk_b": Out(walk, "Rows of the second operand."),
+                "walk_d": Out(stream.Signature(result_walk_layout), "Rows of results."),
+                "idle": In(1, "Every row of results was taken."),
+                "entries": Out(
+                    stream.Signature(config.entries.walk_layout), "Entries of the slots."
+                ),
+                "outliers": Out(
+                    stream.Signature(config.outliers.walk_layout), "Outliers of the slots."
+                ),
+                "shape": Out(config.slots.shape_layout, "What the words of the slots are."),
+                "load": Out(
+                    stream.Signature(Payload(table=(1, "number of the codebook"))),
+                    "The next row is a codebook.",
+                ),
+                "fill": Out(stream.Signature(scales), "Scales of the slots."),
+                "row": Out(stream.Signature(config.softmax.row_layout), "Begins a row of softmax."),
+                "maximum": In(stream.Signature(maximum), "Largest score of the row."),
+                "total": In(
+                    stream.Signature(config.softmax.total_layout),
+                    "Sum of the weights and its reciprocal.",
+                ),
             },
         )
 

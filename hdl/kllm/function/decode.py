@@ -1,11 +1,9 @@
 """Commands to jobs (docs/blocks/kllm_function_decode.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -17,6 +15,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import command_layout, command_stream, operand
 from hdl.kllm.function.job import Kind, job_layout
+from hdl.ports import Out
 
 __all__ = ["KllmFunctionDecode", "KllmFunctionDecodeConfig"]
 
@@ -57,21 +56,15 @@ class KllmFunctionDecode(Block):
     Latency: command to job 7 cycles. Throughput: one command per job. No
     combinational path leads from an input to an output. Nothing rounds. Golden:
     golden.kllm.functional.execute.
-
-    Members
-    -------
-    command : In(stream)   as hdl.kllm.engine says
-    job : Out(stream)      job_layout of hdl.kllm.function.job
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "Commands of Unit.FUNCTION.",
-        "job": "The same, decoded and checked.",
-    }
 
     def __init__(self, config: KllmFunctionDecodeConfig):
         super().__init__(
-            config, {"command": command_stream(), "job": Out(stream.Signature(job_layout))}
+            config,
+            {
+                "command": command_stream(),
+                "job": Out(stream.Signature(job_layout), "The same, decoded and checked."),
+            },
         )
 
     @property

@@ -3,10 +3,10 @@
 import enum
 
 from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import data
 
 from golden.kllm.format import Operation
 from golden.kllm.isa import CommandStatus
+from hdl.ports import Payload
 from hdl.walk import Walk
 
 __all__ = ["Kind", "RowWalk", "job_layout", "result_walk_layout", "row_walk_layout"]
@@ -23,38 +23,45 @@ class Kind(enum.IntEnum):
 
 # ``tokens`` tokens of ``steps`` rows, of which step k of token t is row first + k + t * stride. In
 # pairs a step is two rows, the other being second + k + t * stride. tokens, steps: 1 or more.
-row_walk_layout = data.StructLayout(
-    {"first": 16, "second": 16, "stride": 16, "steps": 13, "tokens": 8, "pair": 1}
+row_walk_layout = Payload(
+    first=(16, "first row"),
+    second=(16, "pairs: first row of the other row of each step"),
+    stride=(16, "rows from one token to the next"),
+    steps=(13, "rows or pairs of a token, 1 or more"),
+    tokens=(8, "tokens, 1 or more"),
+    pair=(1, "a step is two rows"),
 )
 
 # The rows of results. tail: elements of the last row of a token, 0: 16; single: one per transfer.
-result_walk_layout = data.StructLayout({"rows": row_walk_layout, "tail": 4, "single": 1})
+result_walk_layout = Payload(
+    rows=(row_walk_layout, "rows in their order"),
+    tail=(4, "elements of the last row of a token, 0: 16"),
+    single=(1, "one element per transfer, not one beat"),
+)
 
 # A command, decoded. Its fields are constant while it is offered, which is while it runs.
-job_layout = data.StructLayout(
-    {
-        "status": len(CommandStatus),  # RANGE or MALFORMED; 0: it may run
-        "kind": Kind,
-        "operation": Operation,
-        "function": 3,
-        "derives": 1,  # scalar is the negated mean of slot a
-        "scalar": 16,  # if not derived
-        "two_slots": 1,
-        "table": 1,  # of a CODEBOOK
-        "slot_a": 8,
-        "slot_b": 8,
-        "length": 16,  # elements of a token
-        "tokens": 8,
-        "rows": 13,  # of a token
-        "steps": 13,  # rows of a token, or pairs of rows
-        "a_first": 16,
-        "a_stride": 16,
-        "b_first": 16,
-        "b_second": 16,
-        "b_stride": 16,
-        "d_first": 16,
-        "d_stride": 16,
-    }
+job_layout = Payload(
+    status=(len(CommandStatus), "RANGE or MALFORMED; 0: it may run"),
+    kind=(Kind, "Kind"),
+    operation=(Operation, "what the lanes compute"),
+    function=(3, "golden.kllm.isa.Function"),
+    derives=(1, "scalar is the negated mean of slot a"),
+    scalar=(16, "FP16 scalar, if not derived"),
+    two_slots=(1, "the command has two slots"),
+    table=(1, "CODEBOOK: number of the codebook"),
+    slot_a=(8, "first slot"),
+    slot_b=(8, "second slot"),
+    length=(16, "elements of a token"),
+    tokens=(8, "tokens, 1 or more"),
+    rows=(13, "rows of a token"),
+    steps=(13, "rows of a token, or pairs of rows"),
+    a_first=(16, "first row of a"),
+    a_stride=(16, "rows from one token of a to the next"),
+    b_first=(16, "first row of b"),
+    b_second=(16, "pairs: first row of the other row of each step of b"),
+    b_stride=(16, "rows from one token of b to the next"),
+    d_first=(16, "first row of the results"),
+    d_stride=(16, "rows from one token of the results to the next"),
 )
 
 

@@ -1,11 +1,9 @@
 """Results gathered into rows, and written (docs/blocks/kllm_result_rows.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -15,6 +13,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, row_write_layout
 from hdl.kllm.function.job import RowWalk, result_walk_layout
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmResultRows", "KllmResultRowsConfig"]
 
@@ -41,34 +40,23 @@ class KllmResultRows(Block):
     Latency: the last word of a row to its row 1 cycle. Throughput 1 beat or element per cycle.
     ``i.ready`` and ``element.ready`` depend combinationally on ``write.ready``. Nothing rounds.
     Golden: golden.kllm.phases.result_rows.
-
-    Members
-    -------
-    walk : In(stream)     result_walk_layout of hdl.kllm.function.job
-    i : In(stream)        word: width FP16 words
-    element : In(stream)  y: FP16 word
-    write : Out(stream)   row, word
-    idle : Out            no walk is left, and no row
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "walk": "Rows to write.",
-        "i": "Words of rows, width at a time.",
-        "element": "Words of rows, one at a time.",
-        "write": "Rows of results.",
-        "idle": "Every row of every walk was taken.",
-    }
-
     def __init__(self, config: KllmResultRowsConfig):
-        beat = data.StructLayout({"word": data.ArrayLayout(FP16.bits, config.width)})
+        beat = Payload(
+            word=(data.ArrayLayout(FP16.bits, config.width), "FP16 words, the first element first")
+        )
         super().__init__(
             config,
             {
-                "walk": In(stream.Signature(result_walk_layout)),
-                "i": In(stream.Signature(beat)),
-                "element": In(stream.Signature(data.StructLayout({"y": FP16.bits}))),
-                "write": Out(stream.Signature(row_write_layout)),
-                "idle": Out(1),
+                "walk": In(stream.Signature(result_walk_layout), "Rows to write."),
+                "i": In(stream.Signature(beat), "Words of rows, width at a time."),
+                "element": In(
+                    stream.Signature(Payload(y=(FP16.bits, "FP16 word"))),
+                    "Words of rows, one at a time.",
+                ),
+                "write": Out(stream.Signature(row_write_layout), "Rows of results."),
+                "idle": Out(1, "Every row of every walk was taken."),
             },
         )
 

@@ -1,11 +1,9 @@
 """Rows of one operand, ahead of their use (docs/blocks/kllm_row_reader.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.kllm.timing import row_reader
@@ -13,6 +11,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, row_read
 from hdl.kllm.function.job import RowWalk, row_walk_layout
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 __all__ = ["KllmRowReader", "KllmRowReaderConfig"]
@@ -41,33 +40,20 @@ class KllmRowReader(Block):
     Latency: walk to the first request 1 cycle, a row in to the same row out 1 cycle. Throughput
     1 row per cycle if the memory answers within depth - 2 cycles. Nothing rounds. No
     combinational path leads from an input to an output. Golden: golden.kllm.phases.walk_rows.
-
-    Members
-    -------
-    walk : In(stream)         row_walk_layout of hdl.kllm.function.job
-    a_request : Out(stream)   row
-    a_row : In(stream)        word: 16 FP16 words, in the order of the requests
-    i : In(stream)            word: 16 FP16 words
-    o : Out(stream)           word: 16 FP16 words
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "walk": "Rows to read: tokens of steps, in pairs or one by one.",
-        "a_request": "Rows wanted.",
-        "a_row": "Those rows, in order.",
-        "i": "Rows from elsewhere.",
-        "o": "Rows of either kind, in order.",
-    }
-
     def __init__(self, config: KllmRowReaderConfig):
-        row = stream.Signature(data.StructLayout({"word": ROW}))
+        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first")))
         super().__init__(
             config,
             {
-                "walk": In(stream.Signature(row_walk_layout)),
+                "walk": In(
+                    stream.Signature(row_walk_layout),
+                    "Rows to read: tokens of steps, in pairs or one by one.",
+                ),
                 **row_read("a"),
-                "i": In(row),
-                "o": Out(row),
+                "i": In(row, "Rows from elsewhere."),
+                "o": Out(row, "Rows of either kind, in order."),
             },
         )
 

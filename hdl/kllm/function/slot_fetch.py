@@ -1,16 +1,15 @@
 """Words of two activation slots through one client (docs/blocks/kllm_slot_fetch.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.kllm.timing import slot_fetch
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 __all__ = ["KllmSlotFetch", "KllmSlotFetchConfig"]
@@ -34,8 +33,9 @@ class KllmSlotFetchConfig(Config):
     @property
     def walk_layout(self) -> data.StructLayout:
         count = range(self.count_max + 1)
-        return data.StructLayout(
-            {"slot": data.ArrayLayout(8, 2), "count": data.ArrayLayout(count, 2)}
+        return Payload(
+            slot=(data.ArrayLayout(8, 2), "numbers of the two slots"),
+            count=(data.ArrayLayout(count, 2), "words of each, 0: none"),
         )
 
 
@@ -51,32 +51,23 @@ class KllmSlotFetch(Block):
     request per cycle, for both slots together. ``request.valid`` comes from a register.
     ``answer.ready`` and ``o`` come from registers too: no combinational path leads from an input
     to an output. Nothing rounds. Golden: golden.kllm.phases.fetched.
-
-    Members
-    -------
-    walk : In(stream)        slot[2]; count[2]: words of each, 0 .. count_max
-    request : Out(stream)    slot, position
-    answer : In(stream)      word: in the order of the requests
-    o : Out(stream), two     word
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "walk": "Slots and how many words of each.",
-        "request": "Words wanted.",
-        "answer": "Those words, in order.",
-        "o": "Words of each slot, in order.",
-    }
-
     def __init__(self, config: KllmSlotFetchConfig):
-        word = stream.Signature(data.StructLayout({"word": config.word_bits}))
-        request = data.StructLayout({"slot": 8, "position": config.position_bits})
+        word = stream.Signature(Payload(word=(config.word_bits, "word of the slot")))
+        request = Payload(
+            slot=(8, "number of the slot"),
+            position=(config.position_bits, "number of the word within the slot"),
+        )
         super().__init__(
             config,
             {
-                "walk": In(stream.Signature(config.walk_layout)),
-                "request": Out(stream.Signature(request)),
-                "answer": In(word),
-                "o": Out(word).array(2),
+                "walk": In(
+                    stream.Signature(config.walk_layout), "Slots and how many words of each."
+                ),
+                "request": Out(stream.Signature(request), "Words wanted."),
+                "answer": In(word, "Those words, in order."),
+                "o": Out(word, "Words of each slot, in order.").array(2),
             },
         )
 

@@ -1,11 +1,9 @@
 """Activation slots to rows of words, by tables (docs/blocks/kllm_slot_rows.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -18,6 +16,7 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.index.table import IndexTable, IndexTableConfig
 from hdl.kllm.engine import ROW
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 
 __all__ = ["KllmSlotRows", "KllmSlotRowsConfig"]
@@ -36,8 +35,12 @@ class KllmSlotRowsConfig(Config):
 
     @property
     def shape_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"slots": 1, "function": 3, "two": 1, "rows": range(self.rows + 1), "tail": 4}
+        return Payload(
+            slots=(1, "words are of slots, not of element"),
+            function=(3, "golden.kllm.isa.Function"),
+            two=(1, "two slots are in use"),
+            rows=(range(self.rows + 1), "rows of each slot in use"),
+            tail=(4, "elements of the last row, 0: 16"),
         )
 
 
@@ -60,52 +63,35 @@ class KllmSlotRows(Block):
     ``rows[k].valid`` and ``entries[k].ready`` depend combinationally on ``outliers``, the ready of
     what comes in on the ready of what goes out. Source: KLLM, section III-C. Golden:
     golden.kllm.phases.slot_rows.
-
-    Members
-    -------
-    shape : In               slots: words are of slots; function; two: slots in use less one; rows;
-                             tail: elements of the last row, 0: 16
-    load : In(stream)        table: number of the codebook
-    row : In(stream)         word: 16 FP16 words
-    loaded : Out             bit k: codebook k was loaded
-    fill : In(stream)        scale[2]: FP16
-    entries : In(stream), two    value: 16 entries; outlier: mask
-    outliers : In(stream), two   word: FP16, one per one of the masks that counts
-    rows : Out(stream), two      word: 16 FP16 words
-    element : In(stream)     x: FP16
-    y : Out(stream)          y: FP16
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "shape": "What the words are, constant in a command.",
-        "load": "The row is a codebook.",
-        "row": "A row of the vector memory.",
-        "loaded": "One bit per codebook that was loaded.",
-        "fill": "Scales of the slots; transferred when the tables are full.",
-        "entries": "Rows of each slot.",
-        "outliers": "Outliers of each slot.",
-        "rows": "Words of each slot.",
-        "element": "Single words.",
-        "y": "Their functions.",
-    }
-
     def __init__(self, config: KllmSlotRowsConfig):
-        row = stream.Signature(data.StructLayout({"word": ROW}))
-        word = stream.Signature(data.StructLayout({"word": FP16.bits}))
-        scales = data.StructLayout({"scale": data.ArrayLayout(FP16.bits, 2)})
+        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first")))
+        word = stream.Signature(Payload(word=(FP16.bits, "FP16 word")))
+        scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot"))
         super().__init__(
             config,
             {
-                "shape": In(config.shape_layout),
-                "load": In(stream.Signature(data.StructLayout({"table": 1}))),
-                "row": In(row),
-                "loaded": Out(2),
-                "fill": In(stream.Signature(scales)),
-                "entries": In(stream.Signature(config.table.i_layout)).array(2),
-                "outliers": In(word).array(2),
-                "rows": Out(row).array(2),
-                "element": In(stream.Signature(data.StructLayout({"x": FP16.bits}))),
-                "y": Out(stream.Signature(data.StructLayout({"y": FP16.bits}))),
+                "shape": In(config.shape_layout, "What the words are, constant in a command."),
+                "load": In(
+                    stream.Signature(Payload(table=(1, "number of the codebook"))),
+                    "The row is a codebook.",
+                ),
+                "row": In(row, "A row of the vector memory."),
+                "loaded": Out(2, "One bit per codebook that was loaded."),
+                "fill": In(
+                    stream.Signature(scales),
+                    "Scales of the slots; transferred when the tables are full.",
+                ),
+                "entries": In(stream.Signature(config.table.i_layout), "Rows of each slot.").array(
+                    2
+                ),
+                "outliers": In(word, "Outliers of each slot.").array(2),
+                "rows": Out(row, "Words of each slot.").array(2),
+                "element": In(
+                    stream.Signature(Payload(x=(FP16.bits, "FP16 word"))), "Single words."
+                ),
+                "y": Out(stream.Signature(Payload(y=(FP16.bits, "FP16 word"))), "Their functions."),
             },
         )
 

@@ -1,12 +1,10 @@
 """The multipliers and adders of the functional unit (docs/blocks/kllm_vector_lanes.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -20,6 +18,7 @@ from hdl.fp16.convert import convert
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kllm.engine import ROW
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmVectorLanes", "KllmVectorLanesConfig"]
 
@@ -44,7 +43,9 @@ class KllmVectorLanesConfig(Config):
 
     @property
     def beat_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": data.ArrayLayout(FP16.bits, self.width)})
+        return Payload(
+            word=(data.ArrayLayout(FP16.bits, self.width), "FP16 words, the first element first")
+        )
 
 
 class KllmVectorLanes(Block):
@@ -65,44 +66,25 @@ class KllmVectorLanes(Block):
     on ``o.ready``, ``score.ready``, ``element.ready`` and the other's valid, ``weight.ready`` on
     ``o.ready``. NaN is canonical but for SCORE and ELEMENT. Source: KLLM, section III-C. Golden:
     golden.kllm.phases.lanes.
-
-    Members
-    -------
-    operation : In         Operation; scalar : In  FP16; scale : In  FP32
-    a, b : In(stream)      word: 16 FP16 words
-    weight : In(stream)    word: width FP16 words
-    score : Out(stream)    word: width FP16 words
-    element : Out(stream)  x: FP16 word
-    o : Out(stream)        word: width FP16 words
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "operation": "What is computed, constant while words are inside.",
-        "scalar": "Factor of SUM, subtrahend of DIFFERENCE.",
-        "scale": "Factor of SCALE, FP32.",
-        "a": "Rows of the first operand.",
-        "b": "Rows of the second operand.",
-        "weight": "Words to scale.",
-        "score": "Words of a, for the maximum.",
-        "element": "Words of a, one by one.",
-        "o": "Results.",
-    }
-
     def __init__(self, config: KllmVectorLanesConfig):
-        row = stream.Signature(data.StructLayout({"word": ROW}))
+        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first")))
         beat = stream.Signature(config.beat_layout)
         super().__init__(
             config,
             {
-                "operation": In(Operation),
-                "scalar": In(FP16.bits),
-                "scale": In(FP32.bits),
-                "a": In(row),
-                "b": In(row),
-                "weight": In(beat),
-                "score": Out(beat),
-                "element": Out(stream.Signature(data.StructLayout({"x": FP16.bits}))),
-                "o": Out(beat),
+                "operation": In(Operation, "What is computed, constant while words are inside."),
+                "scalar": In(FP16.bits, "Factor of SUM, subtrahend of DIFFERENCE."),
+                "scale": In(FP32.bits, "Factor of SCALE, FP32."),
+                "a": In(row, "Rows of the first operand."),
+                "b": In(row, "Rows of the second operand."),
+                "weight": In(beat, "Words to scale."),
+                "score": Out(beat, "Words of a, for the maximum."),
+                "element": Out(
+                    stream.Signature(Payload(x=(FP16.bits, "FP16 word"))), "Words of a, one by one."
+                ),
+                "o": Out(beat, "Results."),
             },
         )
 
