@@ -22,6 +22,7 @@ from golden.eval.methods import kv as kv_methods
 from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
 from golden.eval.perplexity import loss
+from golden.eval.reports.oaken import WordSite
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.kmeans import kmeans_1d
@@ -151,18 +152,56 @@ def test_oaken_on_the_exact_path_is_the_same(tiny, tiny_windows):
     )
 
 
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("mode", ["artifact", "artifact-window"])
+def test_artifact_on_the_exact_path_is_that_of_float64(mode, per_head, tiny):
+    """One scale per window is one of each sequence of a batch, and of each head."""
+    intervals = ordered(torch.tensor([[-2.0, 2], [-0.1, 0.1]]), Ratios())
+    x = torch.stack([values(1, 6, 24), values(2, 6, 24)])
+    with WordSite(tiny.model) as site:
+        method = parse(f"oaken:mode={mode},per_head={per_head}")
+        method.install(site, {"intervals": intervals.expand(2, 2, 2, 2)})
+        back = site.taps[0](0, K, bits_from_float(x))
+    parts = x.unflatten(-1, (3, 8)).transpose(1, 2).flatten(0, 1) if per_head else x
+    whole = mode == "artifact-window"
+    made = torch.stack(
+        [restore_artifact(bits_from_float(y), intervals, whole=whole) for y in parts]
+    )
+    if per_head:
+        made = made.reshape(2, 3, 6, 8).transpose(1, 2).flatten(2)
+    assert torch.equal(back, made)
+    assert set(site.distances) == {"model.layers.0.self_attn"}
+
+
+def test_a_cache_of_words_takes_and_gives_words(tiny):
+    """Taps see the words' values in float64; what they give is rounded once."""
+    x = bits_from_float(values(1, 6, 24))[None]
+    seen: list[Tensor] = []
+    with WordSite(tiny.model) as site:
+        site.kv(lambda _layer, _kv, y: seen.append(y) or y * (1 + 2**-13))
+        back = site.taps[0](0, V, x)
+        assert seen[0].dtype == torch.float64
+        assert torch.equal(seen[0], float_from_bits(x))
+        assert torch.equal(back, bits_from_float(float_from_bits(x) * (1 + 2**-13)))
+        assert site.exact == {"model.layers.0.self_attn", "model.layers.1.self_attn"}
+    with WordSite(tiny.model) as site:
+        parse("fp16-kv").install(site, {})
+        assert torch.equal(site.taps[0](1, K, x), x)
+        assert site.bits.describe() == {"weights": 32, "activations": 32, "kv": 16}
+
+
 # ---- the others
 
 
 @pytest.mark.parametrize("bits", [2, 4])
-def test_kivi_is_the_one_of_golden_oaken(bits):
+def test_kivi_in_float32_is_near_that_of_words_in_float64(bits):
     x = values(2, 70, 64)  # 70 tokens: six wait in FP16
-    for kv, function in ((K, kivi_keys), (V, kivi_values)):
-        wanted = grids.kivi(bits_from_float(x), kv, bits)
+    for function in (kivi_keys, kivi_values):
+        wanted, wanted_bits = function(x.double()[None], bits, 32)
+        wanted = float_from_bits(bits_from_float(wanted)).float()
         back, stored = function(x[None], bits, 32)
-        close = torch.isclose(back[0], float_from_bits(wanted.x).float(), rtol=2**-10, atol=1e-7)
-        assert bool(close.all())
-        assert stored == pytest.approx(wanted.bits)
+        assert bool(torch.isclose(back, wanted, rtol=2**-10, atol=1e-7).all())
+        assert stored == wanted_bits
 
 
 def test_kivi_of_a_short_window_and_ragged_channels():
@@ -178,7 +217,8 @@ def test_kivi_of_a_short_window_and_ragged_channels():
 def test_rtn_kv_is_uniform_per_token(tiny, tiny_windows):
 
     def tap(_layer: int, _kv: int, x: Tensor) -> Tensor:
-        return float_from_bits(grids.uniform(bits_from_float(x[0]), 4).x).float()[None]
+        words = float_from_bits(bits_from_float(x))
+        return float_from_bits(bits_from_float(grids.uniform_grid(words, 4, -1))).float()
 
     with Site(tiny.model) as site:
         site.kv(tap)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.fake.grids import fp16, kivi, uniform
+from golden.eval.fake.grids import kivi_keys, kivi_values, uniform_grid
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.groups import (
     Ratios,
@@ -221,32 +221,27 @@ def test_four_thresholds_only_of_three_groups() -> None:
 
 
 def test_uniform_per_token() -> None:
-    x = bits_from_float(torch.tensor([[0.0, 1.0, 2.0, 15.0], [7.0, 7.0, 7.0, 7.0]]))
-    assert torch.equal(uniform(x, 4).x, x)
-    assert uniform(x, 4).bits == 4 + 8
-    y = bits_from_float(torch.tensor([[0.0, 0.6, 2.4, 15.0]]))
-    assert float_from_bits(uniform(y, 4).x).tolist() == [[0.0, 1.0, 2.0, 15.0]]
+    x = torch.tensor([[0.0, 1.0, 2.0, 15.0], [7.0, 7.0, 7.0, 7.0]])
+    assert torch.equal(uniform_grid(x, 4, -1), x)
+    y = torch.tensor([[0.0, 0.6, 2.4, 15.0]])
+    assert uniform_grid(y, 4, -1).tolist() == [[0.0, 1.0, 2.0, 15.0]]
 
 
 def test_kivi_groups(seed: int) -> None:
     """A channel of constant sign and size costs K nothing, however large it is."""
     x = float_from_bits(words((70, 64), seed))
     x[:, 5] = 3000.0
-    k = kivi(bits_from_float(x), 0)
-    assert (float_from_bits(k.x)[:, 5] == 3000.0).all()
+    (k,), bits = kivi_keys(x[None], 4, 32)
+    k = float_from_bits(bits_from_float(k))
+    assert (k[:, 5] == 3000.0).all()
     step = (x[:32].amax(0) - x[:32].amin(0)) / 15
-    error = (float_from_bits(k.x)[:32] - x[:32]).abs().amax(0)
+    error = (k[:32] - x[:32]).abs().amax(0)
     assert (error <= 0.51 * step + 1e-2).all()
-    assert torch.equal(float_from_bits(k.x)[64:], x[64:])  # six tokens wait for their group
-    assert k.bits == pytest.approx((64 * 5 + 6 * 16) / 70)
-    v = kivi(bits_from_float(x), 1)
-    assert v.bits == 5
-    error = (float_from_bits(v.x) - x)[:, 32:].abs().amax(-1)
+    assert torch.equal(k[64:], x[64:])  # six tokens wait for their group
+    assert bits == pytest.approx((64 * 5 + 6 * 16) / 70)
+    (v,), bits = kivi_values(x[None], 4, 32)
+    v = float_from_bits(bits_from_float(v))
+    assert bits == 5
+    error = (v - x)[:, 32:].abs().amax(-1)
     step = (x[:, 32:].amax(-1) - x[:, 32:].amin(-1)) / 15
     assert (error <= 0.51 * step + 1e-2).all()
-
-
-def test_fp16_is_exact(seed: int) -> None:
-    x = words((3, 32), seed)
-    assert torch.equal(fp16(x).x, x)
-    assert fp16(x).bits == 16

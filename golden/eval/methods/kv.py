@@ -1,4 +1,4 @@
-"""K and V caches that Oaken is measured against: per token, after KIVI, after KVQuant."""
+"""K and V caches that Oaken is measured against: FP16, per token, after KIVI, after KVQuant."""
 
 import dataclasses
 from typing import ClassVar
@@ -12,10 +12,30 @@ from golden.eval.method import Method, Site, State
 from golden.index.kmeans import kmeans_1d
 from golden.patch import K, V
 
-__all__ = ["KiviLike", "KvQuantLike", "RtnKv"]
+__all__ = ["Fp16Kv", "KiviLike", "KvQuantLike", "RtnKv"]
 
 _SCALES = 32  # bits of two FP16 words
 _SAMPLES = 1 << 16  # of a layer's K or V, for a codebook
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fp16Kv(Method):
+    """``fp16-kv``: K and V rounded to FP16, all else as it is."""
+
+    pattern: ClassVar[str] = "fp16-kv"
+    spellings: ClassVar[tuple[str, ...]] = ("fp16-kv",)
+    caches: ClassVar[bool] = True
+
+    pre_rope: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_bool("pre_rope")
+
+    def install(self, site: Site, state: State) -> None:
+        for counters in site.kv_counters():
+            for count in counters:
+                count(1, 16)
+        site.kv(lambda _layer, _kv, x: x.half().to(x.dtype), self.pre_rope)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

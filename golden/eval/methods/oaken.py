@@ -3,18 +3,31 @@
 import dataclasses
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.fake.oaken import fake_artifact, fake_restore
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.oaken.groups import Ratios, restore
+from golden.oaken.groups import Ratios, restore, restore_artifact
 from golden.oaken.profile import intervals_of, window_bounds
 
-__all__ = ["Oaken"]
+__all__ = ["Oaken", "count_block"]
 
-_BLOCK = 64  # elements of a head that share a count byte
+_BLOCK = 64  # most elements of a head that share a count byte
+
+
+def count_block(head_dim: int) -> int:
+    """Elements that share a count byte: the head in equal parts, as few as there may be.
+
+    ConfigError: a head that has no such parts.
+    """
+    parts = -(-head_dim // _BLOCK)
+    if head_dim % parts:
+        raise ConfigError(f"head_dim must be a multiple of {parts}, not {head_dim}")
+    return head_dim // parts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +82,7 @@ class Oaken(Method):
         ratios = Ratios.parse(self.ratios)
         intervals = state["intervals"].cpu()
         head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
-        block = head_dim // -(-head_dim // _BLOCK)
+        block = count_block(head_dim)
         counters = site.kv_counters()
 
         exact = [f"{name}.self_attn" in site.exact for name in site.layer_names]
@@ -78,7 +91,7 @@ class Oaken(Method):
         def tap(layer: int, kv: int, x: Tensor) -> Tensor:
             vectors = x.unflatten(-1, (-1, head_dim)) if self.per_head else x
             restored, outlier = self._fast(vectors, intervals[layer, kv], middle)
-            if exact[layer] and self.mode == "decodable":
+            if exact[layer]:
                 fast, restored = restored, self._exact(vectors, intervals[layer, kv], middle)
                 site.compare(f"{site.layer_names[layer]}.self_attn", fast, restored)
             f = float(outlier.float().mean())
@@ -89,9 +102,24 @@ class Oaken(Method):
         site.kv(tap, self.pre_rope)
 
     def _exact(self, x: Tensor, intervals: Tensor, middle: int) -> Tensor:
-        """x' of (B, T, [heads,] D) values by the integer functions that equal the hardware."""
-        words = bits_from_float(x).flatten(0, -2)
-        back = restore(words, intervals, middle, self.outlier_bits)
+        """x' of (B, T, [heads,] D) values by the integer functions that equal the hardware.
+
+        The artifact's forms, which no hardware has, are those of float64.
+        """
+        words = bits_from_float(x)
+        if self.mode == "decodable":
+            back = restore(words.flatten(0, -2), intervals, middle, self.outlier_bits)
+        else:  # a window, or a window of a head, at a time
+            parts = (words.transpose(1, 2) if self.per_head else words).flatten(0, -3)
+            whole = self.mode == "artifact-window"
+            back = torch.stack(
+                [
+                    restore_artifact(part, intervals, middle, self.outlier_bits, whole)
+                    for part in parts
+                ]
+            )
+            if self.per_head:
+                back = back.reshape(words.transpose(1, 2).shape).transpose(1, 2)
         return float_from_bits(back).to(x.dtype).reshape(x.shape)
 
     def _fast(self, x: Tensor, intervals: Tensor, middle: int) -> tuple[Tensor, Tensor]:

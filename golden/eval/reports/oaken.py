@@ -2,14 +2,14 @@
 
 Thresholds come from calibration text or from a file of golden.oaken.profile. All figures are
 measured on other text: the shares of the groups, the error of K and V, the bits stored and read.
-On request the report adds the perplexity with restored values of K and V in every attention.
+On request the report adds the perplexity with restored values of K and V in every attention. The
+quantizations are methods of golden.eval, on K and V that are FP16 words.
 """
 
 import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,29 @@ from golden import text as own_text
 from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
-from golden.eval.fake.grids import fp16, kivi, uniform
+from golden.eval.method import Method, Site, State
+from golden.eval.methods.kv import Fp16Kv, KiviLike, RtnKv
+from golden.eval.methods.oaken import Oaken, count_block
 from golden.eval.perplexity import loss
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
+from golden.oaken.groups import Ratios, group_index
 from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
-from golden.oaken.quantize import bits_read, decode, effective_bits, encode
-from golden.patch import Patch, attention_layers
+from golden.oaken.quantize import bits_read, effective_bits
+from golden.patch import KVTap, attention_layers
 
-__all__ = ["Measured", "arithmetic_bits", "main", "measure", "methods", "nmse", "perplexity"]
+__all__ = [
+    "Installed",
+    "Measured",
+    "WordSite",
+    "arithmetic_bits",
+    "main",
+    "measure",
+    "methods",
+    "nmse",
+    "perplexity",
+]
 
 TABLE3 = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
-# (layer, kv, words) to what the attention reads in their place and the bits stored per element.
-Method = Callable[[int, int, Tensor], tuple[Tensor, float]]
 
 
 def nmse(x: Tensor, restored: Tensor) -> float:
@@ -42,57 +52,59 @@ def nmse(x: Tensor, restored: Tensor) -> float:
     return float(((float_from_bits(restored) - value) ** 2).sum() / (value**2).sum())
 
 
-def _of_profile(profile: Profile, outlier_bits: int, block: int) -> Method:
-    """Decodable codes; five bits and up to three groups: what the hardware stores."""
+@dataclasses.dataclass(frozen=True)
+class Installed:
+    """A method and its state, as ``Method.install`` takes them."""
 
-    def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
-        intervals, middle = profile.intervals[layer, kv], profile.ratios.middle_index
-        if profile.ratios.groups <= 3 and outlier_bits == 5:
-            thresholds = profile.thresholds(layer, kv)
-            encoded = encode(x, thresholds, block)
-            back, f = decode(encoded, thresholds), encoded.sparse_fraction
-        else:
-            back = restore(x, intervals, middle, outlier_bits)
-            f = float((group_index(x, intervals) != middle).double().mean())
-        return back, profile.ratios.stored_bits(f, x.shape[-1], block, outlier_bits)
-
-    return method
+    method: Method
+    state: State = dataclasses.field(default_factory=dict)
 
 
-def _literal(profile: Profile, whole: bool, block: int) -> Method:
-    def method(layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
-        intervals, middle = profile.intervals[layer, kv], profile.ratios.middle_index
-        back = restore_artifact(x, intervals, middle, whole=whole)
-        f = float((group_index(x, intervals) != middle).double().mean())
-        return back, profile.ratios.stored_bits(f, x.shape[-1], block)
+class WordSite(Site):
+    """K and V are FP16 words before and after each tap, as a cache stores them.
 
-    return method
+    Taps get the words' values in float64 and so quantize without further roundings of their input.
+    Methods with exact arithmetic use it in every layer. taps: each takes (B, T, D) words.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.exact = frozenset(f"{name}.self_attn" for name in self.layer_names)
+        self.taps: list[KVTap] = []
+
+    def kv(self, tap: KVTap, pre_rope: bool = False) -> None:
+        def of_words(layer: int, kv: int, x: Tensor) -> Tensor:
+            back = tap(layer, kv, float_from_bits(x))
+            return x if back is None else bits_from_float(back)
+
+        self.taps.append(of_words)
+        super().kv(
+            lambda layer, kv, x: float_from_bits(of_words(layer, kv, bits_from_float(x))),
+            pre_rope,
+        )
 
 
-def methods(profiles: dict[str, Profile], block: int = 64) -> dict[str, Method]:
+def methods(profiles: dict[str, Profile], pre_rope: bool = False) -> dict[str, Installed]:
     """By name: Oaken with every profile (by its ratios), its literal forms, and the baselines."""
-    named: dict[str, Method] = {}
+
+    def oaken(profile: Profile, **fields: Any) -> Installed:
+        method = Oaken(ratios=str(profile.ratios), pre_rope=pre_rope, **fields)
+        return Installed(method, {"intervals": profile.intervals})
+
+    named: dict[str, Installed] = {}
     for ratios, profile in profiles.items():
         if profile.ratios.groups <= 3:
-            named[f"Oaken {ratios}"] = _of_profile(profile, 5, block)
+            named[f"Oaken {ratios}"] = oaken(profile)
         else:
-            named[f"Oaken {ratios}, 5-bit outliers"] = _of_profile(profile, 5, block)
-            named[f"Oaken {ratios}, 4-bit outliers"] = _of_profile(profile, 4, block)
+            named[f"Oaken {ratios}, 5-bit outliers"] = oaken(profile, outlier_bits=5)
+            named[f"Oaken {ratios}, 4-bit outliers"] = oaken(profile, outlier_bits=4)
     first, profile = next(iter(profiles.items()))
-    named[f"literal {first}, scale per token"] = _literal(profile, False, block)
-    named[f"literal {first}, scale per window"] = _literal(profile, True, block)
-
-    def baseline(code: Callable[[Tensor, int], Any]) -> Method:
-        def method(_layer: int, kv: int, x: Tensor) -> tuple[Tensor, float]:
-            found = code(x, kv)
-            return found.x, found.bits
-
-        return method
-
-    named["uniform per token, 4 bits"] = baseline(lambda x, _: uniform(x, 4))
-    named["uniform per token, 5 bits"] = baseline(lambda x, _: uniform(x, 5))
-    named["like KIVI, 4 bits"] = baseline(lambda x, kv: kivi(x, kv, 4))
-    named["FP16"] = baseline(lambda x, _: fp16(x))
+    named[f"literal {first}, scale per token"] = oaken(profile, mode="artifact")
+    named[f"literal {first}, scale per window"] = oaken(profile, mode="artifact-window")
+    named["uniform per token, 4 bits"] = Installed(RtnKv(bits=4, pre_rope=pre_rope))
+    named["uniform per token, 5 bits"] = Installed(RtnKv(bits=5, pre_rope=pre_rope))
+    named["like KIVI, 4 bits"] = Installed(KiviLike(bits=4, pre_rope=pre_rope))
+    named["FP16"] = Installed(Fp16Kv(pre_rope=pre_rope))
     return named
 
 
@@ -108,34 +120,34 @@ class Measured:
 
 
 def measure(
-    named: dict[str, Method], captured: list[tuple[Tensor, Tensor]], layers: list[int]
+    model: nn.Module,
+    named: dict[str, Installed],
+    captured: list[tuple[Tensor, Tensor]],
+    layers: list[int],
 ) -> list[Measured]:
-    """captured: (K, V) words of every layer, (T, D) each."""
+    """captured: (K, V) words of every layer of the unchanged model, (T, D) each."""
     found = []
-    for name, method in named.items():
+    for name, each in named.items():
         error: list[list[float]] = [[], []]
-        bits = []
-        for layer in layers:
-            for kv in (0, 1):
-                x = captured[layer][kv]
-                back, stored = method(layer, kv, x)
-                error[kv].append(nmse(x, back))
-                bits.append(stored)
+        with WordSite(model) as site:
+            each.method.install(site, each.state)
+            (tap,) = site.taps
+            for layer in layers:
+                for kv in (0, 1):
+                    x = captured[layer][kv]
+                    back = tap(layer, kv, x[None])
+                    assert back is not None
+                    error[kv].append(nmse(x, back[0]))
+            stored = site.bits.mean("kv")
         mean_k, mean_v = (sum(each) / len(each) for each in error)
-        found.append(Measured(name, mean_k, mean_v, sum(bits) / len(bits)))
+        found.append(Measured(name, mean_k, mean_v, stored))
     return found
 
 
-def perplexity(
-    model: nn.Module, sequences: list[Tensor], method: Method, pre_rope: bool = False
-) -> float:
+def perplexity(model: nn.Module, sequences: list[Tensor], installed: Installed) -> float:
     """exp of the mean next-token loss over sequences of token ids, each on its own."""
-
-    def tap(layer: int, kv: int, x: Tensor) -> Tensor:
-        return float_from_bits(method(layer, kv, bits_from_float(x[0]))[0])[None]
-
-    with Patch(model) as patch:
-        patch.kv(tap, pre_rope)
+    with WordSite(model) as site:
+        installed.method.install(site, installed.state)
         return loss(model, (ids[None] for ids in sequences)).perplexity
 
 
@@ -266,19 +278,15 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     head_dim = int(attention.head_dim)  # type: ignore[arg-type]
     elements = captured[0][0].shape[-1]
     heads = elements // head_dim
-    block = next((each for each in (64, 32, 16) if head_dim % each == 0), None)
-    if block is None:
-        raise ConfigError(f"head_dim must be a multiple of 16, not {head_dim}")
-    named = methods(profiles, block)
-    measured = measure(named, captured, layers)  # type: ignore[arg-type]
+    block = count_block(head_dim)
+    named = methods(profiles, options.pre_rope)
+    measured = measure(checkpoint.model, named, captured, layers)  # type: ignore[arg-type]
     if options.perplexity:
         parts = windows(checkpoint, evaluation, options.perplexity, options.evaluation, skip)
         measured = [
             dataclasses.replace(
                 each,
-                perplexity=perplexity(
-                    checkpoint.model, parts, named[each.name], options.pre_rope
-                ),
+                perplexity=perplexity(checkpoint.model, parts, named[each.name]),
             )
             for each in measured
         ]
