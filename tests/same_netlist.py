@@ -168,7 +168,7 @@ def _netlist(side: _Side, unit: str) -> dict:
     stubs = "".join(stub(side.texts[child]) for child in sorted(side.outer[unit]))
     text = "".join(side.texts[part] for part in side.units[unit])
     script = (
-        f"read_verilog design.v\nhierarchy -top {unit}\nproc\nflatten\nopt_clean\n"
+        f"read_verilog design.v\nhierarchy -top {unit}\nproc\nflatten -noscopeinfo\nopt_clean\n"
         "write_json netlist.json\n"
     )
     with tempfile.TemporaryDirectory(prefix="netlist-") as folder:

@@ -1,17 +1,29 @@
 """What the blocks of the dequantization side give, beat by beat. Numbers: golden.oaken.quantize."""
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from golden.oaken.format import Group, entry_fields
-from golden.oaken.quantize import Encoded, decode, scales_valid
+from golden.oaken.format import Group, ScaleWord, Threshold, entry_fields
+from golden.oaken.quantize import Encoded, decode, middle_bases, scales_valid, zero_point
 from golden.paging.format import Status
 
-__all__ = ["Beat", "inliers", "insert_zeros", "outliers", "repeat_scales", "request_status"]
+__all__ = [
+    "Beat",
+    "Chunk",
+    "SparseWord",
+    "inliers",
+    "insert_zeros",
+    "outliers",
+    "repeat_scales",
+    "request_status",
+    "sparse_chunks",
+    "token_parameters",
+]
 
 
 def inliers(encoded: Encoded, thresholds: Any) -> Tensor:
@@ -22,6 +34,68 @@ def inliers(encoded: Encoded, thresholds: Any) -> Tensor:
 def outliers(encoded: Encoded, thresholds: Any) -> Tensor:
     """(T, D) FP16 words of the inner and outer groups, +0 elsewhere."""
     return torch.where(encoded.group == Group.MIDDLE, 0, decode(encoded, thresholds))
+
+
+class SparseWord(typing.NamedTuple):
+    """A word of a transfer: the bytes ``first .. end - 1`` of ``data`` count."""
+
+    data: bytes
+    first: int
+    end: int
+    error: int  # 0, 2 (SLVERR) or 3 (DECERR)
+    last: bool  # of the transfer
+
+
+class Chunk(typing.NamedTuple):
+    """Some bytes of a word. last: of the transfer. error: the word had one."""
+
+    data: bytes
+    last: bool
+    error: bool
+
+
+def sparse_chunks(words: Sequence[SparseWord], chunk_bytes: int) -> list[Chunk]:
+    """The bytes of each word, cut at the multiples of ``chunk_bytes``.
+
+    A word without bytes gives one chunk without bytes.
+    """
+    chunks = []
+    for word in words:
+        pieces = range(word.first // chunk_bytes, -(-word.end // chunk_bytes))
+        bounds = [(n * chunk_bytes, (n + 1) * chunk_bytes) for n in pieces]
+        cut = [word.data[max(low, word.first) : min(high, word.end)] for low, high in bounds]
+        cut = cut or [b""]
+        for n, data in enumerate(cut):
+            chunks.append(Chunk(data, word.last and n == len(cut) - 1, word.error != 0))
+    return chunks
+
+
+def token_parameters(scale: Any, thresholds: Any) -> list[dict[str, int]]:
+    """Per token, from scale words (T, 6) and four thresholds: what the dequantizers need.
+
+    base_low, base_high: FP32 words; zero_code: 1..15; the words that pass as they are, by the
+    names of the block's ports; bad: no encoder writes such scale words.
+    """
+    scale, thresholds = torch.as_tensor(scale), torch.as_tensor(thresholds)
+    low, high = middle_bases(scale, thresholds)
+    found = []
+    for n, words in enumerate(scale.tolist()):
+        found.append(
+            {
+                "base_low": int(low[n]),
+                "base_high": int(high[n]),
+                "zero_code": int(zero_point(scale[n])),
+                "outer_low": int(thresholds[Threshold.OUTER_LOW]),
+                "outer_high": int(thresholds[Threshold.OUTER_HIGH]),
+                "middle_step": words[ScaleWord.MIDDLE_STEP],
+                "outer_low_step": words[ScaleWord.OUTER_LOW_STEP],
+                "outer_high_step": words[ScaleWord.OUTER_HIGH_STEP],
+                "inner_min": words[ScaleWord.INNER_MIN],
+                "inner_step": words[ScaleWord.INNER_STEP],
+                "bad": int(not scales_valid(scale[n])),
+            }
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,8 @@ __all__ = [
     "group_quantizer",
     "quant_engine",
     "scale_buffer",
+    "sparse_chunks",
+    "token_parameters",
     "tree_cycles",
     "zero_insert",
     "zero_remove",
@@ -52,6 +54,10 @@ def zero_remove() -> Timing:
     return Timing(latency=3, unit="beat")
 
 
+def sparse_chunks() -> Timing:
+    return Timing(latency=1, unit="chunk")
+
+
 def zero_insert() -> Timing:
     """From a word of the sparse records to the first beat that it completes."""
     return Timing(latency=3, start="a word", unit="beat")
@@ -59,6 +65,10 @@ def zero_insert() -> Timing:
 
 def group_dequantizer(stages: int) -> Timing:
     return Timing(latency=stages, unit="beat")
+
+
+def token_parameters(stages: int) -> Timing:
+    return Timing(latency=stages, start="scale", unit="token")
 
 
 def dequant_engine(scale_stages: int, stages: int) -> Timing:

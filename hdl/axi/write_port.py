@@ -1,9 +1,9 @@
 """AXI4 write manager: commands and packed bytes in, answers out (docs/blocks/axi_write_port.md)."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -19,6 +19,8 @@ from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["AxiWritePort", "AxiWritePortConfig"]
+
+_OWED_LAYOUT = data.StructLayout({"is_final": 1, "is_void": 1})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,35 @@ class AxiWritePortConfig(AxiPortConfig):
         return data.StructLayout(
             {"address": self.address_bits, "bytes": self.length_bits, "more": 1}
         )
+
+    @property
+    def size_bits(self) -> int:
+        """log2 of the bytes of a word."""
+        return self.word_bytes.bit_length() - 1
+
+    @property
+    def place(self) -> range:
+        """Places of a byte in its word."""
+        return range(max(self.word_bytes, 2))
+
+    @property
+    def burst_words(self) -> int:
+        """Words of the longest burst."""
+        return min(self.burst_beats, self.page_words)
+
+    @property
+    def bytes_max(self) -> int:
+        """Bytes of the longest command, and those before it in its first word."""
+        return self.word_bytes - 1 + (1 << self.length_bits) - 1
+
+    @property
+    def burst_layout(self) -> data.StructLayout:
+        """What the port knows of a burst: its first word and its beats - 1."""
+        return data.StructLayout({"addr": self.address_bits - self.size_bits, "len": 8})
+
+    @property
+    def beat_layout(self) -> data.StructLayout:
+        return data.StructLayout({"data": self.data_bits, "strb": self.word_bytes})
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -114,177 +145,75 @@ class AxiWritePort(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        word_bytes, page_words = config.word_bytes, config.page_words
-        size = word_bytes.bit_length() - 1  # log2 of the bytes of a word
-        offset_bits = page_words.bit_length() - 1
-        most = min(config.burst_beats, page_words)
-        place = range(max(word_bytes, 2))  # of a byte in its word
-
-        layout = config.command_layout
-        commands = add(m, "commands", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
-        pack(m, self.command, commands.i)
-        requests_layout = data.StructLayout({"addr": config.address_bits - size, "len": 8})
-        requests = add(
-            m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=requests_layout.size))
+        commands = add(
+            m,
+            "commands",
+            StreamSkidBuffer(StreamSkidBufferConfig(width=config.command_layout.size)),
         )
-        beats_layout = data.StructLayout({"data": config.data_bits, "strb": word_bytes})
-        beats = add(m, "beats", StreamSkidBuffer(StreamSkidBufferConfig(width=beats_layout.size)))
+        pack(m, self.command, commands.i)
+        requests = add(
+            m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=config.burst_layout.size))
+        )
+        beats = add(
+            m, "beats", StreamSkidBuffer(StreamSkidBufferConfig(width=config.beat_layout.size))
+        )
         # For each burst not answered: does it end its command? Commands without bytes are
         # among them, so that answers come in order.
-        owed_layout = data.StructLayout({"is_final": 1, "is_void": 1})
-        owed = queue(m, "owed", owed_layout, config.outstanding)
+        owed = queue(m, "owed", _OWED_LAYOUT, config.outstanding)
 
-        # The part of the command that is not written yet: from word ``offset`` of ``page`` on.
-        page = Signal(config.address_bits - offset_bits - size, reset_less=True)
-        offset = Signal(offset_bits, reset_less=True)
-        most_bytes = word_bytes - 1 + (1 << config.length_bits) - 1
-        left = Signal(range(-(-most_bytes // word_bytes) + 1))  # beats
-        is_void = Signal()  # a command of 0 bytes waits for its place among the answers
-        final = Signal(place, reset_less=True)  # the command's last byte in its last beat
-        closing = Signal(reset_less=True)  # its end is the packet's
-        left_in_burst = Signal(range(most + 1))  # beats; 0: the next beat begins a burst
-
-        # The packet.
-        is_open = Signal()  # the next command goes on with it
-        turn = Signal(place, reset_less=True)  # place of its first byte in a word of memory
-        has_ended = Signal()  # its last word is taken
-        has_carry = Signal()  # bytes of a word taken wait in ``carry``; not at the packet's start
-        carry = Signal(config.data_bits, reset_less=True)
-        is_short = Signal()  # a beat found no word
-        swallow = Signal()  # its commands are done, its last word has not come
-
-        room, count = Signal(range(page_words + 1)), Signal(range(most + 1))
-        burst = Signal(range(most + 1))  # beats of the burst that begins now
-        begins, is_last_beat, asks, wants = Signal(), Signal(), Signal(), Signal()
-        may, step, taken = Signal(), Signal(), Signal()
-        m.d.comb += [
-            room.eq(page_words - offset),
-            count.eq(Mux(room < most, room, most)),
-            burst.eq(Mux(left < count, left, count)),
-            begins.eq(left_in_burst == 0),
-            is_last_beat.eq(left == 1),
-            # A packet's last beat may have all its bytes in ``carry``.
-            asks.eq(~is_last_beat | ~closing | (final >= turn)),
-            wants.eq(asks & ~has_ended),
-            may.eq(
-                (left != 0)
-                & ~swallow
-                & beats.i.ready
-                & (~begins | (requests.i.ready & owed.i.ready))
-            ),
-            step.eq(may & (~wants | self.i.valid)),
-            self.i.ready.eq((may & wants) | swallow),
-            taken.eq(self.i.valid & self.i.ready),
-        ]
-
-        # Every byte goes to its place in a word of memory. Those that pass the word's end come
-        # round to the low places, where the next beat takes them from ``carry``.
-        turned = self.i.p.data
-        for k in range(size):
-            stage = Signal(config.data_bits, name=f"turned_{k}")
-            m.d.comb += stage.eq(Mux(turn[k], turned.rotate_left(8 << k), turned))
-            turned = stage
-        low, inside = Signal(word_bytes), Signal(word_bytes)
-        m.d.comb += [
-            low.eq((Const(1) << turn) - 1),  # places of the word before
-            inside.eq(Mux(is_last_beat, (Const(2) << final) - 1, -1)),
-        ]
-        low_bits = Cat(bit.replicate(8) for bit in low)
-        beat = data.View(beats_layout, beats.i.p.data)
-        request = data.View(requests_layout, requests.i.p.data)
+        job, packet = _Job.of(config), _Packet.of(config)
+        step = _issue(
+            m, config, job, packet, self.i, beats.i.ready, requests.i.ready & owed.i.ready
+        )
+        word = _place(m, job, packet, step, self.i.p.data)
+        beat = data.View(config.beat_layout, beats.i.p.data)
+        request = data.View(config.burst_layout, requests.i.p.data)
         owes = owed.i.p
         m.d.comb += [
-            beats.i.valid.eq(step),
-            beats.i.p.last.eq(Mux(begins, burst, left_in_burst) == 1),
-            beat.data.eq((carry & low_bits) | (turned & ~low_bits)),
-            beat.strb.eq(
-                inside
-                & ((low & has_carry.replicate(word_bytes)) | (~low & wants.replicate(word_bytes)))
-            ),
-            requests.i.valid.eq(step & begins),
-            request.addr.eq(Cat(offset, page)),
-            request.len.eq(burst - 1),
-            owed.i.valid.eq((step & begins) | is_void),
-            owes.is_final.eq(is_void | (burst == left)),
-            owes.is_void.eq(is_void),
+            beats.i.valid.eq(step.goes),
+            beats.i.p.last.eq(Mux(step.begins, step.burst, job.left_in_burst) == 1),
+            beat.data.eq(word.data),
+            beat.strb.eq(word.strb),
+            requests.i.valid.eq(step.goes & step.begins),
+            request.addr.eq(Cat(job.offset, job.page)),
+            request.len.eq(step.burst - 1),
+            owed.i.valid.eq((step.goes & step.begins) | job.is_void),
+            owes.is_final.eq(job.is_void | (step.burst == job.left)),
+            owes.is_void.eq(job.is_void),
         ]
 
-        ends, closes, runs_short = Signal(), Signal(), Signal()
+        ends, closes = Signal(), Signal()  # the command; the packet's last command
         m.d.comb += [
-            ends.eq((step & is_last_beat) | (is_void & owed.i.ready)),
-            closes.eq(ends & closing),
-            runs_short.eq(is_short | (step & asks & has_ended)),
+            ends.eq((step.goes & step.is_last) | (job.is_void & owed.i.ready)),
+            closes.eq(ends & job.closing),
         ]
-        m.d.sync += self.misfit.eq(0)
-        with m.If(step):
-            m.d.sync += [
-                offset.eq(offset + 1),
-                left.eq(left - 1),
-                left_in_burst.eq(Mux(begins, burst, left_in_burst) - 1),
-                carry.eq(turned),
-                has_carry.eq(wants),
-            ]
-            with m.If(offset == page_words - 1):
-                m.d.sync += page.eq(page + 1)
-        with m.If(closes):
-            is_late = ~has_ended & ~(taken & self.i.p.last)
-            m.d.sync += [
-                has_carry.eq(0),
-                has_ended.eq(0),
-                is_short.eq(0),
-                swallow.eq(is_late),
-                self.misfit.eq(is_late | runs_short),
-            ]
-        with m.Else():
-            m.d.sync += is_short.eq(runs_short)
-            with m.If(taken & self.i.p.last):
-                m.d.sync += [swallow.eq(0), has_ended.eq(~swallow)]
+        _advance(m, config, job, step)
+        with m.If(step.goes):
+            m.d.sync += [packet.carry.eq(word.turned), packet.has_carry.eq(step.wants)]
+        misfits = _close(m, packet, step, closes, self.i.p.last)
+        m.d.sync += self.misfit.eq(misfits)
+        _load(m, config, job, commands.o, ends)
 
-        command = data.View(layout, commands.o.p.data)
-        start, end = Signal(place), Signal(range(max(most_bytes, 2)))
-        m.d.comb += [
-            commands.o.ready.eq(((left == 0) & ~is_void) | ends),
-            start.eq(Mux(is_open, 0, command.address[:size])),
-            end.eq(start + command.bytes - 1),  # not used when there are no bytes
-        ]
-        with m.If(commands.o.valid & commands.o.ready):
-            m.d.sync += [
-                Cat(offset, page).eq(command.address[size:]),
-                final.eq(end[:size]),
-            ]
-            with m.If(command.bytes == 0):
-                m.d.sync += [
-                    left.eq(0),
-                    is_void.eq(1),
-                    closing.eq(is_open & ~command.more),
-                    is_open.eq(is_open & command.more),
-                ]
-            with m.Else():
-                m.d.sync += [
-                    left.eq(end[size:] + 1),
-                    is_void.eq(0),
-                    closing.eq(~command.more),
-                    is_open.eq(command.more),
-                ]
-                with m.If(~is_open):
-                    m.d.sync += turn.eq(start)
-        with m.Elif(ends):
-            m.d.sync += is_void.eq(0)
+        self._request(m, requests.o)
+        unpack(m, beats.o, self.axi.w)
+        self._answer(m, owed)
+        return m
 
-        aw, w = self.axi.aw, self.axi.w
-        request = data.View(requests_layout, requests.o.p.data)
+    def _request(self, m: Module, requests) -> None:
+        """Bursts to AW."""
+        config = self.config
+        size = config.size_bits
+        aw = self.axi.aw
+        request = data.View(config.burst_layout, requests.p.data)
         m.d.comb += [
-            aw.valid.eq(requests.o.valid),
-            requests.o.ready.eq(aw.ready),
+            aw.valid.eq(requests.valid),
+            requests.ready.eq(aw.ready),
             aw.p.addr.eq(Cat(Const(0, size), request.addr)),
             aw.p.len.eq(request.len),
             aw.p.size.eq(size),
             aw.p.burst.eq(BURST_INCR),
             aw.p.cache.eq(CACHE_NORMAL),
         ]
-        unpack(m, beats.o, w)
-        self._answer(m, owed)
-        return m
 
     def _answer(self, m: Module, owed) -> None:
         """B to ``done``: the worst response of a command's bursts."""
@@ -307,3 +236,195 @@ class AxiWritePort(Block):
         with m.If(takes):
             m.d.sync += worst.eq(Mux(head.is_final, 0, resp))
         m.d.sync += self.stray.eq(b.valid & ~is_asked)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What is left to write of the command: ``left`` beats from word ``offset`` of ``page`` on."""
+
+    page: Signal
+    offset: Signal  # words from the start of the page
+    left: Signal  # beats
+    is_void: Signal  # a command of 0 bytes waits for its place among the answers
+    final: Signal  # the command's last byte in its last beat
+    closing: Signal  # its end is the packet's
+    left_in_burst: Signal  # beats; 0: the next beat begins a burst
+    is_open: Signal  # the next command continues the packet
+    turn: Signal  # place of the packet's first byte in a word of memory
+
+    @classmethod
+    def of(cls, config: AxiWritePortConfig) -> "_Job":
+        offset_bits = config.page_words.bit_length() - 1
+        page_bits = config.address_bits - offset_bits - config.size_bits
+        return cls(
+            page=Signal(page_bits, name="page", reset_less=True),
+            offset=Signal(offset_bits, name="offset", reset_less=True),
+            left=Signal(range(-(-config.bytes_max // config.word_bytes) + 1), name="left"),
+            is_void=Signal(name="is_void"),
+            final=Signal(config.place, name="final", reset_less=True),
+            closing=Signal(name="closing", reset_less=True),
+            left_in_burst=Signal(range(config.burst_words + 1), name="left_in_burst"),
+            is_open=Signal(name="is_open"),
+            turn=Signal(config.place, name="turn", reset_less=True),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Packet:
+    """The packet that is being written."""
+
+    has_ended: Signal  # its last word is taken
+    has_carry: Signal  # bytes of a word taken wait in ``carry``; not at the packet's start
+    carry: Signal
+    is_short: Signal  # a beat found no word
+    swallow: Signal  # its commands are done, its last word has not come
+
+    @classmethod
+    def of(cls, config: AxiWritePortConfig) -> "_Packet":
+        return cls(
+            has_ended=Signal(name="has_ended"),
+            has_carry=Signal(name="has_carry"),
+            carry=Signal(config.data_bits, name="carry", reset_less=True),
+            is_short=Signal(name="is_short"),
+            swallow=Signal(name="swallow"),
+        )
+
+
+class _Step(NamedTuple):
+    """The beat of this cycle."""
+
+    goes: Signal
+    burst: Signal  # beats of the burst, if one begins
+    begins: Signal  # the first beat of a burst
+    is_last: Signal  # the last beat of the command
+    asks: Signal  # the beat needs a word of the packet
+    wants: Signal  # that word is still to come
+    taken: Signal  # a word of the packet is taken
+
+
+class _Word(NamedTuple):
+    """A word of memory; ``turned``: the packet's word, its bytes at their places."""
+
+    data: Value
+    strb: Value
+    turned: Value
+
+
+def _issue(m: Module, config, job: _Job, packet: _Packet, i, free, burst_free) -> _Step:
+    """Decide on the beat of this cycle, and drive ``i.ready``.
+
+    free: there is a place for a beat; burst_free: for a burst and its answer.
+    """
+    room = Signal(range(config.page_words + 1))
+    count, burst = (Signal(range(config.burst_words + 1), name=name) for name in ("count", "burst"))
+    begins, is_last_beat, asks, wants = Signal(), Signal(), Signal(), Signal()
+    may, step, taken = Signal(), Signal(), Signal()
+    m.d.comb += [
+        room.eq(config.page_words - job.offset),
+        count.eq(Mux(room < config.burst_words, room, config.burst_words)),
+        burst.eq(Mux(job.left < count, job.left, count)),
+        begins.eq(job.left_in_burst == 0),
+        is_last_beat.eq(job.left == 1),
+        # A packet's last beat may have all its bytes in ``carry``.
+        asks.eq(~is_last_beat | ~job.closing | (job.final >= job.turn)),
+        wants.eq(asks & ~packet.has_ended),
+        may.eq((job.left != 0) & ~packet.swallow & free & (~begins | burst_free)),
+        step.eq(may & (~wants | i.valid)),
+        i.ready.eq((may & wants) | packet.swallow),
+        taken.eq(i.valid & i.ready),
+    ]
+    return _Step(step, burst, begins, is_last_beat, asks, wants, taken)
+
+
+def _place(m: Module, job: _Job, packet: _Packet, step: _Step, word) -> _Word:
+    """Every byte of ``word`` at its place in a word of memory.
+
+    Bytes that pass the word's end come round to the low places. The next beat takes them from
+    ``carry``.
+    """
+    word_bytes = len(word) // 8
+    turned = word
+    for k in range(word_bytes.bit_length() - 1):
+        stage = Signal(len(word), name=f"turned_{k}")
+        m.d.comb += stage.eq(Mux(job.turn[k], turned.rotate_left(8 << k), turned))
+        turned = stage
+    low, inside = Signal(word_bytes), Signal(word_bytes)
+    m.d.comb += [
+        low.eq((Const(1) << job.turn) - 1),  # places of the word before
+        inside.eq(Mux(step.is_last, (Const(2) << job.final) - 1, -1)),
+    ]
+    low_bits = Cat(bit.replicate(8) for bit in low)
+    there = (low & packet.has_carry.replicate(word_bytes)) | (
+        ~low & step.wants.replicate(word_bytes)
+    )
+    return _Word((packet.carry & low_bits) | (turned & ~low_bits), inside & there, turned)
+
+
+def _advance(m: Module, config, job: _Job, step: _Step) -> None:
+    """One beat further in the command."""
+    with m.If(step.goes):
+        m.d.sync += [
+            job.offset.eq(job.offset + 1),
+            job.left.eq(job.left - 1),
+            job.left_in_burst.eq(Mux(step.begins, step.burst, job.left_in_burst) - 1),
+        ]
+        with m.If(job.offset == config.page_words - 1):
+            m.d.sync += job.page.eq(job.page + 1)
+
+
+def _close(m: Module, packet: _Packet, step: _Step, closes, last) -> Value:
+    """End the packet when its commands end (``closes``), or when a word with ``last`` is taken.
+
+    Returns whether the packet that closes had more or fewer words than its commands.
+    """
+    runs_short, misfits = Signal(), Signal()
+    m.d.comb += runs_short.eq(packet.is_short | (step.goes & step.asks & packet.has_ended))
+    is_late = ~packet.has_ended & ~(step.taken & last)
+    with m.If(closes):
+        m.d.sync += [
+            packet.has_carry.eq(0),
+            packet.has_ended.eq(0),
+            packet.is_short.eq(0),
+            packet.swallow.eq(is_late),
+        ]
+        m.d.comb += misfits.eq(is_late | runs_short)
+    with m.Else():
+        m.d.sync += packet.is_short.eq(runs_short)
+        with m.If(step.taken & last):
+            m.d.sync += [packet.swallow.eq(0), packet.has_ended.eq(~packet.swallow)]
+    return misfits
+
+
+def _load(m: Module, config, job: _Job, commands, ends) -> None:
+    """The next command, when none is there or the present one ``ends``."""
+    size = config.size_bits
+    command = data.View(config.command_layout, commands.p.data)
+    start, end = Signal(config.place), Signal(range(max(config.bytes_max, 2)))
+    m.d.comb += [
+        commands.ready.eq(((job.left == 0) & ~job.is_void) | ends),
+        start.eq(Mux(job.is_open, 0, command.address[:size])),
+        end.eq(start + command.bytes - 1),  # not used when there are no bytes
+    ]
+    with m.If(commands.valid & commands.ready):
+        m.d.sync += [
+            Cat(job.offset, job.page).eq(command.address[size:]),
+            job.final.eq(end[:size]),
+        ]
+        with m.If(command.bytes == 0):
+            m.d.sync += [
+                job.left.eq(0),
+                job.is_void.eq(1),
+                job.closing.eq(job.is_open & ~command.more),
+                job.is_open.eq(job.is_open & command.more),
+            ]
+        with m.Else():
+            m.d.sync += [
+                job.left.eq(end[size:] + 1),
+                job.is_void.eq(0),
+                job.closing.eq(~command.more),
+                job.is_open.eq(command.more),
+            ]
+            with m.If(~job.is_open):
+                m.d.sync += job.turn.eq(start)
+    with m.Elif(ends):
+        m.d.sync += job.is_void.eq(0)

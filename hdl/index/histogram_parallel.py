@@ -2,9 +2,9 @@
 
 import dataclasses
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -70,6 +70,12 @@ class IndexHistogramParallelConfig(Config):
     def integer_words(self) -> int:
         """Output words of a packet, integer mode."""
         return -(-(2**self.bits_b) // self.word_bins)
+
+    @property
+    def sram_bits(self) -> int:
+        """sram: bits of a word, exact for one position of the beat."""
+        beats_max = -(-self.k_max // self.elements)
+        return (beats_max * (2**self.integer_bits - 1 or 1)).bit_length()
 
     def bin_shape(self, index: int):
         """Exact for ``k_max`` elements: a count, a sum of integers, or a sum of addends."""
@@ -276,86 +282,19 @@ class IndexHistogramParallel(Block):
 
     def _elaborate_sram(self, m: Module) -> None:
         config = self.config
-        bins, elements = config.bins, config.elements
-        beats_max = -(-config.k_max // elements)
-        word_bits = (beats_max * (2**config.integer_bits - 1 or 1)).bit_length()
-        shape = MemoryConfig(depth=bins, width=word_bits)
-        index_bits = config.bits_a + config.bits_b
+        shape = MemoryConfig(depth=config.bins, width=config.sram_bits)
         memories = [
-            [add(m, f"bins_{side}_{e}", Memory1R1W(shape)) for e in range(elements)]
+            [add(m, f"bins_{side}_{e}", Memory1R1W(shape)) for e in range(config.elements)]
             for side in range(2)
         ]
-
         clearing = Signal(init=1)  # after reset: write zero to every word
-        clear_addr = Signal(range(bins))
-        counting_side = Signal()
-        full = Signal(2)  # sides that wait to be read
-        full_integer = Signal(2)
-
-        # Count: read in the cycle of the transfer, write in the next.
-        write_valid = Signal()
-        write_side = Signal()
-        write_last = Signal()
-        write_integer = Signal()
-        take = Signal()
-        m.d.comb += [
-            self.i.ready.eq(
-                ~clearing
-                & ~full.bit_select(counting_side, 1)
-                # the beat that ends the last packet is still to be written
-                & ~(write_valid & write_last)
-            ),
-            take.eq(self.i.valid & self.i.ready),
-        ]
-        m.d.sync += write_valid.eq(take)
-        with m.If(take):
-            m.d.sync += [
-                write_side.eq(counting_side),
-                write_last.eq(self.i.p.last),
-                write_integer.eq(self.i.p.integer if config.integer_bits else 0),
-            ]
-        with m.If(write_valid & write_last):
-            m.d.sync += [
-                counting_side.eq(~counting_side),
-                full.bit_select(counting_side, 1).eq(1),
-                full_integer.bit_select(counting_side, 1).eq(write_integer),
-            ]
-
-        # Read out: read one bin of all RAMs, sum, and write zero in its place.
-        reading_side = Signal()
-        read_bin = Signal(range(bins))
-        fetch = Signal()
-        fetched = Signal()
-        fetched_last = Signal()
-        fetched_bin = Signal(range(bins))
-        read_done = Signal()  # the last bin has been fetched
-        fetch_last = Signal()
-        last_bin = Mux(full_integer.bit_select(reading_side, 1), 2**config.bits_b - 1, bins - 1)
-        m.d.comb += [
-            fetch.eq(full.bit_select(reading_side, 1) & ~read_done & (~fetched | self.o.ready)),
-            fetch_last.eq(read_bin == last_bin),
-        ]
-        with m.If(fetch):
-            m.d.sync += [
-                fetched.eq(1),
-                fetched_last.eq(fetch_last),
-                fetched_bin.eq(read_bin),
-                read_bin.eq(Mux(fetch_last, 0, read_bin + 1)),
-                read_done.eq(fetch_last),
-            ]
-        with m.Elif(self.o.ready):
-            m.d.sync += fetched.eq(0)
-        with m.If(fetched & fetched_last & self.o.ready):
-            m.d.sync += [
-                full.bit_select(reading_side, 1).eq(0),
-                reading_side.eq(~reading_side),
-                read_done.eq(0),
-            ]
-        m.d.comb += [self.o.valid.eq(fetched), self.o.p.last.eq(fetched_last)]
-
+        clear_addr = Signal(range(config.bins))
+        sides = _Sides.new()
+        count = _count(m, sides, self.i, clearing, has_integers=bool(config.integer_bits))
+        fetch = _fetch(m, config, sides, self.o)
         with m.If(clearing):
             m.d.sync += clear_addr.eq(clear_addr + 1)
-            with m.If(clear_addr == bins - 1):
+            with m.If(clear_addr == config.bins - 1):
                 m.d.sync += clearing.eq(0)
 
         outputs = []
@@ -367,39 +306,169 @@ class IndexHistogramParallel(Block):
                 amount = Mux(self.i.p.integer, value[: config.integer_bits], 1)
             else:
                 bin_index, amount = Cat(weight_index, value[: config.bits_a]), 1
-            counted = Signal(name=f"counted_{e}")
-            addr = Signal(index_bits, name=f"addr_{e}", reset_less=True)
-            added = Signal(max(config.integer_bits, 1), name=f"added_{e}", reset_less=True)
-            # The word written last, for a beat that reads it while it is being written.
-            forward = Signal(name=f"forward_{e}")
-            forwarded = Signal(word_bits, name=f"forwarded_{e}", reset_less=True)
-            updated = Signal(word_bits, name=f"updated_{e}")
-            m.d.sync += counted.eq(take & self.i.p.inlier[e])
-            m.d.sync += forward.eq(counted & (addr == bin_index) & (write_side == counting_side))
-            m.d.sync += forwarded.eq(updated)
-            with m.If(take):
-                m.d.sync += [addr.eq(bin_index), added.eq(amount)]
-            side_data = [memories[side][e].read_data for side in range(2)]
-            stored = Mux(forward, forwarded, Mux(write_side, side_data[1], side_data[0]))
-            m.d.comb += updated.eq(stored + added)
-
-            for side in range(2):
-                ram = memories[side][e]
-                counts_here = counting_side == side
-                reads_here = fetch & (reading_side == side)
-                writes_here = counted & (write_side == side)
-                clears_here = fetched & (reading_side == side)
+            rams = [memories[side][e] for side in range(2)]
+            stored = [ram.read_data for ram in rams]
+            element = _Element(e, bin_index, amount, self.i.p.inlier[e])
+            update = _update(m, config, sides, count, element, stored)
+            for side, ram in enumerate(rams):
+                counts_here = sides.counting == side
+                reads_here = fetch.goes & (sides.reading == side)
+                writes_here = update.valid & (count.write_side == side)
+                clears_here = fetch.fetched & (sides.reading == side)
                 m.d.comb += [
-                    ram.read_en.eq((take & counts_here) | reads_here),
-                    ram.read_addr.eq(Mux(reads_here, read_bin, bin_index)),
+                    ram.read_en.eq((count.take & counts_here) | reads_here),
+                    ram.read_addr.eq(Mux(reads_here, fetch.bin, bin_index)),
                     ram.write_en.eq(clearing | writes_here | clears_here),
                     ram.write_addr.eq(
-                        Mux(clearing, clear_addr, Mux(writes_here, addr, fetched_bin))
+                        Mux(clearing, clear_addr, Mux(writes_here, update.addr, fetch.fetched_bin))
                     ),
-                    ram.write_data.eq(Mux(~clearing & writes_here, updated, 0)),
+                    ram.write_data.eq(Mux(~clearing & writes_here, update.word, 0)),
                 ]
-            outputs.append(Mux(reading_side, side_data[1], side_data[0]))
+            outputs.append(Mux(sides.reading, stored[1], stored[0]))
         m.d.comb += self.o.p.count["0"].eq(_sum(outputs))
+
+
+class _Sides(NamedTuple):
+    """The two sets of RAMs: one counts while the other is read."""
+
+    counting: Signal
+    reading: Signal
+    full: Signal  # a bit per side: it waits to be read
+    full_integer: Signal
+
+    @classmethod
+    def new(cls) -> "_Sides":
+        return cls(
+            Signal(name="counting_side"),
+            Signal(name="reading_side"),
+            Signal(2, name="full"),
+            Signal(2, name="full_integer"),
+        )
+
+
+class _Count(NamedTuple):
+    """Counting: a bin is read in the cycle of the transfer and written in the next."""
+
+    take: Signal  # the cycle of the transfer
+    write_side: Signal  # of the beat that is written now
+
+
+class _Fetch(NamedTuple):
+    """Reading out: a bin is read in one cycle, and given and cleared in the next."""
+
+    goes: Signal
+    bin: Signal
+    fetched: Signal  # ``fetched_bin`` is on the RAMs' outputs
+    fetched_bin: Signal
+
+
+class _Element(NamedTuple):
+    """Position ``number`` of the beat: what it adds to which bin, if it counts."""
+
+    number: int
+    bin: Value
+    amount: Value | int
+    inlier: Value
+
+
+class _Update(NamedTuple):
+    """A word to write."""
+
+    valid: Signal
+    addr: Signal
+    word: Signal
+
+
+def _count(m: Module, sides: _Sides, i, clearing, *, has_integers: bool) -> _Count:
+    """Take beats of ``i`` to the counting side, and change sides after a packet."""
+    write_valid = Signal()
+    write_side = Signal()
+    write_last = Signal()
+    write_integer = Signal()
+    take = Signal()
+    m.d.comb += [
+        i.ready.eq(
+            ~clearing
+            & ~sides.full.bit_select(sides.counting, 1)
+            # the beat that ends the last packet is still to be written
+            & ~(write_valid & write_last)
+        ),
+        take.eq(i.valid & i.ready),
+    ]
+    m.d.sync += write_valid.eq(take)
+    with m.If(take):
+        m.d.sync += [
+            write_side.eq(sides.counting),
+            write_last.eq(i.p.last),
+            write_integer.eq(i.p.integer if has_integers else 0),
+        ]
+    with m.If(write_valid & write_last):
+        m.d.sync += [
+            sides.counting.eq(~sides.counting),
+            sides.full.bit_select(sides.counting, 1).eq(1),
+            sides.full_integer.bit_select(sides.counting, 1).eq(write_integer),
+        ]
+    return _Count(take, write_side)
+
+
+def _fetch(m: Module, config: IndexHistogramParallelConfig, sides: _Sides, o) -> _Fetch:
+    """Read one bin of all RAMs of the full side per word of ``o``; drive its valid and last."""
+    read_bin = Signal(range(config.bins))
+    fetch = Signal()
+    fetched = Signal()
+    fetched_last = Signal()
+    fetched_bin = Signal(range(config.bins))
+    read_done = Signal()  # the last bin has been fetched
+    fetch_last = Signal()
+    last_bin = Mux(
+        sides.full_integer.bit_select(sides.reading, 1), 2**config.bits_b - 1, config.bins - 1
+    )
+    m.d.comb += [
+        fetch.eq(sides.full.bit_select(sides.reading, 1) & ~read_done & (~fetched | o.ready)),
+        fetch_last.eq(read_bin == last_bin),
+    ]
+    with m.If(fetch):
+        m.d.sync += [
+            fetched.eq(1),
+            fetched_last.eq(fetch_last),
+            fetched_bin.eq(read_bin),
+            read_bin.eq(Mux(fetch_last, 0, read_bin + 1)),
+            read_done.eq(fetch_last),
+        ]
+    with m.Elif(o.ready):
+        m.d.sync += fetched.eq(0)
+    with m.If(fetched & fetched_last & o.ready):
+        m.d.sync += [
+            sides.full.bit_select(sides.reading, 1).eq(0),
+            sides.reading.eq(~sides.reading),
+            read_done.eq(0),
+        ]
+    m.d.comb += [o.valid.eq(fetched), o.p.last.eq(fetched_last)]
+    return _Fetch(fetch, read_bin, fetched, fetched_bin)
+
+
+def _update(m: Module, config, sides: _Sides, count: _Count, element: _Element, stored) -> _Update:
+    """The word of one element's bin with its amount added, a cycle after the transfer.
+
+    stored: read data of the element's RAM on each side. The word written last is forwarded to a
+    beat that reads it while it is being written.
+    """
+    e = element.number
+    counted = Signal(name=f"counted_{e}")
+    addr = Signal(config.bits_a + config.bits_b, name=f"addr_{e}", reset_less=True)
+    added = Signal(max(config.integer_bits, 1), name=f"added_{e}", reset_less=True)
+    forward = Signal(name=f"forward_{e}")
+    forwarded = Signal(config.sram_bits, name=f"forwarded_{e}", reset_less=True)
+    updated = Signal(config.sram_bits, name=f"updated_{e}")
+    is_same_side = count.write_side == sides.counting
+    m.d.sync += counted.eq(count.take & element.inlier)
+    m.d.sync += forward.eq(counted & (addr == element.bin) & is_same_side)
+    m.d.sync += forwarded.eq(updated)
+    with m.If(count.take):
+        m.d.sync += [addr.eq(element.bin), added.eq(element.amount)]
+    word = Mux(forward, forwarded, Mux(count.write_side, stored[1], stored[0]))
+    m.d.comb += updated.eq(word + added)
+    return _Update(counted, addr, updated)
 
 
 def _sum(terms: list):

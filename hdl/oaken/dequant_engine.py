@@ -10,33 +10,28 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.oaken import timing
-from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
+from golden.oaken.format import DENSE_BITS
 from golden.paging.format import Status
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
-from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
-from hdl.oaken.layouts import SCALE_LAYOUT, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import THRESHOLD_LAYOUT
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
+from hdl.oaken.token_parameters import (
+    PASSED,
+    OakenTokenParameters,
+    OakenTokenParametersConfig,
+)
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
-from hdl.paging.layouts import TOKEN_BITS
-from hdl.stream.link import link
+from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
 __all__ = ["OakenDequantEngine", "OakenDequantEngineConfig"]
 
-_PASSED = (  # words that the preparation of the scales does not change
-    ("outer_low", Threshold.OUTER_LOW),
-    ("outer_high", Threshold.OUTER_HIGH),
-    ("middle_step", ScaleWord.MIDDLE_STEP),
-    ("outer_low_step", ScaleWord.OUTER_LOW_STEP),
-    ("outer_high_step", ScaleWord.OUTER_HIGH_STEP),
-    ("inner_min", ScaleWord.INNER_MIN),
-    ("inner_step", ScaleWord.INNER_STEP),
-)
+_TAG_LAYOUT = data.StructLayout({"error": 1, "bad": 1, "last": 1})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +63,10 @@ class OakenDequantEngineConfig(Config):
         )
 
     @property
+    def parameters(self) -> OakenTokenParametersConfig:
+        return OakenTokenParametersConfig(stages=self.scale_stages)
+
+    @property
     def request_layout(self) -> data.StructLayout:
         return data.StructLayout(
             {**self.zero_insert.request_layout.members, "thresholds": THRESHOLD_LAYOUT}
@@ -75,7 +74,7 @@ class OakenDequantEngineConfig(Config):
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        return data.StructLayout({"scale": SCALE_LAYOUT, "error": 1})
+        return self.parameters.scale_layout
 
     @property
     def dense_layout(self) -> data.StructLayout:
@@ -157,65 +156,37 @@ class OakenDequantEngine(Block):
         config = self.config
         m = Module()
         zero_insert = add(m, "zero_insert", OakenZeroInsert(config.zero_insert))
+        parameters = add(m, "parameters", OakenTokenParameters(config.parameters))
         # Scales are ahead of the sparse records by their preparation.
-        record_layout = config.zero_insert.request_layout
-        requests = queue(m, "requests", record_layout, config.scale_stages + 3)
-
-        # ---- scales of the request's tokens
-        passed_layout = data.StructLayout(
-            {**{name: FP16.bits for name, _ in _PASSED}, "error": 1, "bad": 1, "last": 1}
-        )
-        prepare = add(
-            m,
-            "prepare",
-            OakenDequantScales(
-                OakenDequantScalesConfig(stages=config.scale_stages, tag_bits=passed_layout.size)
-            ),
-        )
-        active = Signal()
-        tokens_left = Signal(TOKEN_BITS, reset_less=True)
-        thresholds = Signal(THRESHOLD_LAYOUT, reset_less=True)
-        is_last_token = let(m, "is_last_token", tokens_left == 1)
-        taken = let(m, "taken", self.scale.valid & self.scale.ready)
-        free = let(m, "free", ~active | (taken & is_last_token))
-        passed = data.View(passed_layout, prepare.i.p.tag)
+        requests = queue(m, "requests", config.zero_insert.request_layout, config.scale_stages + 3)
+        request = self.request.p
         m.d.comb += [
-            prepare.i.valid.eq(active & self.scale.valid),
-            self.scale.ready.eq(active & prepare.i.ready),
-            prepare.i.p.scale.eq(self.scale.p.scale),
-            prepare.i.p.thresholds.eq(thresholds),
-            passed.error.eq(self.scale.p.error),
-            passed.bad.eq(~self.scale.p.error & _is_unsound(self.scale.p.scale)),
-            passed.last.eq(is_last_token),
-            self.request.ready.eq(free & requests.i.ready),
-            requests.i.valid.eq(self.request.valid & free),
-            *(requests.i.p[name].eq(self.request.p[name]) for name in record_layout.members),
+            self.request.ready.eq(parameters.request.ready & requests.i.ready),
+            parameters.request.valid.eq(self.request.valid & requests.i.ready),
+            parameters.request.p.tokens.eq(request.tokens),
+            parameters.request.p.thresholds.eq(request.thresholds),
+            requests.i.valid.eq(self.request.valid & parameters.request.ready),
+            *(requests.i.p[name].eq(request[name]) for name in requests.i.p.shape().members),
         ]
         link(m, requests.o, zero_insert.request)
-        for name, which in _PASSED:
-            source = thresholds if isinstance(which, Threshold) else self.scale.p.scale
-            m.d.comb += passed[name].eq(source[which])
-        with m.If(taken):
-            m.d.sync += tokens_left.eq(tokens_left - 1)
-        with m.If(free):
-            m.d.sync += active.eq(self.request.valid & requests.i.ready)
-            with m.If(self.request.valid):
-                m.d.sync += [
-                    tokens_left.eq(self.request.p.tokens),
-                    thresholds.eq(self.request.p.thresholds),
-                ]
-
-        # ---- sparse words
+        link(m, self.scale, parameters.scale)
         link(m, self.sparse, zero_insert.sparse)
+        inliers, outliers = self._dequantize(m, zero_insert.o, parameters.o)
+        self._give(m, self._merge(m, inliers, outliers))
+        return m
 
-        # ---- both dequantizers in step, fed with a beat of each kind
-        tag_layout = data.StructLayout({"error": 1, "bad": 1, "last": 1})
+    def _dequantize(self, m: Module, found, token) -> tuple:
+        """Both dequantizers in step, fed with a beat of each kind; their outputs.
+
+        found: positions of outliers, beat by beat; token: parameters, token by token.
+        """
+        config = self.config
         inliers = add(
             m,
             "inliers",
             OakenInlierDequantizer(
                 OakenInlierDequantizerConfig(
-                    lanes=config.lanes, stages=config.stages, tag_bits=tag_layout.size
+                    lanes=config.lanes, stages=config.stages, tag_bits=_TAG_LAYOUT.size
                 )
             ),
         )
@@ -226,66 +197,64 @@ class OakenDequantEngine(Block):
                 OakenOutlierDequantizerConfig(lanes=config.lanes, stages=config.stages)
             ),
         )
-        found, parameters = zero_insert.o, prepare.o
-        token = data.View(passed_layout, parameters.p.tag)
-        tag = data.View(tag_layout, inliers.i.p.tag)
-        meets = let(m, "meets", self.dense.valid & found.valid & parameters.valid)
+        tag = data.View(_TAG_LAYOUT, inliers.i.p.tag)
+        meets = let(m, "meets", self.dense.valid & found.valid & token.valid)
         error, bad = Signal(), Signal()  # of the request so far
-        now_bad = let(m, "now_bad", bad | found.p.bad | token.bad)
+        now_bad = let(m, "now_bad", bad | found.p.bad | token.p.bad)
         now_error = let(
-            m, "now_error", error | now_bad | found.p.error | token.error | self.dense.p.error
+            m, "now_error", error | now_bad | found.p.error | token.p.error | self.dense.p.error
         )
-        is_last = let(m, "is_last", found.p.last & token.last)
+        is_last = let(m, "is_last", found.p.last & token.p.last)
         m.d.comb += [
             inliers.i.valid.eq(meets),
             outliers.i.valid.eq(meets),
-            self.dense.ready.eq(found.valid & parameters.valid & inliers.i.ready),
-            found.ready.eq(self.dense.valid & parameters.valid & inliers.i.ready),
-            parameters.ready.eq(self.dense.valid & found.valid & found.p.last & inliers.i.ready),
+            self.dense.ready.eq(found.valid & token.valid & inliers.i.ready),
+            found.ready.eq(self.dense.valid & token.valid & inliers.i.ready),
+            token.ready.eq(self.dense.valid & found.valid & found.p.last & inliers.i.ready),
             inliers.i.p.code.eq(self.dense.p.code),
             inliers.i.p.inlier.eq(Cat(~found.p.outlier[k].present for k in range(config.lanes))),
-            inliers.i.p.base_low.eq(parameters.p.base_low),
-            inliers.i.p.base_high.eq(parameters.p.base_high),
-            inliers.i.p.zero_code.eq(parameters.p.zero_code),
-            inliers.i.p.step.eq(token.middle_step),
+            inliers.i.p.base_low.eq(token.p.base_low),
+            inliers.i.p.base_high.eq(token.p.base_high),
+            inliers.i.p.zero_code.eq(token.p.zero_code),
+            inliers.i.p.step.eq(token.p.middle_step),
             tag.error.eq(now_error),
             tag.bad.eq(now_bad),
             tag.last.eq(is_last),
             outliers.i.p.code.eq(self.dense.p.code),
             outliers.i.p.outlier.eq(found.p.outlier),
         ]
-        for name, _ in _PASSED:
+        for name, _ in PASSED:
             if name != "middle_step":
-                m.d.comb += outliers.i.p[name].eq(token[name])
+                m.d.comb += outliers.i.p[name].eq(token.p[name])
         with m.If(meets & inliers.i.ready):
             m.d.sync += [error.eq(now_error & ~is_last), bad.eq(now_bad & ~is_last)]
+        return inliers.o, outliers.o
 
-        # ---- merge
-        merged_layout = data.StructLayout({**config.o_layout.members, "bad": 1})
-        merged = add(
-            m, "merged", StreamSkidBuffer(StreamSkidBufferConfig(width=merged_layout.size))
-        )
-        word = data.View(merged_layout, merged.i.p.data)
-        tag = data.View(tag_layout, inliers.o.p.tag)
+    def _merge(self, m: Module, inliers, outliers) -> StreamView:
+        """Elements of both groups as one stream: that of ``o``, and ``bad``."""
+        layout = data.StructLayout({**self.config.o_layout.members, "bad": 1})
+        merged = add(m, "merged", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
+        word = data.View(layout, merged.i.p.data)
+        tag = data.View(_TAG_LAYOUT, inliers.p.tag)
         m.d.comb += [
-            merged.i.valid.eq(inliers.o.valid),
-            inliers.o.ready.eq(merged.i.ready),
-            outliers.o.ready.eq(merged.i.ready),
+            merged.i.valid.eq(inliers.valid),
+            inliers.ready.eq(merged.i.ready),
+            outliers.ready.eq(merged.i.ready),
             word.error.eq(tag.error),
             word.bad.eq(tag.bad),
             word.last.eq(tag.last),
+            *(word.x[k].eq(inliers.p.x[k] | outliers.p.x[k]) for k in range(self.config.lanes)),
         ]
-        m.d.comb += [
-            word.x[k].eq(inliers.o.p.x[k] | outliers.o.p.x[k]) for k in range(config.lanes)
-        ]
+        return StreamView.of(merged.o.p.data, layout, merged.o)
 
-        # ---- output and status: a last beat is offered only when its status has a place
+    def _give(self, m: Module, merged: StreamView) -> None:
+        """To ``o`` and ``status``: a last beat is offered only when its status has a place."""
         statuses = queue(m, "statuses", 1, 2)
-        word = data.View(merged_layout, merged.o.p.data)
-        offers = let(m, "offers", merged.o.valid & (~word.last | statuses.i.ready))
+        word = merged.p
+        offers = let(m, "offers", merged.valid & (~word.last | statuses.i.ready))
         m.d.comb += [
             self.o.valid.eq(offers),
-            merged.o.ready.eq(self.o.ready & (~word.last | statuses.i.ready)),
+            merged.ready.eq(self.o.ready & (~word.last | statuses.i.ready)),
             self.o.p.x.eq(word.x),
             self.o.p.error.eq(word.error),
             self.o.p.last.eq(word.last),
@@ -295,15 +264,3 @@ class OakenDequantEngine(Block):
             statuses.o.ready.eq(self.status.ready),
             self.status.p.status.eq(Mux(statuses.o.p, Status.MALFORMED, Status.OK)),
         ]
-        return m
-
-
-def _is_unsound(scale):
-    """No encoder writes these six words (golden.oaken.quantize.scales_valid)."""
-    found = []
-    for which in ScaleWord:
-        word = scale[which]
-        is_minimum = which in (ScaleWord.MIDDLE_MIN, ScaleWord.INNER_MIN)
-        found.append(word[FP16.frac_bits : -1].all())
-        found.append((word[-1] != word[:-1].any()) if is_minimum else word[-1])
-    return Cat(found).any()

@@ -10,6 +10,8 @@ from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierD
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
+from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
+from hdl.oaken.token_parameters import OakenTokenParameters, OakenTokenParametersConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
 from hdl.paging.mmu import PagingMmuConfig
@@ -121,6 +123,21 @@ BLOCKS: dict[str, Registered] = {
             "small": OakenScaleBufferConfig(depth=16),
         },
         golden="golden.oaken.dequantize:repeat_scales",
+    ),
+    "oaken_sparse_chunks": Registered(
+        component=OakenSparseChunks,
+        config=OakenSparseChunksConfig(),
+        configs={
+            "widest": OakenSparseChunksConfig(data_bits=1024, chunk_bytes=128),
+            "small": OakenSparseChunksConfig(data_bits=64, chunk_bytes=8),
+        },
+        golden="golden.oaken.dequantize:sparse_chunks",
+    ),
+    "oaken_token_parameters": Registered(
+        component=OakenTokenParameters,
+        config=OakenTokenParametersConfig(),
+        configs={"small": OakenTokenParametersConfig(stages=1)},
+        golden="golden.oaken.dequantize:token_parameters",
     ),
     "oaken_zero_insert": Registered(
         component=OakenZeroInsert,

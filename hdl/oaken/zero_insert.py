@@ -1,7 +1,7 @@
 """Zero-insert shifter: sparse records to positions (docs/blocks/oaken_zero_insert.md)."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -13,9 +13,12 @@ from golden.oaken import timing
 from golden.oaken.format import INDEX_BITS
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.emit import add
 from hdl.fp16.shift import let, shift_left
 from hdl.oaken.layouts import OUTLIER_LAYOUT
+from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
+from hdl.stream.link import link
 
 __all__ = ["OakenZeroInsert", "OakenZeroInsertConfig"]
 
@@ -44,6 +47,10 @@ class OakenZeroInsertConfig(Config):
     def window_bytes(self) -> int:
         """So that a chunk is only refused while two beats' bytes, the longest, are there."""
         return self.chunk_bytes + 2 * (self.lanes + 1)
+
+    @property
+    def chunks(self) -> OakenSparseChunksConfig:
+        return OakenSparseChunksConfig(data_bits=self.data_bits, chunk_bytes=self.chunk_bytes)
 
     @property
     def block_beats(self) -> int:
@@ -123,271 +130,339 @@ class OakenZeroInsert(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        lanes, chunk = config.lanes, config.chunk_bytes
-        window_bytes = config.window_bytes
-
-        drop = Signal()  # what is left of the transfer is of no use
-        taken = Signal()  # the chunk enters the window or is dropped
-        offered, chunk_data, chunk_bytes, chunk_last, chunk_error = self._chunks(m, taken, drop)
-
-        # The window: `level` bytes of one transfer from byte 0 on, zeros above; `ended`: its last
-        # byte is there. Bytes from `clean` on came with an error, if `dirty`.
-        window = Signal(8 * window_bytes)
-        level, clean = Signal(range(window_bytes + 1)), Signal(range(window_bytes + 1))
-        ended, dirty = Signal(), Signal()
-
-        # Where the next byte belongs.
-        running, skipping, draining = Signal(), Signal(), Signal()  # at most one
-        blocks = Signal(range(config.blocks_max + 1), reset_less=True)
-        block_left = Signal.like(blocks)
-        tokens_left = Signal(TOKEN_BITS, reset_less=True)
-        skip_left = Signal(TOKEN_BITS, reset_less=True)
-        beat = Signal(range(max(config.block_beats, 2)))
-        fresh = Signal()  # a count byte is next
-        rest = Signal(INDEX_BITS + 1)  # entries of the block not yet read
-        bad, error = Signal(), Signal()
-
-        # Up to `lanes` entries, after the count byte on a block's first beat.
-        entries = Signal(8 * lanes)
-        count_byte = window[:8]
-        left = Signal(INDEX_BITS + 1)  # entries of the block from here on
-        has_count, count_bad = Signal(), Signal()
-        there = Cat(level > k for k in range(lanes + 1))
-        visible, wanted, inside, earlier, ordered = (
-            Signal(lanes, name=name)
-            for name in ("visible", "wanted", "inside", "earlier", "ordered")
-        )
-        m.d.comb += [
-            entries.eq(Mux(fresh, window[8 : 8 + 8 * lanes], window[: 8 * lanes])),
-            visible.eq(Mux(fresh, there[1:], there[:lanes])),
-            has_count.eq(~fresh | there[0]),
-            count_bad.eq(fresh & (count_byte > config.block)),
-            left.eq(Mux(fresh, count_byte[: INDEX_BITS + 1], rest)),
-            wanted.eq(Cat(left > k for k in range(lanes))),
-        ]
-        low_bits = lanes.bit_length() - 1
-        entry = [entries.word_select(k, 8) for k in range(lanes)]
-        low = [each[:low_bits] for each in entry]
-        if low_bits < INDEX_BITS:
-            high = [each[low_bits:INDEX_BITS] for each in entry]
-            m.d.comb += [
-                inside.eq(Cat(each == beat for each in high)),
-                earlier.eq(Cat(each < beat for each in high)),
-            ]
-        else:
-            m.d.comb += inside.eq((1 << lanes) - 1)
-        m.d.comb += ordered.eq(Cat(Const(1, 1), *(low[k] > low[k - 1] for k in range(1, lanes))))
-
-        # The entries of this beat: those before the first that is not wanted, not there or of
-        # another beat. A skipped block requests no beat.
-        run = let(m, "run", wanted & visible & (inside | skipping.replicate(lanes)))
-        step = 1
-        while step < lanes:
-            run = let(m, f"run_{step}", run & Cat(Const((1 << step) - 1, step), run[:-step]))
-            step *= 2
-        count = Signal(range(lanes + 1))  # ones of run
-        edge = run & ~Cat(run[1:], Const(0, 1))  # the last of them
-        m.d.comb += count.eq(
-            Cat(
-                Cat(edge[k] for k in range(lanes) if (k + 1) >> bit & 1).any()
-                for bit in range(lanes.bit_length())
-            )
-        )
-        stop = let(m, "stop", wanted & ~run & Cat(Const(1, 1), run[:-1]))  # the entry after them
-        missing = let(m, "missing", ~has_count | (stop & ~visible).any())
-        wait = let(m, "wait", missing & ~ended)
-        is_last_beat = let(m, "is_last_beat", beat == config.block_beats - 1)
-        disorder = (run & ~ordered).any() | (stop & visible & earlier).any()
-        leftover = is_last_beat & (left != count)
-        fault = Signal()
-        m.d.comb += fault.eq(
-            (missing & ended) | (has_count & count_bad) | (running & (disorder | leftover))
-        )
-        read = Signal(range(lanes + 2))  # bytes that leave the window
-        go, now_bad = Signal(), Signal()  # a beat of output; it is bad
+        chunks = add(m, "chunks", OakenSparseChunks(config.chunks))
+        link(m, self.sparse, chunks.i)
+        window, place = _Window.of(config), _Place.of(config)
         o_free = let(m, "o_free", ~self.o.valid | self.o.ready)
-        advance = Signal()  # of a block that is skipped
-        m.d.comb += [
-            go.eq(running & o_free & (bad | ~wait)),
-            now_bad.eq(bad | fault),
-            advance.eq(skipping & ~wait),
-        ]
-        moves = (go & ~now_bad) | (skipping & has_count & ~fault)
-        m.d.comb += read.eq(Mux(moves, count + fresh, 0))
-
-        # ---- blocks, records, requests
-        is_last_block = let(m, "is_last_block", block_left == 1)
-        is_last = let(m, "is_last", is_last_beat & is_last_block)
-        finish = let(m, "finish", go & is_last & (tokens_left == 1))
-        exact = let(m, "exact", ended & ~now_bad & (level == read))  # nothing is left over
-        ready, load = Signal(), Signal()
-        idle = ~(running | skipping | draining)
-        done = let(
-            m, "done",
-            (finish & exact) | (draining & (ended | (offered & taken & chunk_last))),
-        )  # fmt: skip
-        m.d.comb += [
-            ready.eq(idle | done),
-            self.request.ready.eq(ready),
-            load.eq(ready & self.request.valid),
-            drop.eq(draining & ~ended),
-        ]
-        with m.If(go):
-            m.d.sync += [
-                rest.eq(left - count),
-                fresh.eq(is_last_beat),
-                beat.eq(Mux(is_last_beat, 0, beat + 1)),
-                bad.eq(now_bad),
-            ]
-            with m.If(is_last_beat):
-                m.d.sync += block_left.eq(Mux(is_last_block, blocks, block_left - 1))
-            with m.If(is_last):
-                m.d.sync += tokens_left.eq(tokens_left - 1)
-            with m.If(finish):
-                m.d.sync += [running.eq(0), draining.eq(1)]
-        with m.If(skipping & has_count & ~fault):
-            # A long block takes several cycles.
-            m.d.sync += [rest.eq(left - count), fresh.eq(0)]
-        with m.If(advance):
-            with m.If(fault):
-                m.d.sync += [bad.eq(1), skipping.eq(0), running.eq(1), block_left.eq(blocks)]
-                m.d.sync += fresh.eq(1)
-            with m.Elif(left == count):
-                m.d.sync += [
-                    fresh.eq(1),
-                    block_left.eq(Mux(is_last_block, blocks, block_left - 1)),
-                ]
-                with m.If(is_last_block):
-                    m.d.sync += skip_left.eq(skip_left - 1)
-                    with m.If(skip_left == 1):
-                        m.d.sync += [skipping.eq(0), running.eq(1)]
-        with m.If(done):
-            m.d.sync += [running.eq(0), draining.eq(0)]
-        with m.If(load):
-            request = self.request.p
-            empty = ~(request.tokens.any() & request.blocks.any())
-            m.d.sync += [
-                blocks.eq(request.blocks),
-                block_left.eq(request.blocks),
-                tokens_left.eq(request.tokens),
-                skip_left.eq(request.skip),
-                beat.eq(0),
-                fresh.eq(1),
-                bad.eq(0),
-                draining.eq(empty),
-                skipping.eq(~empty & request.skip.any()),
-                running.eq(~empty & ~request.skip.any()),
-            ]
-
-        # ---- window
-        # Bytes of the next transfer enter after the last read of this one.
-        fits = level <= window_bytes - chunk
-        m.d.comb += taken.eq(drop | (~draining & fits & (~ended | (finish & exact))))
-        enters = let(m, "enters", offered & taken & ~drop)
-        appended = shift_left(
-            m,
-            Cat(chunk_data, Const(0, 8 * (window_bytes - chunk))),
-            Cat(Const(0, 3), level),
-            "append",
-        )
-        joined = let(m, "joined", window | Mux(enters, appended, 0))
-        entered = let(m, "entered", Mux(enters, chunk_bytes, 0))
-        kept = let(m, "kept", level - read)
-        m.d.sync += [
-            window.eq(joined >> Cat(Const(0, 3), read)),
-            level.eq(kept + entered),
-        ]
-        with m.If(enters):
-            m.d.sync += ended.eq(chunk_last)
-        with m.Elif(finish & exact):
-            m.d.sync += ended.eq(0)
-        with m.If(draining):
-            m.d.sync += [window.eq(0), level.eq(0), ended.eq(0)]
-
-        # ---- errors
-        touched = let(m, "touched", dirty & (read > clean))
-        now_error = let(m, "now_error", error | touched)
-        m.d.sync += [error.eq(now_error), clean.eq(Mux(read > clean, 0, clean - read))]
-        with m.If(done):
-            m.d.sync += [error.eq(0), dirty.eq(0)]
-        with m.If(enters & chunk_error & (~dirty | done)):
-            m.d.sync += [dirty.eq(1), clean.eq(kept)]
-
-        # ---- output
-        outlier = Signal(data.ArrayLayout(OUTLIER_LAYOUT, lanes))
-        present, outer, fifth = Const(0, lanes), Const(0, lanes), Const(0, lanes)
-        for k in range(lanes):
-            # Entries of one beat ascend, so entry k is at position k or above.
-            place = (Const(1, lanes) << low[k])[k:lanes]
-            at = let(m, f"at_{k}", Cat(Const(0, k), place) & run[k].replicate(lanes))
-            present = present | at
-            outer = outer | (at & entry[k][INDEX_BITS].replicate(lanes))
-            fifth = fifth | (at & entry[k][INDEX_BITS + 1].replicate(lanes))
-        present, outer, fifth = (
-            let(m, name, value)
-            for name, value in (("present", present), ("outer", outer), ("fifth", fifth))
-        )
-        m.d.comb += [
-            Value.cast(outlier[k]).eq(Mux(now_bad, 0, Cat(present[k], outer[k], fifth[k])))
-            for k in range(lanes)
-        ]
-        assert tuple(OUTLIER_LAYOUT.members) == ("present", "group", "fifth")
-        valid = Signal()
-        word = Signal(config.o_layout, reset_less=True)
-        m.d.comb += [self.o.valid.eq(valid), self.o.payload.eq(word)]
-        with m.If(o_free):
-            m.d.sync += valid.eq(go)
-        with m.If(go):
-            m.d.sync += [
-                word.outlier.eq(outlier),
-                word.bad.eq(now_bad),
-                word.error.eq(now_error | now_bad),
-                word.last.eq(is_last),
-            ]
+        found = _find(m, config, window, place)
+        move = _decide(m, config, window, place, found, o_free)
+        m.d.comb += chunks.drop.eq(place.draining & ~window.ended)
+        ends_dropped = window.ended | (chunks.o.valid & chunks.o.ready & chunks.o.p.last)
+        done = let(m, "done", (move.finish & move.exact) | (place.draining & ends_dropped))
+        _walk(m, place, found, move)
+        _begin(m, place, self.request, done)
+        enters = _fill(m, window, chunks, place.draining, move)
+        error = _follow_errors(m, window, enters & chunks.o.p.error, move, done)
+        _give(m, self.o, _spread(m, config.lanes, found), move, error, o_free)
         return m
 
-    def _chunks(self, m: Module, taken, drop):
-        """Words cut into chunks whose valid bytes start at byte 0.
 
-        Returns (valid, data, bytes, last, error), from registers. ``taken`` takes one chunk.
-        ``drop`` discards the remainder of a word.
-        """
-        chunk = self.config.chunk_bytes
-        pieces = self.config.data_bits // 8 // chunk
-        word = self.sparse.p
-        place_bits = chunk.bit_length() - 1
-        valid = Signal()
-        last, error = Signal(reset_less=True), Signal(reset_less=True)
-        bits, count = Signal(8 * chunk, reset_less=True), Signal(range(chunk + 1), reset_less=True)
-        free = let(m, "chunk_free", ~valid | taken)
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """``level`` bytes of one transfer from byte 0 on, zeros above."""
 
-        end_piece = let(m, "end_piece", (word.end - (word.end != 0))[place_bits:])
-        piece = Signal(range(max(pieces, 2)))
-        is_first, is_final = Signal(init=1), Signal()  # of its word
-        if pieces > 1:
-            following = Signal(range(pieces))
-            m.d.comb += piece.eq(Mux(is_first, word.first[place_bits:], following))
-            with m.If(free & self.sparse.valid):
-                m.d.sync += following.eq(piece + 1)
-        # The word after the transfer's last chunk is not to be dropped.
-        m.d.comb += is_final.eq((piece >= end_piece) | (drop & ~(valid & last)))
-        begin = let(m, "begin", Mux(is_first, word.first[:place_bits], 0))
-        stop = let(m, "chunk_end", Mux(is_final, word.end - (end_piece << place_bits), chunk))
-        is_empty = let(m, "is_empty", word.end <= word.first)
-        length = Signal(range(chunk + 1))
-        m.d.comb += length.eq(Mux(is_empty, 0, stop - begin))
-        source = let(m, "source", word.data.word_select(piece, 8 * chunk))
-        aligned = let(m, "aligned", source >> Cat(Const(0, 3), begin))
-        mask = Cat((length > k).replicate(8) for k in range(chunk))
-        m.d.comb += self.sparse.ready.eq(free & is_final)
-        with m.If(free):
-            m.d.sync += valid.eq(self.sparse.valid)
-            with m.If(self.sparse.valid):
-                m.d.sync += [
-                    bits.eq(aligned & mask),
-                    count.eq(length),
-                    last.eq(word.last & is_final),
-                    error.eq(word.error.any()),
-                    is_first.eq(is_final),
-                ]
-        return valid, bits, count, last, error
+    bytes: Signal
+    level: Signal
+    ended: Signal  # the transfer's last byte is there
+    clean: Signal  # bytes from here on came with an error, if ``dirty``
+    dirty: Signal
+
+    @classmethod
+    def of(cls, config: OakenZeroInsertConfig) -> "_Window":
+        size = config.window_bytes
+        return cls(
+            bytes=Signal(8 * size, name="window"),
+            level=Signal(range(size + 1), name="level"),
+            ended=Signal(name="ended"),
+            clean=Signal(range(size + 1), name="clean"),
+            dirty=Signal(name="dirty"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where the next byte belongs: request, record, block, beat. At most one of three states."""
+
+    running: Signal  # records give beats
+    skipping: Signal  # records are dropped
+    draining: Signal  # the remainder of the transfer is dropped
+    blocks: Signal
+    block_left: Signal
+    tokens_left: Signal
+    skip_left: Signal
+    beat: Signal  # of the block
+    fresh: Signal  # a count byte is next
+    entries_left: Signal  # entries of the block not yet read
+    bad: Signal
+
+    @classmethod
+    def of(cls, config: OakenZeroInsertConfig) -> "_Place":
+        blocks = Signal(range(config.blocks_max + 1), name="blocks", reset_less=True)
+        return cls(
+            running=Signal(name="running"),
+            skipping=Signal(name="skipping"),
+            draining=Signal(name="draining"),
+            blocks=blocks,
+            block_left=Signal.like(blocks, name="block_left"),
+            tokens_left=Signal(TOKEN_BITS, name="tokens_left", reset_less=True),
+            skip_left=Signal(TOKEN_BITS, name="skip_left", reset_less=True),
+            beat=Signal(range(max(config.block_beats, 2)), name="beat"),
+            fresh=Signal(name="fresh"),
+            entries_left=Signal(INDEX_BITS + 1, name="entries_left"),
+            bad=Signal(name="bad"),
+        )
+
+
+class _Found(NamedTuple):
+    """What the window has for this beat: ``count`` entries, the ones of ``run``."""
+
+    entry: list
+    low: list  # position of each entry in its beat
+    run: Signal
+    count: Signal
+    left: Signal  # entries of the block from here on
+    has_count: Signal
+    wait: Signal  # bytes of the beat have not come
+    fault: Signal
+    is_last_beat: Signal  # of the block
+
+
+class _Move(NamedTuple):
+    """What happens in this cycle."""
+
+    go: Signal  # a beat of output
+    bad: Signal  # that beat is bad
+    advance: Signal  # a part of a block is skipped
+    read: Signal  # bytes that leave the window
+    kept: Signal  # bytes that stay
+    is_last_block: Signal
+    is_last: Signal  # beat of the record
+    finish: Signal  # the last beat of the request
+    exact: Signal  # no byte of the transfer is left over
+
+
+def _find(m: Module, config: OakenZeroInsertConfig, window: _Window, place: _Place) -> _Found:
+    """The entries of this beat, and whether they are sound.
+
+    They are those before the first that is not wanted, not there or of another beat. A skipped
+    block requests no beat.
+    """
+    lanes = config.lanes
+    # Up to `lanes` entries, after the count byte on a block's first beat.
+    entries = Signal(8 * lanes)
+    count_byte = window.bytes[:8]
+    left = Signal(INDEX_BITS + 1)
+    has_count, count_bad = Signal(), Signal()
+    there = Cat(window.level > k for k in range(lanes + 1))
+    visible, wanted, inside, earlier, ordered = (
+        Signal(lanes, name=name) for name in ("visible", "wanted", "inside", "earlier", "ordered")
+    )
+    m.d.comb += [
+        entries.eq(Mux(place.fresh, window.bytes[8 : 8 + 8 * lanes], window.bytes[: 8 * lanes])),
+        visible.eq(Mux(place.fresh, there[1:], there[:lanes])),
+        has_count.eq(~place.fresh | there[0]),
+        count_bad.eq(place.fresh & (count_byte > config.block)),
+        left.eq(Mux(place.fresh, count_byte[: INDEX_BITS + 1], place.entries_left)),
+        wanted.eq(Cat(left > k for k in range(lanes))),
+    ]
+    low_bits = lanes.bit_length() - 1
+    entry = [entries.word_select(k, 8) for k in range(lanes)]
+    low = [each[:low_bits] for each in entry]
+    if low_bits < INDEX_BITS:
+        high = [each[low_bits:INDEX_BITS] for each in entry]
+        m.d.comb += [
+            inside.eq(Cat(each == place.beat for each in high)),
+            earlier.eq(Cat(each < place.beat for each in high)),
+        ]
+    else:
+        m.d.comb += inside.eq((1 << lanes) - 1)
+    m.d.comb += ordered.eq(Cat(Const(1, 1), *(low[k] > low[k - 1] for k in range(1, lanes))))
+
+    run = _prefix(m, wanted & visible & (inside | place.skipping.replicate(lanes)))
+    count = Signal(range(lanes + 1))  # ones of run
+    edge = run & ~Cat(run[1:], Const(0, 1))  # the last of them
+    m.d.comb += count.eq(
+        Cat(
+            Cat(edge[k] for k in range(lanes) if (k + 1) >> bit & 1).any()
+            for bit in range(lanes.bit_length())
+        )
+    )
+    stop = let(m, "stop", wanted & ~run & Cat(Const(1, 1), run[:-1]))  # the entry after them
+    missing = let(m, "missing", ~has_count | (stop & ~visible).any())
+    wait = let(m, "wait", missing & ~window.ended)
+    is_last_beat = let(m, "is_last_beat", place.beat == config.block_beats - 1)
+    disorder = (run & ~ordered).any() | (stop & visible & earlier).any()
+    leftover = is_last_beat & (left != count)
+    fault = Signal()
+    m.d.comb += fault.eq(
+        (missing & window.ended) | (has_count & count_bad) | (place.running & (disorder | leftover))
+    )
+    return _Found(entry, low, run, count, left, has_count, wait, fault, is_last_beat)
+
+
+def _prefix(m: Module, bits) -> Signal:
+    """The ones of ``bits`` before its first zero."""
+    lanes = len(bits)
+    run = let(m, "run", bits)
+    step = 1
+    while step < lanes:
+        run = let(m, f"run_{step}", run & Cat(Const((1 << step) - 1, step), run[:-step]))
+        step *= 2
+    return run
+
+
+def _decide(m: Module, config, window: _Window, place: _Place, found: _Found, o_free) -> _Move:
+    """Give a beat, skip, or wait."""
+    read = Signal(range(config.lanes + 2))
+    go, now_bad, advance = Signal(), Signal(), Signal()
+    m.d.comb += [
+        go.eq(place.running & o_free & (place.bad | ~found.wait)),
+        now_bad.eq(place.bad | found.fault),
+        advance.eq(place.skipping & ~found.wait),
+    ]
+    moves = (go & ~now_bad) | (place.skipping & found.has_count & ~found.fault)
+    m.d.comb += read.eq(Mux(moves, found.count + place.fresh, 0))
+    is_last_block = let(m, "is_last_block", place.block_left == 1)
+    is_last = let(m, "is_last", found.is_last_beat & is_last_block)
+    finish = let(m, "finish", go & is_last & (place.tokens_left == 1))
+    exact = let(m, "exact", window.ended & ~now_bad & (window.level == read))
+    kept = let(m, "kept", window.level - read)
+    return _Move(go, now_bad, advance, read, kept, is_last_block, is_last, finish, exact)
+
+
+def _walk(m: Module, place: _Place, found: _Found, move: _Move) -> None:
+    """From beat to beat, block to block and record to record."""
+    next_block = Mux(move.is_last_block, place.blocks, place.block_left - 1)
+    with m.If(move.go):
+        m.d.sync += [
+            place.entries_left.eq(found.left - found.count),
+            place.fresh.eq(found.is_last_beat),
+            place.beat.eq(Mux(found.is_last_beat, 0, place.beat + 1)),
+            place.bad.eq(move.bad),
+        ]
+        with m.If(found.is_last_beat):
+            m.d.sync += place.block_left.eq(next_block)
+        with m.If(move.is_last):
+            m.d.sync += place.tokens_left.eq(place.tokens_left - 1)
+        with m.If(move.finish):
+            m.d.sync += [place.running.eq(0), place.draining.eq(1)]
+    with m.If(place.skipping & found.has_count & ~found.fault):
+        # A long block takes several cycles.
+        m.d.sync += [place.entries_left.eq(found.left - found.count), place.fresh.eq(0)]
+    with m.If(move.advance):
+        with m.If(found.fault):
+            m.d.sync += [
+                place.bad.eq(1),
+                place.skipping.eq(0),
+                place.running.eq(1),
+                place.block_left.eq(place.blocks),
+                place.fresh.eq(1),
+            ]
+        with m.Elif(found.left == found.count):
+            m.d.sync += [place.fresh.eq(1), place.block_left.eq(next_block)]
+            with m.If(move.is_last_block):
+                m.d.sync += place.skip_left.eq(place.skip_left - 1)
+                with m.If(place.skip_left == 1):
+                    m.d.sync += [place.skipping.eq(0), place.running.eq(1)]
+
+
+def _begin(m: Module, place: _Place, request, done) -> None:
+    """Take the next request when none is carried out or the present one is ``done``."""
+    ready, load = Signal(), Signal()
+    m.d.comb += [
+        ready.eq(~(place.running | place.skipping | place.draining) | done),
+        request.ready.eq(ready),
+        load.eq(ready & request.valid),
+    ]
+    with m.If(done):
+        m.d.sync += [place.running.eq(0), place.draining.eq(0)]
+    with m.If(load):
+        empty = ~(request.p.tokens.any() & request.p.blocks.any())
+        m.d.sync += [
+            place.blocks.eq(request.p.blocks),
+            place.block_left.eq(request.p.blocks),
+            place.tokens_left.eq(request.p.tokens),
+            place.skip_left.eq(request.p.skip),
+            place.beat.eq(0),
+            place.fresh.eq(1),
+            place.bad.eq(0),
+            place.draining.eq(empty),
+            place.skipping.eq(~empty & request.p.skip.any()),
+            place.running.eq(~empty & ~request.p.skip.any()),
+        ]
+
+
+def _fill(m: Module, window: _Window, chunks: OakenSparseChunks, draining, move: _Move) -> Signal:
+    """Bytes read leave the window, a chunk enters it. Returns whether one enters.
+
+    Bytes of the next transfer enter after the last read of this one.
+    """
+    bits, chunk = len(window.bytes), len(chunks.o.p.data)
+    fits = window.level <= (bits - chunk) // 8
+    ends = move.finish & move.exact
+    m.d.comb += chunks.o.ready.eq(chunks.drop | (~draining & fits & (~window.ended | ends)))
+    enters = let(m, "enters", chunks.o.valid & chunks.o.ready & ~chunks.drop)
+    appended = shift_left(
+        m,
+        Cat(chunks.o.p.data, Const(0, bits - chunk)),
+        Cat(Const(0, 3), window.level),
+        "append",
+    )
+    joined = let(m, "joined", window.bytes | Mux(enters, appended, 0))
+    entered = let(m, "entered", Mux(enters, chunks.o.p.bytes, 0))
+    m.d.sync += [
+        window.bytes.eq(joined >> Cat(Const(0, 3), move.read)),
+        window.level.eq(move.kept + entered),
+    ]
+    with m.If(enters):
+        m.d.sync += window.ended.eq(chunks.o.p.last)
+    with m.Elif(ends):
+        m.d.sync += window.ended.eq(0)
+    with m.If(draining):
+        m.d.sync += [window.bytes.eq(0), window.level.eq(0), window.ended.eq(0)]
+    return enters
+
+
+def _follow_errors(m: Module, window: _Window, enters, move: _Move, done) -> Value:
+    """Whether a byte read so far for this request came with an error.
+
+    enters: a chunk with an error enters the window after the bytes that are kept.
+    """
+    error = Signal()
+    touched = let(m, "touched", window.dirty & (move.read > window.clean))
+    now_error = let(m, "now_error", error | touched)
+    m.d.sync += [
+        error.eq(now_error),
+        window.clean.eq(Mux(move.read > window.clean, 0, window.clean - move.read)),
+    ]
+    with m.If(done):
+        m.d.sync += [error.eq(0), window.dirty.eq(0)]
+    with m.If(enters & (~window.dirty | done)):
+        m.d.sync += [window.dirty.eq(1), window.clean.eq(move.kept)]
+    return now_error
+
+
+def _spread(m: Module, lanes: int, found: _Found) -> tuple[Value, Value, Value]:
+    """Per position: an outlier is present; its group; its fifth bit."""
+    present, outer, fifth = Const(0, lanes), Const(0, lanes), Const(0, lanes)
+    for k in range(lanes):
+        # Entries of one beat ascend, so entry k is at position k or above.
+        place = (Const(1, lanes) << found.low[k])[k:lanes]
+        at = let(m, f"at_{k}", Cat(Const(0, k), place) & found.run[k].replicate(lanes))
+        present = present | at
+        outer = outer | (at & found.entry[k][INDEX_BITS].replicate(lanes))
+        fifth = fifth | (at & found.entry[k][INDEX_BITS + 1].replicate(lanes))
+    return let(m, "present", present), let(m, "outer", outer), let(m, "fifth", fifth)
+
+
+def _give(m: Module, o, outliers: tuple, move: _Move, error, o_free) -> None:
+    """The beat to ``o``, through a register."""
+    present, outer, fifth = outliers
+    outlier = Signal(o.p.outlier.shape())
+    m.d.comb += [
+        Value.cast(outlier[k]).eq(Mux(move.bad, 0, Cat(present[k], outer[k], fifth[k])))
+        for k in range(len(present))
+    ]
+    assert tuple(OUTLIER_LAYOUT.members) == ("present", "group", "fifth")
+    valid = Signal()
+    word = Signal(o.p.shape(), reset_less=True)
+    m.d.comb += [o.valid.eq(valid), o.payload.eq(word)]
+    with m.If(o_free):
+        m.d.sync += valid.eq(move.go)
+    with m.If(move.go):
+        m.d.sync += [
+            word.outlier.eq(outlier),
+            word.bad.eq(move.bad),
+            word.error.eq(error | move.bad),
+            word.last.eq(move.is_last),
+        ]
