@@ -59,9 +59,9 @@ class OakenSparseChunks(Block):
     chunk of 0 bytes. ``last`` is set on the final chunk of a word with ``last``. ``error`` is set
     on every chunk of a word with an error.
 
-    While ``drop`` is high, the block discards the remainder of each word: it gives one chunk per
-    word, of unspecified bytes, until a chunk with ``last`` is on ``o``. ``drop`` may fall only
-    with that chunk's transfer.
+    While ``drop`` is high, the block discards the remainder of each word. It then gives at most
+    one more chunk per word, of unspecified bytes, until a chunk with ``last`` is on ``o``. ``drop``
+    may fall only with that chunk's transfer.
 
     1 chunk per cycle, also across words; latency 1 cycle. ``i.ready`` depends combinationally on
     ``o.ready``, ``drop`` and its own payload, and on no valid of an input.
