@@ -6,6 +6,7 @@ docs/blocks/kllm_weight_buffer.md
 import dataclasses
 
 from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.config import Config
@@ -155,215 +156,230 @@ class KllmWeightBuffer(Block):
         return timing.weight_buffer()
 
     def elaborate(self, platform) -> Module:
-        m = Module()
-        self._elaborate_gather(m)
-        self._elaborate_weights(m)
-        self._elaborate_scales(m)
+        m, config = Module(), self.config
+        has_room, scales_have_room = Signal(), Signal()
+        gathered = _gather(
+            m, config, self.job, [getattr(self, f"word_{k}") for k in range(config.lane_words)],
+            has_room, scales_have_room,
+        )  # fmt: skip
+        passes = queue(m, "passes", _pass_layout(config), 2)
+        scale_passes = queue(m, "scale_passes", _scale_pass_layout, _PASSES_AHEAD)
+        w_ended = _weights(m, config, gathered, passes.o, self.w, has_room)
+        asked = self.replay.p
+        m.d.comb += [
+            *(
+                getattr(each.i.p, name).eq(getattr(asked, name))
+                for each, names in (
+                    (passes, ("beats", "release", "end")),
+                    (scale_passes, ("rms", "fold", "release", "end")),
+                )
+                for name in names
+            ),
+            # A replay is told to both sides at once.
+            self.replay.ready.eq(scale_passes.i.ready & passes.i.ready),
+            scale_passes.i.valid.eq(self.replay.valid & passes.i.ready),
+            passes.i.valid.eq(self.replay.valid & scale_passes.i.ready),
+        ]
+        s_b_ended = _scales(m, config, gathered, scale_passes.o, self.s_b, scales_have_room)
         # Both sides stop at the end of a job until ``done`` is taken.
-        m.d.comb += [self.done.valid.eq(self.w_ended & self.s_b_ended), self.done.p.last.eq(1)]
+        m.d.comb += [self.done.valid.eq(w_ended & s_b_ended), self.done.p.last.eq(1)]
         with m.If(self.done.valid & self.done.ready):
-            m.d.sync += [self.w_ended.eq(0), self.s_b_ended.eq(0)]
+            m.d.sync += [w_ended.eq(0), s_b_ended.eq(0)]
         return m
 
-    def _elaborate_gather(self, m: Module) -> None:
-        """Beats from words; which of them are scales."""
-        config = self.config
-        words = [getattr(self, f"word_{k}") for k in range(config.lane_words)]
-        take = Signal()  # a beat is complete and has a place
-        complete = []
-        beat = []
-        for k, word in enumerate(words):
-            if config.word_depth == 1:
-                held = Signal(name=f"held_{k}")
-                kept = Signal(config.port_bits, name=f"kept_{k}", reset_less=True)
-                m.d.comb += word.ready.eq(~held | take)
-                with m.If(word.ready):
-                    m.d.sync += held.eq(word.valid)
-                    with m.If(word.valid):
-                        m.d.sync += kept.eq(word.p.data)
-                complete.append(held)
-                beat.append(kept)
-            else:
-                words = queue(m, f"words_{k}", config.port_bits, config.word_depth)
-                m.d.comb += [
-                    words.i.valid.eq(word.valid),
-                    words.i.p.eq(word.p.data),
-                    word.ready.eq(words.i.ready),
-                    words.o.ready.eq(take),
-                ]
-                complete.append(words.o.valid)
-                beat.append(words.o.p)
-        self.beat = Cat(beat)
 
-        gathering = Signal()
-        beats = Signal(config.length_bits, reset_less=True)  # of a group
-        groups = Signal(GROUP_BITS, reset_less=True)  # that still end
-        at = Signal(config.length_bits + 1)
-        is_scale = Signal()
-        self.has_room, self.scales_have_room = Signal(), Signal()
-        self.keep, self.keep_scales = Signal(), Signal()
-        m.d.comb += [
-            self.job.ready.eq(~gathering),
-            is_scale.eq(at == beats),
-            take.eq(
-                gathering
-                & Cat(complete).all()
-                & Mux(is_scale, self.scales_have_room, self.has_room)
-            ),
-            self.keep.eq(take & ~is_scale),
-            self.keep_scales.eq(take & is_scale),
-        ]
-        with m.If(take):
-            m.d.sync += at.eq(Mux(is_scale, 0, at + 1))
-            with m.If(is_scale):
-                m.d.sync += [groups.eq(groups - 1), gathering.eq(groups != 1)]
-        with m.Elif(~gathering & self.job.valid):
-            m.d.sync += [
-                gathering.eq(1),
-                beats.eq(self.job.p.beats),
-                groups.eq(self.job.p.groups),
+def _pass_layout(config: KllmWeightBufferConfig) -> data.StructLayout:
+    return data.StructLayout({"beats": config.length_bits, "release": 1, "end": 1})
+
+
+_scale_pass_layout = data.StructLayout({"rms": FP32.bits, "fold": 1, "release": 1, "end": 1})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gathered:
+    """A beat of all words."""
+
+    beat: Value
+    keep: Signal  # it is weights, and is stored
+    keep_scales: Signal  # it is scales, and is stored
+
+
+def _gather(m: Module, config, job, words, has_room, scales_have_room) -> _Gathered:
+    """Beats from words; which of them are scales."""
+    take = Signal()  # a beat is complete and has a place
+    complete = []
+    beat = []
+    for k, word in enumerate(words):
+        if config.word_depth == 1:
+            held = Signal(name=f"held_{k}")
+            kept = Signal(config.port_bits, name=f"kept_{k}", reset_less=True)
+            m.d.comb += word.ready.eq(~held | take)
+            with m.If(word.ready):
+                m.d.sync += held.eq(word.valid)
+                with m.If(word.valid):
+                    m.d.sync += kept.eq(word.p.data)
+            complete.append(held)
+            beat.append(kept)
+        else:
+            stored = queue(m, f"words_{k}", config.port_bits, config.word_depth)
+            m.d.comb += [
+                stored.i.valid.eq(word.valid),
+                stored.i.p.eq(word.p.data),
+                word.ready.eq(stored.i.ready),
+                stored.o.ready.eq(take),
             ]
-
-    def _elaborate_weights(self, m: Module) -> None:
-        """The RAM as a ring: a group is read from its first row again until it is released."""
-        config = self.config
-        depth = config.buffer_beats
-        layout = data.StructLayout({"beats": config.length_bits, "release": 1, "end": 1})
-        self.passes = passes = queue(m, "passes", layout, 2)
-        asked = passes.i.p
-        m.d.comb += [
-            asked.beats.eq(self.replay.p.beats),
-            asked.release.eq(self.replay.p.release),
-            asked.end.eq(self.replay.p.end),
-        ]
-        current = passes.o.p
-
-        ram = add(m, "ram", Memory1R1W(config.memory))
-        write_row, read_row, first_row = (
-            Signal(config.memory.address_bits, name=name)
-            for name in ("write_row", "read_row", "first_row")
-        )
-        level = Signal(range(depth + 1))  # rows written and not freed
-        unread = Signal(range(depth + 1))  # rows written and not read in this pass
-        at = Signal(config.length_bits)
-        shown, shown_last, shown_end = Signal(), Signal(), Signal()
-        fetch, is_last, free, blocked = Signal(), Signal(), Signal(), Signal()
-        self.w_ended = Signal()
-
-        def after(row):
-            return Mux(row == depth - 1, 0, row + 1)
-
-        m.d.comb += [
-            self.has_room.eq(level != depth),
-            ram.write_en.eq(self.keep),
-            ram.write_addr.eq(write_row),
-            ram.write_data.eq(self.beat[: config.beat_bits]),
-            # The RAM's read register is the output register.
-            blocked.eq(shown_end & self.w_ended),
-            free.eq(~shown | (self.w.ready & ~blocked)),
-            fetch.eq(passes.o.valid & (unread != 0) & free),
-            is_last.eq(at == (current.beats - 1)[: config.length_bits]),
-            passes.o.ready.eq(fetch & is_last),
-            ram.read_en.eq(fetch),
-            ram.read_addr.eq(read_row),
-            self.w.valid.eq(shown & ~blocked),
-            self.w.p.index.as_value().eq(ram.read_data),
-            self.w.p.last.eq(shown_last),
-        ]
+            complete.append(stored.o.valid)
+            beat.append(stored.o.p)
+    gathering = Signal()
+    beats = Signal(config.length_bits, reset_less=True)  # of a group
+    groups = Signal(GROUP_BITS, reset_less=True)  # that still end
+    at = Signal(config.length_bits + 1)
+    is_scale = Signal()
+    keep, keep_scales = Signal(), Signal()
+    m.d.comb += [
+        job.ready.eq(~gathering),
+        is_scale.eq(at == beats),
+        take.eq(gathering & Cat(complete).all() & Mux(is_scale, scales_have_room, has_room)),
+        keep.eq(take & ~is_scale),
+        keep_scales.eq(take & is_scale),
+    ]
+    with m.If(take):
+        m.d.sync += at.eq(Mux(is_scale, 0, at + 1))
+        with m.If(is_scale):
+            m.d.sync += [groups.eq(groups - 1), gathering.eq(groups != 1)]
+    with m.Elif(~gathering & job.valid):
         m.d.sync += [
-            level.eq(level + self.keep - (fetch & current.release)),
-            unread.eq(Mux(fetch & is_last & ~current.release, level, unread - fetch) + self.keep),
+            gathering.eq(1),
+            beats.eq(job.p.beats),
+            groups.eq(job.p.groups),
         ]
-        with m.If(self.keep):
-            m.d.sync += write_row.eq(after(write_row))
-        with m.If(fetch):
+    return _Gathered(Cat(beat), keep, keep_scales)
+
+
+def _weights(m: Module, config, gathered: _Gathered, passes, w, has_room) -> Signal:
+    """The RAM as a ring: a group is read from its first row again until it is released.
+
+    The result: the last beat of a job was taken.
+    """
+    depth = config.buffer_beats
+    current = passes.p
+
+    ram = add(m, "ram", Memory1R1W(config.memory))
+    write_row, read_row, first_row = (
+        Signal(config.memory.address_bits, name=name)
+        for name in ("write_row", "read_row", "first_row")
+    )
+    level = Signal(range(depth + 1))  # rows written and not freed
+    unread = Signal(range(depth + 1))  # rows written and not read in this pass
+    at = Signal(config.length_bits)
+    shown, shown_last, shown_end = Signal(), Signal(), Signal()
+    fetch, is_last, free, blocked = Signal(), Signal(), Signal(), Signal()
+    w_ended = Signal()
+
+    def after(row):
+        return Mux(row == depth - 1, 0, row + 1)
+
+    m.d.comb += [
+        has_room.eq(level != depth),
+        ram.write_en.eq(gathered.keep),
+        ram.write_addr.eq(write_row),
+        ram.write_data.eq(gathered.beat[: config.beat_bits]),
+        # The RAM's read register is the output register.
+        blocked.eq(shown_end & w_ended),
+        free.eq(~shown | (w.ready & ~blocked)),
+        fetch.eq(passes.valid & (unread != 0) & free),
+        is_last.eq(at == (current.beats - 1)[: config.length_bits]),
+        passes.ready.eq(fetch & is_last),
+        ram.read_en.eq(fetch),
+        ram.read_addr.eq(read_row),
+        w.valid.eq(shown & ~blocked),
+        w.p.index.as_value().eq(ram.read_data),
+        w.p.last.eq(shown_last),
+    ]
+    m.d.sync += [
+        level.eq(level + gathered.keep - (fetch & current.release)),
+        unread.eq(Mux(fetch & is_last & ~current.release, level, unread - fetch) + gathered.keep),
+    ]
+    with m.If(gathered.keep):
+        m.d.sync += write_row.eq(after(write_row))
+    with m.If(fetch):
+        m.d.sync += [
+            at.eq(Mux(is_last, 0, at + 1)),
+            read_row.eq(Mux(is_last & ~current.release, first_row, after(read_row))),
+            shown_last.eq(is_last),
+            shown_end.eq(is_last & current.end),
+        ]
+        with m.If(is_last & current.release):
+            m.d.sync += first_row.eq(after(read_row))
+    with m.If(free):
+        m.d.sync += shown.eq(fetch)
+    with m.If(w.valid & w.ready & shown_end):
+        m.d.sync += w_ended.eq(1)
+    return w_ended
+
+
+def _scales(m: Module, config, gathered: _Gathered, passes, s_b, have_room) -> Signal:
+    """Scales of two groups; those of the elder are multiplied column by column.
+
+    The result: the last scale of a job was taken.
+    """
+    current = passes.p
+
+    sets = [
+        Signal(data.ArrayLayout(FP16.bits, config.columns), name=f"scales_{k}", reset_less=True)
+        for k in range(2)
+    ]
+    held = Signal(2)  # which of them hold scales
+    newest, eldest = Signal(), Signal()  # the set to fill, the set in use
+    column = Signal(range(max(config.columns, 2)))
+    go, is_last, freed = Signal(), Signal(), Signal()
+    raw_layout = data.StructLayout({"word": FP16.bits, "fold": 1, "end": 1})
+    multiply = add(
+        m,
+        "multiply",
+        FpMul(
+            FpMulConfig(a=FP16, b=FP32, o=FP16, stages=_MULTIPLY_STAGES, tag_bits=raw_layout.size)
+        ),
+    )
+    tag = data.View(raw_layout, multiply.i.p.tag)
+    chosen = Array(sets)[eldest]
+    m.d.comb += [
+        have_room.eq(~held.all()),
+        multiply.i.valid.eq(passes.valid & held.bit_select(eldest, 1)),
+        go.eq(multiply.i.valid & multiply.i.ready),
+        is_last.eq(column == config.columns - 1),
+        passes.ready.eq(go & is_last),
+        freed.eq(go & is_last & current.release),
+        tag.word.eq(chosen[column]),
+        tag.fold.eq(current.fold),
+        tag.end.eq(is_last & current.end),
+        multiply.i.p.a.eq(tag.word),
+        multiply.i.p.b.eq(current.rms),
+    ]
+    for k, scales in enumerate(sets):
+        with m.If(gathered.keep_scales & (newest == k)):
             m.d.sync += [
-                at.eq(Mux(is_last, 0, at + 1)),
-                read_row.eq(Mux(is_last & ~current.release, first_row, after(read_row))),
-                shown_last.eq(is_last),
-                shown_end.eq(is_last & current.end),
+                scales.as_value().eq(gathered.beat[: len(scales.as_value())]),
+                held[k].eq(1),
             ]
-            with m.If(is_last & current.release):
-                m.d.sync += first_row.eq(after(read_row))
-        with m.If(free):
-            m.d.sync += shown.eq(fetch)
-        with m.If(self.w.valid & self.w.ready & shown_end):
-            m.d.sync += self.w_ended.eq(1)
+        with m.Elif(freed & (eldest == k)):
+            m.d.sync += held[k].eq(0)
+    with m.If(gathered.keep_scales):
+        m.d.sync += newest.eq(~newest)
+    with m.If(freed):
+        m.d.sync += eldest.eq(~eldest)
+    with m.If(go):
+        m.d.sync += column.eq(Mux(is_last, 0, column + 1))
 
-    def _elaborate_scales(self, m: Module) -> None:
-        """Scales of two groups; those of the elder are multiplied column by column."""
-        config = self.config
-        layout = data.StructLayout({"rms": FP32.bits, "fold": 1, "release": 1, "end": 1})
-        passes = queue(m, "scale_passes", layout, _PASSES_AHEAD)
-        asked = passes.i.p
-        m.d.comb += [
-            asked.rms.eq(self.replay.p.rms),
-            asked.fold.eq(self.replay.p.fold),
-            asked.release.eq(self.replay.p.release),
-            asked.end.eq(self.replay.p.end),
-            # A replay is told to both sides at once.
-            self.replay.ready.eq(passes.i.ready & self.passes.i.ready),
-            passes.i.valid.eq(self.replay.valid & self.passes.i.ready),
-            self.passes.i.valid.eq(self.replay.valid & passes.i.ready),
-        ]
-        current = passes.o.p
-
-        sets = [
-            Signal(data.ArrayLayout(FP16.bits, config.columns), name=f"scales_{k}", reset_less=True)
-            for k in range(2)
-        ]
-        held = Signal(2)  # which of them hold scales
-        newest, eldest = Signal(), Signal()  # the set to fill, the set in use
-        column = Signal(range(max(config.columns, 2)))
-        go, is_last, freed = Signal(), Signal(), Signal()
-        raw_layout = data.StructLayout({"word": FP16.bits, "fold": 1, "end": 1})
-        multiply = add(
-            m,
-            "multiply",
-            FpMul(
-                FpMulConfig(
-                    a=FP16, b=FP32, o=FP16, stages=_MULTIPLY_STAGES, tag_bits=raw_layout.size
-                )
-            ),
-        )
-        tag = data.View(raw_layout, multiply.i.p.tag)
-        chosen = Array(sets)[eldest]
-        m.d.comb += [
-            self.scales_have_room.eq(~held.all()),
-            multiply.i.valid.eq(passes.o.valid & held.bit_select(eldest, 1)),
-            go.eq(multiply.i.valid & multiply.i.ready),
-            is_last.eq(column == config.columns - 1),
-            passes.o.ready.eq(go & is_last),
-            freed.eq(go & is_last & current.release),
-            tag.word.eq(chosen[column]),
-            tag.fold.eq(current.fold),
-            tag.end.eq(is_last & current.end),
-            multiply.i.p.a.eq(tag.word),
-            multiply.i.p.b.eq(current.rms),
-        ]
-        for k, scales in enumerate(sets):
-            with m.If(self.keep_scales & (newest == k)):
-                m.d.sync += [
-                    scales.as_value().eq(self.beat[: len(scales.as_value())]),
-                    held[k].eq(1),
-                ]
-            with m.Elif(freed & (eldest == k)):
-                m.d.sync += held[k].eq(0)
-        with m.If(self.keep_scales):
-            m.d.sync += newest.eq(~newest)
-        with m.If(freed):
-            m.d.sync += eldest.eq(~eldest)
-        with m.If(go):
-            m.d.sync += column.eq(Mux(is_last, 0, column + 1))
-
-        self.s_b_ended = Signal()
-        blocked = Signal()
-        out = data.View(raw_layout, multiply.o.p.tag)
-        m.d.comb += [
-            blocked.eq(out.end & self.s_b_ended),
-            self.s_b.valid.eq(multiply.o.valid & ~blocked),
-            multiply.o.ready.eq(self.s_b.ready & ~blocked),
-            self.s_b.p.word.eq(Mux(out.fold, multiply.o.p.y, out.word)),
-        ]
-        with m.If(self.s_b.valid & self.s_b.ready & out.end):
-            m.d.sync += self.s_b_ended.eq(1)
+    ended = Signal()
+    blocked = Signal()
+    out = data.View(raw_layout, multiply.o.p.tag)
+    m.d.comb += [
+        blocked.eq(out.end & ended),
+        s_b.valid.eq(multiply.o.valid & ~blocked),
+        multiply.o.ready.eq(s_b.ready & ~blocked),
+        s_b.p.word.eq(Mux(out.fold, multiply.o.p.y, out.word)),
+    ]
+    with m.If(s_b.valid & s_b.ready & out.end):
+        m.d.sync += ended.eq(1)
+    return ended
