@@ -40,7 +40,16 @@ from golden.index.format import K_MAX
 from golden.kllm.format import Status
 from golden.kllm.records import Tokens
 
-__all__ = ["Folded", "Sums", "finish_statistics", "fold", "norm_statistics", "normalise"]
+__all__ = [
+    "ExactSums",
+    "Folded",
+    "Sums",
+    "exact_sums",
+    "finish_statistics",
+    "fold",
+    "norm_statistics",
+    "normalise",
+]
 
 _PART = 20  # an FP16 magnitude on the grid 2**-24 is below 2**40: two parts
 _GRID = FP16.grid_exponent
@@ -62,6 +71,51 @@ def _sum_of_squares(value: Tensor) -> tuple[Tensor, Tensor]:
     rest = LIMB_BITS - 2 * _PART
     below = (part_1 & mask) << _PART | part_0 & mask
     return part_2 >> rest, (part_2 & ((1 << rest) - 1)) << 2 * _PART | below
+
+
+@dataclasses.dataclass(frozen=True)
+class ExactSums:
+    """The module's Q, X2, A, X1 of (T,) tokens, as integers.
+
+    Q and X2 are on the grid 2**-48, A and X1 on the grid 2**-24. X2 is
+    ``x2_high * 2**LIMB_BITS + x2``.
+    """
+
+    q: Tensor
+    x2: Tensor
+    x2_high: Tensor
+    a: Tensor
+    x1: Tensor
+
+    def round(self) -> "Sums":
+        return Sums(
+            q=from_fixed(self.q, _GRID_SQUARE, FP32),
+            x2=from_fixed(self.x2, _GRID_SQUARE, FP32, high=self.x2_high),
+            a=from_fixed(self.a, _GRID, FP32),
+            x1=from_fixed(self.x1, _GRID, FP32),
+        )
+
+
+def exact_sums(token: Tokens, codebook: Tensor) -> ExactSums:
+    """The exact integers of ``token``: see the module's equations.
+
+    - token.index: (T, K) integers below 2**n; those of outliers do not count
+    - token.words: (T, K) FP16 words; those of inliers, and NaN and infinite ones do not count
+    - codebook: (2**n,) FP16 words of magnitude at most 1
+    """
+    outlier, x = token.outlier.bool(), token.words.long()
+    is_finite = outlier & ~_nonfinite(x)
+    index = torch.where(outlier, 0, token.index.long())
+    centroid = torch.where(outlier, 0, fixed_point(codebook)[index])
+    value = torch.where(is_finite, fixed_point(torch.where(is_finite, x, 0)), 0)
+    high, low = _sum_of_squares(value)
+    return ExactSums(
+        q=(centroid * centroid).sum(1),
+        x2=low,
+        x2_high=high,
+        a=centroid.sum(1),
+        x1=value.sum(1),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,15 +186,7 @@ def norm_statistics(
     bad = outlier & _nonfinite(x)
     # A token refused by its scale or epsilon is not looked into, as in the hardware.
     status |= (bad.any(dim=1) & (status == 0)).long() * int(Status.NONFINITE)
-    centroid = torch.where(outlier, 0, fixed_point(codebook)[index])
-    value = torch.where(outlier & ~bad, fixed_point(torch.where(outlier & ~bad, x, 0)), 0)
-    high, low = _sum_of_squares(value)
-    sums = Sums(
-        q=from_fixed((centroid * centroid).sum(1), _GRID_SQUARE, FP32),
-        x2=from_fixed(low, _GRID_SQUARE, FP32, high=high),
-        a=from_fixed(centroid.sum(1), _GRID, FP32),
-        x1=from_fixed(value.sum(1), _GRID, FP32),
-    )
+    sums = exact_sums(token, codebook).round()
     elements = from_int(torch.tensor(length, device=s.device), FP32)
     mean, rms_reciprocal = finish_statistics(sums, s, elements, epsilon, layer_norm)
     silent = status != 0

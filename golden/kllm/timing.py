@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 
+from golden.attention.timing import softmax
 from golden.index.timing import table
 from golden.kllm.isa import MatmulMode
 from golden.timing import Timing
@@ -12,28 +13,40 @@ from golden.timing import Timing
 __all__ = [
     "LaneJob",
     "LaneShape",
+    "FunctionCycles",
     "concat",
+    "descriptor_walk",
     "dispatcher",
+    "entry_walk",
     "function_control",
     "function_cycles",
     "function_decode",
     "function_pipeline",
+    "functional_unit",
     "integer_quantizer",
     "lane_cycles",
     "lane_dense",
     "lane_finish",
     "lane_latency",
     "lane_steps",
+    "job_walk",
     "load",
     "matmul",
+    "matmul_collect",
     "matmul_supply",
+    "norm_finish",
+    "norm_finish_cycles",
     "norm_stats",
+    "norm_sums",
     "orizuru",
     "outlier",
     "pe_lane",
+    "outlier_walk",
     "readback",
     "result_rows",
+    "row_gather",
     "row_reader",
+    "row_walk",
     "scaler",
     "slot_fetch",
     "slot_fill",
@@ -46,6 +59,7 @@ __all__ = [
 ]
 
 _ROW = 16  # elements
+_FIRST_REQUEST = ("from start to the first request", 1)
 
 
 def vector_lanes(width: int) -> Timing:
@@ -193,9 +207,7 @@ def slot_memory() -> Timing:
 
 
 def weight_stripe(ports: int, slots: int) -> Timing:
-    return Timing(
-        latency=0, interval=Fraction(1, min(ports, slots)), start="data_p", end="slot_s"
-    )
+    return Timing(latency=0, interval=Fraction(1, min(ports, slots)), start="data_p", end="slot_s")
 
 
 def weight_supply(setup_cycles: int, ports: int, slots: int) -> Timing:
@@ -223,6 +235,43 @@ def orizuru(levels: int, architecture: str) -> Timing:
         start="x",
         end="pop_max and pop_min",
         unit="pop",
+    )
+
+
+def norm_sums(bits_a: int, sums: int) -> Timing:
+    """One cycle per bin of the codebook, then ``sums`` words of ``value``.
+
+    ``token`` and ``value`` are taken at once.
+    """
+    bins = 1 << bits_a
+    return Timing(
+        latency=bins + 4,
+        start="a token's last beat",
+        end="token",
+        unit="beat",
+        delays=(
+            ("from token to the first value", 1),
+            ("from a faulty token's last beat to token", 3),
+            ("from a token's last beat to the next job", bins + sums + 5),
+        ),
+    )
+
+
+def norm_finish_cycles(convert: int, fma: int, divide: int, rsqrt: int, layer_norm: bool) -> int:
+    """Cycles from the cycle after the last sum to the token's word of o."""
+    multiply_adds, quotients = (5, 2) if layer_norm else (3, 1)
+    return convert + multiply_adds * (fma + 1) + quotients * (divide + 1) + rsqrt + 1
+
+
+def norm_finish(rms_cycles: int, layer_cycles: int, sums: int) -> Timing:
+    """One token at a time: its ``sums`` words of value, then the operations one by one."""
+    return Timing(
+        latency=1 + rms_cycles,
+        latency_max=1 + layer_cycles,
+        interval=Fraction(sums + 1 + rms_cycles + 1),
+        start="a token's last value",
+        unit="token of RMSNorm",
+        delays=(("from a faulty token to o", 1),),
     )
 
 
@@ -376,5 +425,170 @@ def pe_lane(shape: LaneShape) -> Timing:
             *((what, lane_latency(shape, mode)) for what, mode in modes),
             ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
             ("from a job's last y to its status", 1),
+def row_gather() -> Timing:
+    return Timing(latency=1, start="y", unit="word")
+
+
+def row_walk() -> Timing:
+    """The memory's latency is not included."""
+    return Timing(latency=0, start="a row", unit="word", delays=(_FIRST_REQUEST,))
+
+
+def entry_walk() -> Timing:
+    """The memory's latency is not included."""
+    return Timing(
+        latency=0,
+        start="a row of entries",
+        end="a",
+        unit="beat",
+        delays=(_FIRST_REQUEST, ("from start to the first beat, if direct", 1)),
+    )
+
+
+def descriptor_walk() -> Timing:
+    """The memory's latency is not included."""
+    return Timing(
+        latency=0,
+        start="descriptor",
+        unit="descriptor",
+        delays=(_FIRST_REQUEST, ("from the last descriptor to done", 1)),
+    )
+
+
+def outlier_walk() -> Timing:
+    """The memory's latency is not included. The cycles of one count."""
+    return Timing(
+        latency=0,
+        start="outlier",
+        end="x",
+        unit="word",
+        delays=(("from count to its first request", 1), ("of each count in addition", 1)),
+    )
+
+
+def job_walk() -> Timing:
+    """Of slots; the memory's latency is not included. The interval is that of direct jobs."""
+    return Timing(
+        latency=1,
+        start="descriptor",
+        end="job and count",
+        unit="job, if direct",
+        delays=(
+            _FIRST_REQUEST,
+            ("from start to the first job, if direct", 1),
+            ("from a job to the next request", 1),
+        ),
+    )
+
+
+def matmul_collect() -> Timing:
+    return Timing(
+        latency=0,
+        start="row",
+        end="write",
+        unit="row",
+        delays=(
+            ("from ticket, as offered, to the first row", 1),
+            ("of each job in addition", 1),
+            ("from the last lane_status to status", 2),
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionCycles:
+    """Cycles from a command of the functional unit to its status, no stall, no other command.
+
+    width : elements per cycle
+    bits_a : bits of an index
+    stages : registers of an operator of the element functions
+    answer : cycles from a request to its answer, the same for all clients; 1 to 4
+    """
+
+    width: int
+    bits_a: int
+    stages: int
+    answer: int
+
+    @property
+    def refused(self) -> int:
+        """By its opcode, its operands, or for want of a codebook."""
+        return function_decode().latency + function_control().latency
+
+    @property
+    def codebook(self) -> int:
+        return self._walk
+
+    def rows(self, rows: int) -> int:
+        """BINARY of so many rows in all, and AXPY with an immediate scalar."""
+        return self._walk + vector_lanes(self.width).latency + self._passes(rows) + 2
+
+    def axpy(self, rows: int) -> int:
+        """With the negated mean of a slot: its descriptor, then a product of 2 registers."""
+        return self.rows(rows) + self.answer + 5
+
+    def rotary(self, rows: int) -> int:
+        """The first result waits for the second row of its pair."""
+        return self.rows(rows) + 1
+
+    def softmax(self, rows: int, tokens: int, bad: int = 0) -> int:
+        """``tokens`` tokens of ``rows`` rows; ``bad`` of them are left out as NONFINITE."""
+        passes, lanes, core = self._passes(rows), vector_lanes(self.width), softmax()
+        read = 2 + self.answer  # from a walk to its first row
+        largest = read + lanes.delay("from a to score") + passes - 1 + core.latency
+        total = largest + read + lanes.latency + passes - 1
+        total += core.delay("from the last difference to total")
+        weights = total + core.delay("from total to the first weight") + passes - 1
+        written = weights + lanes.delay("from weight to o") + result_rows(self.width).latency
+        return self.refused + 1 + (tokens - bad) * (written + 2) + bad * (largest + 2)
+
+    def function(self, rows: int, name: str) -> int:
+        """FUNCTION: one element per cycle, those after the length too."""
+        start = self._walk + vector_lanes(self.width).delay("from a to element")
+        return start + _ROW * rows - 1 + function_cycles(self.stages)[name] + 3
+
+    def slots(self, outliers: list[int], name: str, two: bool = False) -> tuple[int, int]:
+        """(least, most) cycles of ACTIVATE, or with two slots of GLU.
+
+        outliers: of each row, of both slots together. The most: the last outliers' functions end
+        after all rows before them have left.
+        """
+        function = function_cycles(self.stages)[name]
+        least_row = max(_ROW // self.width, 2 if two else 1)
+        rows = sum(max(least_row, n) for n in outliers)
+        slots = 2 if two else 1
+        tables = self.refused + slots * (self.answer + 1) + 1
+        started = tables + slot_fill(self.bits_a, slots, function)
+        # One client reads the rows of both slots in turn.
+        first = started + 2 + self.answer + slot_fetch().latency + slots - 1
+        reader = row_reader(2).delay("from i to o")
+        least = first + rows + reader + vector_lanes(self.width).latency + self._passes(1) + 2
+        return least, least + (function if any(outliers) else 0)
+
+    @property
+    def _walk(self) -> int:
+        """From a command on rows to the first row at the lanes."""
+        return self.refused + 1 + self.answer + row_reader(2).latency
+
+    def _passes(self, rows: int) -> int:
+        return rows * _ROW // self.width
+
+
+def functional_unit(width: int, bits_a: int, stages: int) -> Timing:
+    """With a memory that answers in 1 cycle. The least latency: BINARY of one row.
+
+    ``FunctionCycles`` has the cycles of each command.
+    """
+    cycles = FunctionCycles(width, bits_a, stages, 1)
+    return Timing(
+        latency=cycles.rows(1),
+        interval=Fraction(1, width),
+        start="command",
+        end="status",
+        unit="element",
+        delays=(
+            ("of a refused command", cycles.refused),
+            ("of FUNCTION_CODEBOOK", cycles.codebook),
+            ("of SOFTMAX of one row", cycles.softmax(1, 1)),
         ),
     )

@@ -18,8 +18,18 @@ from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.matmul.collect import KllmMatmulCollect
+from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
+from hdl.kllm.matmul.descriptors import KllmDescriptorWalk
 from hdl.kllm.matmul.engine import KllmMatmul
+from hdl.kllm.matmul.entries import KllmEntryWalk
+from hdl.kllm.matmul.gather import KllmRowGather
+from hdl.kllm.matmul.jobs import KllmJobWalk
+from hdl.kllm.matmul.outliers import KllmOutlierWalk
+from hdl.kllm.matmul.rows import KllmRowWalk
+from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
+from hdl.kllm.norm_sums import KllmNormSums, KllmNormSumsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
@@ -87,6 +97,12 @@ _SMALL_FUNCTIONAL_UNIT = KllmFunctionalUnitConfig(
 )
 _FUNCTIONAL_UNITS = {"table1": KllmFunctionalUnitConfig(), "small": _SMALL_FUNCTIONAL_UNIT}
 
+_NORMS = {
+    "table1": KllmNormStatsConfig(),
+    "table1_w4a3": KllmNormStatsConfig(bits_a=3),
+    "small": KllmNormStatsConfig(bits_a=2, elements=4, k_max=100),
+}
+
 BLOCKS = {
     "kllm_accelerator": Registered(
         component=KllmAccelerator,
@@ -111,14 +127,61 @@ BLOCKS = {
         configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.machine:Machine",
     ),
+    "kllm_row_gather": Registered(
+        component=KllmRowGather,
+        config=KllmMatmulPhaseConfig(),
+        golden="golden.kllm.walks:gathered_rows",
+    ),
+    "kllm_row_walk": Registered(
+        component=KllmRowWalk,
+        config=KllmMatmulPhaseConfig(),
+        golden="golden.kllm.walks:row_words",
+    ),
+    "kllm_outlier_walk": Registered(
+        component=KllmOutlierWalk,
+        config=KllmMatmulPhaseConfig(),
+        golden="golden.kllm.walks:outlier_places",
+    ),
+    "kllm_descriptor_walk": Registered(
+        component=KllmDescriptorWalk,
+        config=KllmMatmulPhaseConfig(),
+        golden="golden.kllm.walks:walk_slots",
+    ),
+    "kllm_entry_walk": Registered(
+        component=KllmEntryWalk,
+        config=KllmAcceleratorConfig().lane,
+        configs={name: config.lane for name, config in _ACCELERATORS.items()},
+        golden="golden.kllm.walks:entry_beats",
+    ),
+    "kllm_job_walk": Registered(
+        component=KllmJobWalk,
+        config=KllmAcceleratorConfig().lane,
+        configs={name: config.lane for name, config in _ACCELERATORS.items()},
+        golden="golden.kllm.walks:job_words",
+    ),
+    "kllm_matmul_collect": Registered(
+        component=KllmMatmulCollect,
+        config=KllmAcceleratorConfig().matmul_config,
+        configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
+        golden="golden.kllm.collect:collect",
+        checked="small",
+    ),
+    "kllm_norm_sums": Registered(
+        component=KllmNormSums,
+        config=KllmNormSumsConfig(),
+        configs={name: config.sums for name, config in _NORMS.items()},
+        golden="golden.kllm.norms:exact_sums",
+    ),
+    "kllm_norm_finish": Registered(
+        component=KllmNormFinish,
+        config=KllmNormFinishConfig(),
+        configs={name: config.finish for name, config in _NORMS.items()},
+        golden="golden.kllm.norms:finish_statistics",
+    ),
     "kllm_norm_stats": Registered(
         component=KllmNormStats,
         config=KllmNormStatsConfig(),
-        configs={
-            "table1": KllmNormStatsConfig(),
-            "table1_w4a3": KllmNormStatsConfig(bits_a=3),
-            "small": KllmNormStatsConfig(bits_a=2, elements=4, k_max=100),
-        },
+        configs=_NORMS,
         golden="golden.kllm.norms:norm_statistics",
     ),
     "kllm_concat": Registered(

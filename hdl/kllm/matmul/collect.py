@@ -1,4 +1,7 @@
-"""Outputs and statuses of the lanes: rows written, and one status per command."""
+"""Outputs and statuses of the lanes: rows written, and one status per command.
+
+docs/blocks/kllm_matmul_collect.md
+"""
 
 from typing import ClassVar
 
@@ -9,6 +12,8 @@ from amaranth.lib.wiring import In, Out
 from golden.fp16.format import FP16
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
+from golden.kllm.timing import matmul_collect
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, row_write_layout, status_stream
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -51,7 +56,7 @@ class KllmMatmulCollect(Block):
 
     Latency: ``row`` to ``write`` 0 cycles; the last ``write`` of a command to ``status`` 3 cycles.
     Throughput 1 row per cycle, and 1 cycle for the statuses of each job. ``row.ready`` depends
-    combinationally on ``write.ready``. Golden: golden.kllm.machine.Machine.
+    combinationally on ``write.ready``. Golden: golden.kllm.collect.collect.
 
     Members
     -------
@@ -85,6 +90,10 @@ class KllmMatmulCollect(Block):
                 "status": status_stream(),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return matmul_collect()
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -1,4 +1,4 @@
-"""Descriptors of consecutive slots."""
+"""Descriptors of consecutive slots (docs/blocks/kllm_descriptor_walk.md)."""
 
 from typing import ClassVar
 
@@ -6,6 +6,8 @@ from amaranth import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from golden.kllm.timing import descriptor_walk
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -22,6 +24,7 @@ class KllmDescriptorWalk(Block):
 
     Latency: ``start`` to the first request 1 cycle, an answer to ``o`` 0 cycles, the last answer to
     ``done`` 1 cycle. Throughput 1 descriptor per cycle.
+    Golden: golden.kllm.walks.walk_slots.
 
     Members
     -------
@@ -54,6 +57,10 @@ class KllmDescriptorWalk(Block):
                 "o": Out(stream.Signature(descriptor_layout)),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return descriptor_walk()
 
     def elaborate(self, platform) -> Module:
         m = Module()

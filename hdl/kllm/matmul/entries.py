@@ -1,4 +1,4 @@
-"""The activation entries of one MATMUL."""
+"""The activation entries of one MATMUL (docs/blocks/kllm_entry_walk.md)."""
 
 from typing import ClassVar
 
@@ -7,6 +7,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import entry_walk
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, slot_read
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -32,6 +34,7 @@ class KllmEntryWalk(Block):
 
     Latency: ``start`` to the first request 1 cycle, a row to its first beat 0 cycles. Throughput 1
     beat per cycle. ``entries.ready`` depends combinationally on ``a.ready``.
+    Golden: golden.kllm.walks.entry_beats.
 
     Members
     -------
@@ -63,6 +66,10 @@ class KllmEntryWalk(Block):
                 "a": Out(stream.Signature(config.a_layout)),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return entry_walk()
 
     def elaborate(self, platform) -> Module:
         m, work, elements = Module(), self.work, self.config.elements

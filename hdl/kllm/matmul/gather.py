@@ -1,4 +1,4 @@
-"""Outputs of a lane to rows."""
+"""Outputs of a lane to rows (docs/blocks/kllm_row_gather.md)."""
 
 from typing import ClassVar
 
@@ -8,6 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import row_gather
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout
@@ -23,6 +25,7 @@ class KllmRowGather(Block):
 
     Latency: the 16th word of a row to ``o`` 1 cycle. Throughput 1 word per cycle. ``y.ready``
     depends combinationally on ``o.ready``.
+    Golden: golden.kllm.walks.gathered_rows.
 
     Members
     -------
@@ -40,6 +43,10 @@ class KllmRowGather(Block):
                 "o": Out(stream.Signature(row_layout)),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return row_gather()
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -1,4 +1,4 @@
-"""The jobs of one MATMUL."""
+"""The jobs of one MATMUL (docs/blocks/kllm_job_walk.md)."""
 
 from typing import ClassVar
 
@@ -7,6 +7,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
+from golden.kllm.timing import job_walk
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -34,6 +36,7 @@ class KllmJobWalk(Block):
 
     Latency: ``start`` to the first ``job`` 1 cycle if direct. Otherwise ``start`` to the first
     ``slot`` 1 cycle, and from the descriptor to ``job`` and ``count`` 1 cycle.
+    Golden: golden.kllm.walks.job_words.
 
     Members
     -------
@@ -67,6 +70,10 @@ class KllmJobWalk(Block):
                 "count": Out(stream.Signature(outlier_count_layout)),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return job_walk()
 
     def elaborate(self, platform) -> Module:
         m, work = Module(), self.work

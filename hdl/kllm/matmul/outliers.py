@@ -1,4 +1,4 @@
-"""The outlier words of jobs on slots."""
+"""The outlier words of jobs on slots (docs/blocks/kllm_outlier_walk.md)."""
 
 from typing import ClassVar
 
@@ -7,6 +7,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
+from golden.kllm.timing import outlier_walk
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -28,6 +30,7 @@ class KllmOutlierWalk(Block):
 
     Latency: ``count`` to its first request 1 cycle, a word to ``x`` 0 cycles. Throughput 1 word per
     cycle within a count. ``idle``: no count waits, and every requested word was taken.
+    Golden: golden.kllm.walks.outlier_places.
 
     Members
     -------
@@ -58,6 +61,10 @@ class KllmOutlierWalk(Block):
                 "idle": Out(1),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return outlier_walk()
 
     def elaborate(self, platform) -> Module:
         m = Module()

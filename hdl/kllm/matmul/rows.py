@@ -1,4 +1,7 @@
-"""Words of rows: the packet of LANE_CODEBOOK and the tokens of DIRECT."""
+"""Words of rows: the packet of LANE_CODEBOOK and the tokens of DIRECT.
+
+docs/blocks/kllm_row_walk.md
+"""
 
 from typing import ClassVar
 
@@ -8,6 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import row_walk
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import row_read
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -25,6 +30,7 @@ class KllmRowWalk(Block):
 
     Latency: ``start`` to the first request 1 cycle, a row to its first word 0 cycles. Throughput 1
     word per cycle. ``read_row.ready`` depends combinationally on ``o.ready``.
+    Golden: golden.kllm.walks.row_words.
 
     Members
     -------
@@ -54,6 +60,10 @@ class KllmRowWalk(Block):
                 "o": Out(stream.Signature(packet_word_layout)),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return row_walk()
 
     def elaborate(self, platform) -> Module:
         m, work = Module(), self.work

@@ -1,0 +1,431 @@
+"""Exact sums of a token from its index counts and outliers (docs/blocks/kllm_norm_sums.md)."""
+
+import dataclasses
+from itertools import pairwise
+from typing import ClassVar
+
+from amaranth import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from golden.config import Config
+from golden.fp16.format import FP16, FP32
+from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
+from golden.kllm import timing
+from golden.kllm.format import Status
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.fp16.unpack import unpack
+from hdl.index.reducer import centroid_parts
+from hdl.kllm.scaler import is_special
+
+__all__ = ["NORM_SUMS", "KllmNormSums", "KllmNormSumsConfig", "norm_token_layout"]
+
+NORM_SUMS = ("q", "x2", "a", "x1", "length")  # the sums of a token, in this order
+_ONE_FP16 = 0x3C00
+_OUTLIERS_BITS = 16
+
+# A token whose sums follow, if its status is 0.
+norm_token_layout = data.StructLayout(
+    {"s": FP16.bits, "epsilon": FP32.bits, "layer_norm": 1, "status": len(Status)}
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmNormSumsConfig(Config):
+    """Shape of the counters and sums."""
+
+    bits_a: int = 4  # bits of an index, 2..4
+    elements: int = 16  # elements per cycle, 1..32
+    k_max: int = K_MAX  # longest token, 1..16383
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
+        self._check_range("elements", 1, 32)
+        self._check_range("k_max", 1, K_MAX)
+
+    @property
+    def bins(self) -> int:
+        return 2**self.bits_a
+
+    @property
+    def count_bits(self) -> int:
+        return self.k_max.bit_length()
+
+    @property
+    def a_bits(self) -> int:
+        """sum of n_j * c_j on the grid 2**-24: |c| <= 2**24."""
+        return (self.k_max << 24).bit_length() + 1
+
+    @property
+    def q_bits(self) -> int:
+        """sum of n_j * c_j**2 on the grid 2**-48, never negative."""
+        return (self.k_max << 48).bit_length()
+
+    @property
+    def x1_bits(self) -> int:
+        """sum of outliers on the grid 2**-24: |x| < 2**40."""
+        return (self.k_max << 40).bit_length() + 1
+
+    @property
+    def x2_bits(self) -> int:
+        """sum of squares of outliers on the grid 2**-48, never negative."""
+        return (self.k_max << 80).bit_length()
+
+    @property
+    def codebook_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": FP16.bits, "last": 1})
+
+    @property
+    def job_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "length": 16,
+                "s": FP16.bits,
+                "epsilon": FP32.bits,
+                "layer_norm": 1,
+                "outliers": _OUTLIERS_BITS,
+            }
+        )
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "index": data.ArrayLayout(self.bits_a, self.elements),
+                "outlier": self.elements,
+                "last": 1,
+            }
+        )
+
+    @property
+    def x_layout(self) -> data.StructLayout:
+        return data.StructLayout({"word": FP16.bits})
+
+    @property
+    def value_layout(self) -> data.StructLayout:
+        return data.StructLayout({"value": signed(self.x2_bits + 1), "sum": range(len(NORM_SUMS))})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Phase:
+    """What the control does in this cycle."""
+
+    loading: Signal  # the codebook
+    counting: Signal
+    reducing: Signal
+    clear: Signal  # the counters, for a new token
+
+    @classmethod
+    def new(cls) -> "_Phase":
+        return cls(*(Signal(name=field.name) for field in dataclasses.fields(cls)))
+
+
+class KllmNormSums(Block):
+    """Five integers per token: q, x2, a, x1 and length.
+
+    n_j is the number of inliers of index j.
+
+        q = sum n_j c_j**2,     x2 = sum of squares of outliers      on the grid 2**-48
+        a = sum n_j c_j,        x1 = sum of outliers                 on the grid 2**-24
+
+    A token has one job, its beats up to ``last`` and ``outliers`` words of x, or with
+    OUTLIERS_OF_MASK as many as its mask has bits. The three may be offered in any order and wait
+    for one another. Elements beyond the length are not counted. A job of length 0 has no beats. One
+    word of ``token`` per job, in order. If its status is 0, five words of ``value`` follow it in
+    the order of NORM_SUMS. No rounding.
+
+    status: bits of golden.kllm.format.Status.
+
+        LENGTH_ZERO
+        LENGTH_TOO_LONG   beyond k_max
+        CODEBOOK_MISSING  the latest packet had not 2**bits_a words of magnitude at most 1, or none
+                          came since reset
+        NONFINITE         s or epsilon is NaN or infinite
+        LAST_MISPLACED    ``last`` not on beat ceil(K / elements)
+        OUTLIER_COUNT     mask bits and ``outliers`` differ
+        NONFINITE         an outlier is NaN or infinite
+
+    Where one of the first four is set, these alone are shown, and the job's words are discarded.
+
+    A codebook packet is taken when no token is being counted or reduced, before the next job. The
+    block takes 1 beat and 1 outlier per cycle. It takes the next job 2**bits_a + 10 cycles after
+    the last word of a token, 4 after that of a faulty one, if ``token`` is taken at once.
+    ``job.ready`` depends combinationally on ``codebook.valid``.
+    Source: KLLM, section III-C2. Golden: golden.kllm.norms.exact_sums.
+
+    Members
+    -------
+    codebook : In(stream)  word: FP16 centroid, 2**bits_a of them; last
+    job : In(stream)       length; s: FP16; epsilon: FP32; layer_norm; outliers: words of x
+    i : In(stream)         index: elements x bits_a; outlier: mask; last
+    x : In(stream)         word: FP16 outlier
+    token : Out(stream)    s, epsilon, layer_norm: of the job; status
+    value : Out(stream)    value: integer; sum: its place in NORM_SUMS
+    """
+
+    OUTLIERS_OF_MASK = 2**_OUTLIERS_BITS - 1  # a job's outliers where only the mask knows them
+    meaning: ClassVar[dict[str, str]] = {
+        "codebook": "activation centroids, magnitude at most 1, kept until replaced",
+        "job": "one token: elements, scale, epsilon, kind of norm, outliers (65535: see the mask)",
+        "i": "indices of the token and the mask of its outliers; last ends it",
+        "x": "outlier values in any order, as many as the job says",
+        "token": "scale, epsilon and kind of norm of the job, status bits",
+        "value": "the token's sums, each an integer, if its status is 0",
+    }
+
+    def __init__(self, config: KllmNormSumsConfig):
+        super().__init__(
+            config,
+            {
+                "codebook": In(stream.Signature(config.codebook_layout)),
+                "job": In(stream.Signature(config.job_layout)),
+                "i": In(stream.Signature(config.i_layout)),
+                "x": In(stream.Signature(config.x_layout)),
+                "token": Out(stream.Signature(norm_token_layout)),
+                "value": Out(stream.Signature(config.value_layout)),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.norm_sums(self.config.bits_a, len(NORM_SUMS))
+
+    def elaborate(self, platform) -> Module:
+        config, job = self.config, self.job.p
+        m = Module()
+        phase = _Phase.new()
+        status = Signal(len(Status))
+        job_now = Signal(config.job_layout, reset_less=True)
+        left = Signal(16, reset_less=True)  # elements to come
+        of_mask = Signal(reset_less=True)  # outliers are as many as the mask says
+        x_to_come = Signal(_OUTLIERS_BITS, reset_less=True)  # less those of the mask, modulo 2**16
+        i_done = Signal(reset_less=True)
+        refused = Signal(reset_less=True)  # by its header
+        take_i, take_x, x_left = Signal(), Signal(), Signal(_OUTLIERS_BITS)
+
+        ring, loaded, packet_ends = _codebook(m, config, self.codebook, phase)
+        counts, mask_count, beat_held = _count(m, config, self.i.p, left, take_i, phase)
+        x1, x2, x_held = _outliers(m, config, self.x.p.word, take_x, phase.clear)
+        a, q = _reduce(m, config, ring[0], counts[0], phase)
+        step = Signal(range(max(config.bins, len(NORM_SUMS))))
+        sums = {"q": q, "x2": x2, "a": a, "x1": x1, "length": job_now.length}
+        m.d.comb += [
+            # Wide enough for any job's length: a refused one's words are dropped, all of them.
+            x_left.eq(x_to_come + Mux(of_mask, mask_count, 0)),
+            self.i.ready.eq(phase.counting & ~i_done),
+            self.x.ready.eq(phase.counting & (x_left != 0)),
+            take_i.eq(self.i.valid & self.i.ready),
+            take_x.eq(self.x.valid & self.x.ready),
+            self.token.p.s.eq(job_now.s),
+            self.token.p.epsilon.eq(job_now.epsilon),
+            self.token.p.layer_norm.eq(job_now.layer_norm),
+            self.token.p.status.eq(status),
+            self.value.p.sum.eq(step),
+        ]
+        with m.Switch(step):
+            for k, name in enumerate(NORM_SUMS):
+                with m.Case(k):
+                    m.d.comb += self.value.p.value.eq(sums[name])
+
+        misplaced = self.i.p.last != (left <= config.elements)
+        found = Signal(len(Status))
+        m.d.comb += found.eq(
+            Mux(take_i & misplaced, Status.LAST_MISPLACED.value, 0)
+            | Mux(take_x & is_special(self.x.p.word, FP16), Status.NONFINITE.value, 0)
+        )
+        header = _header(m, config, job, loaded)
+        miscounted = ~of_mask & (mask_count != job_now.outliers)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.codebook.valid):
+                    m.next = "LOAD"
+                with m.Else():
+                    m.d.comb += self.job.ready.eq(1)
+                with m.If(self.job.valid & self.job.ready):
+                    is_of_mask = job.outliers == self.OUTLIERS_OF_MASK
+                    m.d.comb += phase.clear.eq(1)
+                    m.d.sync += [
+                        job_now.eq(job), status.eq(header), refused.eq(header != 0),
+                        left.eq(job.length), of_mask.eq(is_of_mask),
+                        x_to_come.eq(Mux(is_of_mask, 0, job.outliers)),
+                        i_done.eq(job.length == 0),
+                    ]  # fmt: skip
+                    m.next = "COUNT"
+            with m.State("LOAD"):
+                m.d.comb += phase.loading.eq(1)
+                with m.If(packet_ends):
+                    m.next = "IDLE"
+            with m.State("COUNT"):
+                m.d.comb += phase.counting.eq(1)
+                with m.If(take_i):
+                    m.d.sync += [
+                        left.eq(Mux(left <= config.elements, 0, left - config.elements)),
+                        i_done.eq(self.i.p.last),
+                    ]
+                with m.If(take_x):
+                    m.d.sync += x_to_come.eq(x_to_come - 1)
+                with m.If(~refused):
+                    m.d.sync += status.eq(status | found)
+                with m.If(i_done & (x_left == 0) & ~beat_held & ~x_held):
+                    with m.If(~refused & miscounted):
+                        m.d.sync += status.eq(status | Status.OUTLIER_COUNT.value)
+                    m.d.sync += step.eq(0)
+                    m.next = "REDUCE"
+                    with m.If((status != 0) | miscounted):
+                        m.next = "TOKEN"
+            with m.State("REDUCE"):
+                m.d.comb += phase.reducing.eq(1)
+                m.d.sync += step.eq(step + 1)
+                with m.If(step == config.bins - 1):
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):  # the last term is added
+                m.next = "TOKEN"
+            with m.State("TOKEN"):
+                m.d.comb += self.token.valid.eq(1)
+                m.d.sync += step.eq(0)
+                with m.If(self.token.ready):
+                    m.next = "IDLE"
+                    with m.If(status == 0):
+                        m.next = "VALUES"
+            with m.State("VALUES"):
+                m.d.comb += self.value.valid.eq(1)
+                with m.If(self.value.ready):
+                    m.d.sync += step.eq(step + 1)
+                    with m.If(step == len(NORM_SUMS) - 1):
+                        m.next = "IDLE"
+        return m
+
+
+def _codebook(m: Module, config: KllmNormSumsConfig, codebook, phase: _Phase):
+    """(ring, loaded, packet_ends): centroids in a ring that the reduction turns once per token."""
+    loaded, bad = Signal(), Signal()
+    words = Signal(range(config.bins + 2))  # so far, held at one too many
+    word = codebook.p.word
+    take_word, bad_word = Signal(), Signal()
+    ring = [Signal(FP16.bits, name=f"ring_{j}", reset_less=True) for j in range(config.bins)]
+    m.d.comb += [
+        codebook.ready.eq(phase.loading),
+        take_word.eq(codebook.valid & phase.loading),
+        bad_word.eq(bad | (word[:-1] > _ONE_FP16)),
+    ]
+    with m.If(take_word):
+        with m.If(codebook.p.last):
+            m.d.sync += [
+                loaded.eq((words == config.bins - 1) & ~bad_word),
+                words.eq(0),
+                bad.eq(0),
+            ]
+        with m.Else():
+            m.d.sync += [
+                loaded.eq(0),
+                words.eq(Mux(words > config.bins, words, words + 1)),
+                bad.eq(bad_word),
+            ]
+    with m.If(take_word | phase.reducing):
+        m.d.sync += [now.eq(after) for now, after in pairwise(ring)]
+        m.d.sync += ring[-1].eq(Mux(take_word, word, ring[0]))
+    return ring, loaded, take_word & codebook.p.last
+
+
+def _count(m: Module, config: KllmNormSumsConfig, i, left, take_i, phase: _Phase):
+    """(counts, mask_count, beat_held): population counts of a beat, a cycle later the bins."""
+    within, inlier = Signal(config.elements), Signal(config.elements)
+    m.d.comb += [
+        within.eq(Cat(left > e for e in range(config.elements))),
+        inlier.eq(within & ~i.outlier),
+    ]
+    ones_shape = range(config.elements + 1)
+    beat_held = Signal()
+    m.d.sync += beat_held.eq(take_i)
+    counts = [
+        Signal(config.count_bits, name=f"count_{j}", reset_less=True) for j in range(config.bins)
+    ]
+    for j, count in enumerate(counts):
+        ones = Signal(ones_shape, name=f"ones_{j}", reset_less=True)
+        chosen = Cat(index == j for index in i.index)
+        m.d.sync += ones.eq(sum((inlier & chosen)[e] for e in range(config.elements)))
+        following = counts[j + 1] if j + 1 < config.bins else Const(0)
+        with m.If(phase.clear):
+            m.d.sync += count.eq(0)
+        with m.Elif(beat_held):
+            m.d.sync += count.eq(count + ones)
+        with m.Elif(phase.reducing):
+            m.d.sync += count.eq(following)
+    mask_count = Signal(_OUTLIERS_BITS, reset_less=True)
+    masked = Signal(ones_shape, reset_less=True)
+    marked = within & i.outlier
+    m.d.sync += masked.eq(sum(marked[e] for e in range(config.elements)))
+    with m.If(phase.clear):
+        m.d.sync += mask_count.eq(0)
+    with m.Elif(beat_held):
+        m.d.sync += mask_count.eq(mask_count + masked)
+    return counts, mask_count, beat_held
+
+
+def _outliers(m: Module, config: KllmNormSumsConfig, word, take_x, clear):
+    """(x1, x2, x_held): parts and square of an outlier, a cycle later the sums."""
+    x_held = Signal()
+    raw = unpack(m, word, FP16, "x")
+    x_sign = Signal(reset_less=True)
+    x_significand = Signal(FP16.precision, reset_less=True)
+    x_square = Signal(2 * FP16.precision, reset_less=True)
+    x_shift = Signal(FP16.exp_bits, reset_less=True)
+    x1 = Signal(signed(config.x1_bits), reset_less=True)
+    x2 = Signal(config.x2_bits, reset_less=True)
+    m.d.sync += [
+        x_held.eq(take_x),
+        x_sign.eq(raw.sign),
+        x_significand.eq(raw.significand),
+        x_square.eq(raw.significand * raw.significand),
+        x_shift.eq(raw.exponent - 1),
+    ]
+    x_fixed = (x_significand << x_shift)[:41]
+    with m.If(clear):
+        m.d.sync += [x1.eq(0), x2.eq(0)]
+    with m.Elif(x_held):
+        m.d.sync += [
+            x1.eq(x1 + Mux(x_sign, -x_fixed, x_fixed)),
+            x2.eq(x2 + (x_square << Cat(Const(0, 1), x_shift))[:82]),
+        ]
+    return x1, x2, x_held
+
+
+def _reduce(m: Module, config: KllmNormSumsConfig, centroid, count, phase: _Phase):
+    """(a, q): one bin per cycle, count * c, then (count * c) * c."""
+    term_held = Signal()
+    sign, significand, shift = centroid_parts(centroid)
+    term = Signal(config.count_bits + FP16.precision, reset_less=True)
+    term_sign = Signal(reset_less=True)
+    term_significand = Signal(FP16.precision, reset_less=True)
+    term_shift = Signal(4, reset_less=True)
+    a = Signal(signed(config.a_bits), reset_less=True)
+    q = Signal(config.q_bits, reset_less=True)
+    m.d.sync += [
+        term_held.eq(phase.reducing),
+        term.eq(count * significand),
+        term_sign.eq(sign),
+        term_significand.eq(significand),
+        term_shift.eq(shift),
+    ]
+    linear = (term << term_shift)[: config.a_bits - 1]
+    square = ((term * term_significand) << Cat(Const(0, 1), term_shift))[: config.q_bits]
+    with m.If(phase.clear):
+        m.d.sync += [a.eq(0), q.eq(0)]
+    with m.Elif(term_held):
+        m.d.sync += [a.eq(a + Mux(term_sign, -linear, linear)), q.eq(q + square)]
+    return a, q
+
+
+def _header(m: Module, config: KllmNormSumsConfig, job, loaded) -> Value:
+    """Status bits of the job word."""
+    header = Signal(len(Status))
+    epsilon_bad = is_special(job.epsilon, FP32)
+    m.d.comb += header.eq(
+        Mux(job.length == 0, Status.LENGTH_ZERO.value, 0)
+        | Mux(job.length > config.k_max, Status.LENGTH_TOO_LONG.value, 0)
+        | Mux(~loaded, Status.CODEBOOK_MISSING.value, 0)
+        | Mux(is_special(job.s, FP16) | epsilon_bad, Status.NONFINITE.value, 0)
+    )
+    return header

@@ -1,0 +1,95 @@
+"""KllmEntryWalk against golden.kllm.walks.entry_beats.
+
+Shown to fail with:
+
+- mask bits beyond the length
+- outliers of integers
+- the first beat of a row for all of them
+- direct work that reads the slot
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from amaranth.lib import data
+
+from golden.kllm.timing import entry_walk
+from golden.kllm.walks import MatmulWork, entry_beats, entry_requests
+from hdl.kllm.engine import SLOT_ROW_BITS, entry_row_layout
+from hdl.kllm.matmul.entries import KllmEntryWalk
+from hdl.kllm.matmul.payloads import matmul_work_layout
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from tb.kllm.support.walks import Bench, rate, walk
+
+CONFIGS = {
+    "elements_16": KllmPeLaneConfig(columns=16, k_max=256),
+    "elements_4": KllmPeLaneConfig(columns=16, k_max=256, elements=4, bits_a=2, integer_bits=4),
+    "no_integers": KllmPeLaneConfig(columns=16, k_max=256, elements=8, bits_a=3, integer_bits=0),
+}
+SLOTS, ROWS, DELAY = 9, 8, 3
+
+
+def works(rng, config) -> list[MatmulWork]:
+    def work(length, **given):
+        fields = {"slot": int(rng.integers(0, 6)), "tokens": 1, "groups": 1, "direct": 0,
+                  "integer": 0} | given  # fmt: skip
+        beats = -(-length // config.elements)
+        return MatmulWork(length=length, rows=-(-length // 16), beats=beats, **fields)
+
+    found = [work(n) for n in (1, 16, 17, 39)]
+    found += [work(40, direct=1), work(3, direct=1, tokens=2, groups=2)]
+    if config.integer_bits:
+        found += [work(35, integer=1, groups=2)]
+    return [*found, work(21, tokens=3, groups=2), work(120, tokens=2)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_entry_walk(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 92])
+    entry = entry_row_layout(config.bits_a, config.integer_bits)
+    bits = max(config.bits_a, config.integer_bits)
+    slots = [
+        [
+            (rng.integers(0, 1 << bits, 16).tolist(), int(rng.integers(0, 1 << 16)))
+            for _ in range(ROWS)
+        ]
+        for _ in range(SLOTS)
+    ]
+    request = data.StructLayout({"slot": 8, "row": SLOT_ROW_BITS})
+    answers = {
+        request.const({"slot": slot, "row": row}).as_bits(): entry.const(
+            {"value": values, "outlier": mask}
+        ).as_bits()
+        for slot, rows in enumerate(slots)
+        for row, (values, mask) in enumerate(rows)
+    }
+    walks = []
+    for work in works(rng, config):
+        beats = [
+            config.a_layout.const({"value": values, "outlier": mask, "last": int(last)}).as_bits()
+            for values, mask, last in entry_beats(work, slots, config.elements)
+        ]
+        requests = [
+            request.const({"slot": slot, "row": row}).as_bits()
+            for slot, row in entry_requests(work)
+        ]
+        fields = matmul_work_layout.const(dataclasses.asdict(work)).as_bits()
+        walks.append(walk({"work": fields}, {"entry_request": requests, "a": beats}))
+    timing = entry_walk()
+    first = timing.delay("from start to the first request") - 1 + DELAY + timing.latency
+    direct = timing.delay("from start to the first beat, if direct") - 1
+
+    def beats(number: int, start: int) -> dict:
+        return {"a": range(start, start + len(walks[number]["sinks"]["a"]))}
+
+    Bench(
+        clients={"entry_request": "entries"},
+        answers={"entry_request": answers},
+        walks=walks,
+        rates=[
+            rate(len(walks) - 1, DELAY, beats(len(walks) - 1, first)),
+            rate(4, DELAY, beats(4, direct)),
+        ],
+    ).run(KllmEntryWalk(config), seed)

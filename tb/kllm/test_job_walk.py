@@ -1,0 +1,80 @@
+"""KllmJobWalk against golden.kllm.walks.job_words.
+
+Shown to fail with:
+
+- a job and a count that are sent twice when only one of them is taken
+- a scale of 1.0 for slots
+- a count of direct work
+- the descriptor of the first slot for each token
+"""
+
+import dataclasses
+
+import numpy as np
+
+from golden.kllm.timing import job_walk
+from golden.kllm.walks import MatmulWork, job_words
+from hdl.kllm.engine import descriptor_layout
+from hdl.kllm.matmul.jobs import KllmJobWalk
+from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from tb.kllm.support.walks import Bench, rate, walk
+
+CONFIG = KllmPeLaneConfig(columns=16, k_max=256)
+SLOTS, DELAY = 16, 3
+
+
+def work(rng, **given) -> MatmulWork:
+    fields = {"slot": int(rng.integers(0, 8)), "tokens": 1, "groups": 1, "direct": 0,
+              "integer": int(rng.integers(0, 2)), "length": int(rng.integers(1, 256)), "rows": 1,
+              "beats": 1}  # fmt: skip
+    return MatmulWork(**fields | given)
+
+
+def test_job_walk(seed):
+    rng = np.random.default_rng([seed, 95])
+    descriptors = [
+        {name: int(rng.integers(0, 1 << bits)) for name, bits in
+         (("outliers", 14), ("scale", 16), ("length", 14), ("mean", 32), ("valid", 1))}
+        for _ in range(SLOTS)
+    ]  # fmt: skip
+    works = [work(rng), work(rng, tokens=3), work(rng, direct=1, groups=5), work(rng, groups=4),
+             work(rng, direct=1, tokens=2, groups=2), work(rng, tokens=5, groups=6)]  # fmt: skip
+    walks = []
+    for each in works:
+        jobs = job_words(each, descriptors)
+        words = [
+            CONFIG.job_layout.const(
+                {"length": job["length"], "outliers": job["outliers"], "s_a": job["scale"],
+                 "last_column": CONFIG.columns - 1, "integer": each.integer}
+            ).as_bits()
+            for job in jobs
+        ]  # fmt: skip
+        counts = [
+            outlier_count_layout.const({"outliers": job["outliers"], "slot": job["slot"]}).as_bits()
+            for job in jobs
+        ]
+        slots = [job["slot"] for job in jobs]
+        if each.direct:
+            counts, slots = [], []
+        fields = matmul_work_layout.const(dataclasses.asdict(each)).as_bits()
+        walks.append(walk({"work": fields}, {"slot": slots, "count": counts, "job": words}))
+    timing = job_walk()
+    first = timing.delay("from start to the first request") - 1
+    period = DELAY + timing.latency + timing.delay("from a job to the next request")
+    requests = [first + period * n for n in range(len(walks[5]["sinks"]["slot"]))]
+    jobs = [each + DELAY + timing.latency for each in requests]
+    direct = timing.delay("from start to the first job, if direct") - 1
+    Bench(
+        clients={"slot": "descriptor"},
+        answers={
+            "slot": {
+                n: descriptor_layout.const(each).as_bits() for n, each in enumerate(descriptors)
+            }
+        },
+        walks=walks,
+        rates=[
+            rate(5, DELAY, {"slot": requests, "job": jobs, "count": jobs}),
+            rate(2, DELAY, {"job": range(direct, direct + 5)}),
+        ],
+    ).run(KllmJobWalk(CONFIG), seed)

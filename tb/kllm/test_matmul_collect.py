@@ -1,0 +1,113 @@
+"""KllmMatmulCollect against golden.kllm.collect.collect.
+
+Shown to fail with:
+
+- the tail of a token kept
+- rows after the last one written
+- bits of a job with outputs shown next to those of one without
+- a status that does not wait for the supply
+- the stride left out of the fill
+"""
+
+import dataclasses
+
+import numpy as np
+
+from golden.kllm.collect import Ticket, collect
+from golden.kllm.format import Status
+from golden.kllm.isa import CommandStatus
+from hdl.kllm.engine import row_write_layout
+from hdl.kllm.matmul.collect import KllmMatmulCollect
+from hdl.kllm.matmul.config import KllmMatmulConfig
+from hdl.kllm.matmul.payloads import row_layout, ticket_layout
+from hdl.kllm.pe_lane import KllmPeLaneConfig
+from tb.run import simulate
+
+CONFIGS = {
+    "lanes_3": KllmMatmulConfig(lanes=3, lane=KllmPeLaneConfig(columns=32, k_max=256),
+                                slot_elements=256),
+    "lane_1": KllmMatmulConfig(lanes=1, lane=KllmPeLaneConfig(columns=16, k_max=256),
+                               slot_elements=256),
+}  # fmt: skip
+SHOWN = Status.OVERFLOW | Status.SCALE_NONFINITE
+SILENT = (Status.NONFINITE, Status.CODEBOOK_MISSING, Status.LAST_MISPLACED, Status.OUTLIER_COUNT)
+
+
+def case(rng, config, ticket, silent=(), bus_error=False) -> dict:
+    """The words of one ticket on every stream; ``silent``: its jobs without outputs."""
+    jobs = 0 if ticket.done else ticket.groups * ticket.tokens
+    names = [f"row__{n}" for n in range(config.lanes)]
+    words = {"ticket": [ticket_layout.const(dataclasses.asdict(ticket)).as_bits()]}
+    words |= {name: [] for name in names}
+    words |= {f"lane_status__{n}": [] for n in range(config.lanes)}
+    rows, statuses = [], []
+    for job in range(jobs):
+        status = Status(0)
+        for n in range(config.lanes):
+            mine = Status(int(rng.choice([0, 0, int(SHOWN & Status(1 << int(rng.integers(9))))])))
+            if job in silent:
+                mine |= SILENT[int(rng.integers(len(SILENT)))]
+            words[f"lane_status__{n}"].append(int(mine))
+            status |= mine
+        shape = (0 if job in silent else config.lanes, config.lane_rows, 16)
+        made = rng.integers(0, 1 << 16, shape).tolist()
+        for name, lane in zip(names, made, strict=False):
+            words[name] += [row_layout.const({"word": row}).as_bits() for row in lane]
+        rows.append(made)
+        statuses.append(status)
+    writes, status = collect(ticket, rows, statuses, config.group_rows, bus_error)
+    words["supply_done"] = [int(bus_error)] if jobs else []
+    words["write"] = [
+        row_write_layout.const({"row": row, "word": word}).as_bits() for row, word in writes
+    ]
+    words["status"] = [int(status)]
+    return words
+
+
+def random_ticket(rng, config, groups, tokens) -> Ticket:
+    """One whose last group is complete, or ends in any row."""
+    whole = config.group_outputs
+    outputs = whole * (groups - 1) + int(rng.integers(1, whole + 1))
+    if rng.random() < 0.3:
+        outputs = whole * groups
+    return Ticket(
+        dst=int(rng.integers(0, 1000)), stride=int(rng.integers(0, 100)), tokens=tokens,
+        outputs=outputs, groups=groups,
+    )  # fmt: skip
+
+
+def cases_of(config, seed) -> tuple[list[dict], list[dict]]:
+    """(cases with outputs, all cases)."""
+    rng = np.random.default_rng([seed, 97])
+    plain, every = [], []
+    for groups, tokens in ((1, 1), (2, 1), (1, 3), (3, 2), (2, 4)) * 2:
+        plain.append(case(rng, config, random_ticket(rng, config, groups, tokens)))
+    for groups, tokens, silent in (
+        (1, 1, {0}), (2, 2, {1}), (1, 3, {0, 1, 2}), (2, 2, {0, 3}), (3, 1, {1, 2}),
+    ):  # fmt: skip
+        every.append(case(rng, config, random_ticket(rng, config, groups, tokens), silent))
+        every.append(case(rng, config, random_ticket(rng, config, 1, 2)))
+    every.append(case(rng, config, random_ticket(rng, config, 2, 2), (), True))
+    every.append(case(rng, config, random_ticket(rng, config, 2, 2), {2}, True))
+    for fault in (CommandStatus.MALFORMED, CommandStatus.RANGE, CommandStatus(0)):
+        every.append(case(rng, config, Ticket(done=1, fault=int(fault), groups=0, tokens=0)))
+    order = rng.permutation(len(every) + len(plain))
+    return plain, [(plain + every)[n] for n in order]
+
+
+def check(config, seed) -> None:
+    plain, every = cases_of(config, seed)
+    simulate(
+        KllmMatmulCollect(config),
+        "tb.kllm.tb_matmul_collect",
+        params={"plain": plain, "every": every},
+        seed=seed,
+    )
+
+
+def test_lanes_3(seed):
+    check(CONFIGS["lanes_3"], seed)
+
+
+def test_lane_1(seed):
+    check(CONFIGS["lane_1"], seed)

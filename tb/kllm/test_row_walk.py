@@ -1,0 +1,60 @@
+"""KllmRowWalk against golden.kllm.walks.row_words.
+
+Shown to fail with:
+
+- the stride left out
+- a row that stays after its last word
+- ``last`` at the end of each row
+- a walk that is done with its last request
+"""
+
+import dataclasses
+
+import numpy as np
+
+from golden.kllm.timing import row_walk
+from golden.kllm.walks import RowWork, row_requests, row_words
+from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
+from hdl.kllm.matmul.payloads import packet_word_layout, row_layout, row_work_layout
+from hdl.kllm.matmul.rows import KllmRowWalk
+from tb.kllm.support.walks import Bench, rate, walk
+
+ROWS = 300
+DELAY = 3
+
+
+def works(rng) -> list[RowWork]:
+    def work(words, **given):
+        fields = {"src": int(rng.integers(0, 100)), "stride": int(rng.integers(0, 20)),
+                  "groups": 1, "tokens": 1} | given  # fmt: skip
+        return RowWork(rows=-(-words // 16), words=words, **fields)
+
+    found = [work(n) for n in (1, 16, 17, 40)]
+    found += [work(33, groups=2, tokens=3), work(16, tokens=4), work(5, groups=3, tokens=2)]
+    return [*found, work(100, tokens=3)]
+
+
+def test_row_walk(seed):
+    rng = np.random.default_rng([seed, 91])
+    memory = rng.integers(0, 1 << 16, (ROWS, 16)).tolist()
+    walks = []
+    for work in works(rng):
+        words = [
+            packet_word_layout.const({"word": word, "last": int(last)}).as_bits()
+            for word, last in row_words(work, memory)
+        ]
+        fields = row_work_layout.const(dataclasses.asdict(work)).as_bits()
+        walks.append(walk({"work": fields}, {"read_request": row_requests(work), "o": words}))
+    first = row_walk().delay("from start to the first request") - 1
+    start = first + DELAY + row_walk().latency
+    count = len(walks[-1]["sinks"]["o"])
+    Bench(
+        clients={"read_request": "read_row"},
+        answers={
+            "read_request": {
+                n: row_layout.const({"word": row}).as_bits() for n, row in enumerate(memory)
+            }
+        },
+        walks=walks,
+        rates=[rate(len(walks) - 1, DELAY, {"o": range(start, start + count)})],
+    ).run(KllmRowWalk(KllmMatmulPhaseConfig()), seed)
