@@ -11,9 +11,9 @@ from golden.kllm.isa import MatmulMode
 from golden.timing import Timing
 
 __all__ = [
+    "FunctionCycles",
     "LaneJob",
     "LaneShape",
-    "FunctionCycles",
     "concat",
     "descriptor_walk",
     "dispatcher",
@@ -24,12 +24,12 @@ __all__ = [
     "function_pipeline",
     "functional_unit",
     "integer_quantizer",
+    "job_walk",
     "lane_cycles",
     "lane_dense",
     "lane_finish",
     "lane_latency",
     "lane_steps",
-    "job_walk",
     "load",
     "matmul",
     "matmul_collect",
@@ -40,8 +40,8 @@ __all__ = [
     "norm_sums",
     "orizuru",
     "outlier",
-    "pe_lane",
     "outlier_walk",
+    "pe_lane",
     "readback",
     "result_rows",
     "row_gather",
@@ -425,6 +425,10 @@ def pe_lane(shape: LaneShape) -> Timing:
             *((what, lane_latency(shape, mode)) for what, mode in modes),
             ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
             ("from a job's last y to its status", 1),
+        ),
+    )
+
+
 def row_gather() -> Timing:
     return Timing(latency=1, start="y", unit="word")
 

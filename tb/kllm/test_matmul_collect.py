@@ -12,6 +12,7 @@ Shown to fail with:
 import dataclasses
 
 import numpy as np
+from hdl.kllm.pe_lane import KllmPeLaneConfig
 
 from golden.kllm.collect import Ticket, collect
 from golden.kllm.format import Status
@@ -20,7 +21,6 @@ from hdl.kllm.engine import row_write_layout
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_layout, ticket_layout
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 from tb.run import simulate
 
 CONFIGS = {
