@@ -150,8 +150,8 @@ class KllmNormSums(Block):
     Where one of the first four is set, these alone are shown, and the job's words are discarded.
 
     A codebook packet is taken when no token is being counted or reduced, before the next job. The
-    block takes 1 beat and 1 outlier per cycle. It takes the next job 2**bits_a + 10 cycles after
-    the last word of a token, 4 after that of a faulty one, if ``token`` is taken at once.
+    block takes 1 beat and 1 outlier per cycle. The next job follows 2**bits_a + 10 cycles after the
+    last word of a token, 4 after that of a faulty one. It waits until ``token`` is taken.
     ``job.ready`` depends combinationally on ``codebook.valid``.
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.exact_sums.
 
