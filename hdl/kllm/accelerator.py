@@ -1,11 +1,9 @@
 """KLLM's accelerator (docs/blocks/kllm_accelerator.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.index.format import K_MAX
@@ -29,6 +27,7 @@ from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
+from hdl.ports import In, Out
 from hdl.stream.link import as_bits, link
 from hdl.stream.payload import pack, unpack
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
@@ -213,32 +212,22 @@ class KllmAccelerator(Block):
     are not yet a command are dropped, and so is what the host sends before ``idle``. Reset in
     mid-program needs a reset of the bus too. Golden: golden.kllm.machine.Machine. Source: KLLM,
     section IV, Figures 5 and 6, Table I.
-
-    Members
-    -------
-    host : In(axi_lite)             registers of golden.axi.format
-    weights_0, ... : Out(axi4_read)  weight memory, one address space per port
-    data : Out(axi4_read)           data memory
-    idle : Out                      no command is queued or running
     """
 
-    meaning: ClassVar[dict[str, str]] = {}
-
     def __init__(self, config: KllmAcceleratorConfig):
-        members = {
-            "host": In(axi_lite(12)),
-            "data": Out(axi4_read(config.address_bits, ROW.size)),
-            "idle": Out(1),
-        }
-        self.meaning = {
-            "host": "Registers: commands, statuses, words read back.",
-            "data": "Data memory: constants and tokens.",
-            "idle": "No command is queued or running.",
-        }
-        for port in range(config.mem_ports):
-            members[f"weights_{port}"] = Out(axi4_read(config.address_bits, config.port_bits))
-            self.meaning[f"weights_{port}"] = f"Weight memory, port {port}."
-        super().__init__(config, members)
+        super().__init__(
+            config,
+            {
+                "host": In(axi_lite(12), "Registers: commands, statuses, words read back."),
+                "data": Out(
+                    axi4_read(config.address_bits, ROW.size), "Data memory: constants and tokens."
+                ),
+                "idle": Out(1, "No command is queued or running."),
+                "weights": Out(
+                    axi4_read(config.address_bits, config.port_bits), "Weight memory, port {0}."
+                ).array(config.mem_ports),
+            },
+        )
 
     @property
     def latency(self) -> str:
@@ -307,15 +296,15 @@ class KllmAccelerator(Block):
         word_bits = (config.port_bits // 8 - 1).bit_length()
         for n in range(config.mem_ports):
             port = add(m, f"port_{n}", AxiReadPort(config.port_config))
-            read = getattr(supply, f"read_{n}")
+            read = supply.read[n]
             m.d.comb += [
                 port.command.valid.eq(read.valid),
                 port.command.p.address.eq(Cat(Const(0, word_bits), read.p.address)),
                 port.command.p.words.eq(read.p.words),
                 read.ready.eq(port.command.ready),
             ]
-            link(m, port.o, getattr(supply, f"data_{n}"))
-            pass_channels(m, port.axi, getattr(self, f"weights_{n}"))
+            link(m, port.o, supply.data[n])
+            pass_channels(m, port.axi, self.weights[n])
 
         data_port = add(m, "data_port", AxiReadPort(config.data_port_config))
         link(m, load.read, data_port.command)
@@ -338,8 +327,8 @@ def _link_host(m: Module, registers, dispatcher, readback) -> None:
 def _link_engines(m: Module, dispatcher, engines) -> None:
     """Commands to each unit's engine, its statuses back."""
     for unit, engine in engines.items():
-        link(m, getattr(dispatcher, f"command_{unit:d}"), engine.command)
-        link(m, engine.status, getattr(dispatcher, f"status_{unit:d}"))
+        link(m, dispatcher.command[unit], engine.command)
+        link(m, engine.status, dispatcher.status[unit])
 
 
 def _link_vectors(m: Module, vectors, engines) -> None:
@@ -394,14 +383,14 @@ def _link_lanes(m: Module, matmul, lanes, supply, count: int) -> None:
     for name in ("job", "a", "x", "codebook"):
         link(m, getattr(matmul, name), getattr(lanes, name))
     for n in range(count):
-        link(m, getattr(supply, f"w_{n}"), lanes.w[n])
+        link(m, supply.w[n], lanes.w[n])
         # A lane takes a scale only with its sums: its ready follows from its valid. The skid
         # buffer keeps that from the supply.
         scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
-        pack(m, getattr(supply, f"s_b_{n}"), scales.i)
+        pack(m, supply.s_b[n], scales.i)
         unpack(m, scales.o, lanes.s_b[n])
-        link(m, lanes.y[n], getattr(matmul, f"y_{n}"))
-        link(m, lanes.status[n], getattr(matmul, f"lane_status_{n}"))
+        link(m, lanes.y[n], matmul.y[n])
+        link(m, lanes.status[n], matmul.lane_status[n])
     link(m, matmul.supply, supply.job)
     link(m, matmul.supply_rms, supply.rms)
     link(m, supply.done, matmul.supply_done)

@@ -1,12 +1,10 @@
 """Command words in, commands to the engines, statuses out (docs/blocks/kllm_dispatcher.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.kllm import timing
@@ -23,6 +21,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import command_layout, command_stream, status_stream
+from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.queue import queue
 
@@ -31,18 +30,20 @@ __all__ = ["KllmDispatcher", "KllmDispatcherConfig", "report_layout"]
 _STATUS_BITS = len(CommandStatus)
 
 # A status as the host sees it: 32 bits.
-report_layout = data.StructLayout({"status": 13, "unit": 3, "tag": 16})
+report_layout = Payload(
+    status=(13, "golden.kllm.isa.CommandStatus, 0: done"),
+    unit=(3, "golden.kllm.isa.Unit"),
+    tag=(16, "tag of the command"),
+)
 assert _STATUS_BITS == 13
 
 # A command in its unit's queue.
-queued_layout = data.StructLayout(
-    {
-        "command": command_layout,
-        "after": data.ArrayLayout(AFTER_BITS, len(Unit)),
-        "met": len(Unit),  # waits that were fulfilled when the command was issued
-        "tag": 16,
-        "fault": _STATUS_BITS,
-    }
+queued_layout = Payload(
+    command=(command_layout, "opcode and operands"),
+    after=(data.ArrayLayout(AFTER_BITS, len(Unit)), "commands of each unit that must be complete"),
+    met=(len(Unit), "waits that were fulfilled when the command was issued"),
+    tag=(16, "tag of the command"),
+    fault=(_STATUS_BITS, "status that the screen found, 0: none"),
 )
 
 
@@ -85,38 +86,30 @@ class KllmDispatcher(Block):
     Throughput one command per COMMAND_WORDS + 2 cycles; latency 5 cycles from the last word to
     the engine.
     Golden: golden.kllm.engines.screen.
-
-    Members
-    -------
-    word : In(stream)        data: 32 bits of a command
-    abort_pulse : In(1)      end everything that has not begun
-    idle : Out(1)            no command is queued or running
-    command_0, ... : Out     opcode and operands to the engine of each unit
-    status_0, ... : In       status of its commands, in order
-    report : Out(stream)     status, unit, tag
     """
 
-    meaning: ClassVar[dict[str, str]] = {}
-
     def __init__(self, config: KllmDispatcherConfig):
-        members = {
-            "word": In(stream.Signature(data.StructLayout({"data": 32}))),
-            "abort_pulse": In(1),
-            "idle": Out(1),
-            "report": Out(stream.Signature(report_layout)),
-        }
-        self.meaning = {
-            "word": "Commands, 16 words each.",
-            "abort_pulse": "High for one cycle: end every command that has not begun.",
-            "idle": "No command is queued or running.",
-            "report": "One word per command: status in bits 0..12, unit in 13..15, tag in 16..31.",
-        }
-        for unit in Unit:
-            members[f"command_{unit:d}"] = command_stream().flip()
-            members[f"status_{unit:d}"] = status_stream().flip()
-            self.meaning[f"command_{unit:d}"] = f"Commands of unit {unit.name}."
-            self.meaning[f"status_{unit:d}"] = f"Their statuses, in order; unit {unit.name}."
-        super().__init__(config, members)
+        units = len(Unit)
+        super().__init__(
+            config,
+            {
+                "word": In(
+                    stream.Signature(Payload(data=(32, "word of a command"))),
+                    "Commands, 16 words each.",
+                ),
+                "abort_pulse": In(1, "High for one cycle: end every command that has not begun."),
+                "idle": Out(1, "No command is queued or running."),
+                "report": Out(stream.Signature(report_layout), "One word per command."),
+                "command": command_stream(tuple(f"Commands of unit {unit.name}." for unit in Unit))
+                .flip()
+                .array(units),
+                "status": status_stream(
+                    tuple(f"Their statuses, in order; unit {unit.name}." for unit in Unit)
+                )
+                .flip()
+                .array(units),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -164,10 +157,10 @@ class KllmDispatcher(Block):
             ]
             with m.If(moved & issue.known & is_here):
                 m.d.sync += issued[unit].eq(issued[unit] + 1)
-            command = getattr(self, f"command_{unit:d}")
+            command = self.command[unit]
             begun = _begin(m, unit, waiting.o, tags, completed, aborting)
             ends_here = _end(
-                m, unit, begun, tags.o, getattr(self, f"status_{unit:d}"),
+                m, unit, begun, tags.o, self.status[unit],
                 getattr(arbiter, f"i_{unit + 1:d}"), completed[unit],
             )  # fmt: skip
             m.d.comb += [

@@ -49,15 +49,15 @@ command_layout = Payload(
 )
 
 
-def command_stream():
+def command_stream(text: str | tuple[str, ...] = "Commands of the unit, one after another."):
     """A command whose operand words are within their declared bits."""
-    return In(stream.Signature(command_layout), "Commands of the unit, one after another.")
+    return In(stream.Signature(command_layout), text)
 
 
-def status_stream():
+def status_stream(text: str | tuple[str, ...] = "One word per command, in order."):
     """CommandStatus bits, one word per command, in order."""
     status = Payload(status=(len(CommandStatus), "golden.kllm.isa.CommandStatus, 0: done"))
-    return Out(stream.Signature(status), "One word per command, in order.")
+    return Out(stream.Signature(status), text)
 
 
 def operand(command, opcode: Opcode, name: str):

@@ -1,12 +1,10 @@
 """Element functions, one word per cycle (docs/blocks/kllm_function_pipeline.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -24,6 +22,7 @@ from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmFunctionPipeline", "KllmFunctionPipelineConfig"]
 
@@ -61,21 +60,19 @@ class KllmFunctionPipeline(Block):
         GELU                     9 stages
 
     Source: KLLM, section III-C. Golden: golden.kllm.functional.function.
-
-    Members
-    -------
-    i : In(stream)   function: Function; x: FP16 word
-    o : Out(stream)  y: FP16 word
     """
-
-    meaning: ClassVar[dict[str, str]] = {"i": "Function and operand.", "o": "Results, in order."}
 
     def __init__(self, config: KllmFunctionPipelineConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(data.StructLayout({"function": 3, "x": 16}))),
-                "o": Out(stream.Signature(data.StructLayout({"y": 16}))),
+                "i": In(
+                    stream.Signature(
+                        Payload(function=(3, "golden.kllm.isa.Function"), x=(16, "operand, FP16"))
+                    ),
+                    "Function and operand.",
+                ),
+                "o": Out(stream.Signature(Payload(y=(16, "result, FP16"))), "Results, in order."),
             },
         )
 

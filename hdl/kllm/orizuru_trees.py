@@ -4,12 +4,10 @@ Both have the same members, so kllm_orizuru takes either (docs/blocks/kllm_orizu
 """
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -19,6 +17,7 @@ from hdl.fp16.shift import let
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out, Payload
 
 __all__ = [
     "RADIX",
@@ -56,44 +55,36 @@ class OrizuruTreesConfig(Config):
     @property
     def row_layout(self) -> data.StructLayout:
         """16 leaves in flight to the lowest level."""
-        return data.StructLayout(
-            {
-                "en": 1,
-                "row": range(max(2, self.nodes[0])),
-                "key": data.ArrayLayout(FP16.bits, RADIX),
-                "valid": RADIX,
-                "last": 1,
-            }
+        return Payload(
+            en=(1, "a row comes"),
+            row=(range(max(2, self.nodes[0])), "row of the token"),
+            key=(data.ArrayLayout(FP16.bits, RADIX), "ordered key of each word"),
+            valid=(RADIX, "words that count"),
+            last=(1, "final row of the token"),
         )
 
     @property
     def best_layout(self) -> data.StructLayout:
-        return data.StructLayout({"key": FP16.bits, "index": 4 * self.levels})
+        return Payload(
+            key=(FP16.bits, "ordered key of each word"),
+            index=(4 * self.levels, "place of the winner"),
+        )
 
     @property
     def signature(self) -> dict:
         return {
-            "row": In(self.row_layout),
-            "start": In(1),
-            "advance_max": In(1),
-            "advance_min": In(1),
-            "max": Out(self.best_layout),
-            "min": Out(self.best_layout),
-            "shown_max": Out(1),
-            "shown_min": Out(1),
+            "row": In(
+                self.row_layout,
+                "16 leaves of the token that is being loaded; rows in ascending order",
+            ),
+            "start": In(1, "the loaded token takes the place of the one in the trees"),
+            "advance_max": In(1, "with shown_max: the max tree's root is popped"),
+            "advance_min": In(1, "with shown_min: the min tree's root is popped"),
+            "max": Out(self.best_layout, "root of the max tree: key and position"),
+            "min": Out(self.best_layout, "root of the min tree: key and position"),
+            "shown_max": Out(1, "max is up to date"),
+            "shown_min": Out(1, "min is up to date"),
         }
-
-
-_MEANING = {
-    "row": "16 leaves of the token that is being loaded; rows in ascending order",
-    "start": "the loaded token takes the place of the one in the trees",
-    "advance_max": "with shown_max: the max tree's root is popped",
-    "advance_min": "with shown_min: the min tree's root is popped",
-    "max": "root of the max tree: key and position",
-    "min": "root of the min tree: key and position",
-    "shown_max": "max is up to date",
-    "shown_min": "min is up to date",
-}
 
 
 class OrizuruLeaves(Block):
@@ -104,32 +95,23 @@ class OrizuruLeaves(Block):
     """
 
     verilate_separately = True  # 256 of them in a tree of 4096; every output is a register
-    meaning: ClassVar[dict[str, str]] = {
-        "en": "load key and valid",
-        "key": "keys of the leaves",
-        "valid": "which of them belong to the token",
-        "start": "the loaded leaves become the leaves of the tree, all present",
-        "pop": "bit 0: leaf_max leaves the max tree; bit 1: leaf_min leaves the min tree",
-        "leaf_max": "leaf popped from the max tree",
-        "leaf_min": "leaf popped from the min tree",
-        "max": "winner of the max tree, one cycle later",
-        "min": "winner of the min tree, one cycle later",
-    }
 
     def __init__(self, config: KllmOrizuruUnitConfig):
         winners = dict.fromkeys(_TREES, config.winner_layout)
         super().__init__(
             config,
             {
-                "en": In(1),
-                "key": In(data.ArrayLayout(FP16.bits, RADIX)),
-                "valid": In(RADIX),
-                "start": In(1),
-                "pop": In(2),
-                "leaf_max": In(4),
-                "leaf_min": In(4),
-                "max": Out(winners["max"]),
-                "min": Out(winners["min"]),
+                "en": In(1, "load key and valid"),
+                "key": In(data.ArrayLayout(FP16.bits, RADIX), "keys of the leaves"),
+                "valid": In(RADIX, "which of them belong to the token"),
+                "start": In(1, "the loaded leaves become the leaves of the tree, all present"),
+                "pop": In(
+                    2, "bit 0: leaf_max leaves the max tree; bit 1: leaf_min leaves the min tree"
+                ),
+                "leaf_max": In(4, "leaf popped from the max tree"),
+                "leaf_min": In(4, "leaf popped from the min tree"),
+                "max": Out(winners["max"], "winner of the max tree, one cycle later"),
+                "min": Out(winners["min"], "winner of the min tree, one cycle later"),
             },
         )
 
@@ -163,8 +145,6 @@ class OrizuruTreesParallel(Block):
     Load: ``start`` may come 1 cycle after the last row. Roots are shown levels + 1 cycles after
     ``start``. A pop is repaired in levels cycles, one level each, both trees at once.
     """
-
-    meaning: ClassVar[dict[str, str]] = _MEANING
 
     def __init__(self, config: OrizuruTreesConfig):
         super().__init__(config, config.signature)
@@ -247,8 +227,6 @@ class OrizuruTreesShared(Block):
     max tree if and only if it is below the popped one. In the min tree it must be above. Both trees
     read leaves through one port. When both start in one cycle, the min tree starts in the next.
     """
-
-    meaning: ClassVar[dict[str, str]] = _MEANING
 
     def __init__(self, config: OrizuruTreesConfig):
         super().__init__(config, config.signature)
@@ -351,7 +329,11 @@ class OrizuruTreesShared(Block):
 
 def _entry(level: int) -> data.StructLayout:
     """Winner of a node below ``level``: its key and the position within that node."""
-    return data.StructLayout({"key": FP16.bits, "index": 4 * level, "valid": 1})
+    return Payload(
+        key=(FP16.bits, "ordered key of each word"),
+        index=(4 * level, "place of the winner"),
+        valid=(1, "words that count"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """The engine that gives rows and slots to the host (docs/blocks/kllm_readback.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import Out
+from amaranth.lib import stream
 
 from golden.config import Config
 from golden.index.format import INT_BITS
@@ -22,6 +20,7 @@ from hdl.kllm.engine import (
     slot_read,
     status_stream,
 )
+from hdl.ports import Out, Payload
 
 __all__ = ["KllmReadback", "KllmReadbackConfig"]
 
@@ -61,37 +60,27 @@ class KllmReadback(Block):
     RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
     nothing. Both give no words. One word per cycle; the block awaits a row's answer before it
     requests the next row. Golden: golden.kllm.machine.
-
-    Members
-    -------
-    command, status        as hdl.kllm.engine says
-    row_..., slot_...      clients of the vector memory and of the slots
-    o : Out(stream)        data: 32 bits
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "READ and READ_SLOT commands.",
-        "status": "One word of CommandStatus bits per command.",
-        "row_request": "Rows of the vector memory wanted.",
-        "row_row": "Those rows, in order.",
-        "slot_slot": "Descriptors wanted.",
-        "slot_descriptor": "Those descriptors, in order.",
-        "slot_entry_request": "Entry rows wanted.",
-        "slot_entries": "Those rows, in order.",
-        "slot_outlier_request": "Outlier words wanted.",
-        "slot_outlier": "Those words, in order.",
-        "o": "Words for the host.",
-    }
 
     def __init__(self, config: KllmReadbackConfig):
         super().__init__(
             config,
             {
-                "command": command_stream(),
+                "command": command_stream("READ and READ_SLOT commands."),
                 "status": status_stream(),
-                **row_read("row"),
+                **row_read("row", "rows of the vector memory"),
                 **slot_read("slot", config.bits_a, config.integer_bits),
-                "o": Out(stream.Signature(data.StructLayout({"data": 32}))),
+                "o": Out(
+                    stream.Signature(
+                        Payload(
+                            data=(
+                                32,
+                                "word for the host, the earlier of two FP16 words in the low half",
+                            )
+                        )
+                    ),
+                    "Words for the host.",
+                ),
             },
         )
 

@@ -127,29 +127,28 @@ class KllmWeightBuffer(Block):
     verilate_separately = True  # a supply has one per lane
 
     def __init__(self, config: KllmWeightBufferConfig):
-        members = {
-            "job": In(stream.Signature(config.job_layout), "Groups whose words come next."),
-            "replay": In(
-                stream.Signature(config.replay_layout),
-                "The current group is to be given out, once per word.",
-            ),
-        }
-        for k in range(config.lane_words):
-            members[f"word_{k}"] = In(
-                stream.Signature(config.word_layout), f"Word {k} of each beat."
-            )
-        members |= {
-            "w": Out(stream.Signature(config.w_layout), "Weight indices of the lane."),
-            "s_b": Out(
-                stream.Signature(config.s_b_layout),
-                "Weight scales of the lane, folded if the replay requests it.",
-            ),
-            "done": Out(
-                stream.Signature(Payload(last=(1, "always 1"))),
-                "All of a job has been handed over.",
-            ),
-        }
-        super().__init__(config, members)
+        super().__init__(
+            config,
+            {
+                "job": In(stream.Signature(config.job_layout), "Groups whose words come next."),
+                "replay": In(
+                    stream.Signature(config.replay_layout),
+                    "The current group is to be given out, once per word.",
+                ),
+                "word": In(stream.Signature(config.word_layout), "Word {0} of each beat.").array(
+                    config.lane_words
+                ),
+                "w": Out(stream.Signature(config.w_layout), "Weight indices of the lane."),
+                "s_b": Out(
+                    stream.Signature(config.s_b_layout),
+                    "Weight scales of the lane, folded if the replay requests it.",
+                ),
+                "done": Out(
+                    stream.Signature(Payload(last=(1, "always 1"))),
+                    "All of a job has been handed over.",
+                ),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -159,7 +158,7 @@ class KllmWeightBuffer(Block):
         m, config = Module(), self.config
         has_room, scales_have_room = Signal(), Signal()
         gathered = _gather(
-            m, config, self.job, [getattr(self, f"word_{k}") for k in range(config.lane_words)],
+            m, config, self.job, list(self.word),
             has_room, scales_have_room,
         )  # fmt: skip
         passes = queue(m, "passes", _pass_layout(config), 2)

@@ -86,22 +86,24 @@ class KllmWeightStripe(Block):
     """
 
     def __init__(self, config: KllmWeightStripeConfig):
-        members = {
-            "job": In(stream.Signature(config.job_layout), "What the next words on the ports are.")
-        }
-        for port in range(config.ports):
-            members[f"data_{port}"] = In(
-                stream.Signature(config.data_layout), f"Image words of port {port}."
-            )
-        for slot in range(config.slots):
-            members[f"slot_{slot}"] = Out(
-                stream.Signature(config.slot_layout), f"Words of slot {slot}, one per array beat."
-            )
-        members["done"] = Out(
-            stream.Signature(Payload(error=(1, "a word of the job came with error"))),
-            "One word per job: its words are all in their slots.",
+        error = Payload(error=(1, "a word of the job came with error"))
+        super().__init__(
+            config,
+            {
+                "job": In(
+                    stream.Signature(config.job_layout), "What the next words on the ports are."
+                ),
+                "data": In(stream.Signature(config.data_layout), "Image words of port {0}.").array(
+                    config.ports
+                ),
+                "slot": Out(
+                    stream.Signature(config.slot_layout), "Words of slot {0}, one per array beat."
+                ).array(config.slots),
+                "done": Out(
+                    stream.Signature(error), "One word per job: its words are all in their slots."
+                ),
+            },
         )
-        super().__init__(config, members)
 
     @property
     def timing(self) -> Timing:
@@ -110,8 +112,8 @@ class KllmWeightStripe(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        sources = [getattr(self, f"data_{port}") for port in range(config.ports)]
-        sinks = [getattr(self, f"slot_{slot}") for slot in range(config.slots)]
+        sources = list(self.data)
+        sinks = list(self.slot)
 
         def rotation(name: str, turns: int, moves, restart):
             """Counts the moves modulo ``turns``."""

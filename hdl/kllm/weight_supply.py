@@ -2,12 +2,10 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP32
@@ -19,6 +17,7 @@ from hdl.kllm.weight_buffer import GROUP_BITS, KllmWeightBuffer, KllmWeightBuffe
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
@@ -132,27 +131,31 @@ class KllmWeightSupplyConfig(Config):
 
     @property
     def job_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "address": self.address_bits,
-                "beats": self.length_bits,
-                "groups": GROUP_BITS,
-                "tokens": _TOKEN_BITS,
-                "fold": 1,
-            }
+        return Payload(
+            address=(self.address_bits, "first port word of the image"),
+            beats=(self.length_bits, "weight beats of a group"),
+            groups=(GROUP_BITS, "groups of the image"),
+            tokens=(_TOKEN_BITS, "tokens that the weights go to"),
+            fold=(1, "the scales are multiplied by rms"),
         )
 
     @property
     def rms_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP32.bits})
+        return Payload(word=(FP32.bits, "factor of one token's scales, FP32"))
 
     @property
     def read_layout(self) -> data.StructLayout:
-        return data.StructLayout({"address": self.address_bits, "words": _WORDS_BITS})
+        return Payload(
+            address=(self.address_bits, "first port word"),
+            words=(_WORDS_BITS, "port words to read, 1 or more"),
+        )
 
     @property
     def done_layout(self) -> data.StructLayout:
-        return data.StructLayout({"error": 1, "refused": 1})
+        return Payload(
+            error=(1, "a word of the job came with error"),
+            refused=(1, "the job is malformed, it gave nothing"),
+        )
 
 
 class KllmWeightSupply(Block):
@@ -178,43 +181,38 @@ class KllmWeightSupply(Block):
     A job's reads come ``setup_cycles`` after it, during the job before if there is one. Rounding:
     one, of folded scales. No combinational path leads from an input to an output.
     Source: KLLM, section IV-A. Golden: golden.kllm.image.supply.
-
-    Members
-    -------
-    job : In(stream)      address: port words; beats; groups; tokens; fold
-    rms : In(stream)      word: FP32, one per token of a job with fold
-    read_p : Out(stream)  address: port words; words: 1 or more
-    data_p : In(stream)   data: port_bits; last: of the read; error
-    w_l : Out(stream)     index: columns x elements x bits_b; last
-    s_b_l : Out(stream)   word: FP16
-    done : Out(stream)    error; refused
     """
-
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: KllmWeightSupplyConfig):
         buffer = config.buffer_config
-        members = {
-            "job": In(stream.Signature(config.job_layout)),
-            "rms": In(stream.Signature(config.rms_layout)),
-        }
-        self.meaning = {
-            "job": "A weight image to hand out, and to how many tokens.",
-            "rms": "FP32 factor of each token's scales, jobs with fold only.",
-            "done": "A job is over: whether a word came with an error, or it was refused.",
-        }
-        for port in range(config.ports):
-            members[f"read_{port}"] = Out(stream.Signature(config.read_layout))
-            members[f"data_{port}"] = In(stream.Signature(config.stripe_config.data_layout))
-            self.meaning[f"read_{port}"] = f"Words wanted of port {port}, one request per job."
-            self.meaning[f"data_{port}"] = "Those words, in order; last: of the request."
-        for lane in range(config.lanes):
-            members[f"w_{lane}"] = Out(stream.Signature(buffer.w_layout))
-            members[f"s_b_{lane}"] = Out(stream.Signature(buffer.s_b_layout))
-            self.meaning[f"w_{lane}"] = f"Weight indices of lane {lane}."
-            self.meaning[f"s_b_{lane}"] = f"Weight scales of lane {lane}."
-        members["done"] = Out(stream.Signature(config.done_layout))
-        super().__init__(config, members)
+        ports, lanes = config.ports, config.lanes
+        super().__init__(
+            config,
+            {
+                "job": In(
+                    stream.Signature(config.job_layout),
+                    "A weight image to hand out, and to how many tokens.",
+                ),
+                "rms": In(
+                    stream.Signature(config.rms_layout),
+                    "Factor of each token's scales, jobs with fold only.",
+                ),
+                "read": Out(
+                    stream.Signature(config.read_layout),
+                    "Words wanted of port {0}, one request per job.",
+                ).array(ports),
+                "data": In(
+                    stream.Signature(config.stripe_config.data_layout), "Those words, in order."
+                ).array(ports),
+                "w": Out(stream.Signature(buffer.w_layout), "Weight indices of lane {0}.").array(
+                    lanes
+                ),
+                "s_b": Out(stream.Signature(buffer.s_b_layout), "Weight scales of lane {0}.").array(
+                    lanes
+                ),
+                "done": Out(stream.Signature(config.done_layout), "One word per job, at its end."),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -229,22 +227,19 @@ class KllmWeightSupply(Block):
             for lane in range(config.lanes)
         ]
         for port in range(config.ports):
-            link(m, getattr(self, f"data_{port}"), getattr(stripe, f"data_{port}"))
+            link(m, self.data[port], stripe.data[port])
         words = config.buffer_config.lane_words
         for lane, buffer in enumerate(buffers):
-            links = [(buffer.w, getattr(self, f"w_{lane}"))]
-            links.append((buffer.s_b, getattr(self, f"s_b_{lane}")))
-            links += [
-                (getattr(stripe, f"slot_{lane * words + k}"), getattr(buffer, f"word_{k}"))
-                for k in range(words)
-            ]
+            links = [(buffer.w, self.w[lane])]
+            links.append((buffer.s_b, self.s_b[lane]))
+            links += [(stripe.slot[lane * words + k], buffer.word[k]) for k in range(words)]
             for source, sink in links:
                 link(m, source, sink)
         replay_jobs = queue(m, "replay_jobs", _replay_job_layout(config), 2)
         order = queue(m, "order", 1, _JOBS_AHEAD)
         found = _Found.of(m, config)
         heard = _Heard(
-            ports=Cat(getattr(self, f"read_{port}").ready for port in range(config.ports)),
+            ports=Cat(self.read[port].ready for port in range(config.ports)),
             lanes=Cat(buffer.job.ready for buffer in buffers),
             others=Cat(stripe.job.ready, replay_jobs.i.ready, order.i.ready),
         )
@@ -252,7 +247,7 @@ class KllmWeightSupply(Block):
         more = Signal(_WORDS_BITS)
         m.d.comb += more.eq(found.quotient + 1)
         for port in range(config.ports):
-            read = getattr(self, f"read_{port}")
+            read = self.read[port]
             m.d.comb += [
                 read.valid.eq(telling.ports[port]),
                 read.p.address.eq(found.job.address),
@@ -282,14 +277,12 @@ class KllmWeightSupply(Block):
 
 
 def _replay_job_layout(config: KllmWeightSupplyConfig) -> data.StructLayout:
-    return data.StructLayout(
-        {
-            "beats": config.length_bits,
-            "groups": GROUP_BITS,
-            "tokens": _TOKEN_BITS,
-            "fold": 1,
-            "refused": 1,
-        }
+    return Payload(
+        beats=(config.length_bits, "weight beats of a group"),
+        groups=(GROUP_BITS, "groups of the image"),
+        tokens=(_TOKEN_BITS, "tokens that the weights go to"),
+        fold=(1, "the scales are multiplied by rms"),
+        refused=(1, "the job is malformed, it gave nothing"),
     )
 
 

@@ -1,11 +1,9 @@
 """The MMU's APPENDs: one transaction of the page table each, through one write port."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.paging.config import VectorRecords, VectorShape
@@ -16,6 +14,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.paging.layouts import BYTES_BITS, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
@@ -23,15 +22,13 @@ __all__ = ["APPEND_LAYOUT", "PagingMmuWriter", "PagingMmuWriterConfig"]
 
 _WRITES_AHEAD = 16  # bursts: the answers to an APPEND's records are waited for together
 
-APPEND_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,
-        "sequence": 8,
-        "layer": 8,
-        "kv": 1,
-        "token": TOKEN_BITS,
-        "status": 4,  # not OK: refused already
-    }
+APPEND_LAYOUT = Payload(
+    tag=(8, "comes back with the status"),
+    sequence=(8, "number of the sequence"),
+    layer=(8, "layer of the model"),
+    kv=(1, "0: K, 1: V"),
+    token=(TOKEN_BITS, "position"),
+    status=(4, "not OK: refused already"),
 )
 
 
@@ -69,40 +66,23 @@ class PagingMmuWriter(Block):
     not place is dropped, with all after it. COMMIT and ABORT follow the answers to all writes:
     pages that go back have no write in flight. The words of one record move while the
     next are placed.
-
-    Members
-    -------
-    i : In(stream)        APPEND_LAYOUT
-    status : Out(stream)  STATUS_LAYOUT
-    base : In             byte address of page 0
-    record, w             as in PagingMmu
-    command : Out(stream), response : In(stream)  to the page table
-    axi : Out(axi4_write)
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "APPENDs.",
-        "status": "How each ended.",
-        "base": "Byte address of page 0.",
-        "record": "Sizes of the records, in order of slots.",
-        "w": "The records' bytes.",
-        "command": "To the page table.",
-        "response": "Its answers.",
-        "axi": "AXI4 write manager.",
-    }
 
     def __init__(self, config: PagingMmuWriterConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(APPEND_LAYOUT)),
-                "status": Out(stream.Signature(STATUS_LAYOUT)),
-                "base": In(config.address_bits),
-                "record": In(stream.Signature(data.StructLayout({"bytes": BYTES_BITS}))),
-                "w": In(stream.Signature(config.port.i_layout)),
-                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
-                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
-                "axi": Out(config.write_signature),
+                "i": In(stream.Signature(APPEND_LAYOUT), "APPENDs."),
+                "status": Out(stream.Signature(STATUS_LAYOUT), "How each ended."),
+                "base": In(config.address_bits, "Byte address of page 0."),
+                "record": In(
+                    stream.Signature(Payload(bytes=(BYTES_BITS, "bytes of the record"))),
+                    "Sizes of the records, in order of slots.",
+                ),
+                "w": In(stream.Signature(config.port.i_layout), "The records' bytes."),
+                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "To the page table."),
+                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
+                "axi": Out(config.write_signature, "AXI4 write manager."),
             },
         )
 

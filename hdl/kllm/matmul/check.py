@@ -1,9 +1,6 @@
 """Sizes and range check of one command."""
 
-from typing import ClassVar
-
 from amaranth import Module, Mux, Signal
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm.format import integer_packet_length, kmeans_packet_length
 from golden.kllm.isa import ROW_ELEMENTS, Codebook, MatmulMode, Opcode, row_count
@@ -11,6 +8,7 @@ from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, command_layout, operand
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_work_layout
+from hdl.ports import In, Out
 
 __all__ = ["KllmMatmulCheck"]
 
@@ -23,31 +21,17 @@ class KllmMatmulCheck(Block):
 
     Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
     The outputs of an unknown opcode have no meaning. Golden: golden.kllm.machine.Machine.
-
-    Members
-    -------
-    command : In               payload of the command at hand
-    words, rows, beats : Out   sizes; below 2**14 where range_fault is 0
-    range_fault : Out          the command ends with RANGE
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "The command at hand.",
-        "words": "Words of a token or packet.",
-        "rows": "Rows of a token or packet.",
-        "beats": "Beats of a token.",
-        "range_fault": "An operand is out of range.",
-    }
 
     def __init__(self, config: KllmMatmulConfig):
         super().__init__(
             config,
             {
-                "command": In(command_layout),
-                "words": Out(row_work_layout.members["words"]),
-                "rows": Out(row_work_layout.members["rows"]),
-                "beats": Out(SLOT_LENGTH_BITS),
-                "range_fault": Out(1),
+                "command": In(command_layout, "The command at hand."),
+                "words": Out(row_work_layout.members["words"], "Words of a token or packet."),
+                "rows": Out(row_work_layout.members["rows"], "Rows of a token or packet."),
+                "beats": Out(SLOT_LENGTH_BITS, "Beats of a token."),
+                "range_fault": Out(1, "An operand is out of range."),
             },
         )
 

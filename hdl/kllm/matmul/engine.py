@@ -3,13 +3,9 @@
 docs/blocks/kllm_matmul.md
 """
 
-from typing import ClassVar
-
 from amaranth import Module
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
-from golden.fp16.format import FP32
 from golden.kllm.timing import matmul
 from golden.timing import Timing
 from hdl.block import Block
@@ -28,8 +24,14 @@ from hdl.kllm.matmul.gather import KllmRowGather
 from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.jobs import KllmJobWalk
 from hdl.kllm.matmul.outliers import KllmOutlierWalk
-from hdl.kllm.matmul.payloads import supply_job_layout, ticket_layout
+from hdl.kllm.matmul.payloads import (
+    supply_done_layout,
+    supply_job_layout,
+    supply_rms_layout,
+    ticket_layout,
+)
 from hdl.kllm.matmul.rows import KllmRowWalk
+from hdl.ports import In, Out
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 
@@ -55,63 +57,39 @@ class KllmMatmul(Block):
         ============================================  ========================================
 
     Source: KLLM, section IV-A. Golden: golden.kllm.machine.
-
-    Members
-    -------
-    command, status              as hdl.kllm.engine says
-    row_..., write, slot_...     clients of the vector memory and of the slots
-    job, a, x, codebook : Out    shared streams of kllm_lane_array
-    y_l, lane_status_l : In      of each lane
-    supply : Out                 address, beats, groups, tokens, fold: a job of kllm_weight_supply
-    supply_rms : Out             rms_reciprocal of each token, when fold is set
-    supply_done : In             error: the supply has given every word of the job. The
-                                 configuration admits no job that it refuses.
     """
-
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: KllmMatmulConfig):
         lane = config.lane
-        members = {
-            "command": command_stream(),
-            "status": status_stream(),
-            **row_read("row"),
-            "write": Out(stream.Signature(row_write_layout)),
-            **slot_read("slot", lane.bits_a, lane.integer_bits),
-            "job": Out(stream.Signature(lane.job_layout)),
-            "a": Out(stream.Signature(lane.a_layout)),
-            "x": Out(stream.Signature(lane.value_layout)),
-            "codebook": Out(stream.Signature(lane.word_layout)),
-            "supply": Out(stream.Signature(supply_job_layout)),
-            "supply_rms": Out(stream.Signature(data.StructLayout({"word": FP32.bits}))),
-            "supply_done": In(stream.Signature(data.StructLayout({"error": 1, "refused": 1}))),
-        }
-        self.meaning = {
-            "command": "LANE_CODEBOOK and MATMUL commands.",
-            "status": "One word of CommandStatus bits per command.",
-            "row_request": "Rows of the vector memory wanted.",
-            "row_row": "Those rows, in order.",
-            "write": "Rows of the destination.",
-            "slot_slot": "Descriptors wanted.",
-            "slot_descriptor": "Those descriptors, in order.",
-            "slot_entry_request": "Entry rows wanted.",
-            "slot_entries": "Those rows, in order.",
-            "slot_outlier_request": "Outlier words wanted.",
-            "slot_outlier": "Those words, in order.",
-            "job": "Jobs of the lanes.",
-            "a": "Activation entries of the jobs.",
-            "x": "Outlier words of the jobs.",
-            "codebook": "Codebook packets of the lanes.",
-            "supply": "Weights wanted.",
-            "supply_rms": "Factor of each token's weight scales.",
-            "supply_done": "One word per job of the supply: whether a read failed.",
-        }
-        for n in range(config.lanes):
-            members[f"y_{n}"] = In(stream.Signature(lane.word_layout))
-            members[f"lane_status_{n}"] = In(stream.Signature(lane.status_layout))
-            self.meaning[f"y_{n}"] = f"Outputs of lane {n}."
-            self.meaning[f"lane_status_{n}"] = f"Statuses of lane {n}."
-        super().__init__(config, members)
+        super().__init__(
+            config,
+            {
+                "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
+                "status": status_stream(),
+                **row_read("row", "rows of the vector memory"),
+                "write": Out(stream.Signature(row_write_layout), "Rows of the destination."),
+                **slot_read("slot", lane.bits_a, lane.integer_bits),
+                "job": Out(stream.Signature(lane.job_layout), "Jobs of the lanes."),
+                "a": Out(stream.Signature(lane.a_layout), "Activation entries of the jobs."),
+                "x": Out(stream.Signature(lane.value_layout), "Outlier words of the jobs."),
+                "codebook": Out(
+                    stream.Signature(lane.word_layout), "Codebook packets of the lanes."
+                ),
+                "supply": Out(stream.Signature(supply_job_layout), "Weights wanted."),
+                "supply_rms": Out(
+                    stream.Signature(supply_rms_layout), "Factor of each token's weight scales."
+                ),
+                "supply_done": In(
+                    stream.Signature(supply_done_layout), "One word per job of the supply."
+                ),
+                "y": In(stream.Signature(lane.word_layout), "Outputs of lane {0}.").array(
+                    config.lanes
+                ),
+                "lane_status": In(
+                    stream.Signature(lane.status_layout), "Statuses of lane {0}."
+                ).array(config.lanes),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -175,7 +153,7 @@ class KllmMatmul(Block):
 
         for n in range(config.lanes):
             gather = add(m, f"gather_{n}", KllmRowGather(none))
-            link(m, getattr(self, f"y_{n}"), gather.y)
+            link(m, self.y[n], gather.y)
             link(m, gather.o, collect.row[n])
-            link(m, getattr(self, f"lane_status_{n}"), collect.lane_status[n])
+            link(m, self.lane_status[n], collect.lane_status[n])
         return m

@@ -1,12 +1,9 @@
 """Commands of the matmul engine: checked, then started."""
 
-from typing import ClassVar
-
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
-from golden.fp16.format import FP16, FP32
+from golden.fp16.format import FP16
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
 from hdl.block import Block
 from hdl.emit import add
@@ -19,8 +16,10 @@ from hdl.kllm.matmul.payloads import (
     packet_word_layout,
     row_work_layout,
     supply_job_layout,
+    supply_rms_layout,
     ticket_layout,
 )
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
@@ -48,60 +47,36 @@ class KllmMatmulIssue(Block):
     Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply. Throughput 1 command
     at a time. The engine divides outputs into groups at one group per cycle.
     Golden: golden.kllm.machine.Machine.
-
-    Members
-    -------
-    command                      as hdl.kllm.engine says
-    slot, descriptor             read client of the slots; requests none from ``start`` to ``done``
-    packet : In(stream)          words of the codebook, from the walk of ``row_work``
-    codebook : Out(stream)       the same words
-    supply : Out(stream)         job of kllm_weight_supply
-    supply_rms : Out(stream)     rms_reciprocal of each token, with fold_norm
-    ticket : Out(stream)         one per command
-    is_idle : In                 every output of the tickets before is written
-    start, work : Out            the walks of a MATMUL
-    row_start, row_work : Out    the walk of rows, for a codebook or DIRECT
-    is_codebook : Out            the rows are a codebook's
-    done : In                    every walk is done
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "LANE_CODEBOOK and MATMUL commands.",
-        "slot": "Descriptors wanted.",
-        "descriptor": "Those descriptors, in order.",
-        "packet": "Words of a codebook.",
-        "codebook": "Codebook packets of the lanes.",
-        "supply": "Weights wanted.",
-        "supply_rms": "Factor of each token's weight scales.",
-        "ticket": "What to collect.",
-        "is_idle": "Nothing is left to collect.",
-        "start": "The walks of a MATMUL begin.",
-        "work": "The MATMUL.",
-        "row_start": "The walk of rows begins.",
-        "row_work": "Its rows.",
-        "is_codebook": "The rows are a codebook's.",
-        "done": "Every walk is done.",
-    }
 
     def __init__(self, config: KllmMatmulConfig):
         super().__init__(
             config,
             {
-                "command": command_stream(),
-                "slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
-                "descriptor": In(stream.Signature(descriptor_layout)),
-                "packet": In(stream.Signature(packet_word_layout)),
-                "codebook": Out(stream.Signature(config.lane.word_layout)),
-                "supply": Out(stream.Signature(supply_job_layout)),
-                "supply_rms": Out(stream.Signature(data.StructLayout({"word": FP32.bits}))),
-                "ticket": Out(stream.Signature(ticket_layout)),
-                "is_idle": In(1),
-                "start": Out(1),
-                "work": Out(matmul_work_layout),
-                "row_start": Out(1),
-                "row_work": Out(row_work_layout),
-                "is_codebook": Out(1),
-                "done": In(1),
+                "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
+                "slot": Out(
+                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                ),
+                "descriptor": In(
+                    stream.Signature(descriptor_layout), "Those descriptors, in order."
+                ),
+                "packet": In(stream.Signature(packet_word_layout), "Words of a codebook."),
+                "codebook": Out(
+                    stream.Signature(config.lane.word_layout), "Codebook packets of the lanes."
+                ),
+                "supply": Out(stream.Signature(supply_job_layout), "Weights wanted."),
+                "supply_rms": Out(
+                    stream.Signature(supply_rms_layout),
+                    "Factor of each token's weight scales.",
+                ),
+                "ticket": Out(stream.Signature(ticket_layout), "What to collect."),
+                "is_idle": In(1, "Nothing is left to collect."),
+                "start": Out(1, "The walks of a MATMUL begin."),
+                "work": Out(matmul_work_layout, "The MATMUL."),
+                "row_start": Out(1, "The walk of rows begins."),
+                "row_work": Out(row_work_layout, "Its rows."),
+                "is_codebook": Out(1, "The rows are a codebook's."),
+                "done": In(1, "Every walk is done."),
             },
         )
 

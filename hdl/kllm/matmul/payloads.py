@@ -1,10 +1,9 @@
 """What the phases of the matmul engine hand to each other."""
 
-from amaranth.lib import data
-
-from golden.fp16.format import FP16
+from golden.fp16.format import FP16, FP32
 from golden.kllm.isa import CommandStatus
 from hdl.kllm.engine import ROW, SLOT_LENGTH_BITS
+from hdl.ports import Payload
 
 __all__ = [
     "matmul_work_layout",
@@ -12,60 +11,67 @@ __all__ = [
     "packet_word_layout",
     "row_layout",
     "row_work_layout",
+    "supply_done_layout",
     "supply_job_layout",
+    "supply_rms_layout",
     "ticket_layout",
 ]
 
 _ROW_COUNT_BITS = 11  # rows of the longest token
 
 # A job of kllm_weight_supply.
-supply_job_layout = data.StructLayout(
-    {"address": 32, "beats": SLOT_LENGTH_BITS, "groups": 16, "tokens": 8, "fold": 1}
+supply_job_layout = Payload(
+    address=(32, "first port word of the weight image"),
+    beats=(SLOT_LENGTH_BITS, "weight beats of a group"),
+    groups=(16, "groups of outputs"),
+    tokens=(8, "tokens of the command"),
+    fold=(1, "the scales are multiplied by rms"),
+)
+supply_rms_layout = Payload(word=(FP32.bits, "factor of one token's weight scales, FP32"))
+supply_done_layout = Payload(
+    error=(1, "a word of the weights came with error"),
+    refused=(1, "never set: the configuration admits no job that the supply refuses"),
 )
 
 # A MATMUL that runs: jobs for groups, for tokens.
-matmul_work_layout = data.StructLayout(
-    {
-        "slot": 8,
-        "tokens": 8,
-        "groups": 16,
-        "length": SLOT_LENGTH_BITS,
-        "rows": _ROW_COUNT_BITS,  # of a token
-        "beats": SLOT_LENGTH_BITS,  # of a token
-        "direct": 1,  # the token is rows of the vector memory, not a slot
-        "integer": 1,
-    }
+matmul_work_layout = Payload(
+    slot=(8, "number of the slot"),
+    tokens=(8, "tokens of the command"),
+    groups=(16, "groups of outputs"),
+    length=(SLOT_LENGTH_BITS, "elements of a token"),
+    rows=(_ROW_COUNT_BITS, "rows of a token"),
+    beats=(SLOT_LENGTH_BITS, "beats of a token"),
+    direct=(1, "the token is rows of the vector memory, not a slot"),
+    integer=(1, "the slot holds integers"),
 )
 
 # Words of rows: for groups, for tokens, ``words`` words in ``rows`` rows from src + t * stride.
-row_work_layout = data.StructLayout(
-    {
-        "src": 16,
-        "stride": 16,
-        "groups": 16,
-        "tokens": 8,
-        "rows": _ROW_COUNT_BITS,
-        "words": SLOT_LENGTH_BITS,
-    }
+row_work_layout = Payload(
+    src=(16, "first row"),
+    stride=(16, "rows from one token to the next"),
+    groups=(16, "groups of outputs"),
+    tokens=(8, "tokens of the command"),
+    rows=(_ROW_COUNT_BITS, "rows of a token"),
+    words=(SLOT_LENGTH_BITS, "words of a token"),
 )
 
 # The outliers of one job.
-outlier_count_layout = data.StructLayout({"outliers": SLOT_LENGTH_BITS, "slot": 8})
+outlier_count_layout = Payload(
+    outliers=(SLOT_LENGTH_BITS, "outliers of the job"), slot=(8, "number of the slot")
+)
 
 # A word of a packet; ``last`` is the end of a token.
-packet_word_layout = data.StructLayout({"word": FP16.bits, "last": 1})
+packet_word_layout = Payload(word=(FP16.bits, "FP16 word"), last=(1, "end of the token"))
 
-row_layout = data.StructLayout({"word": ROW})
+row_layout = Payload(word=(ROW, "16 FP16 words, element 0 first"))
 
 # A command whose outputs are to be collected.
-ticket_layout = data.StructLayout(
-    {
-        "fault": len(CommandStatus),
-        "dst": 16,
-        "stride": 16,
-        "tokens": 8,
-        "outputs": 16,
-        "groups": 16,
-        "done": 1,  # nothing to collect: a codebook, or a refused command
-    }
+ticket_layout = Payload(
+    fault=(len(CommandStatus), "golden.kllm.isa.CommandStatus so far"),
+    dst=(16, "first row of the outputs"),
+    stride=(16, "rows from one token to the next"),
+    tokens=(8, "tokens of the command"),
+    outputs=(16, "outputs of a token"),
+    groups=(16, "groups of outputs"),
+    done=(1, "nothing to collect: a codebook, or a refused command"),
 )
