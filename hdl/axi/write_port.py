@@ -1,11 +1,10 @@
 """AXI4 write manager: commands and packed bytes in, answers out (docs/blocks/axi_write_port.md)."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
@@ -14,6 +13,7 @@ from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
 from hdl.block import Block
 from hdl.emit import add
+from hdl.ports import In, Out, Payload
 from hdl.stream.payload import pack, unpack
 from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
@@ -35,8 +35,10 @@ class AxiWritePortConfig(AxiPortConfig):
 
     @property
     def command_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"address": self.address_bits, "bytes": self.length_bits, "more": 1}
+        return Payload(
+            address=(self.address_bits, "byte address"),
+            bytes=(self.length_bits, "bytes to write, 0..2**length_bits - 1"),
+            more=(1, "the packet goes on in the next command"),
         )
 
     @property
@@ -70,11 +72,16 @@ class AxiWritePortConfig(AxiPortConfig):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.data_bits, "last": 1})
+        return Payload(
+            data=(self.data_bits, "bytes of the packet, the first in the low bits"),
+            last=(1, "final word of the packet"),
+        )
 
     @property
     def done_layout(self) -> data.StructLayout:
-        return data.StructLayout({"resp": 2})
+        return Payload(
+            resp=(2, "0, or the worst response of the command's bursts: 2 (SLVERR) or 3 (DECERR)")
+        )
 
 
 class AxiWritePort(Block):
@@ -104,37 +111,28 @@ class AxiWritePort(Block):
     ``last``. The port also discards a B that no burst requested, and ``stray`` shows it in the next
     cycle. A reset in mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.write_packet. Source: Arm IHI 0022H.
-
-    Members
-    -------
-    command : In(stream)   address: bytes; bytes: 0..2**length_bits - 1; more
-    i : In(stream)         data: data_bits; last
-    done : Out(stream)     resp: 0, 2 or 3
-    axi : Out(axi4_write)  aw, w, b: streams with the signals of AXI's channels
-    misfit : Out           high for one cycle per such packet
-    stray : Out            high for one cycle
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "Byte address and number of bytes to write; more: the packet goes on in the "
-        "next command.",
-        "i": "The packets' bytes, packed into words.",
-        "done": "One per command, in order: 0, or the worst response, 2 or 3.",
-        "axi": "AXI4 write manager.",
-        "misfit": "For one cycle: a packet had more or fewer words than its commands.",
-        "stray": "For one cycle: a B that no burst requested came and was dropped.",
-    }
 
     def __init__(self, config: AxiWritePortConfig):
         super().__init__(
             config,
             {
-                "command": In(stream.Signature(config.command_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "done": Out(stream.Signature(config.done_layout)),
-                "axi": Out(config.write_signature),
-                "misfit": Out(1),
-                "stray": Out(1),
+                "command": In(
+                    stream.Signature(config.command_layout),
+                    "Where the next bytes of the packet go.",
+                ),
+                "i": In(
+                    stream.Signature(config.i_layout), "The packets' bytes, packed into words."
+                ),
+                "done": Out(
+                    stream.Signature(config.done_layout),
+                    "One per command, in order: 0, or the worst response, 2 or 3.",
+                ),
+                "axi": Out(config.write_signature, "AXI4 write manager."),
+                "misfit": Out(
+                    1, "For one cycle: a packet had more or fewer words than its commands."
+                ),
+                "stray": Out(1, "For one cycle: a B that no burst requested came and was dropped."),
             },
         )
 

@@ -2,11 +2,10 @@
 
 import dataclasses
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.index import timing
@@ -16,6 +15,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out, Payload
 
 __all__ = ["ARCHITECTURES", "IndexHistogramParallel", "IndexHistogramParallelConfig"]
 
@@ -91,12 +91,20 @@ class IndexHistogramParallelConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         pair = data.ArrayLayout(self.value_bits + self.bits_b, self.elements)
-        return data.StructLayout({"pair": pair, "inlier": self.elements, "integer": 1, "last": 1})
+        return Payload(
+            pair=(pair, "value above weight index of each element"),
+            inlier=(self.elements, "mask of the elements that count"),
+            integer=(1, "the value is an unsigned operand; the same on every beat of a packet"),
+            last=(1, "final beat of the packet"),
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
         slots = {str(slot): self.slot_shape(slot) for slot in range(self.word_bins)}
-        return data.StructLayout({"count": data.StructLayout(slots), "last": 1})
+        return Payload(
+            count=(data.StructLayout(slots), "word_bins bins, the lowest first"),
+            last=(1, "final word of the packet"),
+        )
 
 
 class IndexHistogramParallel(Block):
@@ -126,25 +134,22 @@ class IndexHistogramParallel(Block):
     Latency from the beat with ``last`` to the first word: 3 cycles when the second set is free.
     ``i.ready`` depends on ``o.ready`` combinationally (not in sram). Source: KLLM, section IV-B.
     Golden: golden.index.histogram.index_histogram, value_histogram (integers, addends), bin_words.
-
-    Members
-    -------
-    i : In(stream)   pair: elements x (value_bits + bits_b); inlier: elements; integer; last
-    o : Out(stream)  count: word_bins slots; last
     """
 
     verilate_separately = True
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "concatenated indices of one beat; inlier masks the elements that count",
-        "o": "bins of a finished packet, word_bins at a time, lowest first",
-    }
 
     def __init__(self, config: IndexHistogramParallelConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "concatenated indices of one beat; inlier masks the elements that count",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "bins of a finished packet, word_bins at a time, lowest first",
+                ),
             },
         )
 

@@ -1,11 +1,9 @@
 """Dequantization engine: stored records to FP16 (docs/blocks/oaken_dequant_engine.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16
@@ -17,7 +15,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
-from hdl.oaken.layouts import THRESHOLD_LAYOUT
+from hdl.oaken.layouts import THRESHOLDS
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.token_parameters import (
     PASSED,
@@ -25,6 +23,7 @@ from hdl.oaken.token_parameters import (
     OakenTokenParametersConfig,
 )
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
@@ -68,9 +67,7 @@ class OakenDequantEngineConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {**self.zero_insert.request_layout.members, "thresholds": THRESHOLD_LAYOUT}
-        )
+        return Payload(**self.zero_insert.request_layout.parts, thresholds=THRESHOLDS)
 
     @property
     def scale_layout(self) -> data.StructLayout:
@@ -78,17 +75,22 @@ class OakenDequantEngineConfig(Config):
 
     @property
     def dense_layout(self) -> data.StructLayout:
-        return data.StructLayout({"code": data.ArrayLayout(DENSE_BITS, self.lanes), "error": 1})
+        return Payload(
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            error=(1, "the beat was read with an error"),
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"x": data.ArrayLayout(FP16.bits, self.lanes), "error": 1, "last": 1}
+        return Payload(
+            x=(data.ArrayLayout(FP16.bits, self.lanes), "decoded elements, FP16"),
+            error=(1, "an input of the request so far had an error or was malformed"),
+            last=(1, "final beat of the request"),
         )
 
     @property
     def status_layout(self) -> data.StructLayout:
-        return data.StructLayout({"status": 4})
+        return Payload(status=(4, "golden.paging.format.Status"))
 
 
 class OakenDequantEngine(Block):
@@ -115,36 +117,32 @@ class OakenDequantEngine(Block):
     is buffered. ``o`` comes from registers; the inputs' ``ready`` depend on no output's ``ready``
     combinationally, ``dense.ready`` on no valid of an input, ``sparse.ready`` on its own payload.
     Source: Oaken, section 5. Golden: golden.oaken.quantize.decode, golden.oaken.dequantize.
-
-    Members
-    -------
-    request : In(stream)  tokens, skip, blocks, thresholds: four FP16 words
-    scale : In(stream)    scale: six FP16 words; error
-    dense : In(stream)    code: 4 bits per lane; error
-    sparse : In(stream)   word_layout(data_bits)
-    o : Out(stream)       x: FP16 per lane; error; last (of the request)
-    status : Out(stream)  status: golden.paging.format.Status
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "request": "Records to skip, records to decode, their blocks, thresholds.",
-        "scale": "Scale words, one per token.",
-        "dense": "Dense codes, in the order of the elements.",
-        "sparse": "Sparse records: words of one transfer per request.",
-        "o": "Decoded elements; error: something was wrong so far; last: of the request.",
-        "status": "OK or MALFORMED, one per request.",
-    }
 
     def __init__(self, config: OakenDequantEngineConfig):
         super().__init__(
             config,
             {
-                "request": In(stream.Signature(config.request_layout)),
-                "scale": In(stream.Signature(config.scale_layout)),
-                "dense": In(stream.Signature(config.dense_layout)),
-                "sparse": In(stream.Signature(config.zero_insert.sparse_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
-                "status": Out(stream.Signature(config.status_layout)),
+                "request": In(
+                    stream.Signature(config.request_layout),
+                    "Records to skip, records to decode, their blocks, thresholds.",
+                ),
+                "scale": In(stream.Signature(config.scale_layout), "Scale words, one per token."),
+                "dense": In(
+                    stream.Signature(config.dense_layout),
+                    "Dense codes, in the order of the elements.",
+                ),
+                "sparse": In(
+                    stream.Signature(config.zero_insert.sparse_layout),
+                    "Sparse records: words of one transfer per request.",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Decoded elements.",
+                ),
+                "status": Out(
+                    stream.Signature(config.status_layout), "OK or MALFORMED, one per request."
+                ),
             },
         )
 

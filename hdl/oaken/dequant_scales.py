@@ -10,7 +10,7 @@ from hdl.fp16.from_fixed import from_fixed_phases
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import let
 from hdl.oaken.dequant_lane import BASE_BITS, GRID, fixed16, signed_value
-from hdl.oaken.layouts import SCALE_LAYOUT, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import SCALE, THRESHOLDS
 
 __all__ = ["OakenDequantScales", "OakenDequantScalesConfig"]
 
@@ -24,11 +24,8 @@ class OakenDequantScalesConfig(OperatorConfig):
     @property
     def operands(self) -> dict:
         return {
-            "scale": (SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
-            "thresholds": (
-                THRESHOLD_LAYOUT,
-                "four FP16 words in the order of golden.oaken.format.Threshold",
-            ),
+            "scale": SCALE,
+            "thresholds": THRESHOLDS,
         }
 
     @property

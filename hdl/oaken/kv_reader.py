@@ -12,7 +12,7 @@ from golden.paging.format import Status
 from hdl.block import Block
 from hdl.emit import add
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
-from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import FP16_BITS, THRESHOLDS
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
 from hdl.ports import In, Out, Payload
@@ -51,7 +51,7 @@ class OakenKvReaderConfig(Config):
             first=(1, "first head of its read"),
             last=(1, "last head of its read"),
             heads=(8, "heads of the read"),
-            thresholds=(THRESHOLD_LAYOUT, "To_lo, Ti_lo, Ti_hi, To_hi, FP16"),
+            thresholds=THRESHOLDS,
         )
 
     @property

@@ -10,7 +10,7 @@ from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from hdl.block import Block
 from hdl.emit import add
-from hdl.oaken.layouts import SCALE_LAYOUT
+from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
 from hdl.paging.mmu import BYTES_BITS
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -62,7 +62,7 @@ class OakenKvWriterConfig(Config):
     def start_layout(self) -> data.StructLayout:
         return Payload(
             void=(1, "the vector has no data"),
-            scale=(SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+            scale=SCALE,
         )
 
     @property

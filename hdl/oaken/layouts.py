@@ -7,16 +7,20 @@ from hdl.ports import Payload
 __all__ = [
     "FP16_BITS",
     "OUTLIER_LAYOUT",
+    "SCALE",
     "SCALE_LAYOUT",
+    "THRESHOLDS",
     "THRESHOLD_LAYOUT",
 ]
 
 FP16_BITS = 16
 
-# Four FP16 words in the order of golden.oaken.format.Threshold.
 THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)
-# Six FP16 words in the order of golden.oaken.format.ScaleWord.
 SCALE_LAYOUT = data.ArrayLayout(FP16_BITS, 6)
+
+# Shape and text of fields that several payloads have.
+THRESHOLDS = (THRESHOLD_LAYOUT, "four FP16 words in the order of golden.oaken.format.Threshold")
+SCALE = (SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord")
 
 # What the zero-insert shifter finds for one element of a block.
 OUTLIER_LAYOUT = Payload(

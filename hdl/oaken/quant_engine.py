@@ -19,7 +19,7 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.arithmetic import thresholds_valid
 from hdl.oaken.decomposer import OakenDecomposer, OakenDecomposerConfig, shifted_layout
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
-from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import FP16_BITS, SCALE, THRESHOLDS
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig, sparse_layout
 from hdl.ports import In, Out, Payload
@@ -79,10 +79,7 @@ class OakenQuantEngineConfig(Config):
     def request_layout(self) -> data.StructLayout:
         return Payload(
             blocks=(BLOCKS_BITS, "blocks of the vector"),
-            thresholds=(
-                THRESHOLD_LAYOUT,
-                "four FP16 words in the order of golden.oaken.format.Threshold",
-            ),
+            thresholds=THRESHOLDS,
         )
 
     @property
@@ -96,7 +93,7 @@ class OakenQuantEngineConfig(Config):
     def header_layout(self) -> data.StructLayout:
         return Payload(
             status=(4, "golden.paging.format.Status"),
-            scale=(SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+            scale=SCALE,
         )
 
     @property

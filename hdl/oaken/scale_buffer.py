@@ -13,7 +13,7 @@ from hdl.emit import add
 from hdl.fp16.shift import let
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.oaken.layouts import SCALE_LAYOUT
+from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
 from hdl.paging.layouts import TOKEN_BITS
 from hdl.ports import In, Out, Payload
 
@@ -32,7 +32,7 @@ class OakenScaleBufferConfig(Config):
     @property
     def scale_layout(self) -> data.StructLayout:
         return Payload(
-            scale=(SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord"),
+            scale=SCALE,
             error=(1, "worst RRESP of the word's bytes: 0, 2 or 3"),
         )
 

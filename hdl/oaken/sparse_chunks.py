@@ -1,11 +1,9 @@
 """Words of sparse records in aligned chunks (docs/blocks/oaken_sparse_chunks.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken import timing
@@ -13,6 +11,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.fp16.shift import let
 from hdl.paging.layouts import word_layout
+from hdl.ports import In, Out, Payload
 
 __all__ = ["OakenSparseChunks", "OakenSparseChunksConfig"]
 
@@ -41,13 +40,11 @@ class OakenSparseChunksConfig(Config):
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "data": 8 * self.chunk_bytes,
-                "bytes": range(self.chunk_bytes + 1),
-                "last": 1,
-                "error": 1,
-            }
+        return Payload(
+            data=(8 * self.chunk_bytes, "bytes of the transfer, the first in the low bits"),
+            bytes=(range(self.chunk_bytes + 1), "bytes that count"),
+            last=(1, "final chunk of the transfer"),
+            error=(1, "a byte of the chunk was read with an error"),
         )
 
 
@@ -66,27 +63,18 @@ class OakenSparseChunks(Block):
     1 chunk per cycle, also across words; latency 1 cycle. ``i.ready`` depends combinationally on
     ``o.ready``, ``drop`` and its own payload, and on no valid of an input.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.sparse_chunks.
-
-    Members
-    -------
-    i : In(stream)   word_layout(data_bits)
-    drop : In        high: the remainder of the transfer is of no use
-    o : Out(stream)  data: chunk_bytes bytes; bytes; last of the transfer; error
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "Words of consecutive transfers.",
-        "drop": "High: the remainder of the transfer is of no use.",
-        "o": "Bytes of the transfers; last: of the transfer.",
-    }
 
     def __init__(self, config: OakenSparseChunksConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.i_layout)),
-                "drop": In(1),
-                "o": Out(stream.Signature(config.o_layout)),
+                "i": In(stream.Signature(config.i_layout), "Words of consecutive transfers."),
+                "drop": In(1, "High: the remainder of the transfer is of no use."),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Bytes of the transfers; last: of the transfer.",
+                ),
             },
         )
 

@@ -1,23 +1,22 @@
 """Scale words of a request's tokens to parameters (docs/blocks/oaken_token_parameters.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.fp16.format import FP16, FP32
+from golden.fp16.format import FP16
 from golden.oaken import timing
-from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
+from golden.oaken.format import ScaleWord, Threshold
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import let
 from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
-from hdl.oaken.layouts import SCALE_LAYOUT, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import SCALE, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.paging.layouts import TOKEN_BITS
+from hdl.ports import In, Out, Payload
 
 __all__ = ["PASSED", "OakenTokenParameters", "OakenTokenParametersConfig"]
 
@@ -30,8 +29,11 @@ PASSED = (  # words that go through as they are
     ("inner_min", ScaleWord.INNER_MIN),
     ("inner_step", ScaleWord.INNER_STEP),
 )
-_PASSED_LAYOUT = data.StructLayout(
-    {**{name: FP16.bits for name, _ in PASSED}, "error": 1, "bad": 1, "last": 1}
+_PASSED_LAYOUT = Payload(
+    **{name: (FP16.bits, f"{name.replace('_', ' ')} of the token, FP16") for name, _ in PASSED},
+    error=(1, "the scale word was read with an error"),
+    bad=(1, "the scale word has no error, and no encoder writes it"),
+    last=(1, "last token of the request"),
 )
 
 
@@ -46,16 +48,15 @@ class OakenTokenParametersConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout({"tokens": TOKEN_BITS, "thresholds": THRESHOLD_LAYOUT})
+        return Payload(tokens=(TOKEN_BITS, "tokens of the request"), thresholds=THRESHOLDS)
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        return data.StructLayout({"scale": SCALE_LAYOUT, "error": 1})
+        return Payload(scale=SCALE, error=(1, "the word was read with an error"))
 
     @property
     def o_layout(self) -> data.StructLayout:
-        results = {"base_low": FP32.bits, "base_high": FP32.bits, "zero_code": DENSE_BITS}
-        return data.StructLayout({**results, **_PASSED_LAYOUT.members})
+        return Payload(**OakenDequantScalesConfig().results, **_PASSED_LAYOUT.parts)
 
 
 class OakenTokenParameters(Block):
@@ -71,27 +72,21 @@ class OakenTokenParameters(Block):
     comes at least a cycle before its first scale word. ``scale.ready`` depends combinationally on
     ``o.ready``, and on no valid. ``request.ready`` also depends on ``scale.valid``.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.token_parameters.
-
-    Members
-    -------
-    request : In(stream)  tokens; thresholds: four FP16 words
-    scale : In(stream)    scale: six FP16 words; error
-    o : Out(stream)       base_low, base_high: FP32; zero_code; passed FP16 words; error; bad; last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "request": "Tokens of the request and the thresholds of all of them.",
-        "scale": "Scale words, one per token.",
-        "o": "Parameters, one word per token; last: of the request.",
-    }
 
     def __init__(self, config: OakenTokenParametersConfig):
         super().__init__(
             config,
             {
-                "request": In(stream.Signature(config.request_layout)),
-                "scale": In(stream.Signature(config.scale_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "request": In(
+                    stream.Signature(config.request_layout),
+                    "Tokens of the request and the thresholds of all of them.",
+                ),
+                "scale": In(stream.Signature(config.scale_layout), "Scale words, one per token."),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Parameters, one word per token; last: of the request.",
+                ),
             },
         )
 

@@ -1,12 +1,11 @@
 """Zero-insert shifter: sparse records to positions (docs/blocks/oaken_zero_insert.md)."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken import timing
@@ -18,6 +17,7 @@ from hdl.fp16.shift import let, shift_left
 from hdl.oaken.layouts import OUTLIER_LAYOUT
 from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 
 __all__ = ["OakenZeroInsert", "OakenZeroInsertConfig"]
@@ -58,8 +58,10 @@ class OakenZeroInsertConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {"tokens": TOKEN_BITS, "skip": TOKEN_BITS, "blocks": range(self.blocks_max + 1)}
+        return Payload(
+            tokens=(TOKEN_BITS, "records to give"),
+            skip=(TOKEN_BITS, "records to skip before them"),
+            blocks=(range(self.blocks_max + 1), "blocks of a record"),
         )
 
     @property
@@ -68,13 +70,11 @@ class OakenZeroInsertConfig(Config):
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "outlier": data.ArrayLayout(OUTLIER_LAYOUT, self.lanes),
-                "bad": 1,
-                "error": 1,
-                "last": 1,
-            }
+        return Payload(
+            outlier=(data.ArrayLayout(OUTLIER_LAYOUT, self.lanes), "what each element is"),
+            bad=(1, "a fault in the record, in this beat or an earlier one"),
+            error=(1, "bad, or a word read so far for this request had its error set"),
+            last=(1, "final beat of the record"),
         )
 
 
@@ -99,27 +99,23 @@ class OakenZeroInsert(Block):
     ``request.ready`` depend combinationally on ``o.ready`` and on no valid, ``sparse.ready`` also
     on the payload of ``sparse``.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.insert_zeros.
-
-    Members
-    -------
-    request : In(stream)  tokens, skip, blocks
-    sparse : In(stream)   word_layout(data_bits)
-    o : Out(stream)       outlier: {present, group, fifth} per position; bad; error; last
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "request": "Records to skip, records to give, blocks of a record.",
-        "sparse": "Words of one transfer per request.",
-        "o": "Outliers of consecutive positions; last: of a record.",
-    }
 
     def __init__(self, config: OakenZeroInsertConfig):
         super().__init__(
             config,
             {
-                "request": In(stream.Signature(config.request_layout)),
-                "sparse": In(stream.Signature(config.sparse_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
+                "request": In(
+                    stream.Signature(config.request_layout),
+                    "Records to skip, records to give, blocks of a record.",
+                ),
+                "sparse": In(
+                    stream.Signature(config.sparse_layout), "Words of one transfer per request."
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Outliers of consecutive positions; last: of a record.",
+                ),
             },
         )
 
