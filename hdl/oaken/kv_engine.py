@@ -2,7 +2,8 @@
 (docs/blocks/oaken_kv_engine.md)."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -18,6 +19,7 @@ from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
+from hdl.oaken.kv_reads import OakenKvReads, OakenKvReadsConfig
 from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
@@ -81,6 +83,10 @@ class OakenKvEngineConfig(Config):
             data_bits=self.mmu.data_bits,
             scale_tokens=self.scale_tokens,
         )
+
+    @property
+    def reads(self) -> OakenKvReadsConfig:
+        return OakenKvReadsConfig(reader=self.reader, reads=self.mmu.reads)
 
     @property
     def request_layout(self) -> data.StructLayout:
@@ -171,7 +177,7 @@ class OakenKvEngine(Block):
         pass_channels(m, mmu.axi, self.axi)
 
         appends, reads, controls = self._sort(m)
-        table = _Table(m, config.cache.layers)
+        table = _Table(m, config.cache.layers, ("append", "read"))
         # To the MMU: vectors that have been looked at, heads to read, and everything else.
         requests = add(
             m,
@@ -190,16 +196,26 @@ class OakenKvEngine(Block):
         other_ends = queue(m, "other_ends", STATUS_LAYOUT, 2)
         own_ends = queue(m, "own_ends", STATUS_LAYOUT, 2)
 
-        given, waiting_appends = self._append(m, appends, table, requests.i_0, mmu)
+        given, appending = self._append(m, appends, table, requests.i_0, mmu)
         starts = _Starts(config.cache.sequences)
-        exclusion = _Exclusion()
-        joined, waiting_reads = self._read(
-            m, reads, table, starts, exclusion, requests.i_1, mmu, read_ends
+        tracker, reading = self._read(m, reads, table, starts, requests.i_1, mmu)
+        link(m, read_ends.o, tracker.ends)
+        closed = (
+            statuses.o.valid
+            & statuses.o.ready
+            & (
+                ((ended.op == Op.OPEN) & (ended.status != Status.OK))
+                | ((ended.op == Op.FREE) & (ended.status == Status.OK))
+            )
         )
-        waiting = (waiting_appends, waiting_reads)
-        trims = self._control(
-            m, controls, table, exclusion, waiting, requests.i_2, own_ends, statuses.o
+        gate = _Gate(
+            is_after=_Before(m, controls, config.queue, (appending, reading)).any,
+            is_quiet=~Cat(each.count != 0 for each in (appending, reading)).any(),
+            is_split=tracker.is_split,
+            closed=closed,
         )
+        trims, is_changing = self._control(m, controls, table, gate, requests.i_2, own_ends)
+        m.d.comb += tracker.is_changing.eq(is_changing)
 
         is_read = Signal()
         other = Signal(STATUS_LAYOUT)
@@ -233,7 +249,7 @@ class OakenKvEngine(Block):
             m, "ends", StreamArbiter(StreamArbiterConfig(width=STATUS_LAYOUT.size, inputs=3))
         )
         for source, sink in (
-            (joined, ends.i_0),
+            (tracker.status, ends.i_0),
             (other_ends.o, ends.i_1),
             (own_ends.o, ends.i_2),
         ):
@@ -351,150 +367,39 @@ class OakenKvEngine(Block):
         passed = sink.valid & sink.ready
         return given, _Waiting(m, "append", requests, config.queue + _HELD, passed)
 
-    def _read(self, m: Module, requests, table, starts, exclusion, sink, mmu, ends):
-        """READs to ``sink``, whole or head by head, and what comes of them to ``o``."""
+    def _read(self, m: Module, requests, table, starts, sink, mmu):
+        """READs to ``sink``, and their decoded heads to ``o``; (tracker, requests that wait)."""
         config = self.config
-        cache, places = config.cache, config.mmu.reads
         look = table.look_up(m, "read", requests)
+        tracker = add(m, "tracker", OakenKvReads(config.reads))
         reader = add(m, "reader", OakenKvReader(config.reader))
-
-        # A place for each READ that the MMU has not ended: the MMU sees its number as the tag.
-        place_bits = max(1, (places - 1).bit_length())
-        newest, oldest = Signal(place_bits), Signal(place_bits)
-        used = Signal(range(places + 1))
-        entry_layout = data.StructLayout(
-            {"tag": 8, "sequence": 8, "heads": 8, "missing": 1, "more": 1}
-        )
-        entries = [Signal(entry_layout, name=f"entry_{k}", reset_less=True) for k in range(places)]
-        thresholds = [
-            Signal(THRESHOLD_LAYOUT, name=f"thresholds_{k}", reset_less=True) for k in range(places)
-        ]
-        request = look.request
-        # How a READ is requested is settled once. A READ in pieces and a TRIM or FREE keep out of
-        # one another, and no piece follows the first before the MMU has said that it goes ahead:
-        # so all heads have the same tokens, or the READ is refused and gives no words.
-        settled, split, split_now = Signal(), Signal(), Signal()
-        done_heads = Signal(8)
-        probing, probed = Signal(), Signal(place_bits)  # the first piece, not yet answered
-        is_final, go, refused = Signal(), Signal(), Signal()
-        piece = Signal(REQUEST_LAYOUT)
         m.d.comb += [
-            split_now.eq(
-                (request.heads > 1)
-                & (request.token > starts.of(request.sequence) + config.scale_tokens)
-                & (request.head + request.heads <= cache.kv.heads)
-            ),
-            exclusion.is_split.eq(settled & split),
-            is_final.eq(~split | (done_heads == request.heads - 1)),
-            piece.eq(request),
-            piece.tag.eq(newest),
-            sink.valid.eq(settled & (used != places) & ~probing),
-            sink.p.data.eq(piece),
-            sink.p.last.eq(1),
-            go.eq(sink.valid & sink.ready),
-            look.take.eq((go & is_final) | refused),
+            tracker.i.valid.eq(look.loaded),
+            look.take.eq(tracker.i.ready),
+            tracker.i.p.request.eq(look.request),
+            tracker.i.p.present.eq(look.present),
+            tracker.i.p.thresholds.eq(look.thresholds),
+            tracker.start.eq(starts.of(look.request.sequence)),
         ]
-        with m.If(look.take):
-            m.d.sync += settled.eq(0)
-        with m.Elif(
-            look.loaded & ~settled & (used != places) & ~(split_now & exclusion.is_changing)
-        ):
-            m.d.sync += [settled.eq(1), split.eq(split_now)]
-        with m.If(split):
-            m.d.comb += [piece.head.eq(request.head + done_heads), piece.heads.eq(1)]
-        with m.If(go):
-            m.d.sync += [
-                newest.eq(Mux(newest == places - 1, 0, newest + 1)),
-                done_heads.eq(Mux(is_final, 0, done_heads + 1)),
-                probing.eq(split & (done_heads == 0)),
-                probed.eq(newest),
-            ]
-            for k in range(places):
-                with m.If(newest == k):
-                    m.d.sync += [
-                        entries[k].tag.eq(request.tag),
-                        entries[k].sequence.eq(request.sequence),
-                        entries[k].heads.eq(piece.heads),
-                        entries[k].missing.eq(~look.present),
-                        entries[k].more.eq(~is_final),
-                        thresholds[k].eq(look.thresholds),
-                    ]
-        place = Signal(place_bits)
-        info, head = mmu.info, reader.head
-        with m.If(probing & info.valid & (place == probed)):
-            m.d.sync += probing.eq(0)
-        with m.If(refused):
-            m.d.sync += [probing.eq(0), done_heads.eq(0)]
-        m.d.comb += [
-            place.eq(info.p.tag),
-            head.valid.eq(info.valid),
-            info.ready.eq(head.ready),
-            head.p.tag.eq(Array(each.tag for each in entries)[place]),
-            head.p.tokens.eq(info.p.tokens),
-            head.p.skip.eq(info.p.skip),
-            head.p.first.eq(info.p.first),
-            head.p.last.eq(info.p.last),
-            head.p.heads.eq(Array(each.heads for each in entries)[place]),
-            Value.cast(head.p.thresholds).eq(Array(Value.cast(t) for t in thresholds)[place]),
-        ]
+        pack(m, tracker.request, sink)
+        link(m, mmu.info, tracker.info)
+        link(m, tracker.head, reader.head)
         for name in ("dense", "sparse", "scale"):
             link(m, getattr(mmu, name), getattr(reader, name))
         link(m, reader.o, self.o)
+        link(m, reader.done, tracker.done)
+        return tracker, _Waiting(m, "read", requests, config.queue + _HELD, look.take)
 
-        # A READ ends when the MMU has ended it and, if it went ahead, its last beat was taken.
-        done = queue(m, "read_done", reader.done.payload.shape(), max(places, 2))
-        link(m, reader.done, done.i)
-        entry = Signal(entry_layout)
-        ended = ends.o.p
-        found, before, merged = Signal(4), Signal(4), Signal(4)
-        ahead, more, freed = Signal(), Signal(), Signal()
-        joined = queue(m, "joined", STATUS_LAYOUT, 2)
-        whole = joined.i.p
-        m.d.comb += [
-            entry.eq(Array(Value.cast(each) for each in entries)[oldest]),
-            ahead.eq((ended.status == Status.OK) | (ended.status >= Status.SLAVE_ERROR)),
-            found.eq(ended.status),
-            merged.eq(Mux(before == Status.OK, found, before)),
-            whole.tag.eq(entry.tag),
-            whole.op.eq(Op.READ),
-            whole.status.eq(merged),
-            whole.sequence.eq(entry.sequence),
-            more.eq(entry.more & ahead),
-            refused.eq(freed & probing & (oldest == probed) & ~ahead),
-            joined.i.valid.eq(ends.o.valid & (~ahead | done.o.valid) & ~more),
-            freed.eq(ends.o.valid & (~ahead | done.o.valid) & (more | joined.i.ready)),
-            ends.o.ready.eq(freed),
-            done.o.ready.eq(freed & ahead),
-        ]
-        with m.If(~ahead):
-            # Nothing was ever written without thresholds, so such a READ never goes ahead.
-            with m.If(entry.missing & (ended.status > Status.THRESHOLDS)):
-                m.d.comb += found.eq(Status.THRESHOLDS)
-        with m.Elif((ended.status == Status.OK) & done.o.p.malformed):
-            m.d.comb += found.eq(Status.MALFORMED)
-        # Of the heads of a split READ: an error of the bus before MALFORMED, DECERR before SLVERR.
-        with m.If((before == Status.MALFORMED) & (found != Status.OK)):
-            m.d.comb += merged.eq(found)
-        with m.If((before == Status.SLAVE_ERROR) & (found == Status.DECODE_ERROR)):
-            m.d.comb += merged.eq(found)
-        with m.If(freed):
-            m.d.sync += [
-                oldest.eq(Mux(oldest == places - 1, 0, oldest + 1)),
-                before.eq(Mux(more, merged, Status.OK)),
-            ]
-        m.d.sync += used.eq(used + go - freed)
-        return joined.o, _Waiting(m, "read", requests, config.queue + _HELD, look.take)
-
-    def _control(self, m: Module, requests, table, exclusion, waiting, sink, own_ends, statuses):
+    def _control(self, m: Module, requests, table, gate: "_Gate", sink, own_ends):
         """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
 
-        Returns the queue of the tokens of TRIMs in flight.
+        Returns the queue of the tokens of TRIMs in flight, and whether a TRIM or FREE is offered.
         """
         config = self.config
         request = requests.o.p
         status = Signal(4)
         end = own_ends.i.p
-        sent, told = Signal(), Signal()
+        sent, told, is_changing = Signal(), Signal(), Signal()
         m.d.comb += [
             sink.p.data.eq(request.as_value()[: REQUEST_LAYOUT.size]),
             sink.p.last.eq(1),
@@ -506,21 +411,10 @@ class OakenKvEngine(Block):
             told.eq(own_ends.i.valid & own_ends.i.ready),
             requests.o.ready.eq(sent | told),
         ]
-
         # An OPEN that is in flight counts as open: if it fails, others are.
         opened = Signal(_COUNT_BITS)
-        ended = data.View(STATUS_LAYOUT, statuses.p.data)
-        closed = (
-            statuses.valid
-            & statuses.ready
-            & (
-                ((ended.op == Op.OPEN) & (ended.status != Status.OK))
-                | ((ended.op == Op.FREE) & (ended.status == Status.OK))
-            )
-        )
-        m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) - closed)
+        m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) - gate.closed)
 
-        before = _Before(m, requests, config.queue, waiting)
         trims = queue(m, "trims", TOKEN_BITS, 2)
         m.d.comb += trims.i.p.eq(request.token)
         with m.If(requests.o.valid):
@@ -529,32 +423,33 @@ class OakenKvEngine(Block):
                     m.d.comb += sink.valid.eq(1)
                 with m.Case(Op.TRIM, Op.FREE):
                     m.d.comb += [
-                        exclusion.is_changing.eq(sink.valid),
-                        sink.valid.eq(~before.any & trims.i.ready & ~exclusion.is_split),
+                        is_changing.eq(sink.valid),
+                        sink.valid.eq(~gate.is_after & trims.i.ready & ~gate.is_split),
                         trims.i.valid.eq(sent & (request.op == Op.TRIM)),
                     ]
                 with m.Case(Op.THRESHOLDS):
                     # While no sequence is open, only requests that will be refused can be waiting;
                     # none of them may be looked up with words that are being changed.
-                    quiet = ~Cat(each.count != 0 for each in waiting).any()
                     with m.If(request.layer >= config.cache.layers):
                         m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.BAD_REQUEST)]
                     with m.Elif(~_in_order(request.thresholds) | (opened != 0)):
                         m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.THRESHOLDS)]
-                    with m.Elif(quiet):
+                    with m.Elif(gate.is_quiet):
                         m.d.comb += own_ends.i.valid.eq(1)
                         with m.If(told):
                             table.write(m, request)
                 with m.Default():
                     m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.BAD_REQUEST)]
-        return trims
+        return trims, is_changing
 
 
-class _Exclusion:
-    """Either a READ in pieces or a TRIM or FREE is in flight to the MMU, never both."""
+class _Gate(NamedTuple):
+    """What OPEN, TRIM, FREE and THRESHOLDS need to know of the other requests."""
 
-    def __init__(self):
-        self.is_split, self.is_changing = Signal(), Signal()
+    is_after: Value  # an APPEND or READ from before the request at the front still waits
+    is_quiet: Value  # no APPEND and no READ waits
+    is_split: Value  # pieces of a READ are offered to the MMU
+    closed: Value  # an OPEN has failed or a FREE has ended well
 
 
 class _Starts:
@@ -634,11 +529,13 @@ class _Before:
 class _Table:
     """Thresholds of every (layer, K or V), and which of them are there: a RAM for each reader."""
 
-    def __init__(self, m: Module, layers: int):
+    def __init__(self, m: Module, layers: int, readers: Sequence[str]):
         self.layers = layers
         self.config = MemoryConfig(depth=2 * layers, width=THRESHOLD_LAYOUT.size)
         self.present = Signal(2 * layers, name="thresholds_present")
-        self.rams: list = []
+        self.rams = {
+            name: add(m, f"{name}_thresholds_ram", Memory1R1W(self.config)) for name in readers
+        }
 
     def _row(self, request):
         """Row of the request's thresholds, 0 for a layer that is not there."""
@@ -647,8 +544,7 @@ class _Table:
 
     def look_up(self, m: Module, name: str, requests) -> _Look:
         look = _Look(name)
-        ram = add(m, f"{name}_thresholds_ram", Memory1R1W(self.config))
-        self.rams.append(ram)
+        ram = self.rams[name]
         request = requests.o.p
         row = Signal(self.config.address_bits, name=f"{name}_row")
         m.d.comb += [
@@ -670,7 +566,7 @@ class _Table:
     def write(self, m: Module, request) -> None:
         row = self._row(request)
         m.d.sync += self.present.bit_select(row, 1).eq(1)
-        for ram in self.rams:
+        for ram in self.rams.values():
             m.d.comb += [
                 ram.write_en.eq(1),
                 ram.write_addr.eq(row),
