@@ -11,11 +11,15 @@ from torch import Tensor
 
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, fma, from_fixed, mul
+from golden.index.format import GRID_PRODUCT_ROUNDED
+from golden.index.histogram import index_histogram, reduce_counts, value_histogram
 from golden.kllm import matmul
-from golden.kllm.format import GRID_SPARSE
+from golden.kllm.format import GRID_SPARSE, NO_OUTPUT, Status
 
 __all__ = [
     "concatenate",
+    "dense_sums",
+    "finish_job",
     "scale_outputs",
     "sparse_sums",
 ]
@@ -27,6 +31,50 @@ def concatenate(value: Tensor, index_b: Tensor, bits_b: int) -> Tensor:
     value: (beats, elements), one for all columns; index_b: (beats, columns, elements).
     """
     return matmul.concatenate(value[:, None, :], index_b, bits_b)
+
+
+def dense_sums(
+    value: Tensor,
+    index_b: Tensor,
+    inlier: Tensor,
+    weight: Tensor,
+    bits_b: int,
+    grid: int = GRID_PRODUCT_ROUNDED,
+) -> Tensor:
+    """``D[c] = rne32(sum over inlier k of term_kc)``: (columns,) FP32 words, the sum exact.
+
+        2**(bits_a + bits_b) weights   term_kc = weight[value_k * 2**bits_b + index_b_kc]
+        2**bits_b weights              term_kc = value_k * weight[index_b_kc]
+
+    value, inlier: (K,); index_b: (K, columns); weight: FP16 words. grid: GRID_PRODUCT_EXACT if the
+    values are on the grid 2**-24.
+    """
+    columns = []
+    for index in index_b.long().T:
+        if len(weight) > 1 << bits_b:
+            bits_a = len(weight).bit_length() - 1 - bits_b
+            count = index_histogram(value.long() << bits_b | index, inlier, bits_a, bits_b)
+        else:
+            count = value_histogram(value, index, inlier, bits_b)
+        columns.append(reduce_counts(count, weight, grid))
+    return torch.stack(columns)
+
+
+def finish_job(
+    status: int, s_a: int, dense: Tensor, sparse: Sequence[int], s_b: Tensor
+) -> tuple[Tensor, Status]:
+    """(y, status) of a job whose header and beats gave ``status``.
+
+    A bit of NO_OUTPUT: no y and that status. Otherwise ``scale_outputs`` of the first len(s_b)
+    sums, and SCALE_NONFINITE and OVERFLOW are added. dense: FP32 words; s_a, s_b: FP16 words.
+    """
+    if status & NO_OUTPUT:
+        return s_b[:0], Status(status)
+    outputs = len(s_b)
+    y, overflow = scale_outputs(dense[:outputs], sparse[:outputs], torch.full_like(s_b, s_a), s_b)
+    special = s_b & FP16.infinity == FP16.infinity
+    status |= Status.SCALE_NONFINITE * int(special.any()) | Status.OVERFLOW * int(overflow.any())
+    return y, Status(status)
 
 
 def sparse_sums(x: Tensor, present: Tensor, index_b: Tensor, codebook_b: Tensor) -> list[int]:

@@ -16,7 +16,10 @@ from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfi
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.engine import KllmPeLane
+from hdl.kllm.lane.finish import KllmLaneFinish
+from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -279,6 +282,24 @@ BLOCKS = {
         config=_TABLE1,
         configs=_LANES,
         golden="golden.kllm.matmul:matmul",
+    ),
+    "kllm_lane_dense": Registered(
+        component=KllmLaneDense,
+        config=_TABLE1,
+        configs=_LANES,
+        golden="golden.kllm.blocks:dense_sums",
+    ),
+    "kllm_lane_sparse": Registered(
+        component=KllmLaneSparse,
+        config=_TABLE1,
+        configs={"table1": _TABLE1, "small": _SMALL},
+        golden="golden.kllm.blocks:sparse_sums",
+    ),
+    "kllm_lane_finish": Registered(
+        component=KllmLaneFinish,
+        config=_TABLE1,
+        configs={"table1": _TABLE1, "small": _SMALL},
+        golden="golden.kllm.blocks:finish_job",
     ),
     "kllm_lane_array": Registered(
         component=KllmLaneArray,

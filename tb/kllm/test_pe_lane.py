@@ -15,6 +15,7 @@ import itertools
 import numpy as np
 import pytest
 
+from golden.index.format import K_MAX
 from golden.kllm.isa import MatmulMode
 from golden.kllm.timing import lane_steps
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -295,6 +296,43 @@ def test_pe_lane(name, seed):
     config = CONFIGS[name]
     vectors, params = lane_vectors(config, seed)
     simulate(KllmPeLane(config), "tb.kllm.tb_pe_lane", vectors=vectors, params=params, seed=seed)
+
+
+def longest_vectors(config, seed):
+    """(vectors, params): jobs of ``k_max`` elements, with the largest counts and sums."""
+    rng = np.random.default_rng([seed, 34])
+    k = config.k_max
+    largest = random_job(rng, config, k, outliers=k)  # every element an outlier
+    largest.x[:], largest.index_b[:] = 0x7BFF, 2**config.bits_b - 1
+    mixed = random_job(rng, config, k, outliers=k // 3)
+    one_bin = random_job(rng, config, k, index=2**config.bits_b - 1)  # one bin has all
+    jobs = [one_bin, mixed, largest, random_job(rng, config, k), random_job(rng, config, k + 1)]
+    books = [random_codebook(rng, bits) for bits in (config.bits_a, config.bits_b)]
+    book = random_codebook(rng, config.bits_b)
+    sums = random_job(rng, config, k, integer=True, index=2**config.integer_bits - 1)
+    integers = [sums, random_job(rng, config, k, integer=True)]
+    vectors, phases = {}, (
+        ("kmeans", jobs, books, codebook_packet(config, *books)),
+        ("integer", integers, (book,), integer_packet(book)),
+    )  # fmt: skip
+    for name, of_phase, codebooks, packet in phases:
+        for stream, words in phase_vectors(config, of_phase, codebooks).items():
+            vectors[f"{name}.{stream}"] = words
+        vectors[f"{name}.codebook"] = packet
+    return vectors, {"phases": [name for name, *_ in phases]}
+
+
+@pytest.mark.parametrize("counter", ["flipflop", "two_level"])
+def test_longest(counter, seed):
+    """The documented most: reductions of 16,383 elements, and as many outliers.
+
+    Shown to fail: bins, sums of outliers and ``left`` one bit short each.
+    """
+    config = dataclasses.replace(
+        SMALL, elements=16, columns=1, macs=1, k_max=K_MAX, outliers_max=K_MAX, counter=counter
+    )
+    vectors, params = longest_vectors(config, seed)
+    simulate(KllmPeLane(config), "tb.kllm.tb_longest", vectors=vectors, params=params, seed=seed)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ import torch
 from golden.fp16.format import FP16, FP32, FloatFormat
 from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
 from golden.index.histogram import bin_words, index_histogram, reduce_counts, value_histogram
-from golden.kllm.blocks import concatenate, scale_outputs, sparse_sums
+from golden.kllm.blocks import (
+    concatenate,
+    dense_sums,
+    finish_job,
+    scale_outputs,
+    sparse_sums,
+)
+from golden.kllm.format import Status
 
 CORNERS16 = (0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF)
 CORNERS32 = (0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF)
@@ -193,3 +200,60 @@ def test_scale_outputs_follow_the_definition(seed):
         seen.add("overflow" if over else magnitude and math.copysign(1, magnitude))
         seen.add("subnormal" if 0 < got & 0x7FFF < 0x400 else "")
     assert {"overflow", "subnormal", None, 0, 1.0, -1.0} <= seen
+
+
+def value_of(word: int) -> Fraction:
+    negative, magnitude = parts(word, FP16)
+    return -magnitude if negative else magnitude
+
+
+@pytest.mark.parametrize("mode", ["pairs", "integers", "addends"])
+def test_dense_sums_round_once(mode, seed):
+    """Shown to fail: weights by weight index alone in ``pairs``, outliers not left out."""
+    rng = random.Random(f"{seed} {mode}")
+    bits_a, bits_b, columns = 3, 2, 3
+    grid = GRID_PRODUCT_EXACT if mode == "addends" else GRID_PRODUCT_ROUNDED
+    for _ in range(20):
+        length = rng.randrange(1, 60)
+        low, high = {"pairs": (0, 7), "integers": (0, 255), "addends": (-(1 << 24), 1 << 24)}[mode]
+        value = [rng.randint(low, high) for _ in range(length)]
+        index = [[rng.randrange(1 << bits_b) for _ in range(columns)] for _ in range(length)]
+        inlier = [rng.random() < 0.8 for _ in range(length)]
+        entries = 1 << bits_b + (bits_a if mode == "pairs" else 0)
+        weight = [rng.randrange(0x3C01) | rng.getrandbits(1) << 15 for _ in range(entries)]
+        got = dense_sums(*map(torch.tensor, (value, index, inlier, weight)), bits_b, grid)
+        for c in range(columns):
+            total = Fraction(0)
+            for k in range(length):
+                if mode == "pairs":
+                    term = value_of(weight[value[k] << bits_b | index[k][c]])
+                else:
+                    term = value[k] * value_of(weight[index[k][c]])
+                total += inlier[k] * term
+            total /= 2**24 if mode == "addends" else 1
+            assert int(got[c]) == rounded(total, FP32, total < 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "s_b", "wanted"),
+    [
+        (0, [0x3C00, 0x3C00], 0),
+        (0, [0x3C00, 0x7E00], Status.SCALE_NONFINITE),
+        (0, [0x7BFF, 0x7C00], Status.SCALE_NONFINITE | Status.OVERFLOW),
+        (0, [0x7BFF], Status.OVERFLOW),
+        (Status.LENGTH_ZERO, [0x7C00, 0x7E00], Status.LENGTH_ZERO),
+        (Status.OUTLIER_COUNT | Status.NONFINITE, [0x7BFF], Status.OUTLIER_COUNT | Status.NONFINITE),
+    ],
+)  # fmt: skip
+def test_finish_job_adds_the_faults_of_outputs(status, s_b, wanted):
+    """A job without outputs keeps its status. Shown to fail: OVERFLOW of a job without outputs."""
+    two = 0x40000000  # FP32 2.0
+    dense, s_b = torch.tensor([two, two, two]), torch.tensor(s_b)
+    y, got = finish_job(int(status), 0x3C00, dense, [0, 0, 0], s_b)
+    assert got == wanted
+    if status:
+        assert len(y) == 0
+    else:
+        scales = torch.full_like(s_b, 0x3C00)
+        n = len(s_b)
+        assert torch.equal(y, scale_outputs(dense[:n], [0] * n, scales, s_b)[0])

@@ -1,0 +1,72 @@
+"""KllmLaneSparse against golden.kllm.blocks.sparse_sums: each element of a beat may be the outlier.
+
+Shown to fail:
+
+- the index of element 0 in place of the chosen one;
+- one column's index for every column;
+- ``present`` ignored.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.kllm.blocks import sparse_sums
+from hdl.kllm.lane.sparse import KllmLaneSparse
+from hdl.kllm.room import BLOCKS
+from tb.run import simulate
+from tb.words import pack, wide_fields
+
+SMALL = BLOCKS["kllm_lane_sparse"].configs["small"]
+CONFIGS = {
+    "small": SMALL,
+    "odd_elements": dataclasses.replace(SMALL, elements=3, columns=4, outliers_max=40),
+    "one_element": dataclasses.replace(SMALL, elements=1, columns=1, macs=1, bits_b=2),
+    "widest_beat": dataclasses.replace(SMALL, elements=16, columns=2, bits_b=4, outliers_max=127),
+}
+
+
+def sparse_vectors(config, seed):
+    """(vectors, params): packets, the longest with as many outliers as are allowed."""
+    rng = np.random.default_rng([seed, 32])
+    entries, most = 1 << config.bits_b, config.outliers_max
+    codebook = rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x3C01, entries)
+    codebook[[0, -1]] = 0xBC00, 0x3C00
+    lengths = [most, 1, 1, 1, 2 * most, *rng.integers(1, 2 * most + 2, 24).tolist()]
+    words_i, sums = [], []
+    for n, length in enumerate(lengths):
+        x = rng.integers(0, 2, length) << 15 | rng.integers(0, 0x7C00, length)
+        if n == 4:
+            x = np.resize([0x7BFF, 0xFBFF, 0x0001], length)
+        present = np.zeros(length, dtype=bool)
+        present[rng.permutation(length)[:most]] = n != 1
+        x[~present] = 0x7E00  # not read
+        element = rng.integers(0, config.elements, length)
+        index = rng.integers(0, entries, (length, config.columns, config.elements))
+        chosen = np.take_along_axis(index, element[:, None, None], axis=2)[:, :, 0]
+        sums += sparse_sums(*map(torch.as_tensor, (x, present, chosen, codebook)))
+        bits = max(config.elements - 1, 1).bit_length()
+        words_i.append(
+            pack(
+                (present, 1), (x, 16), (element, bits), (index, config.bits_b),
+                (np.arange(length) == length - 1, 1),
+            )
+        )  # fmt: skip
+    last = np.arange(len(sums)) % config.columns == config.columns - 1
+    vectors = {
+        "i": np.concatenate(words_i),
+        "o": pack(*wide_fields(sums, config.outlier_config.sum_bits), (last, 1)),
+        "codebook_b": pack((codebook[None], 16)),
+    }
+    return vectors, {"lengths": lengths}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_lane_sparse(name, seed):
+    config = CONFIGS[name]
+    vectors, params = sparse_vectors(config, seed)
+    simulate(
+        KllmLaneSparse(config), "tb.kllm.tb_lane_sparse", vectors=vectors, params=params, seed=seed
+    )
