@@ -19,6 +19,7 @@ from amaranth import ClockSignal, Format, Module, ResetSignal, Signal
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment, Instance, Value
 from amaranth.hdl._ir import PortDirection
+from amaranth.hdl._nir import Net
 from amaranth.lib import wiring
 
 from golden.config import ConfigError
@@ -39,6 +40,7 @@ _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
 )
 _GARBAGE_LIMIT = 2_000_000  # objects that may wait for a collection, about 300 MB
+_NET_BITS = 20  # bits of all inputs of a module, or of all outputs of a child: 2**20
 _CLOCK_AND_RESET = {"clk": ClockSignal, "rst": ResetSignal}
 
 
@@ -136,6 +138,32 @@ def _without_elements(fields):
     return fields
 
 
+@contextlib.contextmanager
+def _wide_nets():
+    """Give a net's position within its cell _NET_BITS bits.
+
+    Amaranth packs cell and position into one integer, with 16 bits for the position. All inputs of
+    a module are one cell, as are all outputs of a child. So a module could have no more than 65,536
+    bits of either. The order of the nets stays the same, and so does the text.
+    """
+    own = {name: vars(Net)[name] for name in ("from_cell", "cell", "bit")}
+
+    def from_cell(cls, cell: int, bit: int):
+        assert cell >= 0
+        if bit not in range(1 << _NET_BITS):
+            raise ValueError(f"a module's inputs, or a child's outputs, exceed 2**{_NET_BITS} bits")
+        return cls(cell << _NET_BITS | bit)
+
+    Net.from_cell = classmethod(from_cell)  # type: ignore[assignment]
+    Net.cell = property(lambda net: net >> _NET_BITS)  # type: ignore[assignment]
+    Net.bit = property(lambda net: net & (1 << _NET_BITS) - 1)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for name, each in own.items():
+            setattr(Net, name, each)
+
+
 def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[str, ...]]:
     """RTLIL of ``block`` itself, and its implicit ports; ``library`` has its children."""
     token = _library.set(library)
@@ -150,7 +178,8 @@ def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[s
         design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
         for signal in design.signal_lca:
             signal._format = _without_elements(signal._format)
-        text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
+        with _wide_nets():
+            text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
     finally:
         _library.reset(token)
     body = text[text.index(f"module \\{name}\n") :]

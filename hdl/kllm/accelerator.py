@@ -48,7 +48,7 @@ class KllmAcceleratorConfig(Config):
     Of a lane, columns are a multiple of 16, elements a divisor of 16 and integer_bits not 0.
     """
 
-    lanes: int = 16  # PE lanes, 1..31 of this width, up to 64 of narrower ones
+    lanes: int = 16  # PE lanes, 1..64
     lane: KllmPeLaneConfig = dataclasses.field(default_factory=_lane)  # 16 n columns, integers
     mem_ports: int = 24  # AXI4 read ports of the weights, 1..64
     port_bits: int = 1024  # bits of a weight port's word, a power of two 32..1024

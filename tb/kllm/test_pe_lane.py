@@ -332,7 +332,7 @@ def test_longest(counter, seed):
         SMALL, elements=16, columns=1, macs=1, k_max=K_MAX, outliers_max=K_MAX, counter=counter
     )
     vectors, params = longest_vectors(config, seed)
-    simulate(KllmPeLane(config), "tb.kllm.tb_longest", vectors=vectors, params=params, seed=seed)
+    simulate(KllmPeLane(config), "tb.kllm.tb_phases", vectors=vectors, params=params, seed=seed)
 
 
 @pytest.mark.parametrize(

@@ -25,24 +25,13 @@ _SHARED = ("job", "a", "x", "codebook")
 class KllmLaneArrayConfig(Config):
     """Number of lanes and what each is."""
 
-    lanes: int = 16  # 1..31 at this lane's width, up to 64 where lanes are narrower
+    lanes: int = 16  # 1..64
     lane: KllmPeLaneConfig = dataclasses.field(default_factory=KllmPeLaneConfig)
 
     def __post_init__(self) -> None:
         self._check_range("lanes", 1, 64)
         if not isinstance(self.lane, KllmPeLaneConfig):
             self._refuse("lane", "a KllmPeLaneConfig")
-        if self.lanes > self.lanes_max:
-            self._refuse("lanes", f"1..{self.lanes_max} at this width")
-
-    @property
-    def lanes_max(self) -> int:
-        """Most lanes whose input ports fit: Amaranth numbers all input bits of a module in 16 bits.
-
-        A lane takes its weight beat and at most 64 bits more, its part of the shared streams among
-        them.
-        """
-        return min(64, (2**16 - 1) // (self.lane.w_layout.size + 64))
 
 
 class KllmLaneArray(Block):
