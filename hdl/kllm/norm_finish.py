@@ -1,12 +1,10 @@
 """Floating-point part of the norm statistics (docs/blocks/kllm_norm_finish.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -22,6 +20,7 @@ from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.kllm.norm_sums import NORM_SUMS, norm_token_layout
 from hdl.kllm.scaler import is_special
+from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmNormFinish", "KllmNormFinishConfig", "norm_result_layout"]
 
@@ -30,8 +29,10 @@ _GRID = FP16.grid_exponent
 _GRIDS = (_GRID, 2 * _GRID, 0)
 _GRID_OF = {"q": 1, "x2": 1, "a": 0, "x1": 0, "length": 2}
 
-norm_result_layout = data.StructLayout(
-    {"mean": FP32.bits, "rms_reciprocal": FP32.bits, "status": len(Status)}
+norm_result_layout = Payload(
+    mean=(FP32.bits, "mean of the token, FP32"),
+    rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32"),
+    status=(len(Status), "golden.kllm.format.Status bits of the token"),
 )
 
 
@@ -54,7 +55,10 @@ class KllmNormFinishConfig(Config):
 
     @property
     def value_layout(self) -> data.StructLayout:
-        return data.StructLayout({"value": signed(self.value_bits), "sum": range(len(NORM_SUMS))})
+        return Payload(
+            value=(signed(self.value_bits), "exact sum"),
+            sum=(range(len(NORM_SUMS)), "its place in NORM_SUMS"),
+        )
 
     @property
     def converter(self) -> FixedToFloatConfig:
@@ -86,27 +90,24 @@ class KllmNormFinish(Block):
     One operation after another, on one multiply-add, one divider and one root: one token at a
     time. Values are taken after their token. ``value.ready`` does not depend on ``value.valid``.
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.finish_statistics.
-
-    Members
-    -------
-    token : In(stream)  s: FP16; epsilon: FP32; layer_norm; status
-    value : In(stream)  value: integer; sum: which one
-    o : Out(stream)     mean, rms_reciprocal: FP32; status
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "token": "scale, epsilon and kind of norm of a token, status bits",
-        "value": "the token's sums, if its status is 0: q, x2, a, x1, length",
-        "o": "mean (LayerNorm, else +0), reciprocal RMS or deviation, status bits",
-    }
 
     def __init__(self, config: KllmNormFinishConfig):
         super().__init__(
             config,
             {
-                "token": In(stream.Signature(norm_token_layout)),
-                "value": In(stream.Signature(config.value_layout)),
-                "o": Out(stream.Signature(norm_result_layout)),
+                "token": In(
+                    stream.Signature(norm_token_layout),
+                    "scale, epsilon and kind of norm of a token, status bits",
+                ),
+                "value": In(
+                    stream.Signature(config.value_layout),
+                    "the token's sums, if its status is 0: q, x2, a, x1, length",
+                ),
+                "o": Out(
+                    stream.Signature(norm_result_layout),
+                    "mean (LayerNorm, else +0), reciprocal RMS or deviation, status bits",
+                ),
             },
         )
 

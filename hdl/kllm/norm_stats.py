@@ -1,11 +1,9 @@
 """Norm statistics of quantized tokens from index counts (docs/blocks/kllm_norm_stats.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm import timing
 from golden.timing import Timing
@@ -13,6 +11,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
 from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig
+from hdl.ports import In, Out
 from hdl.stream.link import link
 
 __all__ = ["KllmNormStats", "KllmNormStatsConfig"]
@@ -94,36 +93,36 @@ class KllmNormStats(Block):
     it.
     ``job.ready`` depends combinationally on ``codebook.valid``.
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.norm_statistics.
-
-    Members
-    -------
-    codebook : In(stream)  word: FP16 centroid, 2**bits_a of them; last
-    job : In(stream)       length; s: FP16; epsilon: FP32; layer_norm; outliers: words of x
-    i : In(stream)         index: elements x bits_a; outlier: mask; last
-    x : In(stream)         word: FP16 outlier
-    o : Out(stream)        mean, rms_reciprocal: FP32; status
     """
 
     OUTLIERS_OF_MASK = (
         KllmNormSums.OUTLIERS_OF_MASK
     )  # a job's outliers where only the mask knows them
-    meaning: ClassVar[dict[str, str]] = {
-        "codebook": "activation centroids, magnitude at most 1, kept until replaced",
-        "job": "one token: elements, scale, epsilon, kind of norm, outliers (65535: see the mask)",
-        "i": "indices of the token and the mask of its outliers; last ends it",
-        "x": "outlier values in any order, as many as the job says",
-        "o": "mean (LayerNorm, else +0), reciprocal RMS or deviation, status bits",
-    }
 
     def __init__(self, config: KllmNormStatsConfig):
         super().__init__(
             config,
             {
-                "codebook": In(stream.Signature(config.codebook_layout)),
-                "job": In(stream.Signature(config.job_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "x": In(stream.Signature(config.x_layout)),
-                "o": Out(stream.Signature(norm_result_layout)),
+                "codebook": In(
+                    stream.Signature(config.codebook_layout),
+                    "activation centroids, magnitude at most 1, kept until replaced",
+                ),
+                "job": In(
+                    stream.Signature(config.job_layout),
+                    "One word per token, before its elements.",
+                ),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "indices of the token and the mask of its outliers; last ends it",
+                ),
+                "x": In(
+                    stream.Signature(config.x_layout),
+                    "outlier values in any order, as many as the job says",
+                ),
+                "o": Out(
+                    stream.Signature(norm_result_layout),
+                    "mean (LayerNorm, else +0), reciprocal RMS or deviation, status bits",
+                ),
             },
         )
 

@@ -2,12 +2,10 @@
 
 import dataclasses
 from itertools import pairwise
-from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
@@ -19,6 +17,7 @@ from hdl.block import Block
 from hdl.fp16.unpack import unpack
 from hdl.index.reducer import centroid_parts
 from hdl.kllm.scaler import is_special
+from hdl.ports import In, Out, Payload
 
 __all__ = ["NORM_SUMS", "KllmNormSums", "KllmNormSumsConfig", "norm_token_layout"]
 
@@ -27,8 +26,11 @@ _ONE_FP16 = 0x3C00
 _OUTLIERS_BITS = 16
 
 # A token whose sums follow, if its status is 0.
-norm_token_layout = data.StructLayout(
-    {"s": FP16.bits, "epsilon": FP32.bits, "layer_norm": 1, "status": len(Status)}
+norm_token_layout = Payload(
+    s=(FP16.bits, "scale of the token, FP16"),
+    epsilon=(FP32.bits, "epsilon of the norm, FP32"),
+    layer_norm=(1, "LayerNorm, with a mean; 0: RMSNorm"),
+    status=(len(Status), "golden.kllm.format.Status bits of the token"),
 )
 
 
@@ -75,37 +77,36 @@ class KllmNormSumsConfig(Config):
 
     @property
     def codebook_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP16.bits, "last": 1})
+        return Payload(word=(FP16.bits, "FP16 word"), last=(1, "last centroid of the codebook"))
 
     @property
     def job_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "length": 16,
-                "s": FP16.bits,
-                "epsilon": FP32.bits,
-                "layer_norm": 1,
-                "outliers": _OUTLIERS_BITS,
-            }
+        return Payload(
+            length=(16, "elements of the token"),
+            s=(FP16.bits, "scale of the token, FP16"),
+            epsilon=(FP32.bits, "epsilon of the norm, FP32"),
+            layer_norm=(1, "LayerNorm, with a mean; 0: RMSNorm"),
+            outliers=(_OUTLIERS_BITS, "words of x; 65535: as many as the mask says"),
         )
 
     @property
     def i_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "index": data.ArrayLayout(self.bits_a, self.elements),
-                "outlier": self.elements,
-                "last": 1,
-            }
+        return Payload(
+            index=(data.ArrayLayout(self.bits_a, self.elements), "index of each element"),
+            outlier=(self.elements, "mask of the elements that are outliers"),
+            last=(1, "final beat of the token"),
         )
 
     @property
     def x_layout(self) -> data.StructLayout:
-        return data.StructLayout({"word": FP16.bits})
+        return Payload(word=(FP16.bits, "FP16 word"))
 
     @property
     def value_layout(self) -> data.StructLayout:
-        return data.StructLayout({"value": signed(self.x2_bits + 1), "sum": range(len(NORM_SUMS))})
+        return Payload(
+            value=(signed(self.x2_bits + 1), "exact sum"),
+            sum=(range(len(NORM_SUMS)), "its place in NORM_SUMS"),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,37 +155,38 @@ class KllmNormSums(Block):
     last word of a token, 4 after that of a faulty one. It waits until ``token`` is taken.
     ``job.ready`` depends combinationally on ``codebook.valid``.
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.exact_sums.
-
-    Members
-    -------
-    codebook : In(stream)  word: FP16 centroid, 2**bits_a of them; last
-    job : In(stream)       length; s: FP16; epsilon: FP32; layer_norm; outliers: words of x
-    i : In(stream)         index: elements x bits_a; outlier: mask; last
-    x : In(stream)         word: FP16 outlier
-    token : Out(stream)    s, epsilon, layer_norm: of the job; status
-    value : Out(stream)    value: integer; sum: its place in NORM_SUMS
     """
 
     OUTLIERS_OF_MASK = 2**_OUTLIERS_BITS - 1  # a job's outliers where only the mask knows them
-    meaning: ClassVar[dict[str, str]] = {
-        "codebook": "activation centroids, magnitude at most 1, kept until replaced",
-        "job": "one token: elements, scale, epsilon, kind of norm, outliers (65535: see the mask)",
-        "i": "indices of the token and the mask of its outliers; last ends it",
-        "x": "outlier values in any order, as many as the job says",
-        "token": "scale, epsilon and kind of norm of the job, status bits",
-        "value": "the token's sums, each an integer, if its status is 0",
-    }
 
     def __init__(self, config: KllmNormSumsConfig):
         super().__init__(
             config,
             {
-                "codebook": In(stream.Signature(config.codebook_layout)),
-                "job": In(stream.Signature(config.job_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "x": In(stream.Signature(config.x_layout)),
-                "token": Out(stream.Signature(norm_token_layout)),
-                "value": Out(stream.Signature(config.value_layout)),
+                "codebook": In(
+                    stream.Signature(config.codebook_layout),
+                    "activation centroids, magnitude at most 1, kept until replaced",
+                ),
+                "job": In(
+                    stream.Signature(config.job_layout),
+                    "One word per token, before its elements.",
+                ),
+                "i": In(
+                    stream.Signature(config.i_layout),
+                    "indices of the token and the mask of its outliers; last ends it",
+                ),
+                "x": In(
+                    stream.Signature(config.x_layout),
+                    "outlier values in any order, as many as the job says",
+                ),
+                "token": Out(
+                    stream.Signature(norm_token_layout),
+                    "scale, epsilon and kind of norm of the job, status bits",
+                ),
+                "value": Out(
+                    stream.Signature(config.value_layout),
+                    "the token's sums, each an integer, if its status is 0",
+                ),
             },
         )
 

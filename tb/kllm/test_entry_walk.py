@@ -13,11 +13,11 @@ import dataclasses
 import numpy as np
 import pytest
 from amaranth.lib import data
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 
 from golden.kllm.timing import entry_walk
 from golden.kllm.walks import MatmulWork, entry_beats, entry_requests
 from hdl.kllm.engine import SLOT_ROW_BITS, entry_row_layout
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.entries import KllmEntryWalk
 from hdl.kllm.matmul.payloads import matmul_work_layout
 from tb.kllm.support.walks import Bench, rate, walk

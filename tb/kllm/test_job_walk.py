@@ -11,11 +11,11 @@ Shown to fail with:
 import dataclasses
 
 import numpy as np
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 
 from golden.kllm.timing import job_walk
 from golden.kllm.walks import MatmulWork, job_words
 from hdl.kllm.engine import descriptor_layout
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.jobs import KllmJobWalk
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
 from tb.kllm.support.walks import Bench, rate, walk

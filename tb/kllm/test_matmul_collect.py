@@ -12,12 +12,12 @@ Shown to fail with:
 import dataclasses
 
 import numpy as np
-from hdl.kllm.pe_lane import KllmPeLaneConfig
 
 from golden.kllm.collect import Ticket, collect
 from golden.kllm.format import Status
 from golden.kllm.isa import CommandStatus
 from hdl.kllm.engine import row_write_layout
+from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_layout, ticket_layout
@@ -36,10 +36,10 @@ SILENT = (Status.NONFINITE, Status.CODEBOOK_MISSING, Status.LAST_MISPLACED, Stat
 def case(rng, config, ticket, silent=(), bus_error=False) -> dict:
     """The words of one ticket on every stream; ``silent``: its jobs without outputs."""
     jobs = 0 if ticket.done else ticket.groups * ticket.tokens
-    names = [f"row__{n}" for n in range(config.lanes)]
+    names = [f"row_{n}" for n in range(config.lanes)]
     words = {"ticket": [ticket_layout.const(dataclasses.asdict(ticket)).as_bits()]}
     words |= {name: [] for name in names}
-    words |= {f"lane_status__{n}": [] for n in range(config.lanes)}
+    words |= {f"lane_status_{n}": [] for n in range(config.lanes)}
     rows, statuses = [], []
     for job in range(jobs):
         status = Status(0)
@@ -47,7 +47,7 @@ def case(rng, config, ticket, silent=(), bus_error=False) -> dict:
             mine = Status(int(rng.choice([0, 0, int(SHOWN & Status(1 << int(rng.integers(9))))])))
             if job in silent:
                 mine |= SILENT[int(rng.integers(len(SILENT)))]
-            words[f"lane_status__{n}"].append(int(mine))
+            words[f"lane_status_{n}"].append(int(mine))
             status |= mine
         shape = (0 if job in silent else config.lanes, config.lane_rows, 16)
         made = rng.integers(0, 1 << 16, shape).tolist()

@@ -3,11 +3,8 @@
 docs/blocks/kllm_matmul_collect.md
 """
 
-from typing import ClassVar
-
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.format import NO_OUTPUT, Status
@@ -17,7 +14,8 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, row_write_layout, status_stream
 from hdl.kllm.matmul.config import KllmMatmulConfig
-from hdl.kllm.matmul.payloads import row_layout, ticket_layout
+from hdl.kllm.matmul.payloads import row_layout, supply_done_layout, ticket_layout
+from hdl.ports import In, Out
 from hdl.walk import Walk
 
 __all__ = ["KllmMatmulCollect"]
@@ -57,36 +55,22 @@ class KllmMatmulCollect(Block):
     Latency: ``row`` to ``write`` 0 cycles; the last ``write`` of a command to ``status`` 3 cycles.
     Throughput 1 row per cycle, and 1 cycle for the statuses of each job. ``row.ready`` depends
     combinationally on ``write.ready``. Golden: golden.kllm.collect.collect.
-
-    Members
-    -------
-    ticket : In(stream)        taken with the status
-    row : In(streams)          rows of each lane
-    lane_status : In(streams)  status of each lane and job
-    supply_done : In(stream)   error: a read of weights failed
-    write : Out(stream)        row, word
-    status : Out(stream)       CommandStatus bits
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "ticket": "What to collect.",
-        "row": "Rows of each lane.",
-        "lane_status": "Statuses of each lane.",
-        "supply_done": "One word per job of the supply: whether a read failed.",
-        "write": "Rows of the destination.",
-        "status": "One word of CommandStatus bits per command.",
-    }
-
     def __init__(self, config: KllmMatmulConfig):
-        supply_done = data.StructLayout({"error": 1, "refused": 1})
         super().__init__(
             config,
             {
-                "ticket": In(stream.Signature(ticket_layout)),
-                "row": In(stream.Signature(row_layout)).array(config.lanes),
-                "lane_status": In(stream.Signature(config.lane.status_layout)).array(config.lanes),
-                "supply_done": In(stream.Signature(supply_done)),
-                "write": Out(stream.Signature(row_write_layout)),
+                "ticket": In(stream.Signature(ticket_layout), "What to collect."),
+                "row": In(stream.Signature(row_layout), "Rows of each lane.").array(config.lanes),
+                "lane_status": In(
+                    stream.Signature(config.lane.status_layout), "Statuses of each lane."
+                ).array(config.lanes),
+                "supply_done": In(
+                    stream.Signature(supply_done_layout),
+                    "One word per job of the supply: whether a read failed.",
+                ),
+                "write": Out(stream.Signature(row_write_layout), "Rows of the destination."),
                 "status": status_stream(),
             },
         )

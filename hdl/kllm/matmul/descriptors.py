@@ -1,16 +1,14 @@
 """Descriptors of consecutive slots (docs/blocks/kllm_descriptor_walk.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.kllm.timing import descriptor_walk
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
+from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
 __all__ = ["KllmDescriptorWalk"]
@@ -25,36 +23,23 @@ class KllmDescriptorWalk(Block):
     Latency: ``start`` to the first request 1 cycle, an answer to ``o`` 0 cycles, the last answer to
     ``done`` 1 cycle. Throughput 1 descriptor per cycle.
     Golden: golden.kllm.walks.walk_slots.
-
-    Members
-    -------
-    start, first, tokens : In   one walk
-    done : Out                  every descriptor was taken; 1 after reset
-    slot, descriptor            read client of the slots
-    o : Out(stream)             the descriptors
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "start": "A walk begins.",
-        "first": "First slot.",
-        "tokens": "Slots of the walk.",
-        "done": "Every descriptor was taken.",
-        "slot": "Descriptors wanted.",
-        "descriptor": "Those descriptors, in order.",
-        "o": "The same descriptors.",
-    }
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         super().__init__(
             config,
             {
-                "start": In(1),
-                "first": In(8),
-                "tokens": In(8),
-                "done": Out(1),
-                "slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
-                "descriptor": In(stream.Signature(descriptor_layout)),
-                "o": Out(stream.Signature(descriptor_layout)),
+                "start": In(1, "A walk begins."),
+                "first": In(8, "First slot."),
+                "tokens": In(8, "Slots of the walk."),
+                "done": Out(1, "Every descriptor was taken."),
+                "slot": Out(
+                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                ),
+                "descriptor": In(
+                    stream.Signature(descriptor_layout), "Those descriptors, in order."
+                ),
+                "o": Out(stream.Signature(descriptor_layout), "The same descriptors."),
             },
         )
 

@@ -1,10 +1,7 @@
 """The activation entries of one MATMUL (docs/blocks/kllm_entry_walk.md)."""
 
-from typing import ClassVar
-
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import entry_walk
@@ -13,6 +10,7 @@ from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, slot_read
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.payloads import matmul_work_layout
+from hdl.ports import In, Out
 from hdl.walk import Walk
 
 __all__ = ["KllmEntryWalk"]
@@ -35,35 +33,19 @@ class KllmEntryWalk(Block):
     Latency: ``start`` to the first request 1 cycle, a row to its first beat 0 cycles. Throughput 1
     beat per cycle. ``entries.ready`` depends combinationally on ``a.ready``.
     Golden: golden.kllm.walks.entry_beats.
-
-    Members
-    -------
-    start, work : In              one walk
-    done : Out                    every beat was taken; 1 after reset
-    entry_request, entries        read client of the slots
-    a : Out(stream)               beats of the lanes
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "start": "A walk begins.",
-        "work": "The command that runs.",
-        "done": "Every beat was taken.",
-        "entry_request": "Entry rows wanted.",
-        "entries": "Those rows, in order.",
-        "a": "Activation entries of the jobs.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         client = slot_read("slot", config.bits_a, config.integer_bits)
         super().__init__(
             config,
             {
-                "start": In(1),
-                "work": In(matmul_work_layout),
-                "done": Out(1),
+                "start": In(1, "A walk begins."),
+                "work": In(matmul_work_layout, "The command that runs."),
+                "done": Out(1, "Every beat was taken."),
                 "entry_request": client["slot_entry_request"],
                 "entries": client["slot_entries"],
-                "a": Out(stream.Signature(config.a_layout)),
+                "a": Out(stream.Signature(config.a_layout), "Activation entries of the jobs."),
             },
         )
 

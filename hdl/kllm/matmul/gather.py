@@ -1,10 +1,7 @@
 """Outputs of a lane to rows (docs/blocks/kllm_row_gather.md)."""
 
-from typing import ClassVar
-
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
@@ -13,6 +10,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout
+from hdl.ports import In, Out
 
 __all__ = ["KllmRowGather"]
 
@@ -26,21 +24,14 @@ class KllmRowGather(Block):
     Latency: the 16th word of a row to ``o`` 1 cycle. Throughput 1 word per cycle. ``y.ready``
     depends combinationally on ``o.ready``.
     Golden: golden.kllm.walks.gathered_rows.
-
-    Members
-    -------
-    y : In(stream)   word; last: not used
-    o : Out(stream)  word: 16 words
     """
-
-    meaning: ClassVar[dict[str, str]] = {"y": "Outputs of a lane.", "o": "The same, as rows."}
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         super().__init__(
             config,
             {
-                "y": In(stream.Signature(packet_word_layout)),
-                "o": Out(stream.Signature(row_layout)),
+                "y": In(stream.Signature(packet_word_layout), "Outputs of a lane."),
+                "o": Out(stream.Signature(row_layout), "The same, as rows."),
             },
         )
 

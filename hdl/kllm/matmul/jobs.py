@@ -1,10 +1,7 @@
 """The jobs of one MATMUL (docs/blocks/kllm_job_walk.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.timing import job_walk
@@ -13,6 +10,7 @@ from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
+from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
 __all__ = ["KllmJobWalk"]
@@ -37,37 +35,23 @@ class KllmJobWalk(Block):
     Latency: ``start`` to the first ``job`` 1 cycle if direct. Otherwise ``start`` to the first
     ``slot`` 1 cycle, and from the descriptor to ``job`` and ``count`` 1 cycle.
     Golden: golden.kllm.walks.job_words.
-
-    Members
-    -------
-    start, work : In        one walk
-    done : Out              every job and every count was taken; 1 after reset
-    slot, descriptor        read client of the slots
-    job : Out(stream)       job of the lanes
-    count : Out(stream)     outliers and slot of a job
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "start": "A walk begins.",
-        "work": "The command that runs.",
-        "done": "Every job was taken.",
-        "slot": "Descriptors wanted.",
-        "descriptor": "Those descriptors, in order.",
-        "job": "Jobs of the lanes.",
-        "count": "Outliers of each job.",
-    }
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(
             config,
             {
-                "start": In(1),
-                "work": In(matmul_work_layout),
-                "done": Out(1),
-                "slot": Out(stream.Signature(data.StructLayout({"slot": 8}))),
-                "descriptor": In(stream.Signature(descriptor_layout)),
-                "job": Out(stream.Signature(config.job_layout)),
-                "count": Out(stream.Signature(outlier_count_layout)),
+                "start": In(1, "A walk begins."),
+                "work": In(matmul_work_layout, "The command that runs."),
+                "done": Out(1, "Every job was taken."),
+                "slot": Out(
+                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                ),
+                "descriptor": In(
+                    stream.Signature(descriptor_layout), "Those descriptors, in order."
+                ),
+                "job": Out(stream.Signature(config.job_layout), "Jobs of the lanes."),
+                "count": Out(stream.Signature(outlier_count_layout), "Outliers of each job."),
             },
         )
 

@@ -1,10 +1,7 @@
 """The outlier words of jobs on slots (docs/blocks/kllm_outlier_walk.md)."""
 
-from typing import ClassVar
-
 from amaranth import Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.timing import outlier_walk
@@ -13,6 +10,7 @@ from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import outlier_count_layout
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
@@ -31,34 +29,25 @@ class KllmOutlierWalk(Block):
     Latency: ``count`` to its first request 1 cycle, a word to ``x`` 0 cycles. Throughput 1 word per
     cycle within a count. ``idle``: no count waits, and every requested word was taken.
     Golden: golden.kllm.walks.outlier_places.
-
-    Members
-    -------
-    count : In(stream)            outliers, slot
-    outlier_request, outlier      read client of the slots
-    x : Out(stream)               the words
-    idle : Out                    nothing is left to do
     """
 
-    meaning: ClassVar[dict[str, str]] = {
-        "count": "Outliers of each job.",
-        "outlier_request": "Outlier words wanted.",
-        "outlier": "Those words, in order.",
-        "x": "The same words.",
-        "idle": "No word is left.",
-    }
-
     def __init__(self, config: KllmMatmulPhaseConfig):
-        place = data.StructLayout({"slot": 8, "position": SLOT_LENGTH_BITS})
-        word = data.StructLayout({"word": FP16.bits})
+        place = Payload(
+            slot=(8, "number of the slot"),
+            position=(
+                SLOT_LENGTH_BITS,
+                "number of the outlier within its token, in ascending place",
+            ),
+        )
+        word = Payload(word=(FP16.bits, "FP16 word"))
         super().__init__(
             config,
             {
-                "count": In(stream.Signature(outlier_count_layout)),
-                "outlier_request": Out(stream.Signature(place)),
-                "outlier": In(stream.Signature(word)),
-                "x": Out(stream.Signature(word)),
-                "idle": Out(1),
+                "count": In(stream.Signature(outlier_count_layout), "Outliers of each job."),
+                "outlier_request": Out(stream.Signature(place), "Outlier words wanted."),
+                "outlier": In(stream.Signature(word), "Those words, in order."),
+                "x": Out(stream.Signature(word), "The same words."),
+                "idle": Out(1, "No word is left."),
             },
         )
 

@@ -3,11 +3,8 @@
 docs/blocks/kllm_row_walk.md
 """
 
-from typing import ClassVar
-
 from amaranth import Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
@@ -17,6 +14,7 @@ from hdl.block import Block
 from hdl.kllm.engine import row_read
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_work_layout
+from hdl.ports import In, Out
 from hdl.walk import Walk
 
 __all__ = ["KllmRowWalk"]
@@ -31,33 +29,17 @@ class KllmRowWalk(Block):
     Latency: ``start`` to the first request 1 cycle, a row to its first word 0 cycles. Throughput 1
     word per cycle. ``read_row.ready`` depends combinationally on ``o.ready``.
     Golden: golden.kllm.walks.row_words.
-
-    Members
-    -------
-    start, work : In              one walk
-    done : Out                    every word was taken; 1 after reset
-    read_request, read_row        read client of the vector memory
-    o : Out(stream)               word; last: the last word of a token
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "start": "A walk begins.",
-        "work": "Rows and words of the walk.",
-        "done": "Every word was taken.",
-        "read_request": "Rows wanted.",
-        "read_row": "Those rows, in order.",
-        "o": "Words of the tokens.",
-    }
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         super().__init__(
             config,
             {
-                "start": In(1),
-                "work": In(row_work_layout),
-                "done": Out(1),
-                **row_read("read"),
-                "o": Out(stream.Signature(packet_word_layout)),
+                "start": In(1, "A walk begins."),
+                "work": In(row_work_layout, "Rows and words of the walk."),
+                "done": Out(1, "Every word was taken."),
+                **row_read("read", "rows of the vector memory"),
+                "o": Out(stream.Signature(packet_word_layout), "Words of the tokens."),
             },
         )
 
