@@ -31,7 +31,7 @@ from golden.fp16.ops import mul
 from golden.kllm import functional, quantizer
 from golden.kllm.config import MachineConfig
 from golden.kllm.engines import screen
-from golden.kllm.format import NO_OUTPUT, Status, beats, groups, weight_port_words
+from golden.kllm.format import NO_OUTPUT, Status, groups, weight_port_words
 from golden.kllm.functional import FunctionalState, Slot
 from golden.kllm.image import weights_of_image
 from golden.kllm.isa import (
@@ -50,8 +50,9 @@ from golden.kllm.isa import (
     decode,
     row_count,
 )
+from golden.kllm.issue import codebook_fault, codebook_rows, matmul_fault
 from golden.kllm.matmul import integer_matmul, matmul
-from golden.kllm.records import ONE, Packet, Tokens, Weight
+from golden.kllm.records import Packet, Tokens, Weight
 
 __all__ = ["ROW_BYTES", "Machine", "Memory", "Result", "slot_of_words", "slot_words"]
 
@@ -269,15 +270,14 @@ class Machine:
     # Unit.MATMUL
 
     def _lane_codebook(self, src: int, kind: int) -> CommandStatus:
-        words = self.config.kmeans_words if kind == Codebook.KMEANS else self.config.integer_words
-        if src + row_count(words) > self.config.vector_rows:
-            return CommandStatus.RANGE
-        packet = self.state.read(src, words)
-        if bool((packet & _MAGNITUDE > ONE).any()):
-            self.lane_codebook = None
-            return CommandStatus.RANGE
-        self.lane_codebook = Codebook(kind), packet
-        return CommandStatus(0)
+        rows = codebook_rows(self.config, src, kind)
+        fault = codebook_fault(self.config, rows, ())
+        if fault:
+            return fault
+        packet = self.state.read(src, rows.words)
+        fault = codebook_fault(self.config, rows, packet.tolist())
+        self.lane_codebook = None if fault else (Codebook(kind), packet)
+        return fault
 
     def _weights(self, address: int, length: int, outputs: int) -> Weight | None:
         """(length, outputs) indices and (outputs,) scales; None: some port gave an error."""
@@ -295,37 +295,9 @@ class Machine:
             torch.from_numpy(index.astype(np.int64)), torch.from_numpy(scale.astype(np.int64))
         )
 
-    def _matmul_fault(self, o: dict[str, int]) -> CommandStatus:
-        """The faults that the engine finds before it requests any weight."""
-        config, mode, tokens, length = self.config, o["mode"], o["tokens"], o["length"]
-        direct = mode == MatmulMode.DIRECT
-        longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
-
-        def outside(row: int, stride: int, elements: int) -> bool:
-            return row + stride * (tokens - 1) + row_count(elements) > config.vector_rows
-
-        if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
-            return CommandStatus.RANGE
-        if not o["outputs"] or outside(o["dst"], o["stride"], o["outputs"]):
-            return CommandStatus.RANGE
-        if tokens > 1 and beats(length, config.elements) > config.replay_beats:
-            return CommandStatus.RANGE
-        if direct and (o["fold_norm"] or outside(o["src"], o["src_stride"], length)):
-            return CommandStatus.RANGE
-        if not direct and o["slot"] + tokens > config.slots:
-            return CommandStatus.RANGE
-        integer = mode == MatmulMode.INTEGER
-        needed = Codebook.INTEGER if integer else Codebook.KMEANS
-        if self.lane_codebook is None or self.lane_codebook[0] != needed:
-            return CommandStatus.CODEBOOK_MISSING
-        if not direct:
-            for slot in self.slots[o["slot"] : o["slot"] + tokens]:
-                if slot is None or slot.length != length or slot.integer != integer:
-                    return CommandStatus.SLOT_MISMATCH
-        return CommandStatus(0)
-
     def _matmul(self, **o: int) -> CommandStatus:
-        fault = self._matmul_fault(o)
+        loaded = self.lane_codebook[0] if self.lane_codebook else None
+        fault = matmul_fault(self.config, o, loaded, self.slots)
         if fault:
             return fault
         config, tokens, length, outputs = self.config, o["tokens"], o["length"], o["outputs"]

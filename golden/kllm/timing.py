@@ -33,6 +33,7 @@ __all__ = [
     "load",
     "matmul",
     "matmul_collect",
+    "matmul_issue",
     "matmul_supply",
     "norm_finish",
     "norm_finish_cycles",
@@ -594,5 +595,24 @@ def functional_unit(width: int, bits_a: int, stages: int) -> Timing:
             ("of a refused command", cycles.refused),
             ("of FUNCTION_CODEBOOK", cycles.codebook),
             ("of SOFTMAX of one row", cycles.softmax(1, 1)),
+        ),
+    )
+
+
+def matmul_issue() -> Timing:
+    """The least latency: DIRECT of one group. ``matmul_supply`` has that of each command.
+
+    The interval: the same, with walks of one cycle.
+    """
+    return Timing(
+        latency=matmul_supply(1),
+        start="command, as offered,",
+        end="supply",
+        interval=Fraction(matmul_supply(1) + 5),
+        unit="command",
+        delays=(
+            ("from supply to ticket", 1),
+            ("from ticket to start, without fold_norm", 0),
+            ("from the end of the walks to the end of the command", 1),
         ),
     )

@@ -27,6 +27,7 @@ from hdl.kllm.matmul.descriptors import KllmDescriptorWalk
 from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.matmul.entries import KllmEntryWalk
 from hdl.kllm.matmul.gather import KllmRowGather
+from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.jobs import KllmJobWalk
 from hdl.kllm.matmul.outliers import KllmOutlierWalk
 from hdl.kllm.matmul.rows import KllmRowWalk
@@ -167,6 +168,13 @@ BLOCKS = {
         config=KllmAcceleratorConfig().matmul_config,
         configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.collect:collect",
+        checked="small",
+    ),
+    "kllm_matmul_issue": Registered(
+        component=KllmMatmulIssue,
+        config=KllmAcceleratorConfig().matmul_config,
+        configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
+        golden="golden.kllm.issue:issue",
         checked="small",
     ),
     "kllm_norm_sums": Registered(

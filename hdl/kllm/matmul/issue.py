@@ -1,10 +1,12 @@
-"""Commands of the matmul engine: checked, then started."""
+"""Commands of the matmul engine: checked, then started (docs/blocks/kllm_matmul_issue.md)."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
+from golden.kllm.timing import matmul_issue
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import command_stream, descriptor_layout, operand
@@ -46,7 +48,7 @@ class KllmMatmulIssue(Block):
 
     Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply. Throughput 1 command
     at a time. The engine divides outputs into groups at one group per cycle.
-    Golden: golden.kllm.machine.Machine.
+    Golden: golden.kllm.issue.issue.
     """
 
     def __init__(self, config: KllmMatmulConfig):
@@ -79,6 +81,10 @@ class KllmMatmulIssue(Block):
                 "done": In(1, "Every walk is done."),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return matmul_issue()
 
     def _of(self, name: str):
         return operand(self.command.p, Opcode.MATMUL, name)

@@ -1,0 +1,112 @@
+"""What the matmul engine checks before a command runs, and what it then starts."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from golden.kllm.collect import Ticket
+from golden.kllm.config import MachineConfig
+from golden.kllm.format import beats, groups
+from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, row_count
+from golden.kllm.walks import MatmulWork, RowWork
+
+__all__ = ["Issued", "codebook_fault", "codebook_rows", "issue", "matmul_fault"]
+
+_ONE, _MAGNITUDE = 0x3C00, 0x7FFF
+
+
+class SlotLike(Protocol):
+    """What the checks read of a slot."""
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def integer(self) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Issued:
+    """A MATMUL that runs: a job of the weight supply, a ticket, and the work of the walks.
+
+    supply : address, beats, groups, tokens, fold
+    rows : words of the tokens, for DIRECT; else None
+    """
+
+    supply: dict[str, int]
+    ticket: Ticket
+    work: MatmulWork
+    rows: RowWork | None
+
+
+def codebook_rows(config: MachineConfig, src: int, kind: int) -> RowWork:
+    """The rows of a packet of LANE_CODEBOOK."""
+    words = config.kmeans_words if kind == Codebook.KMEANS else config.integer_words
+    return RowWork(src=src, stride=0, groups=1, tokens=1, rows=row_count(words), words=words)
+
+
+def codebook_fault(config: MachineConfig, rows: RowWork, words: Sequence[int]) -> CommandStatus:
+    """RANGE: the packet ends outside the vector memory, or a word of it is above 1."""
+    if rows.src + rows.rows > config.vector_rows:
+        return CommandStatus.RANGE
+    is_bad = any(int(word) & _MAGNITUDE > _ONE for word in words)
+    return CommandStatus.RANGE if is_bad else CommandStatus(0)
+
+
+def matmul_fault(
+    config: MachineConfig,
+    o: Mapping[str, int],
+    loaded: Codebook | None,
+    slots: Sequence[SlotLike | None],
+) -> CommandStatus:
+    """The first fault of a MATMUL, before any weight is requested.
+
+    o: the operands; loaded: the kind of codebook that the lanes hold.
+    """
+    mode, tokens, length = o["mode"], o["tokens"], o["length"]
+    direct = mode == MatmulMode.DIRECT
+    longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
+
+    def outside(row: int, stride: int, elements: int) -> bool:
+        return row + stride * (tokens - 1) + row_count(elements) > config.vector_rows
+
+    if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
+        return CommandStatus.RANGE
+    if not o["outputs"] or outside(o["dst"], o["stride"], o["outputs"]):
+        return CommandStatus.RANGE
+    if tokens > 1 and beats(length, config.elements) > config.replay_beats:
+        return CommandStatus.RANGE
+    if direct and (o["fold_norm"] or outside(o["src"], o["src_stride"], length)):
+        return CommandStatus.RANGE
+    if not direct and o["slot"] + tokens > config.slots:
+        return CommandStatus.RANGE
+    integer = mode == MatmulMode.INTEGER
+    needed = Codebook.INTEGER if integer else Codebook.KMEANS
+    if loaded != needed:
+        return CommandStatus.CODEBOOK_MISSING
+    if not direct:
+        for slot in slots[o["slot"] : o["slot"] + tokens]:
+            if slot is None or slot.length != length or bool(slot.integer) != integer:
+                return CommandStatus.SLOT_MISMATCH
+    return CommandStatus(0)
+
+
+def issue(config: MachineConfig, o: Mapping[str, int]) -> Issued:
+    """What a MATMUL without a fault starts."""
+    direct = o["mode"] == MatmulMode.DIRECT
+    sizes = {"groups": groups(o["outputs"], config.group_outputs), "tokens": o["tokens"]}
+    count, rows = beats(o["length"], config.elements), row_count(o["length"])
+    read = None
+    if direct:
+        read = RowWork(
+            src=o["src"], stride=o["src_stride"], rows=rows, words=o["length"], **sizes
+        )
+    return Issued(
+        supply={"address": o["weights"], "beats": count, "fold": o["fold_norm"], **sizes},
+        ticket=Ticket(dst=o["dst"], stride=o["stride"], outputs=o["outputs"], **sizes),
+        work=MatmulWork(
+            slot=o["slot"], length=o["length"], rows=rows, beats=count, direct=int(direct),
+            integer=int(o["mode"] == MatmulMode.INTEGER), **sizes,
+        ),
+        rows=read,
+    )  # fmt: skip

@@ -1,0 +1,211 @@
+"""KllmMatmulIssue against golden.kllm.issue: faults, supply jobs, tickets and the work of walks.
+
+Shown to fail with:
+
+- one group more for outputs of whole groups
+- a codebook that stays loaded after a bad packet
+- the mismatch of the last slot only
+- DIRECT that does not wait for the rows before it
+- a command taken before its walks are done
+- the factors of a command that does not fold
+"""
+
+import dataclasses
+
+import numpy as np
+
+from golden.kllm.collect import Ticket
+from golden.kllm.isa import (
+    COMMAND_WORDS,
+    Codebook,
+    CommandStatus,
+    MatmulMode,
+    Opcode,
+    encode,
+)  # fmt: skip
+from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
+from golden.kllm.timing import matmul_supply
+from golden.kllm.walks import row_requests
+from hdl.kllm.engine import descriptor_layout
+from hdl.kllm.matmul.issue import KllmMatmulIssue
+from hdl.kllm.matmul.payloads import (
+    matmul_work_layout,
+    packet_word_layout,
+    row_work_layout,
+    supply_job_layout,
+    ticket_layout,
+)  # fmt: skip
+from hdl.kllm.room import BLOCKS
+from tb.kllm.support.commands import command_payload
+from tb.run import simulate
+
+MACHINE = BLOCKS["kllm_accelerator"].configs["small"].machine
+CONFIG = BLOCKS["kllm_accelerator"].configs["small"].matmul_config
+ANSWER = 2  # cycles of the slots at full rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    length: int
+    integer: bool
+    rms_reciprocal: int
+
+
+class Program:
+    """Commands one after another, and what each of them causes."""
+
+    def __init__(self, rng, slots):
+        self.rng, self.slots = rng, slots
+        self.loaded: Codebook | None = None
+        self.steps: list[dict] = []
+
+    def _step(self, opcode, operands, fault, **given):
+        known = opcode in (Opcode.MATMUL, Opcode.LANE_CODEBOOK)
+        words = encode(opcode, 0, {}, operands) if known else [0] * COMMAND_WORDS
+        step = {
+            "name": f"{len(self.steps)} {opcode!r} {operands}",
+            "command": command_payload([int(opcode), *words[1:]]),
+            "ticket": ticket(Ticket(done=1, fault=int(fault), groups=0, tokens=0, outputs=0)),
+            "is_done": True,
+            "supply": [], "supply_rms": [], "slot": [], "packet": [], "codebook": [],
+            "work": [], "row_work": [], "waits": False, "cycles": None,
+        }  # fmt: skip
+        self.steps.append(step | given)
+
+    def codebook(self, kind, bad=False, src=0):
+        rows = codebook_rows(MACHINE, src, kind)
+        words = [int(word) for word in self.rng.integers(0, 0x3C01, rows.words)]
+        words[int(self.rng.integers(rows.words))] |= 0x8000
+        if bad:
+            words[int(self.rng.integers(rows.words))] = int(self.rng.choice([0x3C01, 0xFC00]))
+        fault = codebook_fault(MACHINE, rows, ())
+        given = {"waits": True}
+        if not fault:
+            fault = codebook_fault(MACHINE, rows, words)
+            self.loaded = None if fault else Codebook(kind)
+            packet = [
+                packet_word_layout.const({"word": word, "last": n == rows.words - 1}).as_bits()
+                for n, word in enumerate(words)
+            ]
+            given |= {"packet": packet, "codebook": packet, "row_work": [row_work(rows)]}
+        self._step(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)}, fault, **given)
+        return fault
+
+    def matmul(self, kind, **wrong):
+        rng = self.rng
+        slot = {MatmulMode.KMEANS: 0, MatmulMode.INTEGER: 2}.get(kind, 0)
+        tokens = int(rng.integers(1, 3))
+        o = {
+            "mode": int(kind), "tokens": tokens, "slot": slot,
+            "length": self.slots[slot].length if kind != MatmulMode.DIRECT
+            else int(rng.integers(1, MACHINE.outliers_max + 1)),
+            "outputs": int(rng.choice([1, 31, 32, 33, 64, 200])),
+            "weights": int(rng.integers(0, 1 << 32)), "dst": int(rng.integers(0, 100)),
+            "stride": int(rng.integers(0, 70)), "src": int(rng.integers(0, 100)),
+            "src_stride": int(rng.integers(0, 70)),
+            "fold_norm": int(rng.integers(0, 2)) if kind != MatmulMode.DIRECT else 0,
+        } | wrong  # fmt: skip
+        fault = matmul_fault(MACHINE, o, self.loaded, self.slots)
+        direct = o["mode"] == MatmulMode.DIRECT
+        given = {"waits": direct}
+        read = [] if direct else list(range(o["slot"], o["slot"] + o["tokens"]))
+        if fault == CommandStatus.SLOT_MISMATCH:
+            given["slot"] = read
+        if not fault:
+            made = issue(MACHINE, o)
+            fold = bool(o["fold_norm"])
+            given |= {
+                "supply": [supply_job_layout.const(made.supply).as_bits()],
+                "ticket": ticket(made.ticket), "is_done": False,
+                "slot": read * (1 + fold),
+                "supply_rms": [self.slots[n].rms_reciprocal for n in read] if fold else [],
+                "work": [matmul_work_layout.const(dataclasses.asdict(made.work)).as_bits()],
+                "row_work": [row_work(made.rows)] if made.rows else [],
+                "cycles": matmul_supply(
+                    made.work.groups, 0 if direct else o["tokens"], ANSWER
+                ),
+            }  # fmt: skip
+        self._step(Opcode.MATMUL, o, fault, **given)
+        return fault
+
+
+def ticket(fields: Ticket) -> int:
+    return ticket_layout.const(dataclasses.asdict(fields)).as_bits()
+
+
+def row_work(rows) -> int:
+    assert row_requests(rows)
+    return row_work_layout.const(dataclasses.asdict(rows)).as_bits()
+
+
+def program(rng) -> Program:
+    slots = [
+        Slot(200, False, 0x3F800000), Slot(200, False, 0x40490FDB),
+        Slot(77, True, 0x3F000000), Slot(77, True, 0x3E000000),
+    ]  # fmt: skip
+    made = Program(rng, slots)
+    K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
+    R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
+    assert made.matmul(K) == C
+    assert not made.codebook(Codebook.KMEANS)
+    assert not made.matmul(D, outputs=32)
+    for mode in (K, D, K, K, D, D):
+        assert not made.matmul(mode)
+    assert made.matmul(N) == C
+    made._step(0x7F, {}, CommandStatus.MALFORMED)
+    assert not made.matmul(K, fold_norm=1, tokens=2)
+    rows = MACHINE.vector_rows
+    for wrong in (
+        {"mode": 3}, {"tokens": 0}, {"length": 0}, {"length": MACHINE.slot_elements + 1},
+        {"outputs": 0}, {"dst": rows, "outputs": 1}, {"dst": rows - 1, "outputs": 17},
+        {"dst": rows - 1, "tokens": 2, "stride": 1, "outputs": 1}, {"slot": 3, "tokens": 2},
+        {"slot": 4, "tokens": 1},
+    ):  # fmt: skip
+        assert made.matmul(K, **wrong) == R, wrong
+    assert not made.matmul(K, tokens=1, dst=rows - 1, outputs=16)
+    for wrong in (
+        {"fold_norm": 1},
+        {"length": MACHINE.outliers_max + 1},
+        {"src": rows, "tokens": 1},
+        {"src": rows - 1, "tokens": 2, "src_stride": 1},
+    ):
+        assert made.matmul(D, **wrong) == R, wrong
+    assert not made.matmul(D, src=rows - 1, tokens=1, length=16)
+    assert made.matmul(K, length=199) == M
+    assert made.matmul(K, slot=1, tokens=2) == M
+    assert made.matmul(K, slot=2, tokens=1, length=77) == M
+    assert made.codebook(Codebook.KMEANS, src=rows - 1) == R  # the codebook stays
+    assert not made.matmul(K)
+    assert made.codebook(Codebook.INTEGER, bad=True) == R
+    assert made.matmul(N) == C
+    assert made.matmul(K) == C
+    assert not made.codebook(Codebook.INTEGER, src=rows - 1)
+    for _ in range(3):
+        assert not made.matmul(N)
+    assert made.matmul(N, slot=0, length=200, tokens=1) == M
+    assert made.matmul(D) == C
+    assert not made.codebook(Codebook.KMEANS)
+    assert not made.matmul(D)
+    return made
+
+
+def test_matmul_issue(seed):
+    rng = np.random.default_rng([seed, 100])
+    made = program(rng)
+    descriptors = [
+        descriptor_layout.const(
+            {"valid": 1, "integer": int(slot.integer), "length": slot.length,
+             "rms_reciprocal": slot.rms_reciprocal, "outliers": 3, "scale": 1, "mean": 5}
+        ).as_bits()
+        for slot in made.slots
+    ]  # fmt: skip
+    simulate(
+        KllmMatmulIssue(CONFIG),
+        "tb.kllm.tb_matmul_issue",
+        params={
+            "steps": made.steps, "descriptors": descriptors, "answer": ANSWER,
+            "fault_mask": ticket(Ticket(done=1, fault=(1 << len(CommandStatus)) - 1, groups=0,
+                                        tokens=0, outputs=0)),
+        },
+        seed=seed,
+    )  # fmt: skip
