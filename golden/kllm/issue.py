@@ -10,7 +10,7 @@ from golden.kllm.format import beats, groups
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, row_count
 from golden.kllm.walks import MatmulWork, RowWork
 
-__all__ = ["Issued", "codebook_fault", "codebook_rows", "issue", "matmul_fault"]
+__all__ = ["Issued", "codebook_fault", "codebook_rows", "is_outside", "issue", "matmul_fault"]
 
 _ONE, _MAGNITUDE = 0x3C00, 0x7FFF
 
@@ -53,6 +53,26 @@ def codebook_fault(config: MachineConfig, rows: RowWork, words: Sequence[int]) -
     return CommandStatus.RANGE if is_bad else CommandStatus(0)
 
 
+def is_outside(config: MachineConfig, o: Mapping[str, int]) -> bool:
+    """Whether some operand of a MATMUL is out of range."""
+    mode, tokens, length = o["mode"], o["tokens"], o["length"]
+    direct = mode == MatmulMode.DIRECT
+    longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
+
+    def is_beyond(row: int, stride: int, elements: int) -> bool:
+        return row + stride * (tokens - 1) + row_count(elements) > config.vector_rows
+
+    if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
+        return True
+    if not o["outputs"] or is_beyond(o["dst"], o["stride"], o["outputs"]):
+        return True
+    if tokens > 1 and beats(length, config.elements) > config.replay_beats:
+        return True
+    if direct:
+        return bool(o["fold_norm"]) or is_beyond(o["src"], o["src_stride"], length)
+    return o["slot"] + tokens > config.slots
+
+
 def matmul_fault(
     config: MachineConfig,
     o: Mapping[str, int],
@@ -63,28 +83,14 @@ def matmul_fault(
 
     o: the operands; loaded: the kind of codebook that the lanes hold.
     """
+    if is_outside(config, o):
+        return CommandStatus.RANGE
     mode, tokens, length = o["mode"], o["tokens"], o["length"]
-    direct = mode == MatmulMode.DIRECT
-    longest = min(config.slot_elements, config.outliers_max if direct else config.slot_elements)
-
-    def outside(row: int, stride: int, elements: int) -> bool:
-        return row + stride * (tokens - 1) + row_count(elements) > config.vector_rows
-
-    if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
-        return CommandStatus.RANGE
-    if not o["outputs"] or outside(o["dst"], o["stride"], o["outputs"]):
-        return CommandStatus.RANGE
-    if tokens > 1 and beats(length, config.elements) > config.replay_beats:
-        return CommandStatus.RANGE
-    if direct and (o["fold_norm"] or outside(o["src"], o["src_stride"], length)):
-        return CommandStatus.RANGE
-    if not direct and o["slot"] + tokens > config.slots:
-        return CommandStatus.RANGE
     integer = mode == MatmulMode.INTEGER
     needed = Codebook.INTEGER if integer else Codebook.KMEANS
     if loaded != needed:
         return CommandStatus.CODEBOOK_MISSING
-    if not direct:
+    if mode != MatmulMode.DIRECT:
         for slot in slots[o["slot"] : o["slot"] + tokens]:
             if slot is None or slot.length != length or bool(slot.integer) != integer:
                 return CommandStatus.SLOT_MISMATCH

@@ -32,6 +32,7 @@ __all__ = [
     "lane_steps",
     "load",
     "matmul",
+    "matmul_check",
     "matmul_collect",
     "matmul_issue",
     "matmul_supply",
@@ -616,3 +617,8 @@ def matmul_issue() -> Timing:
             ("from the end of the walks to the end of the command", 1),
         ),
     )
+
+
+def matmul_check() -> Timing:
+    """The sizes in registers; the fault follows from them and from the command."""
+    return Timing(latency=1, start="command", end="every output", unit="command")

@@ -21,6 +21,7 @@ from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.descriptors import KllmDescriptorWalk
@@ -169,6 +170,12 @@ BLOCKS = {
         configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.collect:collect",
         checked="small",
+    ),
+    "kllm_matmul_check": Registered(
+        component=KllmMatmulCheck,
+        config=KllmAcceleratorConfig().matmul_config,
+        configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
+        golden="golden.kllm.issue:is_outside",
     ),
     "kllm_matmul_issue": Registered(
         component=KllmMatmulIssue,

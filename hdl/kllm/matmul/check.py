@@ -1,9 +1,11 @@
-"""Sizes and range check of one command."""
+"""Sizes and range check of one command (docs/blocks/kllm_matmul_check.md)."""
 
 from amaranth import Module, Mux, Signal
 
 from golden.kllm.format import integer_packet_length, kmeans_packet_length
 from golden.kllm.isa import ROW_ELEMENTS, Codebook, MatmulMode, Opcode, row_count
+from golden.kllm.timing import matmul_check
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, command_layout, operand
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -20,7 +22,17 @@ class KllmMatmulCheck(Block):
     LANE_CODEBOOK. A row is 16 words. A beat is ``lane.elements`` words.
 
     Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
+<<<<<<< HEAD
     The outputs of an unknown opcode have no meaning. Golden: golden.kllm.machine.Machine.
+=======
+    The outputs of an unknown opcode have no meaning. Golden: golden.kllm.issue.is_outside.
+
+    Members
+    -------
+    command : In               payload of the command at hand
+    words, rows, beats : Out   sizes; below 2**14 where range_fault is 0
+    range_fault : Out          the command ends with RANGE
+>>>>>>> 735e348 (hdl.kllm.matmul.check: registered, with golden, bench, timing and page; page of the engine lists its phases)
     """
 
     def __init__(self, config: KllmMatmulConfig):
@@ -34,6 +46,10 @@ class KllmMatmulCheck(Block):
                 "range_fault": Out(1, "An operand is out of range."),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return matmul_check()
 
     def elaborate(self, platform) -> Module:
         m = Module()

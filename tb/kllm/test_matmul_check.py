@@ -1,0 +1,79 @@
+"""KllmMatmulCheck against golden.kllm.issue.is_outside.
+
+Shown to fail with:
+
+- a span that forgets the stride
+- tokens that share too many beats let through
+- the row after the last one taken as inside
+- the words of an integer packet for one of K-Means
+"""
+
+import numpy as np
+
+from golden.kllm.format import beats
+from golden.kllm.isa import Codebook, MatmulMode, Opcode, encode, row_count
+from golden.kllm.issue import codebook_fault, codebook_rows, is_outside
+from hdl.kllm.matmul.check import KllmMatmulCheck
+from hdl.kllm.room import BLOCKS
+from tb.kllm.support.commands import command_payload
+from tb.run import simulate
+
+MACHINE = BLOCKS["kllm_accelerator"].configs["small"].machine
+CONFIG = BLOCKS["kllm_accelerator"].configs["small"].matmul_config
+RIGHT = {
+    "mode": 0, "tokens": 2, "slot": 1, "length": 64, "outputs": 40, "weights": 0, "dst": 10,
+    "stride": 8, "src": 20, "src_stride": 9, "fold_norm": 0,
+}  # fmt: skip
+
+
+def operands(rng) -> list[dict]:
+    """MATMULs: one operand at its limits at a time, and random ones."""
+    rows = MACHINE.vector_rows
+    edges = {
+        "mode": (0, 1, 2, 3), "tokens": (0, 1, 2, 3, 4, 255), "slot": (0, 2, 3, 4, 255),
+        "length": (0, 1, 63, 64, 65, 255, 256, 257, 16383), "outputs": (0, 1, 16, 17, 65535),
+        "dst": (0, rows - 12, rows - 11, rows - 10, rows - 1, rows, 65535),
+        "stride": (0, 100, 242, 243, 244, 65535), "src": (0, rows - 13, rows - 12, rows, 65535),
+        "src_stride": (0, 231, 232, 233, 65535), "fold_norm": (0, 1),
+    }  # fmt: skip
+    found = [
+        RIGHT | {"mode": mode, name: value}
+        for mode in MatmulMode
+        for name, values in edges.items()
+        for value in values
+    ]
+    for _ in range(300):
+        found.append({name: int(rng.choice(values)) for name, values in edges.items()})
+        found[-1] |= {"weights": int(rng.integers(0, 1 << 32))}
+    return found
+
+
+def test_matmul_check(seed):
+    rng = np.random.default_rng([seed, 101])
+    steps = []
+    for o in operands(rng):
+        # Sizes of a length that no slot has are not used.
+        sizes = [o["length"], row_count(o["length"]), beats(o["length"], MACHINE.elements)]
+        words = encode(Opcode.MATMUL, 0, {}, o)
+        command = command_payload([int(Opcode.MATMUL), *words[1:]])
+        steps.append({"command": command, "sizes": sizes, "fault": is_outside(MACHINE, o)})
+    for kind in Codebook:
+        rows = codebook_rows(MACHINE, 0, kind)
+        last = MACHINE.vector_rows - rows.rows
+        for src in (0, last, last + 1, 65535):
+            words = encode(Opcode.LANE_CODEBOOK, 0, {}, {"src": src, "kind": int(kind)})
+            steps.append(
+                {
+                    "command": command_payload([int(Opcode.LANE_CODEBOOK), *words[1:]]),
+                    "sizes": [rows.words, rows.rows, None],
+                    "fault": bool(codebook_fault(MACHINE, codebook_rows(MACHINE, src, kind), ())),
+                }
+            )
+    assert {step["fault"] for step in steps} == {False, True}
+    order = rng.permutation(len(steps))
+    simulate(
+        KllmMatmulCheck(CONFIG),
+        "tb.kllm.tb_matmul_check",
+        params={"steps": [steps[n] for n in order]},
+        seed=seed,
+    )
