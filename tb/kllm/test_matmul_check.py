@@ -8,6 +8,8 @@ Shown to fail with:
 - the words of an integer packet for one of K-Means
 """
 
+import dataclasses
+
 import numpy as np
 
 from golden.kllm.format import beats
@@ -18,8 +20,10 @@ from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload
 from tb.run import simulate
 
-MACHINE = BLOCKS["kllm_accelerator"].configs["small"].machine
-CONFIG = BLOCKS["kllm_accelerator"].configs["small"].matmul_config
+SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
+MACHINE = dataclasses.replace(SMALL.machine, replay_beats=REPLAY)
+CONFIG = dataclasses.replace(SMALL.matmul_config, replay_beats=REPLAY)
 RIGHT = {
     "mode": 0, "tokens": 2, "slot": 1, "length": 64, "outputs": 40, "weights": 0, "dst": 10,
     "stride": 8, "src": 20, "src_stride": 9, "fold_norm": 0,
@@ -31,7 +35,8 @@ def operands(rng) -> list[dict]:
     rows = MACHINE.vector_rows
     edges = {
         "mode": (0, 1, 2, 3), "tokens": (0, 1, 2, 3, 4, 255), "slot": (0, 2, 3, 4, 255),
-        "length": (0, 1, 63, 64, 65, 255, 256, 257, 16383), "outputs": (0, 1, 16, 17, 65535),
+        "length": (0, 1, 64, 65, 16 * REPLAY, 16 * REPLAY + 1, 256, 257, 16383),
+        "outputs": (0, 1, 16, 17, 65535),
         "dst": (0, rows - 12, rows - 11, rows - 10, rows - 1, rows, 65535),
         "stride": (0, 100, 242, 243, 244, 65535), "src": (0, rows - 13, rows - 12, rows, 65535),
         "src_stride": (0, 231, 232, 233, 65535), "fold_norm": (0, 1),

@@ -39,8 +39,10 @@ from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload
 from tb.run import simulate
 
-MACHINE = BLOCKS["kllm_accelerator"].configs["small"].machine
-CONFIG = BLOCKS["kllm_accelerator"].configs["small"].matmul_config
+SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
+MACHINE = dataclasses.replace(SMALL.machine, replay_beats=REPLAY)
+CONFIG = dataclasses.replace(SMALL.matmul_config, replay_beats=REPLAY)
 ANSWER = 2  # cycles of the slots at full rate
 
 
@@ -171,6 +173,7 @@ def program(rng) -> Program:
     ):
         assert made.matmul(D, **wrong) == R, wrong
     assert not made.matmul(D, src=rows - 1, tokens=1, length=16)
+    assert made.matmul(K, tokens=2, length=16 * REPLAY + 1) == R
     assert made.matmul(K, length=199) == M
     assert made.matmul(K, slot=1, tokens=2) == M
     assert made.matmul(K, slot=2, tokens=1, length=77) == M
