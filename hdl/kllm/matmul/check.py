@@ -22,17 +22,7 @@ class KllmMatmulCheck(Block):
     LANE_CODEBOOK. A row is 16 words. A beat is ``lane.elements`` words.
 
     Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
-<<<<<<< HEAD
-    The outputs of an unknown opcode have no meaning. Golden: golden.kllm.machine.Machine.
-=======
     The outputs of an unknown opcode have no meaning. Golden: golden.kllm.issue.is_outside.
-
-    Members
-    -------
-    command : In               payload of the command at hand
-    words, rows, beats : Out   sizes; below 2**14 where range_fault is 0
-    range_fault : Out          the command ends with RANGE
->>>>>>> 735e348 (hdl.kllm.matmul.check: registered, with golden, bench, timing and page; page of the engine lists its phases)
     """
 
     def __init__(self, config: KllmMatmulConfig):
