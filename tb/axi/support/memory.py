@@ -19,6 +19,7 @@ from golden.axi.format import (
     RESP_OKAY,
     RESP_SLVERR,
 )
+from tb.ports import Signal, stream_port
 from tb.words import layout_word
 
 __all__ = ["Memory", "Ram", "Words", "random_commands", "random_packets"]
@@ -72,20 +73,21 @@ class Memory:
 
     async def run(self) -> None:
         dut = self.dut
+        ar, r, stray = stream_port(dut, "axi__ar"), stream_port(dut, "axi__r"), Signal(dut.stray)
         waiting: deque[tuple[int, list[int]]] = deque()
         cycle = 0
         while True:
             await ReadOnly()
-            if dut.axi__ar__valid.value and dut.axi__ar__ready.value:
-                request = self.fields(int(dut.axi__ar__payload.value))
+            if ar[1].get() and ar[2].get():
+                request = self.fields(ar[0].get())
                 self.requests.append(request)
                 waiting.append((cycle + self.latency - 1, self._burst(request)))
                 self.on_their_way += 1
                 self.most = max(self.most, self.on_their_way)
-            if dut.axi__r__valid.value and dut.axi__r__ready.value:
+            if r[1].get() and r[2].get():
                 last = self.r["last"].offset
-                self.on_their_way -= int(dut.axi__r__payload.value) >> last & 1
-            self.strays += int(dut.stray.value)
+                self.on_their_way -= r[0].get() >> last & 1
+            self.strays += stray.get()
             while waiting and waiting[0][0] <= cycle:
                 self.beats += waiting.popleft()[1]
             await FallingEdge(dut.clk)
@@ -126,6 +128,7 @@ class Ram:
             name: member.signature.members["payload"].shape
             for name, member in signature.members.items()
         }
+        self._ports = {name: stream_port(dut, f"{bus}__{name}") for name in self.shapes}
         self._pages: dict[int, bytearray] = {}
         self.clear()
 
@@ -174,12 +177,10 @@ class Ram:
         return layout_word(self.shapes[channel], **fields)
 
     def _transfer(self, channel: str):
-        port = f"{self.bus}__{channel}"
         if channel not in self.shapes:
             return None
-        if self.dut[f"{port}__valid"].value and self.dut[f"{port}__ready"].value:
-            return self._fields(channel, int(self.dut[f"{port}__payload"].value))
-        return None
+        payload, valid, ready = self._ports[channel]
+        return self._fields(channel, payload.get()) if valid.get() and ready.get() else None
 
     def _request(self, channel: str):
         request = self._transfer(channel)

@@ -14,6 +14,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.axi.format import PAGE_BYTES, REGISTERS, RESP_DECERR, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS
 from tb.bench import Bench
+from tb.ports import stream_port
 
 __all__ = ["Host", "Memory", "Report"]
 
@@ -45,8 +46,7 @@ class Memory:
         self.id_bits, self.data_bits = id_bits, data_bits
         self.data, self.errors = bytearray(data), dict(errors or {})
         self.delay = 0
-        self.ar = tuple(dut[f"{name}__ar__{field}"] for field in ("payload", "valid", "ready"))
-        self.r = tuple(dut[f"{name}__r__{field}"] for field in ("payload", "valid", "ready"))
+        self.ar, self.r = stream_port(dut, f"{name}__ar"), stream_port(dut, f"{name}__r")
         self.bursts = collections.deque()  # [first cycle, address, words left, id]
         self.offered = self.ready = self.was_valid = False
         self.words = 0
@@ -108,9 +108,7 @@ class Host:
         self.dut, self.config = dut, config
         self._bench = Bench(dut, sources=(), sinks=())
         self._axil = {
-            channel: tuple(
-                dut[f"host__{channel}__{field}"] for field in ("payload", "valid", "ready")
-            )
+            channel: stream_port(dut, f"host__{channel}")
             for channel in ("aw", "w", "b", "ar", "r")
         }
         id_bits = 1

@@ -18,6 +18,7 @@ from golden.paging.format import Op, Status
 from golden.paging.mmu import Request, Word, joined
 from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT
 from tb.bench import LIVELOCK, SILENCE
+from tb.ports import stream_port
 from tb.words import layout_word
 
 __all__ = ["CHANNELS", "Host", "PendingRead", "Shadow", "random_records"]
@@ -88,7 +89,7 @@ class Host:
             **{f"axi__{name}": shape for name, shape in channels.items()},
         }
         self._port = {
-            name: tuple(dut[f"{name}__{part}"] for part in ("payload", "valid", "ready"))
+            name: stream_port(dut, name)
             for name in (*SOURCES, *SINKS)
         }
         self.queues: dict[str, deque] = {name: deque() for name in SOURCES}
