@@ -33,6 +33,7 @@ class Registers:
         self.readback = source(dut, "readback", chance)
 
     async def start(self):
+        self.dut.idle.value = 0  # else it is what the test before left
         start_clock(self.dut)
         await reset(self.dut)
         cocotb.start_soon(self._count_aborts())
