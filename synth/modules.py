@@ -171,7 +171,7 @@ def stub(text: str) -> str:
 
 def instantiated(text: str, names: set[str]) -> list[str]:
     """Those of ``names`` of which ``text`` holds instances."""
-    found = re.findall(r"^  \\?(\S+) +\S+ +\($", text, re.M)
+    found = re.findall(r"^  \\?(\S+) +\S+? *\($", text, re.M)
     return sorted({name for name in found if name in names})
 
 

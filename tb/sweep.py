@@ -1,6 +1,7 @@
 """``python -m tb.sweep --seeds 10 [--first 2] [pytest arguments]``: the benches at fresh seeds.
 
-One pytest run per seed, over all of ``tb`` or what the pytest arguments select. Tests that do not
+One pytest run per seed on two workers, over all of ``tb`` or the paths among the pytest arguments.
+Other arguments, such as ``-k`` or ``-n``, are added to that. Tests that do not
 use the seed run at the first seed only. The cache in ``build/sim`` compiles each model once.
 
 ``build/sweep/KEY`` keeps ``report.md``, and ``seed-N.json`` and ``seed-N.log`` of each finished
@@ -24,6 +25,8 @@ __all__ = ["main", "report", "run_seed", "sources_key"]
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("golden", "hdl", "synth", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
 SEED_MAX = 2**31 - 1
+# Options of pytest whose value is a word of its own.
+_WITH_VALUE = {"-k", "-m", "-p", "-n", "-o", "-c", "-W", "-r", "--dist", "--maxfail", "--tb"}
 _ENDED = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 
 
@@ -122,6 +125,22 @@ def report(results: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def with_defaults(arguments: list[str]) -> list[str]:
+    """``arguments`` of pytest with two workers unless they name a number, and ``tb`` unless a path.
+
+    The value of an option is no path: ``-k tb`` selects in all of tb.
+    """
+    has_workers = any(re.match(r"-n\d*$|-n=|--numprocesses", each) for each in arguments)
+    places = [
+        each
+        for before, each in zip(["", *arguments], arguments, strict=False)
+        if not each.startswith("-") and before not in _WITH_VALUE
+    ]
+    has_path = any(Path(ROOT, each.split("::")[0]).exists() for each in places)
+    workers = [] if has_workers else ["-n", "2", "--dist", "worksteal"]
+    return [*workers, *arguments, *([] if has_path else ["tb"])]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.sweep", description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds (10)")
@@ -132,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"first must be 1..{SEED_MAX}, not {options.first}")
     if not 1 <= options.seeds <= SEED_MAX + 1 - options.first:
         parser.error(f"seeds must be 1..{SEED_MAX + 1 - options.first}, not {options.seeds}")
-    selected = selected or ["-n", "2", "--dist", "worksteal", "tb"]
+    selected = with_defaults(selected)
     folder = options.folder / sources_key(selected)
     folder.mkdir(parents=True, exist_ok=True)
     seeds = range(options.first, options.first + options.seeds)

@@ -28,12 +28,12 @@ SMALLEST = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_lint_and_netlist(name, tmp_path):
+def test_lint_and_netlist(name):
     block = BLOCKS[name]
     # With the top NAME_axi around it, so that both are looked at.
     design = convert(block.component(SMALLEST[name]), name, "axi")
     assert implicit_ports(block.component(SMALLEST[name])) == design.modules[-1].implicit_ports
-    lint(design, tmp_path)
+    lint(design)
     check(design)
     assert "initial" not in re.findall(r"^\s*(\w+)", design.verilog, re.M)
     for port in design.description["ports"]:

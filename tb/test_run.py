@@ -11,11 +11,13 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import pytest
+
 import tb.run
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
 from tb.plant import plant
-from tb.run import build_model, emission_key, emitted, run_model
+from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
 
 
 def test_cache_inside_another_tree(tmp_path, seed):
@@ -74,3 +76,46 @@ def test_a_planted_fault_has_no_key():
         block = kind(StreamRegisterConfig(width=8))
         block._MustUse__silence = True
         assert (emission_key(block, "dut", None) is not None) == has_key
+
+
+TWO_MODULES = """\
+module child(a, y);
+  input a;
+  wire a;
+  output y;
+  wire y;
+  assign y = ~a;
+endmodule
+module dut(a, y);
+  input a;
+  wire a;
+  output y;
+  wire y;
+  child inner (
+    .a(a),
+    .y(y)
+  );
+endmodule
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        ("    .a(a),\n", "", "PINMISSING"),
+        ("    .a(a),", "    .b(a),", "PINNOTFOUND"),
+        ("  assign y = ~a;\n", "", "UNDRIVEN"),
+        ("  assign y = ~a;", "  reg z;\n  always @* if (a) z = 1;\n  assign y = z;", "LATCH"),
+        ("  child inner", "  other inner", "MODMISSING"),
+    ],
+)
+def test_lint_finds(old, new, finding, tmp_path, monkeypatch):
+    """Each module is linted alone. What one module or one instance has wrong is still found."""
+    monkeypatch.setattr(tb.run, "LINT_DIR", tmp_path)
+    lint(Emitted("dut", TWO_MODULES, {}, ()))
+    assert len(list(tmp_path.iterdir())) == 2
+    assert TWO_MODULES.count(old) == 1
+    faulty = Emitted("dut", TWO_MODULES.replace(old, new), {}, ())
+    for _ in range(2):  # a finding is not kept
+        with pytest.raises(AssertionError, match=finding):
+            lint(faulty)

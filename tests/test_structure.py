@@ -186,7 +186,9 @@ def test_is_upward_finds_an_arrow():
 TOOLS = [
     "hdl/pages.py", "hdl/registry.py", "hdl/emit.py", "hdl/verilog.py", "hdl/build.py",
     "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
-    "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "golden/markers.py",
+    "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "tb/compile.py",
+    "tb/contract.py", "tb/ports.py", "tb/sweep.py", "tb/words.py", "tb/plant.py",
+    "golden/markers.py", "golden/isa.py", "golden/timing.py",
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Shown to fail:
 - a failing seed that leaves exit status 0;
 - results that are not kept;
 - tests without a seed run at every seed;
+- ``-k`` in the place of the two workers and of tb;
 - a key that ignores the sources.
 """
 
@@ -39,7 +40,8 @@ def benches(tmp_path):
 
 def run(benches, *options):
     folder = ["--folder", str(benches / "kept")]
-    return sweep.main([*options, *folder, "-p", "no:cacheprovider", str(benches / "test_two.py")])
+    pytest_options = ["-n", "0", "-p", "no:cacheprovider", str(benches / "test_two.py")]
+    return sweep.main([*options, *folder, *pytest_options])
 
 
 def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
@@ -73,6 +75,20 @@ def test_key_is_of_arguments_and_sources(tmp_path):
     keys = {sweep.sources_key(["tb"], tmp_path), sweep.sources_key(["tb", "-x"], tmp_path)}
     bench.write_text("second")
     assert len({*keys, sweep.sources_key(["tb"], tmp_path)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        ([], "-n 2 --dist worksteal tb"),
+        (["-k", "tb"], "-n 2 --dist worksteal -k tb tb"),
+        (["-x", "tb/stream"], "-n 2 --dist worksteal -x tb/stream"),
+        (["tb/test_run.py::test_x", "-n", "0"], "tb/test_run.py::test_x -n 0"),
+        (["-n1"], "-n1 tb"),
+    ],
+)
+def test_arguments_add_to_the_defaults(arguments, whole):
+    assert " ".join(sweep.with_defaults(arguments)) == whole
 
 
 @pytest.mark.parametrize(

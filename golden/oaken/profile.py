@@ -212,7 +212,9 @@ def profile_kv(
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.oaken.profile", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")
     parser.add_argument(
         "--text", type=Path, help="calibration text (plain, or .jsonl); ours if none"

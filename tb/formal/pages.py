@@ -657,7 +657,6 @@ def _small():
     return PageTableSpec(WatchedTable(SmallCache()))
 
 
-QUICK = ("reset", "WRITE_TABLES")
 # Cases of under a minute each; the others take 4 to 10 minutes each.
 MOST = (
     "reset", "WRITE_TABLES", "IDLE", "DECODE", "TRIM_CHECK", "BEGIN", "FREE_STREAM", "EXTEND",
@@ -666,7 +665,6 @@ MOST = (
 LONG = ("COMMIT", "LOOK", "DROP")
 PROOFS = [
     Proof("PageTable-long", _small, 2, mode="cases", only=LONG, long=True, covers=False),
-    Proof("PageTable-quick", _small, 2, mode="cases", only=QUICK, covers=False),
     Proof("PageTable-most", _small, 2, mode="cases", only=MOST, covers=False),
     Proof("PageTable-covers", _small, 1, mode="bmc", long=True, cover_depth=16),
 ]

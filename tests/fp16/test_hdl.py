@@ -13,8 +13,7 @@ from hdl.fp16.from_fixed import FixedToFloatConfig
 from hdl.fp16.mul import FpMulConfig
 from hdl.fp16.pipeline import registers_after
 from hdl.fp16.room import BLOCKS
-from hdl.verilog import convert
-from tb.run import lint
+from tb.run import emitted, lint
 
 _ALL = [
     pytest.param(block.component, config, id=f"{name}-{named}")
@@ -24,8 +23,8 @@ _ALL = [
 
 
 @pytest.mark.parametrize(("component", "config"), _ALL)
-def test_verilog_is_lint_clean(component, config, tmp_path):
-    lint(convert(component(config), "dut"), tmp_path)
+def test_verilog_is_lint_clean(component, config):
+    lint(emitted(component(config)))
 
 
 @pytest.mark.parametrize(

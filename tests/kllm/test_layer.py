@@ -11,8 +11,6 @@ Each of these fails ``test_machine_computes_the_quantized_layer``:
 
 import dataclasses
 import functools
-import hashlib
-import inspect
 from pathlib import Path
 
 import pytest
@@ -20,15 +18,9 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import golden.index.kmeans
-import golden.kllm.flow
-import golden.kllm.layer.quantized
-import golden.kllm.layer.reference
-import golden.kllm.layer.shape
-import golden.kllm.quantize
-import golden.text
 from golden import checkpoint, text
 from golden.config import ConfigError
+from golden.eval.accuracy.bench import code_version
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.assembler import AssemblyError
 from golden.kllm.bounds import Rates, bounds, schedule
@@ -296,12 +288,8 @@ def test_softmax_overlaps_score_times_v() -> None:
 
 
 def smollm2_layer(request) -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
-    """Layer 15, its inputs on 33 tokens and what it computes; kept in build/ by the code's hash."""
-    modules = (
-        golden.kllm.layer.quantized, golden.kllm.layer.reference, golden.kllm.layer.shape,
-        golden.kllm.flow, golden.kllm.quantize, golden.index.kmeans, golden.text,
-    )  # fmt: skip
-    key = hashlib.sha256("".join(map(inspect.getsource, modules)).encode()).hexdigest()[:16]
+    """Layer 15, its inputs on 33 tokens, what it computes; in build/ by a hash of all code used."""
+    key = code_version(("golden.kllm.layer", "golden.checkpoint", "golden.text"))[:16]
     folder = Path(__file__).parent.parent.parent / "build" / "tests"
     layer_file, seen_file = folder / f"smollm2_15_{key}.npz", folder / f"smollm2_15_{key}.pt"
     if not seen_file.exists():

@@ -77,7 +77,9 @@ def layer_error(
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.eval.reports.kllm", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")
     parser.add_argument("--layers", type=int, nargs="+", default=[0, 1, 15, 29])
     parser.add_argument("--calibration", type=int, default=256, help="tokens")

@@ -334,7 +334,9 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.eval.reports.oaken", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")
     parser.add_argument("--text", type=Path, help="text to measure on; ours if none")
     parser.add_argument("--calibration", type=Path, help="text for the thresholds; ours if none")
