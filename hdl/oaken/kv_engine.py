@@ -3,11 +3,10 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.oaken.config import CacheConfig
@@ -21,10 +20,11 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
 from hdl.oaken.kv_reads import OakenKvReads, OakenKvReadsConfig
 from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
-from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
 from hdl.stream.payload import pack, unpack
@@ -90,11 +90,14 @@ class OakenKvEngineConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return data.StructLayout({**REQUEST_LAYOUT.members, "thresholds": THRESHOLD_LAYOUT})
+        return Payload(**REQUEST_LAYOUT.parts, thresholds=THRESHOLDS)
 
     @property
     def kv_layout(self) -> data.StructLayout:
-        return data.StructLayout({"x": data.ArrayLayout(FP16_BITS, self.lanes), "last": 1})
+        return Payload(
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16"),
+            last=(1, "final beat of the vector"),
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
@@ -125,43 +128,36 @@ class OakenKvEngine(Block):
 
     Nothing else is rounded or reordered here: the arithmetic is that of the quantization and the
     dequantization engine. Source: Oaken, sections 4 and 5. Golden: golden.oaken.kv_engine.KvEngine.
-
-    Members
-    -------
-    request : In(stream)  op, tag, sequence, layer, kv, head, heads, token, thresholds
-    kv : In(stream)       x: lanes FP16 words; last of the vector
-    o : Out(stream)       x: lanes FP16 words; error; tag of the READ; last of the head
-    status : Out(stream)  tag, op, status, sequence
-    base : In             byte address of page 0, a multiple of page_bytes, constant
-    free_pages : Out      pages that no stream owns
-    idle : Out            no request is under way
-    axi : Out(axi4)       the memory
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "request": "What to do; fields that an op does not use are ignored.",
-        "kv": "One vector per APPEND, in order: all heads of one token's K or V.",
-        "o": "Decoded heads of the READs, in order; error: some word of the head was.",
-        "status": "How a request ended; those of one op in order.",
-        "base": "Byte address of page 0, a multiple of page_bytes; constant while running.",
-        "free_pages": "Pages that no stream owns.",
-        "idle": "No request is under way.",
-        "axi": "AXI4 manager: the memory that holds the pages.",
-    }
 
     def __init__(self, config: OakenKvEngineConfig):
         mmu = config.mmu
         super().__init__(
             config,
             {
-                "request": In(stream.Signature(config.request_layout)),
-                "kv": In(stream.Signature(config.kv_layout)),
-                "o": Out(stream.Signature(config.o_layout)),
-                "status": Out(stream.Signature(STATUS_LAYOUT)),
-                "base": In(mmu.address_bits),
-                "free_pages": Out(range(mmu.cache.pages + 1)),
-                "idle": Out(1),
-                "axi": Out(mmu.axi_signature),
+                "request": In(
+                    stream.Signature(config.request_layout),
+                    "What to do; fields that an op does not use are ignored.",
+                ),
+                "kv": In(
+                    stream.Signature(config.kv_layout),
+                    "One vector per APPEND, in order: all heads of one token's K or V.",
+                ),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Decoded heads of the READs, in order.",
+                ),
+                "status": Out(
+                    stream.Signature(STATUS_LAYOUT),
+                    "How a request ended; those of one op in order.",
+                ),
+                "base": In(
+                    mmu.address_bits,
+                    "Byte address of page 0, a multiple of page_bytes; constant while running.",
+                ),
+                "free_pages": Out(range(mmu.cache.pages + 1), "Pages that no stream owns."),
+                "idle": Out(1, "No request is under way."),
+                "axi": Out(mmu.axi_signature, "AXI4 manager: the memory that holds the pages."),
             },
         )
 

@@ -10,7 +10,7 @@ from golden.config import Config
 from golden.paging.format import Op, Status
 from hdl.block import Block
 from hdl.oaken.kv_reader import OakenKvReaderConfig
-from hdl.oaken.layouts import THRESHOLD_LAYOUT
+from hdl.oaken.layouts import THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -38,7 +38,7 @@ class OakenKvReadsConfig(Config):
         return Payload(
             request=(REQUEST_LAYOUT, "a READ"),
             present=(1, "thresholds are given for its layer"),
-            thresholds=(THRESHOLD_LAYOUT, "To_lo, Ti_lo, Ti_hi, To_hi, FP16"),
+            thresholds=THRESHOLDS,
         )
 
 
@@ -61,19 +61,6 @@ class OakenKvReads(Block):
 
     1 request per cycle while there are places. ``i.ready`` depends combinationally on
     ``request.ready``, ``ends`` and ``done``. Golden: golden.oaken.kv_engine.KvEngine.
-
-    Members
-    -------
-    i : In(stream)        request; present; thresholds
-    start : In            first token of the request's sequence that no TRIM has discarded
-    is_changing : In      a TRIM or FREE is offered to the MMU
-    is_split : Out        pieces of a READ are offered to the MMU
-    request : Out(stream) to the MMU
-    info : In(stream)     from the MMU, one per head
-    head : Out(stream)    to the reader, one per head
-    done : In(stream)     from the reader, one per accepted READ or piece
-    ends : In(stream)     statuses of READs from the MMU
-    status : Out(stream)  one per READ
     """
 
     def __init__(self, config: OakenKvReadsConfig):
@@ -239,7 +226,7 @@ class OakenKvReads(Block):
         return freed, ahead
 
 
-_ENTRY_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "heads": 8, "missing": 1, "more": 1})
+_ENTRY_LAYOUT = Payload(tag=8, sequence=8, heads=8, missing=1, more=1)
 
 
 @dataclasses.dataclass(frozen=True)
