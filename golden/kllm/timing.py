@@ -1,21 +1,24 @@
 """Timing of KLLM's blocks, as functions of their numbers."""
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 
 from golden.attention.timing import softmax
 from golden.index.timing import table
-from golden.kllm.isa import MatmulMode
+from golden.kllm.isa import MatmulMode, Norm
 from golden.timing import Timing
 
 __all__ = [
     "FunctionCycles",
     "LaneJob",
     "LaneShape",
+    "QuantizerCycles",
     "concat",
     "descriptor_walk",
+    "descriptor_writer",
     "dispatcher",
     "entry_walk",
     "function_control",
@@ -44,16 +47,23 @@ __all__ = [
     "outlier",
     "outlier_walk",
     "pe_lane",
+    "quantize_decode",
+    "quantizer",
     "readback",
     "result_rows",
+    "row_compare",
     "row_gather",
     "row_reader",
+    "row_splitter",
     "row_walk",
     "scaler",
     "slot_fetch",
     "slot_fill",
     "slot_memory",
     "slot_rows",
+    "split_cycles",
+    "token_maximum",
+    "token_scheduler",
     "vector_lanes",
     "weight_buffer",
     "weight_stripe",
@@ -622,3 +632,111 @@ def matmul_issue() -> Timing:
 def matmul_check() -> Timing:
     """The sizes in registers; the fault follows from them and from the command."""
     return Timing(latency=1, start="command", end="every output", unit="command")
+
+
+def quantize_decode() -> Timing:
+    """One command at a time; the next one after its job."""
+    return Timing(latency=3, interval=Fraction(4), start="command", end="job", unit="command")
+
+
+def token_maximum() -> Timing:
+    return Timing(
+        latency=2, start="i", end="largest", unit="row",
+        delays=(("from largest to status", 1), ("from largest to the next row", 1)),
+    )  # fmt: skip
+
+
+def token_scheduler() -> Timing:
+    return Timing(
+        latency=0, start="token", end="finish", unit="request",
+        delays=(("from token to its first request", 1),),
+    )  # fmt: skip
+
+
+def row_compare() -> Timing:
+    return Timing(latency=1, start="row", unit="row")
+
+
+def row_splitter() -> Timing:
+    return Timing(
+        latency=1, end="beat", unit="row", delays=(("from i to its first outlier", 2),)
+    )
+
+
+def split_cycles(outliers: int, last: bool) -> int:
+    """Cycles of one row: an outlier per cycle, and after those of a last row the mark."""
+    return max(1, outliers + (last and outliers > 0))
+
+
+def descriptor_writer() -> Timing:
+    return Timing(latency=1, interval=Fraction(2), start="finish", end="descriptor", unit="token")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizerCycles:
+    """Cycles from a command of Unit.QUANTIZE to its status, at most; 0 or more tokens fail.
+
+    The engine is idle, the memory answers ``answer`` cycles after a request, and no stream stalls.
+    The first token takes the pipeline's length. Each further token takes the longest of its steps.
+    These are reached by tokens whose outliers are neighbours.
+
+    thresholds : midpoints of a codebook, scaled one per cycle
+    trees, norms : timing of the trees and of the statistics
+    parts : cycles of an integer row in the dividers
+    scale : cycles from the largest element of an integer token to its scale
+    """
+
+    thresholds: int
+    trees: Timing
+    norms: Timing
+    parts: int
+    scale: int
+    answer: int = 2
+
+    def quantize(
+        self, *, rows: int, tokens: int, outliers: int, crowded: int, full: int, pops: int | None,
+        norm: int,
+    ) -> int:
+        """QUANTIZE of ``tokens`` tokens of ``rows`` rows.
+
+        outliers : the most of a token; crowded : those that are not the first of their row
+        full : rows with 5 outliers or more, 0 counts as 1. Four wait for the statistics; these take
+        the next one 2 cycles later, when they know of the row's outliers.
+        pops : max(k_max, k_min); None: OFFLINE
+        """
+        late = self.answer - 2
+        first = rows + self.thresholds + 15 + late
+        steps = [self.thresholds + 3, rows + crowded + 1]
+        if pops is not None:
+            popped = pops * math.ceil(self.trees.interval) + 1
+            first += rows + popped + self.trees.latency + 2 + late
+            steps += [rows + self.trees.latency + 2, popped + self.trees.latency - 2]
+        if norm == Norm.NONE:
+            first += crowded
+        else:
+            reduce = self.norms.delay("from a token's last beat to the next job")
+            total = self.norms.latency_max if norm == Norm.LAYER else self.norms.latency
+            assert total is not None
+            full = max(full, 1)
+            first += total + outliers + full - 1
+            steps += [rows + outliers + full + reduce, total - reduce + 7]
+        return first + (tokens - 1) * max(steps)
+
+    def integer(self, rows: int, tokens: int) -> int:
+        """QUANTIZE_INTEGER: each row passes the dividers in ``parts`` cycles."""
+        divided = rows * self.parts
+        first = rows + divided + self.scale + 20 + 2 * (self.answer - 2)
+        return first + (tokens - 1) * max(divided, rows + 4, self.scale + 1)
+
+    def codebook(self) -> int:
+        """ACTIVATION_CODEBOOK: its words leave one per cycle."""
+        return 2 * self.thresholds + 12 + self.answer
+
+    def refused(self, slots: int = 0) -> int:
+        """A command that reads nothing; ``slots`` become not valid."""
+        return 5 + max(1, 2 * slots)
+
+
+def quantizer() -> Timing:
+    """Of a command that is refused; QuantizerCycles has the others."""
+    return Timing(latency=6, start="command", end="status", unit="row of either pass")

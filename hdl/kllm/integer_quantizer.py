@@ -142,6 +142,10 @@ class KllmIntegerQuantizerConfig(Config):
         return self.elements // self.lanes
 
     @property
+    def timing(self) -> Timing:
+        return timing.integer_quantizer(self.stages, self.parts, _SCALE_STEPS)
+
+    @property
     def word_layout(self) -> data.StructLayout:
         return Payload(word=(FP16.bits, "FP16 word"))
 
@@ -192,7 +196,7 @@ class KllmIntegerQuantizer(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.integer_quantizer(self.config.stages, self.config.parts, _SCALE_STEPS)
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -47,6 +47,22 @@ class KllmNormStatsConfig(KllmNormSumsConfig):
             rsqrt_stages=self.rsqrt_stages,
         )
 
+    @property
+    def timing(self) -> Timing:
+        sums = timing.norm_sums(self.bits_a, len(NORM_SUMS))
+        finish = self.finish
+        cycles = [
+            timing.norm_finish_cycles(
+                finish.convert_stages,
+                finish.fma_stages,
+                finish.divide_stages,
+                finish.rsqrt_stages,
+                layer_norm,
+            )
+            for layer_norm in (False, True)
+        ]
+        return timing.norm_stats(sums.delay("from a token's last beat to the next job"), *cycles)
+
 
 class KllmNormStats(Block):
     """Mean and reciprocal RMS of a token from its index counts and outliers, in FP32.
@@ -128,20 +144,7 @@ class KllmNormStats(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        sums = timing.norm_sums(config.bits_a, len(NORM_SUMS))
-        finish = config.finish
-        cycles = [
-            timing.norm_finish_cycles(
-                finish.convert_stages,
-                finish.fma_stages,
-                finish.divide_stages,
-                finish.rsqrt_stages,
-                layer_norm,
-            )
-            for layer_norm in (False, True)
-        ]
-        return timing.norm_stats(sums.delay("from a token's last beat to the next job"), *cycles)
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -38,6 +38,13 @@ from hdl.kllm.norm_sums import KllmNormSums, KllmNormSumsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
+from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
+from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
+from hdl.kllm.quantize.descriptors import KllmDescriptorWriter
+from hdl.kllm.quantize.maximum import KllmTokenMaximum
+from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig
+from hdl.kllm.quantize.scheduler import KllmTokenScheduler
+from hdl.kllm.quantize.splitter import KllmRowSplitter, KllmRowSplitterConfig
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
@@ -64,6 +71,7 @@ _LANES = {
 _SMALL_QUANTIZER = KllmQuantizerConfig(
     bits_a=2, integer_bits=4, vector_rows=64, slots=4, slot_elements=64, outliers_max=5
 )  # fmt: skip
+_QUANTIZERS = {"table1": KllmQuantizerConfig(), "small": _SMALL_QUANTIZER}
 _SMALL_SUPPLY = KllmWeightSupplyConfig(
     lanes=2, columns=3, elements=4, bits_b=3, ports=3, port_bits=16, buffer_beats=5, length_bits=6
 )  # fmt: skip
@@ -383,6 +391,39 @@ BLOCKS = {
             "small": _SMALL_QUANTIZER.integer_config,
         },
         golden="golden.kllm.quantize:unsigned_quotient",
+    ),
+    "kllm_quantize_decode": Registered(
+        component=KllmQuantizeDecode,
+        config=KllmQuantizeDecodeConfig(),
+        configs={name: quantizer.decode for name, quantizer in _QUANTIZERS.items()},
+        golden="golden.kllm.quantizer:faults",
+    ),
+    "kllm_token_maximum": Registered(
+        component=KllmTokenMaximum,
+        config=KllmQuantizePhaseConfig(),
+        golden="golden.kllm.quantizer_phases:token_maximum",
+    ),
+    "kllm_token_scheduler": Registered(
+        component=KllmTokenScheduler,
+        config=KllmQuantizePhaseConfig(),
+        golden="golden.kllm.quantizer_phases:schedule",
+    ),
+    "kllm_row_compare": Registered(
+        component=KllmRowCompare,
+        config=KllmRowCompareConfig(),
+        configs={name: quantizer.compare for name, quantizer in _QUANTIZERS.items()},
+        golden="golden.kllm.quantizer_phases:compare_row",
+    ),
+    "kllm_row_splitter": Registered(
+        component=KllmRowSplitter,
+        config=KllmRowSplitterConfig(),
+        configs={name: quantizer.splitter for name, quantizer in _QUANTIZERS.items()},
+        golden="golden.kllm.quantizer_phases:split_rows",
+    ),
+    "kllm_descriptor_writer": Registered(
+        component=KllmDescriptorWriter,
+        config=KllmQuantizePhaseConfig(),
+        golden="golden.kllm.quantizer_phases:descriptors",
     ),
     "kllm_quantizer": Registered(
         component=KllmQuantizer,

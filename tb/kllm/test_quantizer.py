@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import (
@@ -99,7 +100,9 @@ class Maker:
         self.commands: list[int] = []
         self.expected = {name: [] for name in ("entries", "outlier", "descriptor", "status")}
         self.before = {"descriptor": [], "status": []}
-        self.work = 0
+        self.work = self.reads = 0
+        # V answers after 6 cycles at most.
+        self.cycles = dataclasses.replace(self.config.cycles, answer=6)
         self.seen = CommandStatus(0)
 
     def program(self, kind: str, **more) -> dict:
@@ -109,7 +112,8 @@ class Maker:
             "commands": self.commands,
             **self.expected,
             **{f"before_{name}": words for name, words in self.before.items()},
-            "work": self.work,  # a bound of the cycles
+            "work": self.work,  # cycles of the commands one after another, at most
+            "reads": self.reads,  # requests and answers of rows, at most
             **more,
         }
 
@@ -133,6 +137,7 @@ class Maker:
 
     def unknown(self, opcode: int) -> None:
         self.raw(opcode)
+        self.work += self.cycles.refused()
         self.status(CommandStatus.MALFORMED)
 
     def load(self, src: int) -> None:
@@ -147,12 +152,13 @@ class Maker:
             status = codebook_fault(torch.tensor(self.codebook), torch.tensor(self.middles))
             if status:
                 self.codebook = None
-        self.work += 40
+        self.work += self.cycles.codebook()
+        self.reads += 4
         self.status(status)
 
     def tokens(self, operands: dict) -> torch.Tensor:
         length, count = operands["length"], -(-operands["length"] // ROW_ELEMENTS)
-        self.work += operands["tokens"] * (length // 2 + 100)
+        self.reads += 4 * operands["tokens"] * count
         first = [operands["src"] + t * operands["stride"] for t in range(operands["tokens"])]
         return torch.tensor(
             np.array([self.rows[row : row + count].reshape(-1)[:length] for row in first])
@@ -165,12 +171,15 @@ class Maker:
         } | given  # fmt: skip
         self.raw(Opcode.QUANTIZE, operands)
         status = self.faults(Opcode.QUANTIZE, operands)
-        if not status and self.codebook is None:
-            status = CommandStatus.CODEBOOK_MISSING
+        self.work += self.cycles.refused(operands["tokens"])
         if status:
             self.status(status)
             return
         x = self.tokens(operands)
+        if self.codebook is None:
+            self.work += self.most(operands, 0)  # the first pass is made
+            self.status(CommandStatus.CODEBOOK_MISSING)
+            return
         upper, lower = operands["thresholds"] >> 16, operands["thresholds"] & 0xFFFF
         most = self.config.outliers_max
         outliers = Outliers(operands["k_max"], operands["k_min"], operands["mode"], upper, lower)
@@ -183,20 +192,43 @@ class Maker:
         if operands["mode"] == OutlierMode.ONLINE:
             k = operands["k_max"] + operands["k_min"]
             stored = [None if k > most or bad else k for bad in nan]
+            self.work += 0 if k > most else self.most(operands, k)
         else:
             value = x.to(torch.int32).numpy().astype(np.uint16).view(np.float16)
             bounds = np.array([upper, lower], dtype=np.uint16).view(np.float16)
             count = ((value > bounds[0]) | (value < bounds[1])).sum(axis=1)
             stored = [min(int(n), most) for n in count]
+            self.work += self.most(operands, int(count.max()))
         self._slots(operands, result, stored, integer=False)
+
+    def most(self, operands: dict, outliers: int, spread=None, answer=6) -> int:
+        """Cycles of QUANTIZE at most, with so many outliers per token.
+
+        spread : as ``spread_of`` has it; None: as many cycles as any
+        """
+        online = operands["mode"] == OutlierMode.ONLINE
+        rows = -(-operands["length"] // ROW_ELEMENTS)
+        crowded, full = spread or (outliers - -(-outliers // ROW_ELEMENTS), outliers // 5)
+        return dataclasses.replace(self.cycles, answer=answer).quantize(
+            rows=rows,
+            tokens=operands["tokens"],
+            outliers=outliers,
+            crowded=crowded,
+            full=min(rows, full),
+            pops=max(operands["k_max"], operands["k_min"]) if online else None,
+            norm=operands["norm"],
+        )
 
     def integers(self, **given) -> None:
         operands = {"src": 2, "stride": 0, "tokens": 1, "length": 16, "slot": 0} | given
         self.raw(Opcode.QUANTIZE_INTEGER, operands)
         status = self.faults(Opcode.QUANTIZE_INTEGER, operands)
+        self.work += self.cycles.refused()
         if status:
             self.status(status)
             return
+        rows = -(-operands["length"] // ROW_ELEMENTS)
+        self.work += self.cycles.integer(rows, operands["tokens"])
         result = quantize_integer_command(self.tokens(operands), self.config.integer_bits)
         stored = [0 if valid else None for valid in result.valid]
         self._slots(operands, result, stored, integer=True)
@@ -468,61 +500,38 @@ RATED = [
 ]
 
 
-def most_cycles(config, mode, length, norm, tokens, k, crowded) -> int:
-    """Cycles from a command of QUANTIZE to its status, at most; V answers after 2 cycles.
+def spread_of(config, maker) -> tuple[int, int]:
+    """From the masks that golden expects of equal tokens, per token.
 
-    Nothing stalls. k outliers on each side, N = 2 k of a token. A row takes a cycle in each pass,
-    and in the second pass one more for each outlier but its first. These are ``crowded`` in a
-    token, at most N - ceil(N / 16). A pop takes ``pop_cycles``. The statistics take one outlier per
-    cycle: at worst they end N cycles after the beats. The constants are the lengths of the
-    pipelines:
-
-        39, 67   both passes and the trees' first pop; OFFLINE one pass, with the table of
-                 thresholds
-        70       of the statistics, from the last outlier to the descriptor
-        7, 2, 1  between tokens: in the first pass, in the pops, in the second pass
-        29       between tokens in the statistics
+    The outliers but for the first of each row; the rows with 5 or more.
     """
-    rows, outliers = -(-length // ROW_ELEMENTS), 2 * k
-    pops = k * config.orizuru_config.pop_cycles
-    if mode == OutlierMode.ONLINE:
-        first, intervals = 2 * rows + pops + 39, [rows + 7, pops + 2, rows + crowded + 1]
-    else:
-        first, intervals = rows + 67, [rows + crowded + 1]
-    if norm == Norm.NONE:
-        first += crowded
-    else:
-        first += 70 + outliers
-        intervals.append(rows + outliers + 29)
-    return first + (tokens - 1) * max(intervals)
-
-
-def most_integer_cycles(config, length, tokens) -> int:
-    """The same of QUANTIZE_INTEGER: ``integer_lanes`` quotients per cycle in the second pass."""
-    rows = -(-length // ROW_ELEMENTS)
-    divided = rows * ROW_ELEMENTS // config.integer_lanes
-    return rows + 37 + tokens * divided
-
-
-def crowded_of(config, maker) -> int:
-    """Outliers of all tokens but the first of each row, from the masks that golden expects."""
     mask = 18 + ROW_ELEMENTS * activation_entry_bits(config.bits_a, config.integer_bits)
     counts = [(word >> mask).bit_count() for _, word in maker.expected["entries"]]
-    return sum(max(count - 1, 0) for count in counts)
+    tokens = len(maker.expected["descriptor"])
+    crowded = sum(max(count - 1, 0) for count in counts)
+    return crowded // tokens, sum(count >= 5 for count in counts) // tokens
 
 
 def rate_programs(rng, config) -> list[dict]:
-    """One measured command each; OFFLINE with as many outliers as ONLINE.
+    """One measured command each, the engine idle; OFFLINE with as many outliers as ONLINE.
 
-    Rows at random, and rows whose outliers are all neighbours: the longest second pass.
+    Rows at random, and rows whose outliers are all neighbours: the longest second pass. A single
+    token of this kind reaches ``most``.
     """
     programs = []
 
-    def add(name, most, change, rows):
+    def add(name, change, rows, *, most, one=False, exact=False, refused=False, load=True):
         maker = Maker(config, rows)
-        maker.load(0)
+        if load:
+            maker.load(0)
         change(maker)
-        programs.append(maker.program("rate", name=name, most=most(crowded_of(config, maker))))
+        most = most(maker)
+        programs.append(
+            maker.program(
+                "rate", name=name, most=most, least=most if exact else 0, one=one,
+                refused=refused, alone=True,
+            )
+        )  # fmt: skip
 
     rows, _ = memory(rng, config)
     rows[8:] = random_rows(rng, "normal", len(rows) - 8)
@@ -544,27 +553,74 @@ def rate_programs(rng, config) -> list[dict]:
             there |= {"k_max": k, "k_min": k, "thresholds": upper << 16 | lower}
             name = f"{mode.name} {length} x {tokens}, norm {norm.name}{', dense' if dense else ''}"
 
-            def most(crowded, tokens=tokens, there=there, dense=dense):
-                crowded //= tokens
-                assert not dense or crowded == 2 * k - -(-2 * k // ROW_ELEMENTS)
-                keys = ("mode", "length", "norm", "tokens")
-                return most_cycles(config, *(there[key] for key in keys), k, crowded)
+            def most(maker, there=there, dense=dense):
+                spread = spread_of(config, maker)
+                assert not dense or spread[0] == 2 * k - -(-2 * k // ROW_ELEMENTS)
+                return maker.most(there, 2 * k, spread, answer=2)
 
-            add(name, most, lambda maker, there=there: maker.quantize(**there), changed)
+            add(name, lambda maker, there=there: maker.quantize(**there), changed, most=most,
+                one=tokens == 1, exact=tokens == 1 and dense)  # fmt: skip
     positive = rows & 0x7FFF
     positive[:2] = rows[:2]
     for length in (576, 4096):
         for tokens in (1, 8):
             there = {"src": 8, "tokens": tokens, "length": length}
-            name = f"INTEGER {length} x {tokens}"
-            cycles = most_integer_cycles(config, length, tokens)
             add(
-                name,
-                lambda crowded, cycles=cycles: cycles,
+                f"INTEGER {length} x {tokens}",
                 lambda maker, there=there: maker.integers(**there),
                 positive,
+                most=lambda maker, there=there: config.cycles.integer(
+                    -(-there["length"] // ROW_ELEMENTS), there["tokens"]
+                ),
+                one=tokens == 1,
+                exact=True,
             )
+    exact = {"rows": rows, "exact": True}
+    add("codebook", lambda maker: maker.load(2), most=lambda maker: config.cycles.codebook(),
+        load=False, **exact)  # fmt: skip
+    add("unknown", lambda maker: maker.unknown(0), most=lambda maker: config.cycles.refused(),
+        refused=True, **exact)  # fmt: skip
+    for tokens in (1, 3):
+        dead = {"k_max": config.outliers_max, "k_min": 1, "length": 576, "tokens": tokens}
+        add(f"OUTLIER_COUNT x {tokens}", lambda maker, dead=dead: maker.quantize(src=8, **dead),
+            most=lambda maker, tokens=tokens: config.cycles.refused(tokens), **exact)  # fmt: skip
     return programs
+
+
+LONGEST = KllmQuantizerConfig(
+    bits_a=2, integer_bits=8, vector_rows=1033, slots=2, slot_elements=16383, outliers_max=16383,
+    integer_lanes=16,
+)  # fmt: skip
+
+
+def test_longest_token(seed):
+    """Tokens of K_MAX elements: every one but one an outlier, every integer, every sum."""
+    rng = np.random.default_rng([seed, 44])
+    rows, _ = memory(rng, LONGEST, bad=False)
+    rows[8:] = random_rows(rng, "large", len(rows) - 8)
+    rows[8, 5] = 0xFBFF
+    there = {"src": 8, "length": K_MAX, "slot": 1}
+    programs = []
+    for change in (
+        lambda maker: maker.quantize(k_max=30, k_min=17, norm=Norm.LAYER, **there),
+        lambda maker: maker.quantize(
+            mode=OutlierMode.OFFLINE, thresholds=0xFBFFFBFF, norm=Norm.RMS, **there
+        ),
+    ):
+        maker = Maker(LONGEST, rows)
+        maker.load(0)
+        change(maker)
+        programs.append(maker)
+    assert len(programs[1].expected["outlier"]) > K_MAX - 10
+    positive = rows & 0x7FFF
+    maker = Maker(LONGEST, positive)
+    maker.integers(**there)
+    programs.append(maker)
+    model = build_model(KllmQuantizer(LONGEST))
+    run_model(
+        model, "tb.kllm.tb_quantizer", config=LONGEST, seed=seed, testcase="longest_token",
+        params={"programs": [maker.program("longest", alone=True) for maker in programs]},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,178 @@
+"""Commands of Unit.QUANTIZE, decoded and checked (docs/blocks/kllm_quantize_decode.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import stream
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.index.format import K_MAX
+from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
+from golden.kllm.timing import quantize_decode
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.fp16.shift import let
+from hdl.kllm.engine import command_stream, operand
+from hdl.kllm.quantize.payloads import STATUS_BITS, TokenKind, quantize_job_layout
+from hdl.ports import Out
+
+__all__ = ["KllmQuantizeDecode", "KllmQuantizeDecodeConfig"]
+
+_MAGNITUDE_BITS = FP16.bits - 1
+# Operands that the job keeps as they are; commands that share one have it in the same place.
+_KEPT = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmQuantizeDecodeConfig(Config):
+    """What commands may address."""
+
+    vector_rows: int = 4096  # rows of the vector memory, 2..65536
+    slots: int = 16  # activation slots, 1..256
+    slot_elements: int = 4096  # longest token, 16..16383
+    outliers_max: int = 64  # most outliers of a token, 1..16383
+    integers: bool = True  # QUANTIZE_INTEGER is a command
+
+    def __post_init__(self) -> None:
+        self._check_range("vector_rows", 2, 1 << 16)
+        self._check_range("slots", 1, 256)
+        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
+        self._check_range("outliers_max", 1, K_MAX)
+        self._check_bool("integers")
+
+
+class KllmQuantizeDecode(Block):
+    """``job`` = ``command`` with its status, as far as it is known before anything is read.
+
+        ==========================  ========================  =====  =======
+        condition                   status                    dead   touches
+        ==========================  ========================  =====  =======
+        not an opcode of the unit   MALFORMED                 1      0
+        golden.kllm.quantizer.      RANGE, OUTLIER_COUNT or   1      0
+        faults is not 0             both
+        ONLINE, and k_max + k_min   OUTLIER_COUNT             1      1
+        beyond ``outliers_max``
+        ACTIVATION_CODEBOOK         0                         0      0
+        other                       0                         0      1
+        ==========================  ========================  =====  =======
+
+    ``dead``: nothing is read. ``touches``: slots are written. A job that touches no slot is one
+    token. A codebook has 2 rows. Operands that a command does not have keep their words; the kind
+    of a MALFORMED one is OFFLINE.
+
+    Latency: command to job 3 cycles. Throughput 1 command per 4 cycles. Nothing rounds.
+    Golden: golden.kllm.quantizer.faults.
+    """
+
+    def __init__(self, config: KllmQuantizeDecodeConfig):
+        super().__init__(
+            config,
+            {
+                "command": command_stream(),
+                "job": Out(stream.Signature(quantize_job_layout), "The same, decoded and checked."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return quantize_decode()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        command = self.command.p
+        held = {
+            name: Signal.like(operand(command, Opcode.QUANTIZE, name), name=name, reset_less=True)
+            for name in (*_KEPT, "tokens", "thresholds")
+        }
+        kind = Signal(TokenKind, reset_less=True)
+        unknown = Signal(reset_less=True)
+        offset = Signal(24, reset_less=True)  # of the last token
+        status = Signal(STATUS_BITS, reset_less=True)
+        dead, touches = Signal(reset_less=True), Signal(reset_less=True)
+        length, tokens = held["length"], held["tokens"]
+        rows = let(m, "rows", (length + (ROW_ELEMENTS - 1)) >> 4)
+        is_codebook = let(m, "is_codebook", kind == TokenKind.CODEBOOK)
+        m.d.comb += [
+            *(self.job.p[name].eq(held[name]) for name in _KEPT),
+            self.job.p.kind.eq(kind),
+            self.job.p.dead.eq(dead),
+            self.job.p.touches.eq(touches),
+            self.job.p.status.eq(status),
+            self.job.p.tokens.eq(Mux(touches, tokens, 1)),
+            self.job.p.rows.eq(Mux(is_codebook, 2, rows)),
+            self.job.p.upper.eq(held["thresholds"][16:]),
+            self.job.p.lower.eq(held["thresholds"][:16]),
+        ]
+        fault = self._fault(m, held, kind, unknown, offset + rows)
+        outliers = let(m, "outliers", held["k_max"] + held["k_min"])
+        too_many = (kind == TokenKind.ONLINE) & (outliers > config.outliers_max)
+        with m.FSM():
+            with m.State("COMMAND"):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += unknown.eq(0)
+                m.d.sync += [
+                    register.eq(operand(command, Opcode.QUANTIZE, name))
+                    for name, register in held.items()
+                ]
+                with m.Switch(command.opcode):
+                    with m.Case(Opcode.ACTIVATION_CODEBOOK):
+                        m.d.sync += kind.eq(TokenKind.CODEBOOK)
+                    with m.Case(Opcode.QUANTIZE):
+                        mode = operand(command, Opcode.QUANTIZE, "mode")
+                        online = mode == OutlierMode.ONLINE
+                        m.d.sync += kind.eq(Mux(online, TokenKind.ONLINE, TokenKind.OFFLINE))
+                    if config.integers:
+                        with m.Case(Opcode.QUANTIZE_INTEGER):
+                            m.d.sync += kind.eq(TokenKind.INTEGER)
+                    with m.Default():
+                        m.d.sync += [unknown.eq(1), kind.eq(TokenKind.OFFLINE)]
+                with m.If(self.command.valid):
+                    m.next = "LAST_TOKEN"
+            with m.State("LAST_TOKEN"):
+                m.d.sync += offset.eq(held["stride"] * (tokens - 1)[: len(tokens)])
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.sync += [
+                    status.eq(fault),
+                    dead.eq(fault != 0),
+                    touches.eq((fault == 0) & ~is_codebook),
+                ]
+                with m.If((fault == 0) & too_many):
+                    m.d.sync += [status.eq(int(CommandStatus.OUTLIER_COUNT)), dead.eq(1)]
+                m.next = "JOB"
+            with m.State("JOB"):
+                m.d.comb += self.job.valid.eq(1)
+                with m.If(self.job.ready):
+                    m.next = "COMMAND"
+        return m
+
+    def _fault(self, m: Module, held, kind: Signal, unknown: Signal, last_row: Value) -> Signal:
+        """The status with which a command is refused. ``last_row``: rows from src to the end."""
+        config, length = self.config, held["length"]
+        is_online = kind == TokenKind.ONLINE
+        halves = held["thresholds"][16:], held["thresholds"][:16]
+        infinite = [half[:_MAGNITUDE_BITS] >= FP16.infinity for half in halves]
+        wrong, fault = Signal(), Signal(STATUS_BITS)
+        m.d.comb += wrong.eq(
+            Mux(
+                kind == TokenKind.CODEBOOK,
+                held["src"] + 2 > config.vector_rows,
+                (held["tokens"] == 0)
+                | (length == 0)
+                | (length > config.slot_elements)
+                | (held["src"] + last_row > config.vector_rows)
+                | (held["slot"] + held["tokens"] > config.slots)
+                | ((kind != TokenKind.INTEGER) & (held["norm"] > max(Norm)))
+                | ((kind == TokenKind.OFFLINE) & (infinite[0] | infinite[1])),
+            )
+        )
+        with m.If(unknown):
+            m.d.comb += fault.eq(int(CommandStatus.MALFORMED))
+        with m.Else():
+            too_few = is_online & (held["k_max"] + held["k_min"] >= length)
+            m.d.comb += fault.eq(
+                Mux(wrong, int(CommandStatus.RANGE), 0)
+                | Mux(too_few, int(CommandStatus.OUTLIER_COUNT), 0)
+            )
+        return fault

@@ -1,0 +1,110 @@
+"""KllmRowCompare against golden.kllm.quantizer_phases.compare_row.
+
+Shown to fail with:
+
+- ties that ignore positions
+- the position of a tie left out or taken in on the other side
+- elements after the length as outliers, or as not finite
+- a NaN as an outlier
+- one midpoint more
+"""
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.quantizer_phases import Bound, compare_row, total_order_key
+from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
+from hdl.kllm.quantize.payloads import TokenKind
+from hdl.kllm.quantize.payloads import second_pass_layout as token_layout
+from hdl.kllm.quantize.payloads import split_row_layout as split_layout
+from tb.run import simulate
+from tb.words import join
+
+CONFIGS = {f"bits_{bits}": KllmRowCompareConfig(bits_a=bits) for bits in (2, 3, 4)}
+TOKENS = 150
+FEW = [0, 0x8000, 0x3C00, 0xBC00, 0x3C01, 0x7C00, 0xFC00, 0x7E00, 0xFC01]
+
+
+def random_words(rng, count: int) -> list[int]:
+    """Words of a token, some of them of a few values: ties."""
+    x = rng.integers(0, 1 << 16, count)
+    share = rng.choice([0, 0.5, 1])
+    return np.where(rng.random(count) < share, rng.choice(FEW, count), x).tolist()
+
+
+def random_bound(rng, words: list[int]) -> Bound | None:
+    """One of the token's own words in most cases."""
+    if rng.random() < 0.2:
+        return None
+    position = int(rng.integers(0, len(words)))
+    word = words[position] if rng.random() < 0.8 else int(rng.integers(0, 1 << 16))
+    return Bound(total_order_key(word), position, tie=bool(rng.random() < 0.7))
+
+
+def bound_fields(bound: Bound | None, rng) -> dict[str, int]:
+    if bound is None:
+        return {"on": 0, "tie": int(rng.integers(2)), "key": int(rng.integers(1 << 16))}
+    return {"on": 1, "tie": int(bound.tie), "key": bound.key, "position": bound.position}
+
+
+def make_token(rng, config: KllmRowCompareConfig) -> tuple[int, list[int], list[int]]:
+    """A token, its rows, and the rows that come out."""
+    kind = TokenKind(int(rng.integers(0, 4)))
+    length = int(rng.integers(1, 100))
+    if kind == TokenKind.CODEBOOK:
+        length = 2 * ROW_ELEMENTS
+    count = -(-length // ROW_ELEMENTS)
+    words = random_words(rng, count * ROW_ELEMENTS)
+    sides = {side: random_bound(rng, words) for side in ("largest", "smallest")}
+    if kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
+        sides = dict.fromkeys(sides)
+    common = {
+        "kind": int(kind), "slot": int(rng.integers(256)), "norm": int(rng.integers(2)),
+        "s": int(rng.integers(1 << 16)),
+    }  # fmt: skip
+    token = token_layout.const(
+        {
+            **common, "rows": count, "tail": (length - 1) % ROW_ELEMENTS,
+            **{side: bound_fields(bound, rng) for side, bound in sides.items()},
+        }
+    )  # fmt: skip
+    rows, split = [], []
+    for row in range(count):
+        part = words[row * ROW_ELEMENTS :][:ROW_ELEMENTS]
+        beyond, nonfinite = compare_row(part, row * ROW_ELEMENTS, length, **sides)
+        if kind == TokenKind.CODEBOOK:
+            beyond = [n < 2**config.bits_a - row for n in range(ROW_ELEMENTS)]
+        left = min(length - row * ROW_ELEMENTS, ROW_ELEMENTS)
+        out = {
+            **common, "row": row, "last": int(row == count - 1), "live": (1 << left) - 1,
+            "word": part, "beyond": join(*((flag, 1) for flag in beyond)),
+            "nonfinite": int(nonfinite),
+        }  # fmt: skip
+        rows.append(join(*((word, 16) for word in part)))
+        split.append(split_layout.const(out).as_bits())
+    return token.as_bits(), rows, split
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_row_compare(name, seed):
+    rng = np.random.default_rng([seed, 91])
+    words = {"token": [], "row": [], "o": []}
+    packets = {stream: [] for stream in words}
+    for _ in range(TOKENS):
+        token, rows, split = make_token(rng, CONFIGS[name])
+        words["token"].append(token)
+        words["row"] += rows
+        words["o"] += split
+        for stream, ends in packets.items():
+            ends.append(len(words[stream]))
+    simulate(
+        KllmRowCompare(CONFIGS[name]), "tb.kllm.tb_row_compare",
+        params={"words": words, "packets": packets}, seed=seed,
+    )  # fmt: skip
+
+
+def test_rejects():
+    with pytest.raises(ConfigError, match="bits_a must be"):
+        KllmRowCompareConfig(bits_a=5)
