@@ -186,6 +186,7 @@ def program(rng) -> Program:
     for _ in range(3):
         assert not made.matmul(N)
     assert made.matmul(N, slot=0, length=200, tokens=1) == M
+    assert made.matmul(N, slot=1, length=77, tokens=2) == M  # the first slot is wrong
     assert made.matmul(D) == C
     assert not made.codebook(Codebook.KMEANS)
     assert not made.matmul(D)
