@@ -4,6 +4,7 @@ import cocotb
 
 from golden.kllm.timing import function_cycles
 from tb.bench import Bench, config, params, vectors
+from tb.contract import block_timing
 from tb.words import unpack_ints
 
 FUNCTIONS = params["functions"]
@@ -22,6 +23,8 @@ async def replay(bench, offered, golden, **flow):
 @cocotb.test()
 @cocotb.parametrize(name=FUNCTIONS)
 async def every_word_at_full_rate(dut, name):
+    timing = block_timing()
+    assert (timing.latency, timing.latency_max) == (min(CYCLES.values()), max(CYCLES.values()))
     bench = await Bench.started(dut)
     words = WORDS_I[name]
     flow = await replay(bench, words, WORDS_O[name])

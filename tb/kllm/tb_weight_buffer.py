@@ -3,8 +3,10 @@
 import cocotb
 
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 WORDS = tuple(f"word_{k}" for k in range(config.lane_words))
+TIMING = block_timing()
 SOURCES, SINKS = ("job", "replay", *WORDS), ("w", "s_b", "done")
 
 
@@ -62,6 +64,8 @@ async def full_rate(dut):
     bench = await started(dut)
     for (beats, groups, tokens, _), words in params["rates"]:
         flow = await play(bench, words)
+        complete = max(flow.cycles[name][0] for name in WORDS)
+        assert flow.cycles["w"][0] == complete + TIMING.latency
         first, last = flow.cycles["w"][0], flow.cycles["w"][-1]
         took = last - first + 1
         handed, given = tokens * beats, tokens * config.columns
