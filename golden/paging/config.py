@@ -4,10 +4,11 @@ import dataclasses
 
 from golden.config import Config
 
-__all__ = ["CacheConfig", "RecordKind", "VectorRecords", "VectorShape"]
+__all__ = ["SLOTS_MAX", "CacheConfig", "RecordKind", "VectorRecords", "VectorShape"]
 
 BYTES_MAX = 4095  # bytes of a record: 12 bits
 STREAMS_MAX = 1 << 20  # words of one RAM
+SLOTS_MAX = 511  # records of a vector: slots and their number have 9 bits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,8 @@ class VectorShape(Config):
         names = [kind.name for kind in self.kinds]
         if len(set(names)) != len(names):
             self._refuse("per_vector", "RecordKinds of other names")
+        if self.slots > SLOTS_MAX:
+            self._refuse("heads", f"so few that a vector has at most {SLOTS_MAX} records")
 
     @property
     def kinds(self) -> tuple[RecordKind, ...]:
@@ -75,6 +78,12 @@ class VectorShape(Config):
         if place < inner:
             return head * inner + place
         return self.heads * inner + place - inner
+
+    @property
+    def skips(self) -> dict[str, str]:
+        """By kind of variable size: the field of a READ's ``info`` with its records to skip."""
+        names = [kind.name for kind in self.kinds if not kind.is_fixed]
+        return {name: "skip" if len(names) == 1 else f"skip_{name}" for name in names}
 
     def named(self, name: str) -> RecordKind:
         return next(kind for kind in self.kinds if kind.name == name)

@@ -38,23 +38,34 @@ class Word(typing.NamedTuple):
     last: int
 
 
+class _ByKind:
+    """A record whose ``transfers`` and ``skips`` are attributes by their names, too."""
+
+    def __getattr__(self, name: str):
+        for fields in ("transfers", "skips"):
+            found = self.__dict__.get(fields, {})
+            if name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
+
 @dataclasses.dataclass(frozen=True)
-class HeadRead:
+class HeadRead(_ByKind):
     """What a READ gives of one head."""
 
     head: int
     tokens: int
-    skip: int
-    dense: tuple[Word, ...]
-    sparse: tuple[Word, ...]
+    skips: dict[str, int]  # by field of the info, as VectorShape.skips names them
+    transfers: dict[str, tuple[Word, ...]]  # by kind of record that each head has
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(_ByKind):
     status: Status
     sequence: int
     heads: tuple[HeadRead, ...] = ()
-    scale: tuple[Word, ...] = ()
+    # By kind of record that the vector has once; empty where nothing is read.
+    transfers: dict[str, tuple[Word, ...]] = dataclasses.field(default_factory=dict)
 
 
 def joined(words: Sequence[Word], word_bytes: int) -> bytes:
@@ -181,25 +192,25 @@ class Mmu:
                 token=request.token,
             )
 
-        place = find(kv.slot("scale"))
-        if place.status:
-            return Answer(place.status, request.sequence)
-        scale = self._words(place)
+        first = find(0)
+        if first.status:
+            return Answer(first.status, request.sequence)
+        own = {kind.name: find(kv.slot(kind.name)) for kind in kv.per_vector}
+        transfers = {name: self._words(place) for name, place in own.items()}
         heads = []
         for head in range(request.head, end):
-            dense, sparse = find(kv.slot("dense", head)), find(kv.slot("sparse", head))
-            heads.append(
-                HeadRead(
-                    head,
-                    dense.skip,
-                    sparse.skip,
-                    self._words(dense),
-                    self._words(sparse),
-                )
-            )
-        transfers = [scale, *(each for head in heads for each in (head.dense, head.sparse))]
-        worst = max(words[-1].error for words in transfers)
-        return Answer(_error(worst), request.sequence, tuple(heads), scale)
+            places = {kind.name: find(kv.slot(kind.name, head)) for kind in kv.per_head}
+            skips = {field: (places | own)[name].skip for name, field in kv.skips.items()}
+            words = {name: self._words(place) for name, place in places.items()}
+            heads.append(HeadRead(head, self._tokens(request), skips, words))
+        given = [*transfers.values(), *(each for head in heads for each in head.transfers.values())]
+        worst = max(words[-1].error for words in given)
+        return Answer(_error(worst), request.sequence, tuple(heads), transfers)
+
+    def _tokens(self, request: Request) -> int:
+        """Tokens of a READ: from the sequence's start on."""
+        start = self._table(PageOp.SET_START, sequence=request.sequence).skip
+        return request.token - start
 
     def _words(self, place: PageResponse) -> tuple[Word, ...]:
         """The words of a transfer along its chain."""

@@ -95,7 +95,8 @@ class PageTable:
     FREE_STREAM  all pages of a stream go back; with the last slot the vector's tokens are 0.
     VACATE       a closing sequence without pages is vacant. BAD_REQUEST: it has pages.
     TRIM_CHECK   BEYOND_LENGTH: the vector has fewer tokens than ``token``.
-    SET_START    tokens below ``token`` are forgotten. BAD_REQUEST: above max_tokens.
+    SET_START    -> skip: the start, the larger of ``token`` and the old one. Tokens below it are
+                 forgotten; ``token`` 0 changes nothing. BAD_REQUEST: above max_tokens.
     TRIM_STREAM  pages in which no record of ``token`` or later starts go back, but for the
                  stream's last. BAD_REQUEST: ``token`` is above the sequence's start.
     BEGIN        opens the transaction that appends record ``token`` to all slots of a vector.
@@ -247,7 +248,7 @@ class PageTable:
             return Status.BAD_REQUEST
         sequence = self._sequences[command.sequence]
         sequence.start = max(sequence.start, command.token)
-        return Status.OK
+        return PageResponse(skip=sequence.start)
 
     def _trim_stream(self, command):
         if status := self._check(command, layer=True, slot=True):

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+from golden.paging.config import VectorShape
 from golden.timing import Timing
 
 __all__ = ["mmu", "page_table", "page_table_cycles"]
@@ -35,8 +36,21 @@ def page_table(slots: int, pages: int) -> Timing:
     )
 
 
-def mmu(scale_beats: int) -> Timing:
-    """Without the latency of the memory. A queue of more than 32 words is a RAM, a cycle slower."""
-    return Timing(
-        latency=16 if scale_beats > 32 else 15, start="a READ", end="its first word of scale"
-    )
+def mmu(kv: VectorShape, beats: tuple[int, ...]) -> Timing:
+    """Without the latency of the memory. A queue of more than 32 words is a RAM, a cycle slower.
+
+    The READ waits for the look-ups of all records that the vector has once. One of a fixed kind, or
+    else the sequence's start, gives the number of tokens.
+    """
+    first = (*kv.per_vector, *kv.per_head)[0]
+    is_counted = any(kind.is_fixed for kind in kv.per_vector)
+    has_fixed = any(kind.is_fixed for kind in kv.per_head)
+    looks = len(kv.per_vector) + (not is_counted and (has_fixed or not kv.per_vector))
+    latency = 15 + 6 * (looks - 1)
+    if not is_counted and not has_fixed:
+        latency += 3
+    if first in kv.per_head:
+        latency += 7  # its own look-up
+    if beats[kv.kinds.index(first)] > 32:
+        latency += 1
+    return Timing(latency=latency, start="a READ", end=f"its first word of {first.name}")

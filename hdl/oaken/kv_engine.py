@@ -21,9 +21,10 @@ from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
 from hdl.oaken.kv_reads import OakenKvReads, OakenKvReadsConfig
 from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT, THRESHOLDS
+from hdl.oaken.mmu import PagingMmuConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
-from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from hdl.paging.mmu import PagingMmu
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link

@@ -11,7 +11,7 @@ from golden.paging.format import Op, Status
 from hdl.block import Block
 from hdl.oaken.kv_reader import OakenKvReaderConfig
 from hdl.oaken.layouts import THRESHOLD_LAYOUT, THRESHOLDS
-from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
+from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS, info_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -72,7 +72,9 @@ class OakenKvReads(Block):
                 "is_changing": In(1, "A TRIM or FREE is offered to the MMU."),
                 "is_split": Out(1, "Pieces of a READ are offered to the MMU."),
                 "request": Out(stream.Signature(REQUEST_LAYOUT), "READs for the MMU."),
-                "info": In(stream.Signature(INFO_LAYOUT), "Heads of accepted READs."),
+                "info": In(
+                    stream.Signature(info_layout(config.reader.kv)), "Heads of accepted READs."
+                ),
                 "head": Out(stream.Signature(config.reader.head_layout), "Heads to decode."),
                 "done": In(
                     stream.Signature(

@@ -6,6 +6,7 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from hdl.oaken.mmu import PagingMmuConfig
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
@@ -14,7 +15,6 @@ from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.oaken.token_parameters import OakenTokenParameters, OakenTokenParametersConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
-from hdl.paging.mmu import PagingMmuConfig
 from hdl.registry import Registered, Room
 
 __all__ = ["BLOCKS", "ROOM"]

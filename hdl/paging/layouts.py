@@ -2,14 +2,15 @@
 
 from amaranth.lib import data
 
+from golden.paging.config import VectorShape
 from hdl.ports import Payload
 
 __all__ = [
     "BYTES_BITS",
-    "INFO_LAYOUT",
     "REQUEST_LAYOUT",
     "STATUS_LAYOUT",
     "TOKEN_BITS",
+    "info_layout",
     "word_layout",
 ]
 
@@ -33,15 +34,22 @@ STATUS_LAYOUT = Payload(
     status=(4, "golden.paging.format.Status"),
     sequence=(8, "OPEN: the new sequence; else the request's"),
 )
-# What the dense and the sparse transfer of one head of a READ are.
-INFO_LAYOUT = Payload(
-    tag=(8, "tag of the READ"),
-    head=(8, "the head"),
-    tokens=(TOKEN_BITS, "records of the dense transfer"),
-    skip=(TOKEN_BITS, "records of the sparse transfer that precede the first token"),
-    first=(1, "first head of the READ"),
-    last=(1, "last head of the READ"),
-)
+
+
+def info_layout(shape: VectorShape) -> Payload:
+    """What the transfers of one head of a READ are."""
+    skips = {
+        field: (TOKEN_BITS, f"records of the {name} transfer that precede the first token")
+        for name, field in shape.skips.items()
+    }
+    return Payload(
+        tag=(8, "tag of the READ"),
+        head=(8, "the head"),
+        tokens=(TOKEN_BITS, "records of each transfer of fixed size"),
+        **skips,
+        first=(1, "first head of the READ"),
+        last=(1, "last head of the READ"),
+    )
 
 
 def word_layout(data_bits: int) -> data.StructLayout:

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.paging import timing
-from golden.paging.config import CacheConfig
+from golden.paging.config import CacheConfig, RecordKind
 from golden.paging.format import Op, PageOp, Status
 from golden.timing import Timing
 from hdl.axi.signature import Axi4, axi4, pass_channels
@@ -17,13 +17,13 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.paging.layouts import (
     BYTES_BITS,
-    INFO_LAYOUT,
     REQUEST_LAYOUT,
     STATUS_LAYOUT,
+    info_layout,
     word_layout,
 )
 from hdl.paging.mmu_control import PagingMmuControl, PagingMmuControlConfig
-from hdl.paging.mmu_reader import CHANNELS, CLIENTS, PagingMmuReader, PagingMmuReaderConfig
+from hdl.paging.mmu_reader import PagingMmuReader, PagingMmuReaderConfig
 from hdl.paging.mmu_writer import PagingMmuWriter, PagingMmuWriterConfig
 from hdl.paging.page_table import (
     PAGE_COMMAND_LAYOUT,
@@ -36,14 +36,20 @@ from hdl.stream.payload import pack, ports
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
-__all__ = ["PagingMmu", "PagingMmuConfig"]
+__all__ = ["PagingMmu", "PagingMmuConfig", "PagingMmuNumbers"]
 
 CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
+KINDS_MAX = 16  # of records: each has a stream
+_MEMBERS = ("request", "status", "base", "free_pages", "idle", "record", "w", "info", "axi", "i",
+            "clk", "rst")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PagingMmuConfig(Config):
-    """Capacity of the cache, and widths and queues between memory and the engines."""
+class PagingMmuNumbers(Config):
+    """Capacity of the cache, and widths and queues between memory and the engines.
+
+    A subclass adds ``beats``: the words of the queue in front of each kind's stream.
+    """
 
     cache: CacheConfig = dataclasses.field(default_factory=CacheConfig)  # what is kept
     data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
@@ -52,9 +58,6 @@ class PagingMmuConfig(Config):
     outstanding: int = 16  # bursts read ahead, 1..16
     reads: int = 8  # READs under way, 1..16
     appends: int = 4  # APPENDs accepted and not yet complete, 1..16
-    dense_beats: int = 256  # words of the queue in front of dense, 4..4096
-    sparse_beats: int = 128  # words of the queue in front of sparse, 4..4096
-    scale_beats: int = 64  # words of the queue in front of scale, 4..4096
 
     def __post_init__(self) -> None:
         if not isinstance(self.cache, CacheConfig):
@@ -65,16 +68,18 @@ class PagingMmuConfig(Config):
         self._check_range("outstanding", 1, 16)
         self._check_range("reads", 1, 16)
         self._check_range("appends", 1, 16)
-        for field in ("dense_beats", "sparse_beats", "scale_beats"):
-            self._check_range(field, 4, 4096)
-        shape = [(kind.name, kind.is_fixed) for kind in self.cache.kv.kinds]
-        if shape != [("dense", True), ("sparse", False), ("scale", True)]:
-            self._refuse("cache", "of records dense (fixed), sparse (variable), scale (fixed)")
-        if len(self.cache.kv.per_head) != 2:
-            self._refuse("cache", "of two records per head, dense and sparse")
+        self._check_beats()
+        names = [kind.name for kind in self.cache.kv.kinds]
+        if len(names) > KINDS_MAX:
+            self._refuse("cache", f"of at most {KINDS_MAX} kinds of records")
+        if taken := [name for name in names if name in _MEMBERS]:
+            self._refuse("cache", f"of kinds that are not named {taken[0]!r}, as another port is")
         if self.cache.pages * self.cache.page_bytes > 1 << self.address_bits:
             bits = (self.cache.pages * self.cache.page_bytes - 1).bit_length()
             self._refuse("address_bits", f"at least {bits} for the cache's pages")
+
+    def _check_beats(self) -> None:
+        raise NotImplementedError
 
     @property
     def word_bytes(self) -> int:
@@ -96,9 +101,7 @@ class PagingMmuConfig(Config):
             **self._shape,
             outstanding=self.outstanding,
             reads=self.reads,
-            dense_beats=self.dense_beats,
-            sparse_beats=self.sparse_beats,
-            scale_beats=self.scale_beats,
+            beats=self.beats,
         )
 
     @property
@@ -120,6 +123,10 @@ class PagingMmuConfig(Config):
         return word_layout(self.data_bits)
 
     @property
+    def info_layout(self) -> data.StructLayout:
+        return info_layout(self.cache.kv)
+
+    @property
     def record_layout(self) -> data.StructLayout:
         return data.StructLayout({"bytes": BYTES_BITS})
 
@@ -128,14 +135,28 @@ class PagingMmuConfig(Config):
         return data.StructLayout({"data": self.data_bits, "last": 1})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PagingMmuConfig(PagingMmuNumbers):
+    """An MMU of records of any kinds."""
+
+    # Words of the queue in front of each kind's stream, in order of the kinds, 4..4096.
+    beats: tuple[int, ...] = (256, 128, 64)
+
+    def _check_beats(self) -> None:
+        kinds = len(self.cache.kv.kinds)
+        is_tuple = isinstance(self.beats, tuple) and len(self.beats) == kinds
+        if not is_tuple or not all(type(n) is int and 4 <= n <= 4096 for n in self.beats):
+            self._refuse("beats", f"{kinds} numbers in 4..4096, one for each kind of record")
+
+
 class PagingMmu(Block):
     """A paged cache of records on one AXI4 port: requests in, statuses and words out.
 
     OPEN, TRIM and FREE change what sequences there are. APPEND writes the records of one token's K
-    or V vector, all or none. READ gives the records of many tokens on three channels. One status
-    per request. The MMU carries out requests of one kind in order, and different kinds at the same
-    time. The kinds are OPEN and what is no request; APPEND; READ; TRIM and FREE. A request sees
-    what was committed before it was dispatched.
+    or V vector, all or none. READ gives the records of many tokens, each kind on a stream of its
+    own. One status per request. The MMU carries out requests of one kind in order, and different
+    kinds at the same time. The kinds are OPEN and what is no request; APPEND; READ; TRIM and FREE.
+    A request sees what was committed before it was dispatched.
 
     - APPEND: all writes are answered before its records count, and before its pages go back if it
       fails. ``record`` and ``w`` are taken for every APPEND, refused or not; 0 bytes have no words.
@@ -159,11 +180,11 @@ class PagingMmu(Block):
     base : In              byte address of page 0, a multiple of page_bytes, constant
     free_pages : Out       pages that no stream owns
     idle : Out             nothing is under way
-    record : In(stream)    bytes: 1..record_bytes_max; 2 heads + 1 per APPEND, in order of slots
+    record : In(stream)    bytes: 1..record_bytes_max; one per slot and APPEND, in order of slots
     w : In(stream)         the records' bytes, packed; last on each record's final word
-    info : Out(stream)     INFO_LAYOUT: one per READ and head
-    dense, sparse : Out(stream)  word_layout: one transfer per info
-    scale : Out(stream)    word_layout: one transfer per READ that has an info
+    info : Out(stream)     info_layout: one per READ and head
+    KIND : Out(stream)     word_layout; for each kind of record: one transfer per info where every
+        head has such a record, one per READ that has an info where the vector has it once
     axi : Out(axi4)        the memory
     """
 
@@ -175,15 +196,16 @@ class PagingMmu(Block):
         "idle": "Nothing is under way.",
         "record": "Size of the next record of an APPEND, in order of slots.",
         "w": "The records' bytes, packed; last on each record's final word.",
-        "info": "What the next dense and sparse transfers are.",
-        "dense": "Dense records of one head: bytes first..end - 1 of data.",
-        "sparse": "Sparse records of one head, of every token from skip before on.",
-        "scale": "Scale records of a READ.",
+        "info": "What the next transfers of each head are.",
         "axi": "AXI4 manager: the memory that holds the pages.",
     }
 
-    def __init__(self, config: PagingMmuConfig):
+    def __init__(self, config: PagingMmuNumbers):
+        kv = config.cache.kv
         word = stream.Signature(config.word_layout)
+        self.meaning = PagingMmu.meaning | {
+            kind.name: _meaning(kind, kind in kv.per_head) for kind in kv.kinds
+        }
         super().__init__(
             config,
             {
@@ -194,17 +216,15 @@ class PagingMmu(Block):
                 "idle": Out(1),
                 "record": In(stream.Signature(config.record_layout)),
                 "w": In(stream.Signature(config.w_layout)),
-                "info": Out(stream.Signature(INFO_LAYOUT)),
-                "dense": Out(word),
-                "sparse": Out(word),
-                "scale": Out(word),
+                "info": Out(stream.Signature(config.info_layout)),
+                **{kind.name: Out(word) for kind in kv.kinds},
                 "axi": Out(config.axi_signature),
             },
         )
 
     @property
     def timing(self) -> Timing:
-        return timing.mmu(self.config.scale_beats)
+        return timing.mmu(self.config.cache.kv, self.config.beats)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -223,7 +243,7 @@ class PagingMmu(Block):
             parts.reader.base.eq(self.base),
             parts.writer.base.eq(self.base),
         ]
-        for name in ("info", *CHANNELS):
+        for name in ("info", *(kind.name for kind in config.cache.kv.kinds)):
             link(m, getattr(parts.reader, name), getattr(self, name))
         for name in ("record", "w"):
             link(m, getattr(self, name), getattr(parts.writer, name))
@@ -249,7 +269,7 @@ class PagingMmu(Block):
         ]
         clients += [
             (getattr(reader, f"{name}_command"), getattr(reader, f"{name}_response"))
-            for name in CLIENTS
+            for name in self.config.reader.clients
         ]
         width = PAGE_COMMAND_LAYOUT.size
         turns = add(
@@ -414,6 +434,14 @@ class PagingMmu(Block):
             with m.Else():
                 m.d.comb += [opened.valid.eq(1), open_given.eq(1)]
         return opening & response.valid & (response.p.status == Status.OK), open_given
+
+
+def _meaning(kind: RecordKind, is_per_head: bool) -> str:
+    """Of a kind's stream."""
+    whose = f"{kind.name.capitalize()} records of {'one head' if is_per_head else 'a READ'}"
+    if kind.is_fixed:
+        return f"{whose}: bytes first..end - 1 of data."
+    return f"{whose}, of every token from skip before on."
 
 
 @dataclasses.dataclass(frozen=True)

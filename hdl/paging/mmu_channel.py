@@ -1,4 +1,4 @@
-"""One of the MMU's three read channels: transfers in, bursts out, words back."""
+"""The MMU's read channel of one kind of record: transfers in, bursts out, words back."""
 
 import dataclasses
 from typing import ClassVar

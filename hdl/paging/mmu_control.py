@@ -8,6 +8,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
 from hdl.block import Block
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS
@@ -33,12 +34,12 @@ class PagingMmuControlConfig(Config):
     """What a sequence consists of."""
 
     layers: int = 32  # 1..256
-    slots: int = 17  # streams of a (sequence, layer, K or V), 3..257
+    slots: int = 17  # streams of a (sequence, layer, K or V), 1..511
     waiting: int = 4  # TRIMs and FREEs that are accepted and not yet complete, 1..16
 
     def __post_init__(self) -> None:
         self._check_range("layers", 1, 256)
-        self._check_range("slots", 3, 257)
+        self._check_range("slots", 1, SLOTS_MAX)
         self._check_range("waiting", 1, 16)
 
 

@@ -1,6 +1,9 @@
-"""The MMU's READs: look-ups, three channels, one read port."""
+"""The MMU's READs: look-ups, a channel for each kind of record, one read port."""
 
 import dataclasses
+import functools
+import itertools
+import operator
 from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
@@ -8,33 +11,27 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.paging.config import VectorRecords, VectorShape
+from golden.paging.config import RecordKind, VectorRecords, VectorShape
 from golden.paging.format import Op, PageOp, Status
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read, pass_channels
 from hdl.block import Block
 from hdl.emit import add
-from hdl.paging.layouts import INFO_LAYOUT, STATUS_LAYOUT, TOKEN_BITS, word_layout
+from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS, info_layout, word_layout
 from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
-from hdl.stream.payload import pack
+from hdl.stream.payload import pack, ports
 from hdl.stream.queue import queue
 
 __all__ = [
-    "CHANNELS",
-    "CLIENTS",
     "READ_LAYOUT",
     "PagingMmuLookup",
     "PagingMmuLookupConfig",
     "PagingMmuReader",
     "PagingMmuReaderConfig",
 ]
-
-CHANNELS = ("dense", "sparse", "scale")
-# Clients of the page table: look-ups come before walks along chains, which are requested ahead.
-CLIENTS = ("front", "dense_lookup", "sparse_lookup", "dense_walk", "sparse_walk", "scale_walk")
 
 READ_LAYOUT = data.StructLayout(
     {
@@ -59,15 +56,24 @@ def table_client(name: str) -> dict:
     }
 
 
+def _slot(kv: VectorShape, kind: RecordKind, head):
+    """The slot of ``kind``, of ``head`` where each head has one."""
+    if kind in kv.per_vector:
+        return kv.slot(kind.name)
+    low_bits = len(kv.per_head).bit_length() - 1
+    return Cat(Const(kv.per_head.index(kind), low_bits), head) if low_bits else head
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PagingMmuLookupConfig(Config):
-    """Which of a head's two streams, and how many READs wait."""
+    """Which of a head's streams, and how many READs wait."""
 
-    is_sparse: bool = False
+    kv: VectorShape = dataclasses.field(default_factory=VectorRecords)
+    kind: str = "dense"  # one of kv's kinds per head
     reads: int = 8  # READs under way, 1..16
 
     def __post_init__(self) -> None:
-        self._check_bool("is_sparse")
+        self._check_choice("kind", tuple(kind.name for kind in self.kv.per_head))
         self._check_range("reads", 1, 16)
 
 
@@ -104,6 +110,7 @@ class PagingMmuLookup(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        kv = self.config.kv
         requests = queue(m, "requests", READ_LAYOUT, self.config.reads)
         transfers = queue(m, "transfers", TRANSFER_LAYOUT, 2)
         link(m, self.i, requests.i)
@@ -118,7 +125,7 @@ class PagingMmuLookup(Block):
             self.command.p.sequence.eq(request.sequence),
             self.command.p.layer.eq(request.layer),
             self.command.p.kv.eq(request.kv),
-            self.command.p.slot.eq(Cat(Const(self.config.is_sparse, 1), head)),
+            self.command.p.slot.eq(_slot(kv, kv.named(self.config.kind), head)),
             self.command.p.token.eq(request.token),
             self.response.ready.eq(1),
         ]
@@ -160,17 +167,22 @@ class PagingMmuReaderConfig(Config):
     burst_beats: int = 64
     outstanding: int = 16
     reads: int = 8
-    dense_beats: int = 256
-    sparse_beats: int = 128
-    scale_beats: int = 64
+    beats: tuple[int, ...] = (256, 128, 64)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Users of the page table: look-ups come before walks, which are requested ahead."""
+        lookups = [f"{kind.name}_lookup" for kind in self.kv.per_head]
+        return ("front", *lookups, *(f"{kind.name}_walk" for kind in self.kv.kinds))
 
     def channel(self, name: str) -> PagingMmuChannelConfig:
+        names = [kind.name for kind in self.kv.kinds]
         return PagingMmuChannelConfig(
             data_bits=self.data_bits,
             address_bits=self.address_bits,
             page_bytes=self.page_bytes,
             burst_beats=self.burst_beats,
-            depth=getattr(self, f"{name}_beats"),
+            depth=self.beats[names.index(name)],
             reads=self.reads,
         )
 
@@ -193,20 +205,21 @@ class PagingMmuReaderConfig(Config):
 
 
 class PagingMmuReader(Block):
-    """READs in order: status, what comes, and its words on three channels.
+    """READs in order: status, what comes, and its words on a channel for each kind of record.
 
-    The front looks up whether a READ goes ahead and how many tokens it has. It hands the READ to
-    the channels, and gives ``info`` of each head. Then each channel proceeds alone. A channel whose
-    consumer stalls stops neither the others nor ``info``, as far as READs are accepted. The caller
-    ensures that at most ``reads`` READs are between ``i`` and ``status``.
+    The front looks up whether a READ goes ahead, how many tokens it has, and where the records are
+    that the vector has once. It hands the READ to the channels, and gives ``info`` of each head.
+    Then each channel proceeds alone. A channel whose consumer stalls stops neither the others nor
+    ``info``, as far as READs are accepted. The caller ensures that at most ``reads`` READs are
+    between ``i`` and ``status``.
 
     Members
     -------
     i : In(stream)        READ_LAYOUT
     status : Out(stream)  STATUS_LAYOUT, when the READ's last word has been taken
     base : In             byte address of page 0
-    CLIENT_command : Out(stream), CLIENT_response : In(stream)  to the page table, for all CLIENTS
-    info, dense, sparse, scale, axi  as in PagingMmu
+    CLIENT_command : Out(stream), CLIENT_response : In(stream)  to the page table, for all clients
+    info, KIND, axi       as in PagingMmu
     """
 
     meaning: ClassVar[dict[str, str]] = {}
@@ -217,11 +230,11 @@ class PagingMmuReader(Block):
             "i": In(stream.Signature(READ_LAYOUT)),
             "status": Out(stream.Signature(STATUS_LAYOUT)),
             "base": In(config.address_bits),
-            "info": Out(stream.Signature(INFO_LAYOUT)),
-            **{name: Out(word) for name in CHANNELS},
+            "info": Out(stream.Signature(info_layout(config.kv))),
+            **{kind.name: Out(word) for kind in config.kv.kinds},
             "axi": Out(config.read_signature),
         }
-        for client in CLIENTS:
+        for client in config.clients:
             members |= table_client(client)
         self.meaning = dict.fromkeys(members, "As in PagingMmu.")
         super().__init__(config, members)
@@ -229,107 +242,77 @@ class PagingMmuReader(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        self.channels = {}
-        for name in CHANNELS:
-            channel = add(m, f"{name}_channel", PagingMmuChannel(config.channel(name)))
-            self._join_client(m, channel, f"{name}_walk")
-            m.d.comb += channel.base.eq(self.base)
-            link(m, channel.o, getattr(self, name))
-            self.channels[name] = channel
-        self.lookups = {}
-        for name in ("dense", "sparse"):
-            lookup = add(
-                m,
-                f"{name}_finder",
-                PagingMmuLookup(
-                    PagingMmuLookupConfig(is_sparse=name == "sparse", reads=config.reads)
-                ),
-            )
-            self._join_client(m, lookup, f"{name}_lookup")
-            link(m, lookup.transfer, self.channels[name].transfer)
-            self.lookups[name] = lookup
+        channels = {kind.name: self._elaborate_channel(m, kind.name) for kind in config.kv.kinds}
+        lookups = {
+            kind.name: self._elaborate_lookup(m, kind.name, channels[kind.name])
+            for kind in config.kv.per_head
+        }
         ends = queue(m, "ends", _END_LAYOUT, config.reads)
-        self._elaborate_front(m, ends)
-        self._elaborate_memory(m)
-        self._elaborate_status(m, ends)
+        self._elaborate_front(m, channels, list(lookups.values()), ends)
+        self._elaborate_memory(m, list(channels.values()))
+        self._elaborate_status(m, list(channels.values()), ends)
         return m
+
+    def _elaborate_channel(self, m: Module, name: str):
+        channel = add(m, f"{name}_channel", PagingMmuChannel(self.config.channel(name)))
+        self._join_client(m, channel, f"{name}_walk")
+        m.d.comb += channel.base.eq(self.base)
+        link(m, channel.o, getattr(self, name))
+        return channel
+
+    def _elaborate_lookup(self, m: Module, name: str, channel):
+        config = self.config
+        shape = PagingMmuLookupConfig(kv=config.kv, kind=name, reads=config.reads)
+        lookup = add(m, f"{name}_finder", PagingMmuLookup(shape))
+        self._join_client(m, lookup, f"{name}_lookup")
+        link(m, lookup.transfer, channel.transfer)
+        return lookup
 
     def _join_client(self, m: Module, part, client: str) -> None:
         link(m, part.command, getattr(self, f"{client}_command"))
         link(m, getattr(self, f"{client}_response"), part.response)
 
-    def _elaborate_front(self, m: Module, ends) -> None:
-        config = self.config
+    def _elaborate_front(self, m: Module, channels, lookups, ends) -> None:
+        config, kv = self.config, self.config.kv
         requests = queue(m, "requests", READ_LAYOUT, config.reads)
-        infos = queue(m, "infos", INFO_LAYOUT, 4)
-        scales = queue(m, "scales", TRANSFER_LAYOUT, config.reads)
+        infos = queue(m, "infos", info_layout(kv), 4)
         link(m, self.i, requests.i)
         link(m, infos.o, self.info)
-        link(m, scales.o, self.channels["scale"].transfer)
-        request = requests.o.p
-        scale = Signal(TRANSFER_LAYOUT, reset_less=True)
-        status = Signal(4, reset_less=True)
-        tokens = Signal(TOKEN_BITS, reset_less=True)
-        skip = Signal(TOKEN_BITS, reset_less=True)
-        done = Signal(8)  # heads of this READ that are told
-        head, is_final = Signal(8), Signal()
-        asks_scale = Signal()
-        command, response = self.front_command, self.front_response
-        m.d.comb += [
-            head.eq(request.head + done),
-            is_final.eq(done + 1 == request.heads),
-            command.p.op.eq(PageOp.READ),
-            command.p.sequence.eq(request.sequence),
-            command.p.layer.eq(request.layer),
-            command.p.kv.eq(request.kv),
-            command.p.slot.eq(Mux(asks_scale, 2 * config.kv.heads, Cat(Const(1, 1), head))),
-            command.p.token.eq(request.token),
-            response.ready.eq(1),
-        ]
-        end = ends.i.p
+        owned = {}  # transfers of records that the vector has once
+        for kind in kv.per_vector:
+            owned[kind.name] = queue(m, f"{kind.name}_transfers", TRANSFER_LAYOUT, config.reads)
+            link(m, owned[kind.name].o, channels[kind.name].transfer)
+        front = _front(kv, requests.o.p, list(owned))
+        request = front.request
+        once, by_head = _plan(kv)
+        self._elaborate_command(m, front, [*once, *by_head])
+        end, info = ends.i.p, infos.i.p
         m.d.comb += [
             end.tag.eq(request.tag),
             end.sequence.eq(request.sequence),
-            end.status.eq(status),
-            scales.i.p.eq(scale),
+            end.status.eq(front.status),
+            *(each.i.p.eq(front.transfers[name]) for name, each in owned.items()),
+            *(lookup.i.payload.eq(request) for lookup in lookups),
+            info.tag.eq(request.tag),
+            info.head.eq(front.head),
+            info.tokens.eq(front.tokens),
+            *(info[field].eq(front.skips[name]) for name, field in kv.skips.items()),
+            info.first.eq(front.done == 0),
+            info.last.eq(front.is_final),
         ]
-        for lookup in self.lookups.values():
-            m.d.comb += lookup.i.payload.eq(request)
-        m.d.comb += [
-            infos.i.p.tag.eq(request.tag),
-            infos.i.p.head.eq(head),
-            infos.i.p.tokens.eq(tokens),
-            infos.i.p.skip.eq(skip),
-            infos.i.p.first.eq(done == 0),
-            infos.i.p.last.eq(is_final),
-        ]
-        sinks = [scales.i, *(lookup.i for lookup in self.lookups.values())]
+        sinks = [*(each.i for each in owned.values()), *(lookup.i for lookup in lookups)]
         have_room = Signal()
         m.d.comb += have_room.eq(Cat(sink.ready for sink in sinks).all())
+        told = by_head[0].state if by_head else "TELL"
         with m.FSM():
             with m.State("START"):
-                m.d.sync += status.eq(request.status)
+                m.d.sync += front.status.eq(request.status)
                 with m.If(requests.o.valid):
-                    m.next = "ASK_SCALE"
+                    m.next = once[0].state
                     with m.If(request.status != Status.OK):
                         m.next = "REFUSE"
-            with m.State("ASK_SCALE"):
-                m.d.comb += [command.valid.eq(1), asks_scale.eq(1)]
-                with m.If(command.ready):
-                    m.next = "GET_SCALE"
-            with m.State("GET_SCALE"):
-                m.d.sync += [
-                    status.eq(response.p.status),
-                    tokens.eq(response.p.skip),
-                    scale.page.eq(response.p.page),
-                    scale.offset.eq(response.p.offset),
-                    scale.bytes.eq(response.p.bytes),
-                    scale.final.eq(1),
-                ]
-                with m.If(response.valid):
-                    m.next = "GO"
-                    with m.If(response.p.status != Status.OK):
-                        m.next = "REFUSE"
+            for step, after in itertools.pairwise([*once, "GO"]):
+                self._ask(m, front, step, after)
             with m.State("REFUSE"):
                 m.d.comb += [ends.i.valid.eq(1), requests.o.ready.eq(ends.i.ready)]
                 with m.If(ends.i.ready):
@@ -337,42 +320,90 @@ class PagingMmuReader(Block):
             with m.State("GO"):
                 m.d.comb += [sink.valid.eq(have_room) for sink in sinks]
                 with m.If(have_room):
-                    m.next = "ASK_SPARSE"
-            with m.State("ASK_SPARSE"):
-                m.d.comb += command.valid.eq(1)
-                with m.If(command.ready):
-                    m.next = "GET_SPARSE"
-            with m.State("GET_SPARSE"):
-                m.d.sync += skip.eq(response.p.skip)
-                with m.If(response.valid):
-                    m.next = "TELL"
+                    m.next = told
+            for step, after in itertools.pairwise([*by_head, "TELL"]):
+                self._ask(m, front, step, after)
             with m.State("TELL"):
                 m.d.comb += infos.i.valid.eq(1)
                 with m.If(infos.i.ready):
-                    m.d.sync += done.eq(done + 1)
-                    m.next = "ASK_SPARSE"
-                    with m.If(is_final):
+                    m.d.sync += front.done.eq(front.done + 1)
+                    m.next = told
+                    with m.If(front.is_final):
                         # Not before: a status tells that this READ's look-ups are done too.
                         m.d.comb += [ends.i.valid.eq(1), requests.o.ready.eq(1)]
-                        m.d.sync += done.eq(0)
+                        m.d.sync += front.done.eq(0)
                         m.next = "START"
 
-    def _elaborate_memory(self, m: Module) -> None:
+    def _elaborate_command(self, m: Module, front: "_Front", steps: list["_Step"]) -> None:
+        """The command of each step to the page table; the last READ's where none is asked."""
+        command, request, kv = self.front_command.p, front.request, self.config.kv
+        m.d.comb += [front.head.eq(request.head + front.done)]
+        m.d.comb += front.is_final.eq(front.done + 1 == request.heads)
+        op, slot, token = PageOp.READ, None, request.token
+        for step in reversed(steps):
+            if step.kind is None:
+                op, token = Mux(step.asks, PageOp.SET_START, op), Mux(step.asks, 0, token)
+            elif slot is None:
+                slot = _slot(kv, step.kind, front.head)
+            else:
+                slot = Mux(step.asks, _slot(kv, step.kind, front.head), slot)
+        m.d.comb += [
+            command.op.eq(op),
+            command.sequence.eq(request.sequence),
+            command.layer.eq(request.layer),
+            command.kv.eq(request.kv),
+            command.slot.eq(slot),
+            command.token.eq(token),
+            self.front_response.ready.eq(1),
+        ]
+
+    def _ask(self, m: Module, front: "_Front", step: "_Step", after) -> None:
+        """Two states: ``step``'s command, and what its answer says; then ``after``."""
+        command, response = self.front_command, self.front_response
+        with m.State(step.state):
+            m.d.comb += [command.valid.eq(1), step.asks.eq(1)]
+            with m.If(command.ready):
+                m.next = f"{step.state} ANSWER"
+        with m.State(f"{step.state} ANSWER"):
+            if step.is_once:
+                m.d.sync += front.status.eq(response.p.status)
+            if step.kind is None:
+                m.d.sync += front.tokens.eq(front.request.token - response.p.skip)
+            elif step.gives_tokens:
+                m.d.sync += front.tokens.eq(response.p.skip)
+            if step.kind is not None and step.kind.name in front.skips:
+                m.d.sync += front.skips[step.kind.name].eq(response.p.skip)
+            if step.kind is not None and step.kind.name in front.transfers:
+                transfer = front.transfers[step.kind.name]
+                m.d.sync += [
+                    transfer.page.eq(response.p.page),
+                    transfer.offset.eq(response.p.offset),
+                    transfer.bytes.eq(response.p.bytes),
+                    transfer.final.eq(1),
+                ]
+            with m.If(response.valid):
+                m.next = after.state if isinstance(after, _Step) else after
+                if step.is_once:
+                    with m.If(response.p.status != Status.OK):
+                        m.next = "REFUSE"
+
+    def _elaborate_memory(self, m: Module, channels) -> None:
         """Bursts of the channels in turn through one port; their words back to the channels."""
         config = self.config
-        burst_layout = config.channel("dense").burst_layout
+        burst_layout = channels[0].burst.p.shape()
         turns = add(
             m,
             "turns",
-            StreamArbiter(StreamArbiterConfig(width=burst_layout.size, inputs=len(CHANNELS))),
+            StreamArbiter(StreamArbiterConfig(width=burst_layout.size, inputs=len(channels))),
         )
-        for k, name in enumerate(CHANNELS):
-            pack(m, self.channels[name].burst, getattr(turns, f"i_{k}"))
+        for channel, turn in zip(channels, ports(turns, "i"), strict=True):
+            pack(m, channel.burst, turn)
         port = add(m, "port", AxiReadPort(config.port))
-        place_layout = config.channel("dense").place_layout
         # A burst in the port and its registers waits here as well: two more than are outstanding.
         depth = config.outstanding + 4
-        owned_layout = data.StructLayout({"place": place_layout, "source": len(turns.o.p.source)})
+        owned_layout = data.StructLayout(
+            {"place": burst_layout.members["place"], "source": len(turns.o.p.source)}
+        )
         places = queue(m, "places", owned_layout, depth)
         burst = data.View(burst_layout, turns.o.p.data)
         m.d.comb += [
@@ -389,7 +420,7 @@ class PagingMmuReader(Block):
         place, source = places.o.p.place, places.o.p.source
         is_first = Signal(init=1)  # word of its burst
         step = Signal()
-        sinks = [self.channels[name].i for name in CHANNELS]
+        sinks = [channel.i for channel in channels]
         m.d.comb += [
             port.o.ready.eq(Array(sink.ready for sink in sinks)[source] & places.o.valid),
             step.eq(port.o.valid & port.o.ready),
@@ -408,17 +439,17 @@ class PagingMmuReader(Block):
                 sink.p.final.eq(place.final),
             ]
 
-    def _elaborate_status(self, m: Module, ends) -> None:
-        """A READ is over when all three channels have given their last word."""
+    def _elaborate_status(self, m: Module, channels, ends) -> None:
+        """A READ is over when all channels have given their last word."""
         end = ends.o.p
-        dones = [self.channels[name].done for name in CHANNELS]
+        dones = [channel.done for channel in channels]
         refused, over = Signal(), Signal()
         worst = Signal(2)  # 2 | 3 is 3
         status = Signal(4)
         m.d.comb += [
             refused.eq(end.status != Status.OK),
             over.eq(Cat(done.valid for done in dones).all()),
-            worst.eq(dones[0].p.error | dones[1].p.error | dones[2].p.error),
+            worst.eq(functools.reduce(operator.or_, (done.p.error for done in dones))),
             self.status.valid.eq(ends.o.valid & (refused | over)),
             self.status.p.tag.eq(end.tag),
             self.status.p.op.eq(Op.READ),
@@ -432,3 +463,63 @@ class PagingMmuReader(Block):
             m.d.comb += status.eq(Mux(worst[0], Status.DECODE_ERROR, Status.SLAVE_ERROR))
         for done in dones:
             m.d.comb += done.ready.eq(ends.o.valid & ~refused & over & self.status.ready)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A command of the front to the page table: READ of ``kind``'s slot, or what the start is."""
+
+    state: str
+    kind: RecordKind | None  # None: the start
+    asks: Signal
+    is_once: bool  # for each READ; else for each head
+    gives_tokens: bool = False
+
+
+def _plan(kv: VectorShape) -> tuple[list[_Step], list[_Step]]:
+    """The steps for each READ, and those for each of its heads.
+
+    A READ takes a step for each record that the vector has once: its place. Its tokens come from
+    the first look-up of a fixed kind, of the first head where no other is. Where no kind is fixed,
+    they come from the sequence's start. A head takes a step for each variable kind: its skip.
+    """
+    kinds: list[RecordKind | None] = list(kv.per_vector)
+    counted = next((kind for kind in kv.kinds[len(kv.per_head) :] if kind.is_fixed), None)
+    if counted is None:
+        counted = next((kind for kind in kv.per_head if kind.is_fixed), None)
+        if counted is None and not kinds:
+            kinds.append(kv.per_head[0])  # whether the READ goes ahead
+        kinds.append(counted)
+    once = [
+        _Step(f"ASK {kind.name if kind else 'the start'}", kind, Signal(), True, kind is counted)
+        for kind in kinds
+    ]
+    by_head = [
+        _Step(f"ASK {kind.name} of a head", kind, Signal(), False)
+        for kind in kv.per_head
+        if not kind.is_fixed
+    ]
+    return once, by_head
+
+
+@dataclasses.dataclass(frozen=True)
+class _Front:
+    """The READ at work."""
+
+    request: data.View
+    status: Signal
+    tokens: Signal
+    done: Signal  # heads that are told
+    head: Signal
+    is_final: Signal
+    transfers: dict[str, Signal]  # of the records that the vector has once
+    skips: dict[str, Signal]  # by variable kind
+
+
+def _front(kv: VectorShape, request, owned: list[str]) -> _Front:
+    transfers = {name: Signal(TRANSFER_LAYOUT, reset_less=True) for name in owned}
+    status = Signal(4, reset_less=True)
+    tokens = Signal(TOKEN_BITS, reset_less=True)
+    skips = {name: Signal(TOKEN_BITS, name=f"skip_{name}", reset_less=True) for name in kv.skips}
+    done, head, is_final = Signal(8), Signal(8), Signal()
+    return _Front(request, status, tokens, done, head, is_final, transfers, skips)

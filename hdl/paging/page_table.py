@@ -42,7 +42,8 @@ PAGE_RESPONSE_LAYOUT = data.StructLayout(
         "page2": PAGE_BITS,  # EXTEND: where the record goes on
         "offset": 17,  # bytes
         "bytes": 32,  # EXTEND: in ``page``; READ: in all
-        "skip": TOKEN_BITS,  # READ: tokens; of a sparse slot: records before the first of them
+        # READ: tokens; of a variable kind: records before the first of them. SET_START: the start.
+        "skip": TOKEN_BITS,
         "sequence": 8,  # OPEN
     }
 )
@@ -302,8 +303,9 @@ class PagingPageTable(Block):
             with m.Elif(command.token > t.config.max_tokens):
                 finish(Status.BAD_REQUEST)
             with m.Else():
-                finish()
-                with m.If(command.token > starts[sequence]):
+                rises = command.token > starts[sequence]
+                finish(skip=Mux(rises, command.token, starts[sequence]))
+                with m.If(rises):
                     m.d.sync += starts[sequence].eq(command.token)
         with m.Case(PageOp.NEXT):
             with m.If(command.page < t.config.pages):

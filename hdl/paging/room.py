@@ -52,11 +52,20 @@ BLOCKS: dict[str, Registered] = {
                 outstanding=3,
                 reads=3,
                 appends=2,
-                dense_beats=8,
-                sparse_beats=8,
-                scale_beats=4,
+                beats=(8, 8, 4),
             ),
             "smollm2": PagingMmuConfig(cache=_CACHES["smollm2"]),
+            # Llama-2-7B in MILLION's codes, 4 bits of each element: no kind but one.
+            "million": PagingMmuConfig(
+                cache=CacheConfig(
+                    kv=VectorRecords(
+                        heads=32,
+                        per_head=(RecordKind(name="codes", least=64, most=64),),
+                        per_vector=(),
+                    ),
+                ),
+                beats=(256,),
+            ),
         },
         golden="golden.paging.mmu:Mmu",
     ),

@@ -31,7 +31,7 @@ from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import sparse_slot
 from golden.paging.format import Op, Status
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from hdl.paging.mmu import PagingMmuConfig
+from hdl.oaken.mmu import PagingMmuConfig
 from tb.oaken.support.kv_script import (
     THRESHOLDS,
     Script,

@@ -7,7 +7,8 @@ import cocotb
 from golden.paging.format import Op, Status
 from golden.paging.mmu import Mmu, Request, Word
 from tb.bench import config, params
-from tb.paging.support.mmu_host import CHANNELS, Host, Shadow, random_records
+from tb.contract import block_timing
+from tb.paging.support.mmu_host import CHANNELS, ONCE, Host, Shadow, random_records
 
 CACHE, KV = config.cache, config.cache.kv
 BASE = 3 * CACHE.pages * CACHE.page_bytes
@@ -15,7 +16,8 @@ CALM = {"idle": 0.0, "stall": 0.0, "latency": (1, 1)}
 ROUGH = {"idle": 0.4, "stall": 0.4, "latency": (1, 60)}
 STORM = {
     "idle": {"request": 0.1, "record": 0.9, "w": 0.6, "axi__r": 0.5, "axi__b": 0.9},
-    "stall": {"status": 0.9, "info": 0.7, "dense": 0.2, "sparse": 0.85, "axi__ar": 0.5},
+    "stall": {"status": 0.9, "info": 0.7, "axi__ar": 0.5}
+    | dict(zip(CHANNELS, (0.2, 0.85), strict=False)),
     "latency": (20, 40),
 }
 
@@ -28,6 +30,12 @@ def faults(chance: float, salt: int = 0, reads: float = 1.0):
         return rng.choice([2, 3]) if rng.random() < chance * (1 if is_write else reads) else 0
 
     return respond
+
+
+def moody(chance: float, salt: int):
+    """As ``faults``, but each word written anew is answered anew: what failed may succeed later."""
+    rng = random.Random(salt)
+    return lambda address, is_write: rng.choice([2, 3]) if rng.random() < chance else 0
 
 
 async def start(dut, name: str, *, start_clock: bool = True, **flow) -> Host:
@@ -203,16 +211,17 @@ class Sequential:
                 "tag": request.tag,
                 "head": head.head,
                 "tokens": head.tokens,
-                "skip": head.skip,
+                **head.skips,
                 "first": int(head is heads[0]),
                 "last": int(head is heads[-1]),
             }
             for head in heads
         ], f"{request}"
         wanted = {
-            "dense": [word for head in heads for word in head.dense],
-            "sparse": [word for head in heads for word in head.sparse],
-            "scale": list(answer.scale),
+            name: list(answer.transfers.get(name, ()))
+            if name in ONCE
+            else [word for head in heads for word in head.transfers[name]]
+            for name in CHANNELS
         }
         for name, words in wanted.items():
             assert [Word(**word) for word in self.got[name]] == words, f"{request}: {name}"
@@ -300,7 +309,7 @@ async def one_stalls_alone(dut, stalled):
     for n in range(reads):
         shadow.send(Request(Op.READ, n, head=0, heads=KV.heads, token=tokens))
     others = [name for name in ("info", *CHANNELS) if name != stalled]
-    lasts = {"info": KV.heads, "dense": KV.heads, "sparse": KV.heads, "scale": 1}
+    lasts = {name: 1 if name in ONCE else KV.heads for name in ("info", *CHANNELS)}
     await host.until(
         lambda: all(
             sum(word["last"] if name == "info" else word.last for word in shadow.got[name])
@@ -382,7 +391,7 @@ async def refused_appends_take_their_records(dut):
 @cocotb.parametrize(chance=[0.0, 0.05])
 async def statuses_come_behind_the_answers(dut, chance):
     """Neither a commit nor a page that goes back while a write of the APPEND has no answer."""
-    host = await start(dut, "behind", latency=(150, 150), respond=faults(chance, 3))
+    host = await start(dut, "behind", latency=(150, 150), respond=moody(chance, 3))
     shadow = Shadow(host)
     shadow.send(Request(Op.OPEN))
     await host.until(lambda: shadow.is_done)
@@ -467,6 +476,22 @@ async def length_limit(dut):
     shadow.send(Request(Op.READ, heads=KV.heads, token=CACHE.max_tokens))
     await free_all(host, shadow)
     assert shadow.counts[Op.READ, Status.OK] == KV.heads + 1
+
+
+@cocotb.test()
+async def latency(dut):
+    """From a READ to its first word: the cycles of the block's timing and those of the memory."""
+    timing, first = block_timing(), (*ONCE, *CHANNELS)[0]
+    assert timing.end == f"its first word of {first}"
+    host, shadow = await filled(dut, "latency", 2, **CALM)
+    for memory, head, tokens in ((1, 0, 2), (30, KV.heads - 1, 1)):
+        host.latency = (memory, memory)
+        before = len(host.moved[first])
+        shadow.send(Request(Op.READ, head=head, heads=1, token=tokens))
+        await host.until(lambda: shadow.is_done)
+        took = host.moved[first][before] - host.moved["request"][-1]
+        assert took == timing.latency + memory, f"{took} cycles, {memory} of them of the memory"
+    await free_all(host, shadow)
 
 
 @cocotb.test()

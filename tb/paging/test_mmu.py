@@ -19,8 +19,10 @@ import pytest
 import golden.paging.config as paging
 from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
-from golden.paging.config import VectorRecords
-from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from golden.paging.config import RecordKind, VectorRecords
+from hdl.oaken.mmu import PagingMmuConfig
+from hdl.paging import mmu
+from hdl.paging.mmu import PagingMmu
 from hdl.paging.room import BLOCKS
 from tb.run import simulate
 from tb.runs.mmu_rates import ONE_HEAD, TARGET, measure
@@ -68,6 +70,34 @@ CONFIGS = {
 }
 
 
+def _shape(pages: int, heads: int, per_head, per_vector=(), **numbers) -> mmu.PagingMmuConfig:
+    """A small MMU of these kinds of records: (name, least, most)."""
+    kinds = [
+        tuple(RecordKind(name=name, least=least, most=most) for name, least, most in each)
+        for each in (per_head, per_vector)
+    ]
+    return mmu.PagingMmuConfig(
+        cache=paging.CacheConfig(
+            kv=VectorRecords(heads=heads, per_head=kinds[0], per_vector=kinds[1]),
+            sequences=4, layers=2, pages=pages, page_bytes=256, max_tokens=64,
+        ),
+        data_bits=64, burst_beats=8, outstanding=3, reads=3, appends=2, **numbers,
+    )  # fmt: skip
+
+
+SHAPES = {
+    # MILLION: a head has one record of code words, 32 of 12 bits, and no scale.
+    "million": _shape(96, 3, [("codes", 48, 48)], beats=(12,)),
+    "two_fixed": _shape(96, 2, [("codes", 24, 24), ("norm", 3, 3)], beats=(8, 40)),
+    # No kind tells how many tokens a READ has.
+    "variable": _shape(60, 2, [("a", 2, 50)], beats=(8,)),
+    # The order of kinds, skips of three streams, one of them of the whole vector.
+    "kinds": _shape(
+        160, 2, [("a", 1, 40), ("b", 16, 16), ("c", 9, 9), ("d", 3, 100)],
+        [("e", 5, 30), ("f", 12, 12)], beats=(8, 8, 33, 4, 40, 4),
+    ),
+}  # fmt: skip
+
 TRAFFIC = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]
 # Other tests want three sequences, or fill them.
 CASES = {
@@ -83,6 +113,17 @@ def test_mmu(name, seed):
         params={"requests": 1200 if name == "soak" else 600},
         seed=seed,
         testcase=CASES.get(name),
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name, seed):
+    """All checks, with records of other kinds than Oaken's."""
+    simulate(
+        PagingMmu(SHAPES[name]),
+        "tb.paging.tb_mmu",
+        params={"requests": 900},
+        seed=seed,
     )
 
 

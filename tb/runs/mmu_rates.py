@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from golden.oaken.config import CacheConfig, KvShape
-from hdl.paging.mmu import PagingMmu, PagingMmuConfig
+from hdl.oaken.mmu import PagingMmuConfig
+from hdl.paging.mmu import PagingMmu
 from tb.run import build_model, run_model
 
 __all__ = ["ONE_HEAD", "TARGET", "main", "measure"]

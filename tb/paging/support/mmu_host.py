@@ -16,14 +16,16 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.paging.format import Op, Status
 from golden.paging.mmu import Request, Word, joined
-from hdl.paging.layouts import INFO_LAYOUT, REQUEST_LAYOUT, STATUS_LAYOUT
-from tb.bench import LIVELOCK, SILENCE
+from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
+from tb.bench import LIVELOCK, SILENCE, config
 from tb.ports import stream_port
 from tb.words import layout_word
 
-__all__ = ["CHANNELS", "Host", "PendingRead", "Shadow", "random_records"]
+__all__ = ["CHANNELS", "ONCE", "Host", "PendingRead", "Shadow", "random_records"]
 
-CHANNELS = ("dense", "sparse", "scale")
+_KV = config.cache.kv
+CHANNELS = tuple(kind.name for kind in _KV.kinds)
+ONCE = tuple(kind.name for kind in _KV.per_vector)  # one transfer per READ; the others: per head
 SOURCES = ("request", "record", "w", "axi__r", "axi__b")
 SINKS = ("status", "info", *CHANNELS, "axi__ar", "axi__aw", "axi__w")
 _GOES_AHEAD = {Status.OK, Status.SLAVE_ERROR, Status.DECODE_ERROR}
@@ -38,17 +40,19 @@ def _word(layout, fields: dict[str, int]) -> int:
 
 
 def random_records(rng: random.Random, kv, share: float = 0.3) -> list[bytes]:
-    """Records of one token, about ``share`` of the elements outliers."""
+    """Records of one token; ``share`` of what a record of variable size may have beyond least."""
     records = []
-    sparse = kv.named("sparse")
-    for _ in range(kv.heads):
-        records.append(rng.randbytes(kv.named("dense").most))
-        most = sparse.most - sparse.least
-        count = sum(rng.random() < share for _ in range(most))
-        if rng.random() < 0.05:
-            count = rng.choice([0, most])
-        records.append(rng.randbytes(sparse.least + count))
-    return [*records, rng.randbytes(kv.named("scale").most)]
+    for slot in range(kv.slots):
+        kind = kv.kind(slot)
+        size = kind.most
+        if not kind.is_fixed:
+            most = kind.most - kind.least
+            count = sum(rng.random() < share for _ in range(most))
+            if rng.random() < 0.05:
+                count = rng.choice([0, most])
+            size = kind.least + count
+        records.append(rng.randbytes(size))
+    return records
 
 
 class Host:
@@ -84,7 +88,7 @@ class Host:
             "record": config.record_layout,
             "w": config.w_layout,
             "status": STATUS_LAYOUT,
-            "info": INFO_LAYOUT,
+            "info": config.info_layout,
             **dict.fromkeys(CHANNELS, config.word_layout),
             **{f"axi__{name}": shape for name, shape in channels.items()},
         }
@@ -303,7 +307,7 @@ class PendingRead:
     request: Request
     records: list[list[bytes]]  # of the vector, all tokens
     start: int
-    least: int  # tokens that its sparse transfers have at least and at most
+    least: int  # tokens that its transfers of variable size have at least and at most
     most: int
     status: Status
 
@@ -472,7 +476,7 @@ class Shadow:
             )
         )
         for name in CHANNELS:
-            ends = sum(1 if name == "scale" else read.request.heads for read in self.read)
+            ends = sum(1 if name in ONCE else read.request.heads for read in self.read)
             taken = sum(word.last for word in self.got[name])
             assert taken >= ends, f"{request}: a status before the last word of {name}"
 
@@ -484,7 +488,7 @@ class Shadow:
             if len(got["info"]) < heads:
                 return
             if any(
-                sum(word.last for word in got[name]) < (1 if name == "scale" else heads)
+                sum(word.last for word in got[name]) < (1 if name in ONCE else heads)
                 for name in CHANNELS
             ):
                 return
@@ -504,35 +508,42 @@ class Shadow:
 
     def _compare(self, read: PendingRead) -> None:
         request, kv = read.request, self.kv
-        errors = 0
         wanted = read.records[read.start : request.token]
-        scale, error = self._transfer("scale")
-        assert scale == b"".join(token[-1] for token in wanted), f"{request}: scales"
-        errors = max(errors, error)
-        for n in range(request.heads):
+        infos = [self.got["info"].popleft() for _ in range(request.heads)]
+        errors = [self._records(read, name, 0, infos[0]) for name in ONCE]
+        for n, info in enumerate(infos):
             head = request.head + n
-            info = self.got["info"].popleft()
-            skip = info.pop("skip")
             assert info == {
                 "tag": request.tag,
                 "head": head,
                 "tokens": len(wanted),
+                **{field: info[field] for field in kv.skips.values()},
                 "first": int(n == 0),
                 "last": int(n == request.heads - 1),
             }
-            dense, error = self._transfer("dense")
-            errors = max(errors, error)
-            assert dense == b"".join(token[2 * head] for token in wanted), f"{request}: dense"
-            sparse, error = self._transfer("sparse")
-            errors = max(errors, error)
-            assert skip <= read.start
-            lengths = [len(token[2 * head + 1]) for token in read.records[read.start - skip :]]
-            least = read.least - read.start + skip
-            most = read.most - read.start + skip
-            allowed = [sum(lengths[:count]) for count in range(least, most + 1)]
-            assert len(sparse) in allowed, f"{request}: {len(sparse)} sparse bytes of {allowed}"
-            whole = b"".join(token[2 * head + 1] for token in read.records[read.start - skip :])
-            assert sparse == whole[: len(sparse)], f"{request}: sparse"
-        found = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[errors]
-        assert read.status == found, f"{request}: {read.status!r} with response {errors}"
+            for name in ONCE:  # one transfer, so one skip
+                assert all(info[f] == infos[0][f] for k, f in kv.skips.items() if k == name)
+            errors += [self._records(read, kind.name, head, info) for kind in kv.per_head]
+        found = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[max(errors)]
+        assert read.status == found, f"{request}: {read.status!r} with responses {errors}"
         assert kv.slots == len(read.records[0])
+
+    def _records(self, read: PendingRead, name: str, head: int, info: dict[str, int]) -> int:
+        """Compare the next transfer of a kind; its worst response."""
+        slot = self.kv.slot(name, head)
+        found, error = self._transfer(name)
+        if name not in self.kv.skips:
+            wanted = read.records[read.start : read.request.token]
+            assert found == b"".join(token[slot] for token in wanted), f"{read.request}: {name}"
+            return error
+        skip = info[self.kv.skips[name]]
+        assert skip <= read.start
+        given = read.records[read.start - skip :]
+        lengths = [len(token[slot]) for token in given]
+        least = read.least - read.start + skip
+        most = read.most - read.start + skip
+        allowed = [sum(lengths[:count]) for count in range(least, most + 1)]
+        assert len(found) in allowed, f"{read.request}: {len(found)} bytes of {name}, not {allowed}"
+        whole = b"".join(token[slot] for token in given)
+        assert found == whole[: len(found)], f"{read.request}: {name}"
+        return error
