@@ -95,6 +95,8 @@ class Mmu:
         self.config, self.word_bytes, self.respond = config, data_bits // 8, respond
         self.table = PageTable(config)
         self.memory = bytearray(config.pages * config.page_bytes)
+        # By sequence, from its first TRIM on: no TRIM below this token does anything in a vector.
+        self._bounds: dict[int, list[int]] = {}
 
     @property
     def free_pages(self) -> int:
@@ -131,20 +133,29 @@ class Mmu:
         sequence = request.sequence
         if status := self._table(PageOp.CLOSE, sequence=sequence).status:
             return status
+        self._bounds.pop(sequence, None)
         for each in self._streams():
             self._table(PageOp.FREE_STREAM, sequence=sequence, **each)
         return self._table(PageOp.VACATE, sequence=sequence).status
 
     def _trim(self, request: Request) -> Status:
-        named = {"sequence": request.sequence, "token": request.token}
-        for layer in range(self.config.layers):
-            for kv in range(2):
-                answer = self._table(PageOp.TRIM_CHECK, layer=layer, kv=kv, **named)
-                if answer.status:
-                    return answer.status
+        config, named = self.config, {"sequence": request.sequence, "token": request.token}
+        vectors = [(layer, kv) for layer in range(config.layers) for kv in range(2)]
+        bounds = self._bounds.get(request.sequence, [0] * len(vectors))
+        walked = [n for n, bound in enumerate(bounds) if request.token >= bound]
+        for n in walked:
+            layer, kv = vectors[n]
+            answer = self._table(PageOp.TRIM_CHECK, layer=layer, kv=kv, **named)
+            if answer.status:
+                return answer.status
         self._table(PageOp.SET_START, **named)
-        for each in self._streams():
-            self._table(PageOp.TRIM_STREAM, **named, **each)
+        for n in walked:
+            layer, kv = vectors[n]
+            bounds[n] = min(
+                self._table(PageOp.TRIM_STREAM, layer=layer, kv=kv, slot=slot, **named).skip
+                for slot in range(config.kv.slots)
+            )
+        self._bounds[request.sequence] = bounds
         return Status.OK
 
     def _append(self, request: Request, records: Sequence[bytes]) -> Status:

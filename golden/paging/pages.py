@@ -97,8 +97,10 @@ class PageTable:
     TRIM_CHECK   BEYOND_LENGTH: the vector has fewer tokens than ``token``.
     SET_START    -> skip: the start, the larger of ``token`` and the old one. Tokens below it are
                  forgotten; ``token`` 0 changes nothing. BAD_REQUEST: above max_tokens.
-    TRIM_STREAM  pages in which no record of ``token`` or later starts go back, but for the
-                 stream's last. BAD_REQUEST: ``token`` is above the sequence's start.
+    TRIM_STREAM  -> skip: the bound. Pages in which no record of ``token`` or later starts go back,
+                 but for the stream's last. From then on no page goes back, and no TRIM_CHECK fails,
+                 at a token below the bound, whatever is appended.
+                 BAD_REQUEST: ``token`` is above the sequence's start.
     BEGIN        opens the transaction that appends record ``token`` to all slots of a vector.
                  BAD_REQUEST: one is open. TOKEN_ORDER, LENGTH_LIMIT.
     EXTEND       -> page, offset, bytes, page2: the record of ``bytes`` bytes of ``slot`` goes to
@@ -268,7 +270,13 @@ class PageTable:
             stream.bytes -= self._pages[new].offset
             sequence.pages -= 1
             self._release(old)
-        return Status.OK
+        return PageResponse(skip=self._bound(command, stream))
+
+    def _bound(self, command: PageCommand, stream: _Stream) -> int:
+        """The first token of the second page; a page still to come starts with a token to come."""
+        if stream.pages > 1:
+            return self._pages[self._pages[stream.first].next].first_token
+        return self._tokens[self._vector(command)]
 
     def _begin(self, command):
         if status := self._check(command, layer=True):

@@ -1,11 +1,12 @@
 """Timing of the paged memory's blocks, as functions of their numbers."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from golden.paging.config import VectorShape
 from golden.timing import Timing
 
-__all__ = ["mmu", "page_table", "page_table_cycles"]
+__all__ = ["mmu", "mmu_trim_cycles", "page_table", "page_table_cycles"]
 
 
 def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0) -> int:
@@ -54,3 +55,16 @@ def mmu(kv: VectorShape, beats: tuple[int, ...]) -> Timing:
     if beats[kv.kinds.index(first)] > 32:
         latency += 1
     return Timing(latency=latency, start="a READ", end=f"its first word of {first.name}")
+
+
+def mmu_trim_cycles(vectors: int, checks: int, streams: Sequence[int]) -> int:
+    """Cycles from a TRIM to its status, where nothing else is in flight.
+
+    ``vectors``: 2 per layer. ``checks``: the vectors whose bound the token reaches. ``streams``:
+    the page table's cycles for each stream of these vectors. Without checks the token is below the
+    bound of the sequence; the TRIM then takes 9 cycles.
+    """
+    if not checks:
+        return 9
+    check = page_table_cycles("TRIM_CHECK", 0) + 2
+    return 10 + 2 * vectors + checks * check + sum(cycles + 2 for cycles in streams)

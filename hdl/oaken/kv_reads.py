@@ -64,6 +64,7 @@ class OakenKvReads(Block):
     """
 
     def __init__(self, config: OakenKvReadsConfig):
+        info = stream.Signature(info_layout(config.reader.kv))
         super().__init__(
             config,
             {
@@ -72,9 +73,7 @@ class OakenKvReads(Block):
                 "is_changing": In(1, "A TRIM or FREE is offered to the MMU."),
                 "is_split": Out(1, "Pieces of a READ are offered to the MMU."),
                 "request": Out(stream.Signature(REQUEST_LAYOUT), "READs for the MMU."),
-                "info": In(
-                    stream.Signature(info_layout(config.reader.kv)), "Heads of accepted READs."
-                ),
+                "info": In(info, "Heads of accepted READs."),
                 "head": Out(stream.Signature(config.reader.head_layout), "Heads to decode."),
                 "done": In(
                     stream.Signature(

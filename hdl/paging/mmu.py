@@ -110,8 +110,13 @@ class PagingMmuNumbers(Config):
 
     @property
     def control(self) -> PagingMmuControlConfig:
+        cache = self.cache
         return PagingMmuControlConfig(
-            layers=self.cache.layers, slots=self.cache.kv.slots, waiting=CHANGES
+            sequences=cache.sequences,
+            layers=cache.layers,
+            slots=cache.kv.slots,
+            max_tokens=cache.max_tokens,
+            waiting=CHANGES,
         )
 
     @property

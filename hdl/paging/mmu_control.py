@@ -3,14 +3,18 @@
 import dataclasses
 from typing import ClassVar
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from golden.config import Config
 from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
 from hdl.block import Block
+from hdl.emit import add
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.stream.link import link
@@ -33,27 +37,52 @@ CONTROL_LAYOUT = data.StructLayout(
 class PagingMmuControlConfig(Config):
     """What a sequence consists of."""
 
+    sequences: int = 4  # 1..256
     layers: int = 32  # 1..256
     slots: int = 17  # streams of a (sequence, layer, K or V), 1..511
+    max_tokens: int = 4096  # 1..2**20
     waiting: int = 4  # TRIMs and FREEs that are accepted and not yet complete, 1..16
 
     def __post_init__(self) -> None:
+        self._check_range("sequences", 1, 256)
         self._check_range("layers", 1, 256)
         self._check_range("slots", 1, SLOTS_MAX)
+        self._check_range("max_tokens", 1, 1 << 20)
         self._check_range("waiting", 1, 16)
+
+    @property
+    def vectors(self) -> int:
+        """Of a sequence."""
+        return 2 * self.layers
+
+    @property
+    def bounds(self) -> MemoryConfig:
+        """A row for each vector, and one for all of a sequence: its least."""
+        return MemoryConfig(
+            depth=self.sequences * (self.vectors + 1), width=bits_for(self.max_tokens)
+        )
 
 
 class PagingMmuControl(Block):
     """TRIMs and FREEs in order. Each waits until ``is_busy`` is low for its sequence.
 
-    FREE: CLOSE, FREE_STREAM of every stream, VACATE. TRIM: TRIM_CHECK of every vector, then
-    SET_START and TRIM_STREAM of every stream; nothing is changed when a check fails.
+    FREE: CLOSE, FREE_STREAM of every stream, VACATE.
+
+    TRIM: TRIM_CHECK of every vector, then SET_START and TRIM_STREAM of every stream. Nothing is
+    changed when a check fails. The answers give a bound for each vector. A TRIM to a token below
+    the bound frees no page there and is within the vector's length, so it leaves out that vector.
+    A TRIM below the least bound of its sequence is SET_START alone.
+
+    A bound stays right until the FREE of its sequence, which forgets it. A later record or page
+    starts with a token that was not there at the TRIM. The bound is at most the first such token.
+
+    Cycles of a TRIM: golden.paging.timing.mmu_trim_cycles.
 
     Members
     -------
     i : In(stream)        CONTROL_LAYOUT
     sequence : Out        of the request to be done next
-    is_busy : In          some READ or APPEND of ``sequence`` is on its way
+    is_busy : In          some READ or APPEND of ``sequence`` is in flight
     status : Out(stream)  STATUS_LAYOUT
     command : Out(stream), response : In(stream)  to the page table
     """
@@ -82,80 +111,216 @@ class PagingMmuControl(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        config = self.config
-        requests = queue(m, "requests", CONTROL_LAYOUT, config.waiting)
+        requests = queue(m, "requests", CONTROL_LAYOUT, self.config.waiting)
         link(m, self.i, requests.i)
-        request = requests.o.p
-        status = Signal(4, reset_less=True)
-        op = Signal(4, reset_less=True)
-        layer, kv, slot = Signal(8), Signal(), Signal(9)
-        command, response = self.command, self.response
+        work = _work(requests.o.p)
+        bounds = _bounds(m, self.config, work.request)
+        self._elaborate_command(m, work)
+        with m.FSM():
+            self._start(m, requests, work, bounds)
+            self._walk(m, work, bounds)
+            self._ask(m, work, bounds)
+            self._end(m, requests, work, bounds)
+        return m
+
+    def _elaborate_command(self, m: Module, work: "_Work") -> None:
+        """The fields of every command to the page table, and of the status."""
+        command, request = self.command, work.request
         m.d.comb += [
             self.sequence.eq(request.sequence),
-            command.p.op.eq(op),
+            command.p.op.eq(work.op),
             command.p.sequence.eq(request.sequence),
-            command.p.layer.eq(layer),
-            command.p.kv.eq(kv),
-            command.p.slot.eq(slot),
+            command.p.layer.eq(work.row >> 1),
+            command.p.kv.eq(work.row[0]),
+            command.p.slot.eq(work.slot),
             command.p.token.eq(request.token),
-            response.ready.eq(1),
+            self.response.ready.eq(1),
             self.status.p.tag.eq(request.tag),
             self.status.p.op.eq(Mux(request.is_free, Op.FREE, Op.TRIM)),
-            self.status.p.status.eq(status),
+            self.status.p.status.eq(work.status),
             self.status.p.sequence.eq(request.sequence),
         ]
-        # The commands that go over all streams, or over all vectors, of the sequence.
-        by_slot, by_vector = Signal(), Signal()
-        m.d.comb += [
-            by_slot.eq((op == PageOp.FREE_STREAM) | (op == PageOp.TRIM_STREAM)),
-            by_vector.eq(by_slot | (op == PageOp.TRIM_CHECK)),
-        ]
-        with m.FSM():
-            with m.State("START"):
-                m.d.sync += [
-                    status.eq(request.status),
-                    op.eq(Mux(request.is_free, PageOp.CLOSE, PageOp.TRIM_CHECK)),
-                    layer.eq(0),
-                    kv.eq(0),
-                    slot.eq(0),
-                ]
-                with m.If(requests.o.valid):
-                    with m.If(request.status != Status.OK):
-                        m.next = "STATUS"
-                    with m.Elif(~self.is_busy):
-                        m.next = "ASK"
-            with m.State("ASK"):
-                m.d.comb += command.valid.eq(1)
-                with m.If(command.ready):
-                    m.next = "WAIT"
-            with m.State("WAIT"):
-                m.d.sync += status.eq(response.p.status)
-                with m.If(response.valid):
-                    m.next = "NEXT"
-                    with m.If(response.p.status != Status.OK):
-                        m.next = "STATUS"
-            with m.State("NEXT"):
+
+    def _start(self, m: Module, requests, work: "_Work", bounds: "_Bounds") -> None:
+        """A FREE goes on with CLOSE, a TRIM with the bound of its sequence."""
+        request = work.request
+        with m.State("START"):
+            m.d.sync += [
+                work.status.eq(request.status),
+                work.op.eq(PageOp.CLOSE),
+                work.row.eq(0),
+                work.slot.eq(0),
+                bounds.least.eq(bounds.most),
+            ]
+            bounds.get(m, self.config.vectors)
+            with m.If(requests.o.valid):
+                with m.If(request.status != Status.OK):
+                    m.next = "STATUS"
+                with m.Elif(~self.is_busy):
+                    m.next = "ASK"
+                    with m.If(~request.is_free):
+                        m.next = "BOUND"
+        with m.State("BOUND"):
+            m.d.sync += work.is_alone.eq(bounds.is_above)
+            with m.If(bounds.is_above):
+                m.d.sync += work.op.eq(PageOp.SET_START)
                 m.next = "ASK"
-                with m.If(by_slot & (slot != config.slots - 1)):
-                    m.d.sync += slot.eq(slot + 1)
-                with m.Elif(by_vector & ~(kv & (layer == config.layers - 1))):
-                    m.d.sync += [slot.eq(0), kv.eq(~kv), layer.eq(layer + kv)]
-                with m.Else():
-                    m.d.sync += [slot.eq(0), kv.eq(0), layer.eq(0)]
-                    with m.Switch(op):
-                        with m.Case(PageOp.CLOSE):
-                            m.d.sync += op.eq(PageOp.FREE_STREAM)
-                        with m.Case(PageOp.FREE_STREAM):
-                            m.d.sync += op.eq(PageOp.VACATE)
-                        with m.Case(PageOp.TRIM_CHECK):
-                            m.d.sync += op.eq(PageOp.SET_START)
-                        with m.Case(PageOp.SET_START):
-                            m.d.sync += op.eq(PageOp.TRIM_STREAM)
-                        with m.Default():
-                            m.next = "STATUS"
-            with m.State("STATUS"):
-                m.d.comb += self.status.valid.eq(1)
-                with m.If(self.status.ready):
-                    m.d.comb += requests.o.ready.eq(1)
-                    m.next = "START"
-        return m
+            with m.Else():
+                m.d.sync += work.op.eq(PageOp.TRIM_CHECK)
+                bounds.get(m, 0)
+                m.next = "ROW"
+
+    def _walk(self, m: Module, work: "_Work", bounds: "_Bounds") -> None:
+        """A TRIM looks at the bound of each vector, once to check it and once to trim it."""
+        with m.State("ROW"):
+            m.d.sync += bounds.lowest.eq(bounds.most)
+            with m.If(bounds.is_above):
+                m.d.sync += bounds.least.eq(_least(bounds.least, bounds.given))
+                self._end_row(m, work, bounds)
+            with m.Else():
+                m.next = "ASK"
+
+    def _end_row(self, m: Module, work: "_Work", bounds: "_Bounds") -> None:
+        """To the next vector of a TRIM, or from its checks to SET_START, or to its end."""
+        with m.If(work.row != self.config.vectors - 1):
+            m.d.sync += work.row.eq(work.row + 1)
+            bounds.get(m, work.row + 1)
+            m.next = "ROW"
+        with m.Else():
+            m.d.sync += [work.row.eq(0), work.op.eq(PageOp.SET_START)]
+            m.next = "ASK"
+            with m.If(work.op == PageOp.TRIM_STREAM):
+                m.next = "KEEP"
+
+    def _ask(self, m: Module, work: "_Work", bounds: "_Bounds") -> None:
+        """A command, its answer, and where the request goes on."""
+        command, response = self.command, self.response
+        op, row, slot = work.op, work.row, work.slot
+        is_last_slot = slot == self.config.slots - 1
+        with m.State("ASK"):
+            m.d.comb += command.valid.eq(1)
+            with m.If(command.ready):
+                m.next = "WAIT"
+        with m.State("WAIT"):
+            m.d.sync += work.status.eq(response.p.status)
+            with m.If(response.valid):
+                m.d.sync += bounds.lowest.eq(_least(bounds.lowest, response.p.skip))
+                m.next = "NEXT"
+                with m.If(response.p.status != Status.OK):
+                    m.next = "STATUS"
+        with m.State("NEXT"):
+            m.next = "ASK"
+            m.d.sync += slot.eq(0)
+            with m.Switch(op):
+                with m.Case(PageOp.CLOSE):
+                    m.d.sync += op.eq(PageOp.FREE_STREAM)
+                    bounds.forget(m)
+                with m.Case(PageOp.FREE_STREAM):
+                    with m.If(~is_last_slot):
+                        m.d.sync += slot.eq(slot + 1)
+                    with m.Elif(row != self.config.vectors - 1):
+                        m.d.sync += row.eq(row + 1)
+                    with m.Else():
+                        m.d.sync += op.eq(PageOp.VACATE)
+                with m.Case(PageOp.TRIM_CHECK):
+                    self._end_row(m, work, bounds)
+                with m.Case(PageOp.SET_START):
+                    m.d.sync += op.eq(PageOp.TRIM_STREAM)
+                    # The bounds of vectors that are left out count once, in the second walk.
+                    m.d.sync += bounds.least.eq(bounds.most)
+                    bounds.get(m, 0)
+                    m.next = "ROW"
+                    with m.If(work.is_alone):
+                        m.next = "STATUS"
+                with m.Case(PageOp.TRIM_STREAM):
+                    with m.If(~is_last_slot):
+                        m.d.sync += slot.eq(slot + 1)
+                    with m.Else():
+                        bounds.put(m, row, bounds.lowest)
+                        m.d.sync += bounds.least.eq(_least(bounds.least, bounds.lowest))
+                        self._end_row(m, work, bounds)
+                with m.Default():  # VACATE
+                    m.next = "STATUS"
+
+    def _end(self, m: Module, requests, work: "_Work", bounds: "_Bounds") -> None:
+        with m.State("KEEP"):
+            bounds.put(m, self.config.vectors, bounds.least)
+            bounds.keep(m)
+            m.next = "STATUS"
+        with m.State("STATUS"):
+            m.d.comb += self.status.valid.eq(1)
+            with m.If(self.status.ready):
+                m.d.comb += requests.o.ready.eq(1)
+                m.next = "START"
+
+
+def _least(a, b):
+    return Mux(b < a, b, a)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """The request at work, and its command to the page table."""
+
+    request: data.View
+    status: Signal
+    op: Signal
+    row: Signal  # vector of the sequence
+    slot: Signal
+    is_alone: Signal  # the TRIM is SET_START alone
+
+
+def _work(request) -> _Work:
+    status = Signal(4, reset_less=True)
+    op = Signal(4, reset_less=True)
+    row, slot = Signal(9), Signal(9)
+    is_alone = Signal(reset_less=True)
+    return _Work(request, status, op, row, slot, is_alone)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bounds:
+    """The bounds of the request's sequence, and how they are read and written."""
+
+    ram: Memory1R1W
+    base: Signal  # row of the sequence's first vector
+    given: Value  # the row that was read
+    is_above: Signal  # the TRIM's token is below it
+    kept: Signal  # one bit for each sequence: its rows are written
+    kept_one: Value  # that of the request's sequence
+    lowest: Signal  # of the answers of a vector
+    least: Signal  # of all vectors
+    most: int  # above every token
+
+    def get(self, m: Module, row) -> None:
+        m.d.comb += [self.ram.read_en.eq(1), self.ram.read_addr.eq(self.base + row)]
+
+    def put(self, m: Module, row, bound) -> None:
+        m.d.comb += [
+            self.ram.write_en.eq(1),
+            self.ram.write_addr.eq(self.base + row),
+            self.ram.write_data.eq(bound),
+        ]
+
+    def keep(self, m: Module) -> None:
+        m.d.sync += self.kept_one.eq(1)
+
+    def forget(self, m: Module) -> None:
+        m.d.sync += self.kept_one.eq(0)
+
+
+def _bounds(m: Module, config: PagingMmuControlConfig, request) -> _Bounds:
+    shape = config.bounds
+    ram = add(m, "bounds", Memory1R1W(shape))
+    base = Signal(range(shape.depth))
+    kept = Signal(config.sequences)
+    index = request.sequence[: (config.sequences - 1).bit_length()]
+    kept_one = kept.bit_select(index, 1) if config.sequences > 1 else kept
+    is_above = Signal()
+    lowest, least = Signal(shape.width, reset_less=True), Signal(shape.width, reset_less=True)
+    m.d.comb += [
+        base.eq(index * (config.vectors + 1) if config.sequences > 1 else 0),
+        is_above.eq(kept_one & (request.token < ram.read_data)),
+    ]
+    most = (1 << shape.width) - 1
+    return _Bounds(ram, base, ram.read_data, is_above, kept, kept_one, lowest, least, most)

@@ -491,7 +491,7 @@ def _plan(kv: VectorShape) -> tuple[list[_Step], list[_Step]]:
             kinds.append(kv.per_head[0])  # whether the READ goes ahead
         kinds.append(counted)
     once = [
-        _Step(f"ASK {kind.name if kind else 'the start'}", kind, Signal(), True, kind is counted)
+        _Step(f"ASK {kind.name if kind else 'the start'}", kind, Signal(), True, kind == counted)
         for kind in kinds
     ]
     by_head = [

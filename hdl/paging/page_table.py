@@ -43,6 +43,7 @@ PAGE_RESPONSE_LAYOUT = data.StructLayout(
         "offset": 17,  # bytes
         "bytes": 32,  # EXTEND: in ``page``; READ: in all
         # READ: tokens; of a variable kind: records before the first of them. SET_START: the start.
+        # TRIM_STREAM: the bound.
         "skip": TOKEN_BITS,
         "sequence": 8,  # OPEN
     }
@@ -352,6 +353,7 @@ class PagingPageTable(Block):
                 finish(Status.BAD_REQUEST)
             with m.Else():
                 get(entries, of_slot)
+                get(tokens, vector)
                 m.next = "TRIM_STREAM"
         with m.Case(PageOp.READ):
             with m.If(~given.layer_fits | ~given.slot_fits):
@@ -562,6 +564,7 @@ class PagingPageTable(Block):
         command, rams, after, page_bytes = t.given.command, t.rams, t.after, t.config.page_bytes
         entry, info, owned = rams.entry, rams.info, t.sequences.owned
         finish, sequence = t.finish, t.given.sequence
+        tokens = rams.tokens.read_data  # a page that comes later starts with such a token, or later
         left = Signal(t.words.entry, reset_less=True)  # the entry while pages go back
         with m.State("TRIM_STREAM"):
             m.d.sync += left.eq(entry)
@@ -570,7 +573,7 @@ class PagingPageTable(Block):
                 t.get(rams.chain, entry.first)
                 m.next = "LOOK"
             with m.Else():
-                finish()
+                finish(skip=tokens)
 
         second = Signal(t.words.page, reset_less=True)
         old_offset = Signal.like(info.offset, reset_less=True)  # of page ``left.first``
@@ -581,7 +584,7 @@ class PagingPageTable(Block):
 
         with m.State("DROP"):
             with m.If(info.first_token > command.token):
-                finish()
+                finish(skip=info.first_token)
             with m.Else():
                 m.d.comb += [
                     after.first.eq(second),
@@ -594,7 +597,7 @@ class PagingPageTable(Block):
                 t.release(left.first)
                 t.put(rams.entries, t.given.index, after)
                 with m.If(left.pages == 2):
-                    finish()
+                    finish(skip=tokens)
                 with m.Else():
                     t.get(rams.chain, second)
                     m.next = "LOOK"

@@ -4,8 +4,9 @@ import random
 
 import cocotb
 
-from golden.paging.format import Op, Status
+from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Mmu, Request, Word
+from golden.paging.timing import mmu_trim_cycles, page_table_cycles
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.paging.support.mmu_host import CHANNELS, ONCE, Host, Shadow, random_records
@@ -492,6 +493,87 @@ async def latency(dut):
         took = host.moved[first][before] - host.moved["request"][-1]
         assert took == timing.latency + memory, f"{took} cycles, {memory} of them of the memory"
     await free_all(host, shadow)
+
+
+class Trims:
+    """What the page table does in a TRIM of golden's."""
+
+    def __init__(self, golden: Mmu):
+        self.table, self.run = golden.table, golden.table.command
+        self.checks, self.streams = 0, []
+        golden.table.command = self._command
+
+    def _command(self, command):
+        before = self.table.free_pages
+        answer = self.run(command)
+        if command.op == PageOp.TRIM_CHECK:
+            self.checks += 1
+        if command.op == PageOp.TRIM_STREAM:
+            where = command.sequence, command.layer, command.kv, command.slot
+            is_alone = len(list(self.table.chain(*where))) < 2
+            freed = self.table.free_pages - before
+            cycles = page_table_cycles("TRIM_STREAM", KV.slots, freed=freed)
+            self.streams.append(cycles - 2 * is_alone)
+        return answer
+
+    def cycles(self) -> int:
+        """Of the TRIM since the last call."""
+        found = mmu_trim_cycles(2 * CACHE.layers, self.checks, self.streams)
+        self.checks, self.streams = 0, []
+        return found
+
+
+@cocotb.test()
+async def trims(dut):
+    """A window slides: a TRIM takes a walk over the vectors that give pages back, or 9 cycles.
+
+    Shown to fail:
+
+    - a bound that a FREE leaves to the next sequence;
+    - the bound of the last vector for the sequence;
+    - a stream of one page without a bound;
+    - a bound one token too high.
+    """
+    host = await start(dut, "trims", **CALM)
+    golden = Mmu(CACHE, config.data_bits)
+    bench, work = Sequential(host, golden), Trims(golden)
+    vectors = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
+    counts = {"alone": 0, "walk": 0, "refused": 0, "freed": 0}
+
+    async def trim(token: int) -> None:
+        free = golden.free_pages
+        status = await bench.run(Request(Op.TRIM, token=token))
+        took = host.moved["status"][-1] - host.moved["request"][-1]
+        is_alone, wanted = not work.checks, work.cycles()
+        assert took == wanted if status == Status.OK else took <= wanted, f"{took} for {wanted}"
+        kind = "refused" if status else "alone" if is_alone else "walk"
+        counts[kind] += 1
+        counts["freed"] += golden.free_pages - free
+        assert not is_alone or golden.free_pages == free
+
+    for _ in range(2):  # the second time in a sequence with the number of the first
+        assert await bench.run(Request(Op.OPEN)) == Status.OK
+        await trim(0)
+        window = host.rng.randint(3, 8)
+        for token in range(min(CACHE.max_tokens, 50)):
+            for layer, kv in vectors:
+                request = Request(Op.APPEND, layer=layer, kv=kv, token=token)
+                if host.rng.random() < 0.1:  # rolled back, then again
+                    wrong = spoiled(host.rng, random_records(host.rng, KV))
+                    assert await bench.run(request, wrong) == Status.VECTOR_LENGTH
+                records = random_records(host.rng, KV)
+                assert await bench.run(request, records) == Status.OK
+            if host.rng.random() < 0.2:
+                await trim(token + 2 + host.rng.randrange(3))  # beyond the length
+            await trim(max(token - window, 0))
+            await trim(host.rng.randint(0, max(token - window, 0)))
+            if host.rng.random() < 0.1:
+                await trim(token + 1)  # all there is
+                await trim(token + 1)
+        assert await bench.run(Request(Op.FREE)) == Status.OK
+    dut._log.info(f"TRIMs: {counts}")
+    assert all(counts.values())
+    assert int(dut.free_pages.value) == CACHE.pages
 
 
 @cocotb.test()

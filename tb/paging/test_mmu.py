@@ -101,8 +101,10 @@ SHAPES = {
 TRAFFIC = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]
 # Other tests want three sequences, or fill them.
 CASES = {
-    "one_of_each": [*TRAFFIC, "length_limit", "reset_in_mid_traffic", "ready_when_the_tables_stand"]
-}
+    "one_of_each": [
+        *TRAFFIC, "length_limit", "trims", "reset_in_mid_traffic", "ready_when_the_tables_stand",
+    ]
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)

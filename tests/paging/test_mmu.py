@@ -16,7 +16,7 @@ import golden.paging.config as paging
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import SCALE_BYTES
 from golden.paging.config import RecordKind, VectorRecords
-from golden.paging.format import Op, Status
+from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Answer, Mmu, Request, joined
 
 CONFIG = CacheConfig(
@@ -181,6 +181,62 @@ def test_records_of_any_kinds_are_read(name, seed):
                 assert joined(words, 8) == b"".join(given[slot] for given in records[first:])
     assert mmu.request(Request(Op.FREE)).status == Status.OK
     assert mmu.free_pages == 160
+
+
+class Forgetful(Mmu):
+    """Walks over all streams at each TRIM."""
+
+    def request(self, request, records=()):
+        self._bounds.clear()
+        return super().request(request, records)
+
+
+def test_bounds_change_no_answer(seed):
+    """Pages, their order in the free list and statuses are those of full walks.
+
+    Shown to fail:
+
+    - bounds that a FREE leaves to the next sequence;
+    - a stream of one page without a bound;
+    - a bound one token too high;
+    - a TRIM to the bound itself left out.
+    """
+    rng = random.Random(seed)
+    mmu, slow = Mmu(CONFIG, 64), Forgetful(CONFIG, 64)
+    lengths: dict[int, list[int]] = {}
+    ends, commands = [], []
+    run = mmu.table.command
+    mmu.table.command = lambda command: commands.append(command.op) or run(command)
+    for _ in range(4000):
+        op = rng.choices([Op.OPEN, Op.APPEND, Op.TRIM, Op.FREE], [1, 60, 20, 0.5])[0]
+        number = rng.choice([*lengths, rng.randrange(CONFIG.sequences)])
+        tokens = lengths.get(number, [0] * 4)
+        vector = tokens.index(min(tokens)) if rng.random() < 0.8 else rng.randrange(4)
+        request = Request(op, 0, number, vector // 2, vector % 2, token=tokens[vector])
+        if op == Op.TRIM:
+            most = min(tokens)
+            token = rng.choice([most, most - 5, most - 8, rng.randint(0, most + 1)])
+            request = request._replace(token=max(token, 0))
+        records = records_of(rng) if op == Op.APPEND else []
+        if records and rng.random() < 0.1:
+            records[rng.randrange(len(records))] = b""
+        commands.clear()
+        answer = mmu.request(request, records)
+        assert answer == slow.request(request, records)
+        assert list(mmu.table.free_chain()) == list(slow.table.free_chain())
+        if op == Op.TRIM and answer.status == Status.OK:
+            ends.append(list(commands))
+        elif op == Op.OPEN and answer.status == Status.OK:
+            lengths[answer.sequence] = [0] * 4
+        elif op == Op.APPEND and answer.status == Status.OK:
+            tokens[vector] += 1
+        elif op == Op.FREE and answer.status == Status.OK:
+            del lengths[number]
+    alone = sum(each == [PageOp.SET_START] for each in ends)
+    some = sum(0 < each.count(PageOp.TRIM_CHECK) < 4 for each in ends)
+    assert alone > 100
+    assert some > 100
+    assert len(ends) > alone + some
 
 
 def test_refusals():

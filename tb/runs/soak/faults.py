@@ -95,7 +95,7 @@ FAULTS = {
     "free_in_haste": Fault(
         "FREE and TRIM do not wait for READs and APPENDs of their sequence",
         PagingMmuControl,
-        "elaborate",
+        "_start",
         "with m.Elif(~self.is_busy):",
         "with m.Elif(1):",
     ),
