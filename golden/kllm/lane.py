@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from golden.kllm.format import Status
 
-__all__ = ["JobHeader", "header_status", "job_status"]
+__all__ = ["JobHeader", "Step", "header_status", "job_status", "job_steps"]
 
 _INFINITY = 0x7C00  # the exponent field of an FP16 word, all ones
 
@@ -96,3 +96,45 @@ def job_status(
                 status |= Status.OUTLIER_COUNT
             return status
     raise ValueError(f"mask must reach beat {min(last_a, last_w)}, not {len(mask)} beats")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a lane takes in one cycle of a job."""
+
+    beat: int
+    is_first: bool  # of the beat: its inliers count
+    element: int  # of the outlier; 0 if there is none
+    present: bool  # the step takes a word of x
+    is_last: bool  # of the job
+
+
+def job_steps(
+    header: JobHeader,
+    of_header: Status,
+    *,
+    mask: Sequence[Sequence[int]],
+    last_a: int,
+    last_w: int,
+) -> list[Step]:
+    """Steps of a job: max(1, o) for a beat with o outliers, up to the beat that ends the job.
+
+    Arguments as in ``job_status``. A job with a fault of its header has no steps. An outlier beyond
+    ``header.outliers`` has a step that takes no word.
+    """
+    steps: list[Step] = []
+    x_left = header.outliers
+    for beat in range(0 if of_header else len(mask)):
+        left = header.length - beat * len(mask[0])
+        outliers = [e for e, is_outlier in enumerate(mask[beat][:left]) if is_outlier]
+        ends = left <= len(mask[0]) or beat in (last_a, last_w)
+        for n in range(max(1, len(outliers))):
+            present = bool(outliers) and x_left > 0
+            x_left -= present
+            element = outliers[n] if outliers else 0
+            is_last = ends and n + 1 >= len(outliers)
+            steps.append(Step(beat=beat, is_first=n == 0, element=element, present=present,
+                              is_last=is_last))  # fmt: skip
+        if ends:
+            break
+    return steps

@@ -28,6 +28,7 @@ __all__ = [
     "functional_unit",
     "integer_quantizer",
     "job_walk",
+    "lane_control",
     "lane_cycles",
     "lane_dense",
     "lane_finish",
@@ -399,6 +400,17 @@ def lane_cycles(shape: LaneShape, job: LaneJob, jobs: int = 1) -> int:
     reduce = max(shape.columns * shape.gap(job.mode), shape.words_of(job.mode))
     further = max(job.steps, reduce, 2) + (4 if shape.together else 0)
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
+
+
+def lane_control() -> Timing:
+    """Of a job's last beat; a beat with several outliers has further steps before it leaves."""
+    return Timing(
+        latency=0,
+        start="a",
+        end="step",
+        unit="step",
+        delays=(("from a job's last step to info", 1),),
+    )
 
 
 def lane_dense(shape: LaneShape) -> Timing:

@@ -16,6 +16,7 @@ from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfi
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.lane.finish import KllmLaneFinish
@@ -305,6 +306,12 @@ BLOCKS = {
         config=_TABLE1,
         configs=_LANES,
         golden="golden.kllm.matmul:matmul",
+    ),
+    "kllm_lane_control": Registered(
+        component=KllmLaneControl,
+        config=_TABLE1,
+        configs=_LANES,
+        golden="golden.kllm.lane:job_steps",
     ),
     "kllm_lane_dense": Registered(
         component=KllmLaneDense,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from golden.kllm.format import NO_OUTPUT, Status
-from golden.kllm.lane import JobHeader, header_status, job_status
+from golden.kllm.lane import JobHeader, Step, header_status, job_status, job_steps
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Codebooks, Tokens, Weight
 
@@ -81,3 +81,20 @@ def test_faults_of_beats(mask, last_a, last_w, outliers, x, wanted) -> None:
 def test_a_mask_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="mask must reach beat 1, not 1 beats"):
         job_status(header(), Status(0), mask=[[0, 0]], last_a=1, last_w=1, x=[])
+
+
+def test_steps_of_beats_with_outliers() -> None:
+    """One step per beat, and one more for each further outlier. Shown to fail: all steps first."""
+    header = JobHeader(length=6, outliers=2, s_a=0, last_column=0)
+    mask = [[1, 0, 1, 1], [0, 0, 1, 1]]  # elements 6 and 7 are beyond the length
+    steps = job_steps(header, Status(0), mask=mask, last_a=1, last_w=1)
+    assert steps == [
+        Step(beat=0, is_first=True, element=0, present=True, is_last=False),
+        Step(beat=0, is_first=False, element=2, present=True, is_last=False),
+        Step(beat=0, is_first=False, element=3, present=False, is_last=False),
+        Step(beat=1, is_first=True, element=0, present=False, is_last=True),
+    ]
+    assert [step.beat for step in job_steps(header, Status(0), mask=mask, last_a=0, last_w=1)] == [
+        0, 0, 0,
+    ]  # fmt: skip
+    assert not job_steps(header, Status.NONFINITE, mask=mask, last_a=1, last_w=1)

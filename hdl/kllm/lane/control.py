@@ -1,4 +1,4 @@
-"""The control of a lane: jobs to steps, and what became of each job."""
+"""The control of a lane: jobs to steps, and their checks (docs/blocks/kllm_lane_control.md)."""
 
 from types import SimpleNamespace
 
@@ -6,15 +6,19 @@ from amaranth import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
 
 from golden.kllm.format import Status
+from golden.kllm.timing import lane_control
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig, Loaded
 from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out
+from hdl.stream.link import link
+from hdl.stream.queue import queue
 
-__all__ = ["JOBS_IN_FLIGHT", "KllmLaneControl"]
+__all__ = ["KllmLaneControl"]
 
-JOBS_IN_FLIGHT = 4  # counted, handed over, reduced, scaled
+_JOBS_IN_FLIGHT = 4  # counted, handed over, reduced, scaled
 
 
 class KllmLaneControl(Block):
@@ -35,10 +39,11 @@ class KllmLaneControl(Block):
     codebook packet between jobs: when as many jobs have ended (``done``) as were reported. A
     packet has priority over the next job.
 
-    One step per cycle; the next job follows without a gap. Latency 0 from ``a`` to ``step``, 0 from
-    a job's last step to ``info``. ``ready`` of job, a, w and x depends combinationally on ``valid``
-    of every input, on ``step.ready`` and on ``info.ready``.
-    Source: KLLM, section III-D. Golden: golden.kllm.lane.header_status, job_status.
+    One step per cycle; the next job follows without a gap. Latency: ``a`` to ``step`` 0 cycles, the
+    last step of a job to ``info`` 1 cycle. A queue holds ``info`` of 4 jobs. ``ready`` of job, a, w
+    and x depends combinationally on ``valid`` of every input and on ``step.ready``. ``step.valid``
+    depends combinationally on ``valid`` of a, w and x.
+    Source: KLLM, section III-D. Golden: golden.kllm.lane.job_steps, job_status.
     """
 
     def __init__(self, config: KllmPeLaneConfig):
@@ -58,10 +63,17 @@ class KllmLaneControl(Block):
             members["codebook_a"] = In(config.codebook_a_layout, "Centroids of the activations.")
         super().__init__(config, members)
 
+    @property
+    def timing(self) -> Timing:
+        return lane_control()
+
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        job, a, w, x, info = self.job.p, self.a, self.w, self.x, self.info
-        in_flight = Signal(range(2 * JOBS_IN_FLIGHT + 2))
+        job, a, w, x = self.job.p, self.a, self.w, self.x
+        infos = queue(m, "info_queue", config.info_layout, _JOBS_IN_FLIGHT)
+        link(m, infos.o, self.info)
+        info = infos.i
+        in_flight = Signal(range(2 * _JOBS_IN_FLIGHT + 2))
         left = Signal(16)  # elements of the job not yet counted
         x_left = Signal(16)  # outlier values not yet taken
         taken = Signal(config.elements)  # outliers of this beat already multiplied
@@ -233,7 +245,7 @@ def _beat(m: Module, control: KllmLaneControl, left, x_left, taken) -> SimpleNam
         step.index.eq(w.index),
         step.last.eq(closing),
         step.tag.present.eq(x_needed),
-        step.tag.x.eq(x.word),
+        step.tag.x.eq(Mux(x_needed, x.word, 0)),  # stable: x may be idle
         step.tag.element.eq(chosen),
     ]
     following = Mux(more, taken | (todo & ~(todo - 1))[:elements], 0)

@@ -10,7 +10,7 @@ from hdl.emit import add
 from hdl.kllm.concat import KllmConcat
 from hdl.kllm.lane.codebook import KllmLaneCodebook
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
-from hdl.kllm.lane.control import JOBS_IN_FLIGHT, KllmLaneControl
+from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.lane.sparse import KllmLaneSparse
@@ -106,14 +106,12 @@ class KllmPeLane(Block):
         weights = queue(
             m, "weight_buffer", config.w_layout, config.weight_buffer_beats, storage="memory"
         )
-        infos = queue(m, "info_queue", config.info_layout, JOBS_IN_FLIGHT)
 
         for name in ("job", "a", "x", "codebook"):
             link(m, getattr(self, name), getattr(control, name))
         link(m, self.w, weights.i)
         link(m, weights.o, control.w)
         link(m, control.packet, codebook.i)
-        link(m, control.info, infos.i)
         m.d.comb += [control.loaded.eq(codebook.loaded), control.done.eq(finish.done)]
         if config.counter == "two_level":
             m.d.comb += [
@@ -161,7 +159,7 @@ class KllmPeLane(Block):
                 sparse.i.p.index[c][e].eq(pair[: config.bits_b]) for e, pair in enumerate(column)
             ]
 
-        link(m, infos.o, finish.job)
+        link(m, control.info, finish.job)
         link(m, dense.o, finish.dense)
         link(m, sparse.o, finish.sparse)
         link(m, self.s_b, finish.s_b)

@@ -1,0 +1,136 @@
+"""KllmLaneControl against golden.kllm.lane: the steps of each job, and what became of it.
+
+Shown to fail:
+
+- inliers of a beat counted with each of its outliers;
+- x taken without a word left;
+- ``last`` of w ignored;
+- ``info`` of a job with the status of the job before.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.fp16.ops import fixed_point
+from golden.kllm.format import Status
+from golden.kllm.lane import JobHeader, header_status, job_status, job_steps
+from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+from hdl.kllm.lane.control import KllmLaneControl
+from tb.kllm.support.jobs import phase_vectors, random_codebook, random_job
+from tb.kllm.test_pe_lane import CONFIGS, faulty_jobs, good_jobs
+from tb.run import simulate
+from tb.words import join, layout_word, unpack_ints
+
+CASES = ["flipflop", "two_level", "one_column_no_integer"]
+
+
+class Words:
+    """The words of a stream, by the fields of its layout."""
+
+    def __init__(self, layout, words: np.ndarray):
+        self.layout, self.left = layout, unpack_ints(words)[::-1]
+
+    def take(self) -> dict[str, int]:
+        word = self.left.pop()
+        return {name: word >> f.offset & (1 << f.width) - 1 for name, f in self.layout}
+
+    def packet(self) -> list[dict[str, int]]:
+        found = [self.take()]
+        while not found[-1]["last"]:
+            found.append(self.take())
+        return found
+
+
+def as_bytes(layout, words: list[int]) -> np.ndarray:
+    size = -(-layout.size // 8)
+    rows = [np.frombuffer(word.to_bytes(size, "little"), np.uint8) for word in words]
+    return np.stack(rows)
+
+
+def expected(
+    config: KllmPeLaneConfig, words: dict, codebook_a
+) -> tuple[list[int], list[int], list]:
+    """(words of step, words of info, steps of each job) of the jobs in ``words``."""
+    job, a, w = (Words(getattr(config, f"{n}_layout"), words[n]) for n in ("job", "a", "w"))
+    x = Words(config.value_layout, words["x"])
+    addends = fixed_point(torch.as_tensor(codebook_a)).tolist()
+    value_bits = config.a_layout["value"].width // config.elements
+    steps, infos, counts = [], [], []
+    while job.left:
+        fields = job.take()
+        direct = fields["outliers"] == fields["length"] and not fields["integer"]
+        header = JobHeader(**fields | {"integer": bool(fields["integer"])})
+        of_header = header_status(
+            header, columns=config.columns, k_max=config.k_max,
+            outliers_max=config.outliers_max, has_codebook=not header.integer,
+        )  # fmt: skip
+        beats_a, beats_w = (a.packet(), w.packet()) if header.length else ([], [])
+        taken_x = [x.take()["word"] for _ in range(header.outliers)]
+        mask = [[b["outlier"] >> e & 1 for e in range(config.elements)] for b in beats_a]
+        ends = {"mask": mask, "last_a": len(beats_a) - 1, "last_w": len(beats_w) - 1}
+        status = of_header or job_status(header, of_header, x=taken_x, **ends)
+        x_at, of_job = iter(taken_x), job_steps(header, of_header, **ends)
+        for step in of_job:
+            beat = beats_a[step.beat]
+            present = max(0, min(config.elements, header.length - step.beat * config.elements))
+            inlier = ~beat["outlier"] & (1 << present) - 1 if step.is_first else 0
+            value = beat["value"]
+            if config.counter == "two_level":
+                each = [value >> value_bits * e for e in range(config.elements)]
+                index = (1 << config.bits_a) - 1
+                value = join(*((addends[v & index], 26) for v in each))
+            tag = layout_word(
+                config.outlier_tag, present=step.present, element=step.element, direct=direct,
+                x=next(x_at) if step.present else 0,
+            )  # fmt: skip
+            steps.append(
+                layout_word(
+                    config.step_layout, value=value, inlier=inlier, tag=tag,
+                    index=beats_w[step.beat]["index"], last=step.is_last,
+                )
+            )  # fmt: skip
+        infos.append(
+            layout_word(
+                config.info_layout, s_a=header.s_a, last_column=header.last_column,
+                counted=not of_header, direct=direct, status=int(status),
+            )
+        )  # fmt: skip
+        counts.append((len(of_job), int(status)))
+    assert not a.left + w.left + x.left
+    return steps, infos, counts
+
+
+def control_vectors(config: KllmPeLaneConfig, seed):
+    rng = np.random.default_rng([seed, 36])
+    codebook_a = random_codebook(rng, config.bits_a)
+    jobs = [random_job(rng, config, config.k_max, outliers=2), *good_jobs(rng, config)]
+    jobs += faulty_jobs(rng, config)
+    books = codebook_a, random_codebook(rng, config.bits_b)
+    words = phase_vectors(config, jobs, books)
+    steps, infos, counts = expected(config, words, codebook_a)
+    vectors = {name: words[name] for name in ("job", "a", "w", "x")}
+    vectors["step"] = as_bytes(config.step_layout, steps)
+    vectors["info"] = as_bytes(config.info_layout, infos)
+    vectors["codebook"] = as_bytes(config.word_layout, [*range(9), 1 << 16])
+    clean = next(n for n, (_, status) in enumerate(counts) if status)
+    params = {
+        "loaded": Loaded.KMEANS.value,
+        "clean_steps": sum(count for count, _ in counts[:clean]),
+        "first_steps": counts[0][0],
+        "first_beats": -(-config.k_max // config.elements),
+    }
+    assert len({status for _, status in counts}) > len(Status)
+    if config.counter == "two_level":
+        params["codebook_a"] = join(*((int(word), 16) for word in codebook_a))
+    return vectors, params
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lane_control(name, seed):
+    config = CONFIGS[name]
+    vectors, params = control_vectors(config, seed)
+    simulate(
+        KllmLaneControl(config), "tb.kllm.tb_lane_control", vectors=vectors, params=params,
+        seed=seed,
+    )  # fmt: skip
