@@ -5,6 +5,10 @@ and the vectors that they use. Yosys builds random faults into that hardware, al
 fault is a bit inverted, stuck or controlled by a neighbour, at any port of any cell but clocks. A
 plusarg selects the active one. A fault is killed when a test fails, crashes or hangs with it. A
 fault that every test passes has survived, and is then tried for equivalence.
+
+A block whose faults are all judged is kept in ``build/mutate/kept`` under the hash of every source
+file, the seed and its number of faults. So a run that was interrupted resumes. Exit status: 0 if
+every block was examined to the end, 1 if not, 2 for bad input, 130 if interrupted.
 """
 
 import argparse
@@ -39,11 +43,13 @@ from hdl.block import Block
 from hdl.registry import all_blocks, find, rooms
 from hdl.verilog import Design, convert
 from synth.yosys import YosysError, run
+from tb.sweep import sources_key
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT_DIR = ROOT / "build" / "mutate"
 PAGE = ROOT / "docs" / "mutation.md"
-PER_BLOCK = 4  # recorded tests that share a block's faults, spread over its configurations
+PER_BLOCK = 4  # most recorded tests that share a block's faults, spread over its configurations
+PER_MODEL = 4  # fewest faults for which another model is built, while the block has so many
 TIMEOUT_FLOOR, TIMEOUT_FACTOR = 20.0, 6.0  # seconds; times the run without a fault
 PROOF_LIMIT = 20  # seconds for one equivalence
 SELECT = "mutant_select"
@@ -125,9 +131,17 @@ def collect(name: str, seed: int) -> list[Recording]:
     ]
     if not kept:
         raise RuntimeError(f"{name}: no simulation found in {test_file(name)}\n{output.getvalue()}")
-    if len(kept) > PER_BLOCK:  # spread over the list: neighbours are alike
-        kept = [kept[n * len(kept) // PER_BLOCK] for n in range(PER_BLOCK)]
     return kept
+
+
+def spread(recordings: list[Recording], count: int, seed: int) -> list[Recording]:
+    """The recordings that share ``count`` faults: far from each other, and others at other seeds.
+
+    A model takes most of the time of a few faults. So each has PER_MODEL of them or more.
+    """
+    number = min(max(count // PER_MODEL, 1), PER_BLOCK, len(recordings))
+    places = ((n * len(recordings) // number + seed) % len(recordings) for n in range(number))
+    return [recordings[place] for place in sorted(places)]
 
 
 # Faults
@@ -473,7 +487,7 @@ def _progress(done: list[Mutant], total: int, start: float) -> str:
 
 def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool) -> list[Mutant]:
     """All faults of one block, run and judged; ``report`` is called after each."""
-    recordings = collect(name, seed)[: max(count, 1)]
+    recordings = spread(collect(name, seed), count, seed)
     counts = [count // len(recordings) + (k < count % len(recordings))
               for k in range(len(recordings))]  # fmt: skip
     mutants: list[Mutant] = []
@@ -583,32 +597,24 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.mutate", description=__doc__)
-    parser.add_argument("blocks", nargs="*", help="default: all")
-    parser.add_argument("--mutants", type=int, default=240, help="over all blocks together")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--no-prove", action="store_true", help="leave survivors unexamined")
-    parser.add_argument("--page", action="store_true", help=f"rewrite {PAGE.relative_to(ROOT)}")
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.blocks) - set(all_blocks()))
-    if unknown:
-        print(f"tb.mutate: no block is called {unknown[0]!r}", file=sys.stderr)
-        return 2
-    os.chdir(ROOT)
-    names = options.blocks or list(all_blocks())
-    weights = {name: room.fault_weight for room in rooms().values() for name in room.blocks}
-    weights = {name: weights[name] for name in names}
-    counts = allocate(names, options.mutants, weights)
+def _kept_file(name: str, count: int, seed: int, prove: bool) -> Path:
+    folder = REPORT_DIR / "kept" / sources_key([])
+    return folder / f"{name}-{count}-{seed}{'' if prove else '-unproved'}.json"
+
+
+def examine_all(
+    counts: dict[str, int], seed: int, jobs: int, prove: bool, console: Console
+) -> tuple[list[Mutant], dict[str, str], float]:
+    """(faults, blocks not examined to the end and why, seconds) of one seed.
+
+    The seconds are those of the blocks' examinations, kept ones included.
+    """
     total = sum(counts.values())
-    console = Console()
-    start = time.perf_counter()
+    start, earlier = time.perf_counter(), 0.0
     done: list[Mutant] = []
     broken: dict[str, str] = {}
-
     with console.status("") as status:
-        for name in names:
+        for name, count in counts.items():
             line = _progress(done, total, start)
             status.update(f"{name}: building; {line}")
 
@@ -617,18 +623,35 @@ def main(arguments: list[str] | None = None) -> int:
                 line = _progress(done, total, start)
                 status.update(f"{name}: {line}")
 
-            before = len(done)
+            before, begin = len(done), time.perf_counter()
+            kept = _kept_file(name, count, seed, prove)
+            if kept.exists():
+                found = json.loads(kept.read_text())
+                done.extend(Mutant(**each) for each in found["mutants"])
+                earlier += found["seconds"]
+                console.print(f"{name}: {_result(done[before:], False)}, as kept", highlight=False)
+                continue
             try:
-                examine(name, counts[name], options.seed, options.jobs, report,
-                        prove=not options.no_prove)  # fmt: skip
+                examine(name, count, seed, jobs, report, prove=prove)
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                found = {
+                    "seconds": round(time.perf_counter() - begin, 1),
+                    "mutants": [dataclasses.asdict(mutant) for mutant in done[before:]],
+                }
+                kept.write_text(json.dumps(found) + "\n")
             except Exception as error:  # the other blocks are still worth examining
                 broken[name] = str(error)
                 console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)
             line = _progress(done, total, start)
             console.print(f"{name}: {_result(done[before:], name in broken)}; {line}",
                           highlight=False)  # fmt: skip
+    return done, broken, time.perf_counter() - start + earlier
 
-    seconds = time.perf_counter() - start
+
+def _print_seed(
+    done: list[Mutant], broken: dict[str, str], seed: int, seconds: float, console: Console
+) -> None:
+    """Table and survivors on the terminal, and report-SEED.json."""
     table = Table(box=None, header_style="bold")
     table.add_column("block")
     for where in ("", " inside"):
@@ -647,31 +670,60 @@ def main(arguments: list[str] | None = None) -> int:
             )
     REPORT_DIR.mkdir(parents=True, exist_ok=True)
     killed = sum(mutant.outcome == "killed" for mutant in done)
-    (REPORT_DIR / "report.json").write_text(
-        json.dumps(
-            {
-                "seed": options.seed,
-                "seconds": round(seconds, 1),
-                "faults": len(done),
-                "killed": killed,
-                "equivalent": sum(mutant.outcome == "equivalent" for mutant in done),
-                "not_examined": broken,
-                "mutants": [dataclasses.asdict(mutant) for mutant in done],
-            },
-            indent=1,
-        )
-        + "\n"
-    )
-    if options.page:
-        PAGE.write_text(fill(PAGE.read_text(), page_tables(done, options.seed, seconds)))
+    file = REPORT_DIR / f"report-{seed}.json"
+    found = {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "faults": len(done),
+        "killed": killed,
+        "equivalent": sum(mutant.outcome == "equivalent" for mutant in done),
+        "not_examined": broken,
+        "mutants": [dataclasses.asdict(mutant) for mutant in done],
+    }
+    file.write_text(json.dumps(found, indent=1) + "\n")
     if broken:
         console.print(f"not examined: {', '.join(broken)}", style="red", highlight=False)
     console.print(
-        f"{len(done)} faults, {killed} killed ({killed / max(len(done), 1):.1%}), "
-        f"{seconds / 60:.1f} min; {REPORT_DIR.relative_to(ROOT) / 'report.json'}",
+        f"seed {seed}: {len(done)} faults, {killed} killed ({killed / max(len(done), 1):.1%}), "
+        f"{seconds / 60:.1f} min; {file.relative_to(ROOT)}",
         highlight=False,
     )
-    return 1 if broken else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.mutate", description=__doc__)
+    parser.add_argument("blocks", nargs="*", help="default: all")
+    parser.add_argument("--mutants", type=int, default=240, help="over all blocks together")
+    parser.add_argument(
+        "--seed", type=int, nargs="+", default=[1], help="one or several; the page has the last"
+    )
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--no-prove", action="store_true", help="leave survivors unexamined")
+    parser.add_argument("--page", action="store_true", help=f"rewrite {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.blocks) - set(all_blocks()))
+    if unknown:
+        print(f"tb.mutate: no block is called {unknown[0]!r}", file=sys.stderr)
+        return 2
+    os.chdir(ROOT)
+    names = options.blocks or list(all_blocks())
+    weights = {name: room.fault_weight for room in rooms().values() for name in room.blocks}
+    counts = allocate(names, options.mutants, {name: weights[name] for name in names})
+    console = Console()
+    any_broken = False
+    try:
+        for seed in options.seed:
+            prove = not options.no_prove
+            found = examine_all(counts, seed, options.jobs, prove, console)
+            done, broken, seconds = found
+            _print_seed(done, broken, seed, seconds, console)
+            any_broken = any_broken or bool(broken)
+    except KeyboardInterrupt:
+        print("tb.mutate: interrupted; the same command resumes", file=sys.stderr)
+        return 130
+    if options.page:
+        PAGE.write_text(fill(PAGE.read_text(), page_tables(done, seed, seconds)))
+    return 1 if any_broken else 0
 
 
 if __name__ == "__main__":

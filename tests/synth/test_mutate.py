@@ -1,5 +1,6 @@
 """tb.mutate: faults are shared out, selected and named as the report says."""
 
+import json
 import re
 
 import pytest
@@ -55,15 +56,64 @@ def test_tables_count_every_fault(number):
     assert ("`m`" in tables["survivors"]) is bool(number)
 
 
-def test_a_block_whose_tests_fail_without_a_fault_is_named(monkeypatch, capsys):
+@pytest.fixture
+def reports(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+    monkeypatch.setattr(mutate, "PAGE", tmp_path / "mutation.md")
+    monkeypatch.setattr(mutate, "REPORT_DIR", tmp_path / "reports")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "reports"
+
+
+def test_an_interrupted_run_resumes_and_two_seeds_are_two_reports(reports, monkeypatch, capsys):
+    """Shown to fail: a kept block of another seed or number of faults, a broken block kept."""
+    examined = []
+
+    def examine(name, count, seed, jobs, report, *, prove):
+        examined.append((name, count, seed))
+        if examined[-1] in interruptions:
+            interruptions.remove(examined[-1])
+            raise KeyboardInterrupt
+        if name == "stream_join":
+            raise RuntimeError("does not build")
+        for number in range(count):
+            report(mutate.Mutant(name, "t", number, "m", True, "inv", "", "", "", "killed"))
+
+    monkeypatch.setattr(mutate, "examine", examine)
+    command = ["stream_skid", "stream_join", "stream_fork", "--mutants", "6", "--seed", "3", "4"]
+    interruptions = [("stream_fork", 2, 3), ("stream_skid", 2, 4)]
+    assert [mutate.main(command) for _ in range(4)] == [130, 130, 1, 1]
+    names = ("stream_skid", "stream_join", "stream_fork")
+    first, second = ([(name, 2, seed) for name in names] for seed in (3, 4))
+    again = [("stream_join", 2, seed) for seed in (3, 4)]
+    assert examined == [*first, *first[1:], *second[:1], again[0], *second, *again]
+    for seed in (3, 4):
+        found = json.loads((reports / f"report-{seed}.json").read_text())
+        assert (found["faults"], found["killed"]) == (4, 4)
+        assert found["not_examined"] == {"stream_join": "does not build"}
+    examined.clear()
+    mutate.main(["stream_skid", "--mutants", "3", "--seed", "3"])
+    assert examined == [("stream_skid", 3, 3)]
+    assert "as kept" in capsys.readouterr().out
+
+
+def test_models_are_built_for_several_faults_each():
+    recordings = [mutate.Recording(f"t{n}", None, "m", {}) for n in range(10)]
+    for count, number in ((1, 1), (7, 1), (8, 2), (99, 4)):
+        assert len(mutate.spread(recordings, count, 5)) == number
+    assert len(mutate.spread(recordings[:1], 99, 5)) == 1
+    seen = {each.test for seed in range(10) for each in mutate.spread(recordings, 4, seed)}
+    assert len(seen) == 10
+
+
+def test_a_block_whose_tests_fail_without_a_fault_is_named(reports, monkeypatch, capsys):
     """It failed before: the line of such a block was "0 of 0 killed" and no other said more."""
 
     def examine(name, count, seed, jobs, report, *, prove):
         raise RuntimeError(f"{name}: test_x fails without a fault: full_rate")
 
     monkeypatch.setattr(mutate, "examine", examine)
-    monkeypatch.setattr(mutate, "REPORT_DIR", mutate.ROOT / "build" / "mutants-of-a-test")
-    monkeypatch.setenv("COLUMNS", "200")
     assert mutate.main(["stream_skid", "stream_fork"]) == 1
     printed = capsys.readouterr().out
     assert "0 of 0" not in printed
