@@ -2,14 +2,16 @@
 
 Every packing raises ValueError for a value that its field cannot hold. A bench that truncates the
 value compares hardware that lacks a bit with golden that lacks the same bit.
-Pure numpy: no torch, so that the simulator process may import it.
+Without torch, so that the simulator process may import it.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
+from amaranth import Shape
+from amaranth.lib import data
 
-__all__ = ["join", "layout_word", "pack", "unpack_ints", "wide_fields"]
+__all__ = ["join", "layout_word", "layout_words", "pack", "unpack_ints", "wide_fields"]
 
 _LIMB = 48
 
@@ -60,12 +62,15 @@ def wide_fields(values, bits: int) -> list[tuple[np.ndarray, int]]:
 
 
 def join(*fields: tuple[int, int]) -> int:
-    """(value, bits) fields as one integer, the first in the low bits; negatives as in ``pack``."""
+    """Unsigned (value, bits) fields as one integer, the first in the low bits.
+
+    ValueError: a value outside ``0 .. 2**bits - 1``.
+    """
     packed, at = 0, 0
     for value, bits in fields:
         value = int(value)
-        _check(value, bits, None)
-        packed |= (value & (1 << bits) - 1) << at
+        _check(value, bits, False)
+        packed |= value << at
         at += bits
     return packed
 
@@ -79,23 +84,54 @@ def _flat(value) -> Iterator[int]:
             yield from _flat(each)
 
 
+def _is_signed(shape, bits: int) -> bool:
+    """Whether elements of ``bits`` bits of a field of ``shape`` are signed."""
+    while isinstance(shape, data.ArrayLayout) and Shape.cast(shape.elem_shape).width >= bits:
+        shape = shape.elem_shape
+    return Shape.cast(shape).width == bits and Shape.cast(shape).signed
+
+
 def layout_word(layout, **fields) -> int:
     """A payload of an Amaranth ``layout``; arrays as nested sequences, missing fields 0.
 
-    ValueError: a value outside its field, or an array of another length.
+    Only a signed field, or an array of signed elements, takes negative values. A field given as
+    one number although it has parts takes its bits. ValueError: a value outside its field, or an
+    array of another length.
     """
     packed = 0
     for name, value in fields.items():
         field = layout[name]
         elements = list(_flat(value))
-        signed = getattr(field.shape, "signed", None) if len(elements) == 1 else None
         bits = field.width // len(elements)
         if bits * len(elements) != field.width:
             raise ValueError(f"{name} must fill {field.width} bits, not {len(elements)} elements")
+        signed = _is_signed(field.shape, bits)
         for n, element in enumerate(elements):
             _check(element, bits, signed)
             packed |= (element & (1 << bits) - 1) << field.offset + bits * n
     return packed
+
+
+def layout_words(layout, **fields) -> np.ndarray:
+    """(n, bytes) uint8 words of an Amaranth ``layout``: ``pack`` by the names of its fields.
+
+    values of a field: (n, ...) integers, elements of arrays in C order. ValueError: a field that
+    the layout lacks or that is left out, a value outside its field, or an array of another length.
+    """
+    wrong = {name for name, _ in layout} ^ set(fields)
+    if wrong:
+        raise ValueError(f"{', '.join(sorted(wrong))}: not of the layout, or left out")
+    columns = []
+    for name, field in layout:
+        values = np.asarray(fields[name])
+        flat = values.reshape(len(values), -1)
+        bits = field.width // flat.shape[1]
+        if bits * flat.shape[1] != field.width:
+            raise ValueError(f"{name} must fill {field.width} bits, not {flat.shape[1]} elements")
+        for value in (flat.min(), flat.max()) if flat.size else ():
+            _check(int(value), bits, _is_signed(field.shape, bits))
+        columns.append((flat, bits))
+    return pack(*columns)
 
 
 def unpack_ints(words: np.ndarray) -> list[int]:

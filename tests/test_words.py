@@ -5,7 +5,7 @@ import pytest
 from amaranth import signed
 from amaranth.lib import data
 
-from tb.words import join, layout_word, pack, unpack_ints, wide_fields
+from tb.words import join, layout_word, layout_words, pack, unpack_ints, wide_fields
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,24 @@ from tb.words import join, layout_word, pack, unpack_ints, wide_fields
     ],
 )
 def test_values_beyond_their_field(value, bits, line) -> None:
-    for packed in (lambda: pack(([0, value], bits)), lambda: join((value, bits))):
-        with pytest.raises(ValueError, match="must be") as error:
-            packed()
-        assert str(error.value) == line
+    with pytest.raises(ValueError, match="must be") as error:
+        pack(([0, value], bits))
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("value", "bits", "line"),
+    [
+        (8, 3, "a field of 3 bits must be 0..7, not 8"),
+        (-1, 3, "a field of 3 bits must be 0..7, not -1"),
+        (1, 0, "a field of 0 bits must be 0..0, not 1"),
+        (1 << 62, 62, f"a field of 62 bits must be 0..{(1 << 62) - 1}, not {1 << 62}"),
+    ],
+)
+def test_join_is_unsigned(value, bits, line) -> None:
+    with pytest.raises(ValueError, match="must be") as error:
+        join((value, bits))
+    assert str(error.value) == line
 
 
 def test_what_is_not_an_integer() -> None:
@@ -44,16 +58,48 @@ def test_wide_integers(bits) -> None:
 
 def test_words_of_a_layout() -> None:
     layout = data.StructLayout(
-        {"plain": 3, "sum": signed(4), "rows": data.ArrayLayout(data.ArrayLayout(2, 2), 2)}
+        {
+            "plain": 3,
+            "sum": signed(4),
+            "rows": data.ArrayLayout(data.ArrayLayout(2, 2), 2),
+            "sums": data.ArrayLayout(signed(3), 2),
+            "pair": data.StructLayout({"low": 1, "high": signed(2)}),
+        }
     )
     word = layout_word(layout, sum=-8, plain=7, rows=[[1, 2], [3, 0]])
     assert word == 7 | 8 << 3 | 0b00111001 << 7
+    assert layout_word(layout, sums=[-4, 3]) == 0b011100 << 15
+    assert layout_word(layout, sums=0b011100) == 0b011100 << 15
+    assert layout_word(layout, pair=5) == 5 << 21
     for wrong, line in (
-        ({"plain": 8}, "a field of 3 bits must be -4..7, not 8"),
+        ({"plain": 8}, "a field of 3 bits must be 0..7, not 8"),
+        ({"plain": -1}, "a field of 3 bits must be 0..7, not -1"),
         ({"sum": 8}, "a field of 4 bits must be -8..7, not 8"),
-        ({"rows": [[1, 2], [4, 0]]}, "a field of 2 bits must be -2..3, not 4"),
+        ({"rows": [[1, 2], [4, 0]]}, "a field of 2 bits must be 0..3, not 4"),
+        ({"rows": [[1, -2], [3, 0]]}, "a field of 2 bits must be 0..3, not -2"),
+        ({"sums": [4, 0]}, "a field of 3 bits must be -4..3, not 4"),
+        ({"sums": -1}, "a field of 6 bits must be 0..63, not -1"),
+        ({"pair": -1}, "a field of 3 bits must be 0..7, not -1"),
         ({"rows": [1, 2, 3]}, "rows must fill 8 bits, not 3 elements"),
     ):
         with pytest.raises(ValueError, match="must") as error:
             layout_word(layout, **wrong)
+        assert str(error.value) == line
+
+
+def test_many_words_of_a_layout() -> None:
+    layout = data.StructLayout({"sum": signed(4), "rows": data.ArrayLayout(3, 2), "last": 1})
+    fields = {"last": [0, 1], "sum": np.array([-8, 7]), "rows": np.array([[1, 2], [7, 0]])}
+    single = [{name: values[n] for name, values in fields.items()} for n in range(2)]
+    expected = [layout_word(layout, **each) for each in single]
+    assert unpack_ints(layout_words(layout, **fields)) == expected
+    for wrong, line in (
+        ({"last": [0, -1]}, "a field of 1 bits must be 0..1, not -1"),
+        ({"sum": [0, 8]}, "a field of 4 bits must be -8..7, not 8"),
+        ({"rows": [[8, 0], [0, 0]]}, "a field of 3 bits must be 0..7, not 8"),
+        ({"rows": [[1, 2, 3, 4], [1, 2, 3, 4]]}, "rows must fill 6 bits, not 4 elements"),
+        ({"first": [0, 0]}, "first: not of the layout, or left out"),
+    ):
+        with pytest.raises(ValueError, match=r"must|not of") as error:
+            layout_words(layout, **{**fields, **wrong})
         assert str(error.value) == line

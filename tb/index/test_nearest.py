@@ -21,7 +21,7 @@ from golden.fp16.vectors import random_words
 from golden.index.nearest import cluster_by_midpoints, midpoints
 from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 CONFIGS = {
     "table1": IndexNearestConfig(),
@@ -85,18 +85,18 @@ def unit_vectors(config, seed):
             indices.append((index if valid else 0 * index).reshape(count, config.elements))
         x, index = np.concatenate(words), np.concatenate(indices)
         last = np.concatenate([np.arange(count) == count - 1 for count in beats])
-        tag = (
-            [(rng.integers(0, 2**config.tag_bits, len(x)), config.tag_bits)]
-            if config.tag_bits
-            else []
-        )
+        tag = {"tag": rng.integers(0, 2**config.tag_bits, len(x))} if config.tag_bits else {}
         if len(midpoint):
             end = np.arange(len(midpoint)) == len(midpoint) - 1
-            vectors[f"{name}.midpoints"] = pack((midpoint, 16), (end, 1))
-        vectors[f"{name}.scale"] = pack((scales, 16))
-        vectors[f"{name}.x"] = pack((x, 16), (last, 1), *tag)
+            vectors[f"{name}.midpoints"] = layout_words(
+                config.midpoints_layout, word=midpoint, last=end
+            )
+        vectors[f"{name}.scale"] = layout_words(config.scale_layout, word=scales)
+        vectors[f"{name}.x"] = layout_words(config.x_layout, word=x, last=last, **tag)
         fault = np.full(len(x), not valid)
-        vectors[f"{name}.o"] = pack((index, config.bits_a), (fault, 1), (last, 1), *tag)
+        vectors[f"{name}.o"] = layout_words(
+            config.o_layout, index=index, fault=fault, last=last, **tag
+        )
         tokens_of[name] = beats
     return vectors, {"phases": tokens_of}
 

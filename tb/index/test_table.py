@@ -17,7 +17,7 @@ from golden.config import ConfigError
 from golden.index.codebook import look_up
 from hdl.index.table import IndexTable, IndexTableConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words, pack
 
 CONFIGS = {
     "width_8": IndexTableConfig(),
@@ -48,9 +48,9 @@ def test_table(name, seed):
             torch.tensor(table).expand(ROWS, -1),
         )
         vectors[f"{phase}.table"] = pack((table, 16))
-        vectors[f"{phase}.i"] = pack((index | junk, entry_bits), (outlier, 1))
+        vectors[f"{phase}.i"] = layout_words(config.i_layout, value=index | junk, outlier=outlier)
         vectors[f"{phase}.outlier"] = pack((x[outlier], 16))
-        vectors[f"{phase}.o"] = pack((golden.numpy(), 16))
+        vectors[f"{phase}.o"] = layout_words(config.o_layout, word=golden)
     simulate(
         IndexTable(config),
         "tb.index.tb_table",

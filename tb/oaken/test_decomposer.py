@@ -25,7 +25,7 @@ from tb.oaken.support.quantize_vectors import (
     vector_thresholds,
 )
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words, pack
 
 CONFIGS = {f"lanes_{lanes}": OakenDecomposerConfig(lanes=lanes) for lanes in (8, 16, 64)}
 
@@ -52,8 +52,8 @@ def decomposer_vectors(config, seed):
     y, group, nonfinite = (np.concatenate(each) for each in zip(*outputs, strict=True))
     return {
         "thresholds": pack((np.array(thresholds), 16)),
-        "i": pack((x, 16), (last, 1)),
-        "o": pack((y, 16), (group, 2), (nonfinite, 1), (last, 1)),
+        "i": layout_words(config.i_layout, x=x, last=last),
+        "o": layout_words(config.o_layout, y=y, group=group, nonfinite=nonfinite, last=last),
     }
 
 

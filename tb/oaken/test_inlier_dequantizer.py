@@ -16,7 +16,7 @@ from golden.oaken.quantize import middle_bases, zero_point
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from tb.oaken.support.dequant_vectors import some_tokens
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 CONFIGS = {
     "default": OakenInlierDequantizerConfig(),
@@ -37,13 +37,18 @@ def beats(config, seed, count=1500):
     assert set(zero_code.tolist()) == set(range(1, 16))
     tag = rng.integers(0, 2, (count, config.tag_bits))
     return {
-        "i": pack(
-            (encoded.code.numpy(), 4), ((encoded.group == Group.MIDDLE).numpy(), 1),
-            (low.numpy(), 32), (high.numpy(), 32), (zero_code.numpy(), 4),
-            (encoded.scale[:, ScaleWord.MIDDLE_STEP].numpy(), 16), (tag, 1),
+        "i": layout_words(
+            config.i_layout,
+            code=encoded.code,
+            inlier=encoded.group == Group.MIDDLE,
+            base_low=low,
+            base_high=high,
+            zero_code=zero_code,
+            step=encoded.scale[:, ScaleWord.MIDDLE_STEP],
+            tag=tag,
         ),
-        "o": pack((golden.numpy(), 16), (tag, 1)),
-    }  # fmt: skip
+        "o": layout_words(config.o_layout, x=golden, tag=tag),
+    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -14,11 +14,11 @@ import pytest
 
 from golden.oaken.dequantize import insert_zeros
 from golden.oaken.format import entry
+from hdl.oaken.layouts import OUTLIER_LAYOUT
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
-from hdl.paging.layouts import TOKEN_BITS
 from tb.oaken.support.dequant_vectors import as_bytes, damaged, transfer
 from tb.run import simulate
-from tb.words import join
+from tb.words import layout_word
 
 CONFIGS = {
     "default": OakenZeroInsertConfig(),
@@ -46,6 +46,7 @@ class Job:
     def __init__(self, config, rng):
         self.config, self.rng = config, rng
         self.requests, self.words, self.beats = [], [], []
+        self.ends = []  # words of request, sparse and o after each request
         self.bad = self.errors = 0
 
     def add(self, data: bytes, tokens: int, skip: int, blocks: int, **how) -> None:
@@ -55,14 +56,18 @@ class Job:
             data, errors, tokens=tokens, skip=skip, blocks=blocks, block=config.block,
             lanes=config.lanes,
         ) if blocks else []  # fmt: skip
-        layout = config.request_layout
         self.requests.append(
-            join((tokens, TOKEN_BITS), (skip, TOKEN_BITS), (blocks, layout["blocks"].width))
+            layout_word(config.request_layout, tokens=tokens, skip=skip, blocks=blocks)
         )
         self.words += words
         for beat in beats:
-            fields = [(value, 1) for outlier in beat.outlier for value in outlier]
-            self.beats.append(join(*fields, (beat.bad, 1), (beat.error, 1), (beat.last, 1)))
+            outlier = [
+                layout_word(OUTLIER_LAYOUT, present=present, group=group, fifth=fifth)
+                for present, group, fifth in beat.outlier
+            ]
+            fields = {"bad": beat.bad, "error": beat.error, "last": beat.last}
+            self.beats.append(layout_word(config.o_layout, outlier=outlier, **fields))
+        self.ends.append([len(self.requests), len(self.words), len(self.beats)])
         self.bad += any(beat.bad for beat in beats)
         self.errors += any(beat.error and not beat.bad for beat in beats)
 
@@ -72,6 +77,7 @@ class Job:
             f"{phase}.request": as_bytes(self.requests, config.request_layout.size),
             f"{phase}.sparse": as_bytes(self.words, config.sparse_layout.size),
             f"{phase}.o": as_bytes(self.beats, config.o_layout.size),
+            f"{phase}.ends": np.array(self.ends),
         }
 
 

@@ -15,7 +15,7 @@ from golden.oaken.format import Group
 from golden.oaken.quantize import Encoded, sparse_records
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 CONFIGS = {
     "usual": OakenZeroRemoveConfig(),
@@ -55,10 +55,14 @@ def remove_vectors(config, seed, blocks=300):
     padded = np.array([list(record) + [0] * (block + 1 - len(record)) for record in records])
     used = np.array([len(record) for record in records])
     return {
-        "i": pack(
-            (byte.reshape(-1, lanes), 8), (keep.reshape(-1, lanes), 1), (last, 1), (noise, 1)
+        "i": layout_words(
+            config.i_layout,
+            byte=byte.reshape(-1, lanes),
+            keep=keep.reshape(-1, lanes),
+            last=last,
+            vector_last=noise,
         ),
-        "o": pack((padded, 8), (used, (block + 1).bit_length()), (vector_last, 1)),
+        "o": layout_words(config.o_layout, data=padded, bytes=used, last=vector_last),
     }
 
 

@@ -17,7 +17,7 @@ from tb.oaken.support.quantize_vectors import (
     spoil,
     vector_thresholds,
 )
-from tb.words import pack
+from tb.words import layout_words
 
 __all__ = ["FAULTS", "Job", "engine_vectors", "random_jobs"]
 
@@ -119,18 +119,21 @@ def engine_vectors(config, jobs: list[Job]) -> dict[str, np.ndarray]:
             encoded = quantize.encode(x, torch.tensor(job.thresholds), config.block)
             assert not bool(encoded.nonfinite.any())
             scale = encoded.scale.numpy()
-            dense.append(pack((beats(encoded.code[0].numpy(), config.lanes), 4), (last, 1)))
+            code = beats(encoded.code[0].numpy(), config.lanes)
+            dense.append(layout_words(config.dense_layout, code=code, last=last))
             records = quantize.sparse_records(encoded, config.block, config.block)[0]
             padded = [list(record.ljust(config.block + 1, b"\0")) for record in records]
             used = np.array([len(record) for record in records])
             ends = np.arange(len(records)) == len(records) - 1
-            bits = (config.block + 1).bit_length()
-            sparse.append(pack((np.array(padded), 8), (used, bits), (ends, 1)))
+            sparse.append(layout_words(config.sparse_layout, data=padded, bytes=used, last=ends))
         words["request"].append(
-            pack((np.array([job.blocks]), BLOCKS_BITS), (np.array(job.thresholds)[None], 16))
+            layout_words(config.request_layout, blocks=[job.blocks], thresholds=[job.thresholds])
         )
-        words["i"].append(pack((beats(job.words, config.lanes), 16), (last, 1)))
-        words["header"].append(pack((np.array([int(job.status)]), 4), (scale, 16)))
+        x = beats(job.words, config.lanes)
+        words["i"].append(layout_words(config.i_layout, x=x, last=last))
+        words["header"].append(
+            layout_words(config.header_layout, status=[int(job.status)], scale=scale)
+        )
         words["dense"] += dense
         words["sparse"] += sparse
         counts.append([sum(map(len, words[name])) for name in words])

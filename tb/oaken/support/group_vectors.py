@@ -12,7 +12,7 @@ from tb.oaken.support.quantize_vectors import (
     one_vector,
     vector_thresholds,
 )
-from tb.words import pack
+from tb.words import layout_words, pack
 
 __all__ = ["group_vectors", "made_vector"]
 
@@ -67,13 +67,13 @@ def group_vectors(config, seed: int, scale_words, codes_of) -> dict[str, np.ndar
         last = np.arange(count) == count - 1
         drop = n % 5 == 3
         noise = np.where(last, drop, rng.integers(0, 2, count))
-        fields = (beats(y, lanes), 16), (beats(group, lanes), 2), (last, 1)
-        scan.append(pack(*fields, (noise, 1)))
+        fields = {"y": beats(y, lanes), "group": beats(group, lanes), "last": last}
+        scan.append(layout_words(config.scan_layout, **fields, drop=noise))
         kept = 0
         if not drop:
             words = quantize.scales(torch.tensor(y), torch.tensor(group))
             code, fifth = quantize.codes(torch.tensor(y), torch.tensor(group), words)
-            again.append(pack(*fields))
+            again.append(layout_words(config.i_layout, **fields))
             chosen = np.array([words[int(word)] for word in scale_words])
             scale.append(pack((chosen[None], 16)))
             parts = codes_of(code.numpy(), fifth.numpy(), group)
