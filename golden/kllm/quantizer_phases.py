@@ -19,6 +19,7 @@ __all__ = [
     "split_rows",
     "token_maximum",
     "total_order_key",
+    "walk_tokens",
 ]
 
 _MAGNITUDE = FP16.sign_bit - 1
@@ -178,3 +179,14 @@ def descriptors(
             statuses.append(total)
             total = CommandStatus(0)
     return words, statuses
+
+
+def walk_tokens(
+    *, src: int, stride: int, tokens: int, rows: int, slot: int
+) -> list[tuple[int, int, list[int]]]:
+    """(first row, slot, rows of the first pass) of each token of a command."""
+    walked = []
+    for token in range(tokens):
+        first = src + token * stride & 0xFFFF
+        walked.append((first, slot + token & 0xFF, [first + row & 0xFFFF for row in range(rows)]))
+    return walked

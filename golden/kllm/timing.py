@@ -65,6 +65,7 @@ __all__ = [
     "split_cycles",
     "token_maximum",
     "token_scheduler",
+    "token_walk",
     "vector_lanes",
     "weight_buffer",
     "weight_stripe",
@@ -649,6 +650,14 @@ def matmul_check() -> Timing:
 def quantize_decode() -> Timing:
     """One command at a time; the next one after its job."""
     return Timing(latency=3, interval=Fraction(4), start="command", end="job", unit="command")
+
+
+def token_walk() -> Timing:
+    """Tokens without a first pass; a first pass adds a cycle per row."""
+    return Timing(
+        latency=0, start="job, as offered,", end="token", unit="token",
+        delays=(("from token to its first request", 1),),
+    )  # fmt: skip
 
 
 def token_maximum() -> Timing:

@@ -46,6 +46,7 @@ from hdl.kllm.quantize.maximum import KllmTokenMaximum
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter, KllmRowSplitterConfig
+from hdl.kllm.quantize.tokens import KllmTokenWalk
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
@@ -409,6 +410,11 @@ BLOCKS = {
         component=KllmTokenMaximum,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:token_maximum",
+    ),
+    "kllm_token_walk": Registered(
+        component=KllmTokenWalk,
+        config=KllmQuantizePhaseConfig(),
+        golden="golden.kllm.quantizer_phases:walk_tokens",
     ),
     "kllm_token_scheduler": Registered(
         component=KllmTokenScheduler,

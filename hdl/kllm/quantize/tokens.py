@@ -1,9 +1,11 @@
-"""Tokens of a command, and what their first pass reads."""
+"""Tokens of a command, and what their first pass reads (docs/blocks/kllm_token_walk.md)."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import token_walk
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
@@ -32,7 +34,7 @@ class KllmTokenWalk(Block):
     Latency: job to token 0 cycles, token to its first request 1 cycle. Throughput 1 token per
     cycle; a first pass adds 1 cycle per row. A job is taken with its last token or request. No job
     is taken in the first cycle after reset. ``job.ready`` depends combinationally on the ready of
-    every output.
+    every output. Golden: golden.kllm.quantizer_phases.walk_tokens.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):
@@ -55,6 +57,10 @@ class KllmTokenWalk(Block):
                 ),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return token_walk()
 
     def elaborate(self, platform) -> Module:
         m, job = Module(), self.job.p

@@ -1,0 +1,66 @@
+"""KllmTokenWalk against golden.kllm.quantizer_phases.walk_tokens.
+
+Shown to fail with:
+
+- the stride left out, or kept from the job before
+- a token offered twice to one output when another stalls
+- requests of a dead token
+- ``end`` at the first token
+- a job of the trees for an integer token
+"""
+
+import numpy as np
+
+from golden.kllm.quantizer_phases import walk_tokens
+from hdl.kllm.quantize.payloads import (
+    KllmQuantizePhaseConfig,
+    TokenKind,
+    first_pass_layout,
+    quantize_job_layout,
+    token_layout,
+)
+from hdl.kllm.quantize.tokens import KllmTokenWalk
+from tb.run import simulate
+
+JOBS = 120
+STREAMS = ("job", "token", "first", "tree", "request")
+BLOCK = KllmTokenWalk(KllmQuantizePhaseConfig())
+TREE = BLOCK.tree.p.shape()
+
+
+def test_token_walk(seed):
+    rng = np.random.default_rng([seed, 97])
+    words = {name: [] for name in STREAMS}
+    packets = {name: [] for name in STREAMS}
+    jobs = []  # rows of the first pass of each token
+    for _ in range(JOBS):
+        job = {
+            name: int(rng.integers(1 << quantize_job_layout[name].width))
+            for name in quantize_job_layout.members
+        }
+        rows, kind = int(rng.integers(1, 7)), TokenKind(job["kind"])
+        job |= {"rows": rows, "tokens": int(rng.integers(1, 6)),
+                "length": rows * 16 - int(rng.integers(0, 16)),
+                "dead": int(rng.random() < 0.2)}  # fmt: skip
+        words["job"].append(quantize_job_layout.const(job).as_bits())
+        online = kind == TokenKind.ONLINE
+        reads = not job["dead"] and (online or kind == TokenKind.INTEGER)
+        given = {name: job[name] for name in ("src", "stride", "tokens", "slot")}
+        walked = walk_tokens(**given, rows=rows)
+        for number, (row, slot, requests) in enumerate(walked):
+            token = {name: job[name] for name in token_layout.members if name in job}
+            token |= {"row": row, "slot": slot, "end": int(number == len(walked) - 1)}
+            words["token"].append(token_layout.const(token).as_bits())
+            if reads:
+                first = {"integer": int(not online), "rows": rows,
+                         "tail": (job["length"] - 1) % 16}  # fmt: skip
+                words["first"].append(first_pass_layout.const(first).as_bits())
+                words["request"] += requests
+            if reads and online:
+                tree = {name: job[name] for name in ("length", "k_max", "k_min")}
+                words["tree"].append(TREE.const(tree).as_bits())
+        jobs.append([rows * reads] * len(walked))
+        for name, ends in packets.items():
+            ends.append(len(words[name]))
+    simulate(BLOCK, "tb.kllm.tb_token_walk", seed=seed,
+             params={"words": words, "packets": packets, "jobs": jobs})  # fmt: skip
