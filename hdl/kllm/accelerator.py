@@ -344,10 +344,10 @@ def _link_vectors(m: Module, vectors, engines) -> None:
         (readback.row_request, readback.row_row),
     )
     for k, (request, row) in enumerate(readers):
-        _link_row(m, request, getattr(vectors, f"request_{k}"))
-        link(m, as_bits(getattr(vectors, f"answer_{k}")), as_bits(row))
+        _link_row(m, request, vectors.request[k])
+        link(m, as_bits(vectors.answer[k]), as_bits(row))
     for k, write in enumerate((engines[Unit.LOAD].write, matmul.write, function.write)):
-        sink = getattr(vectors, f"write_{k}")
+        sink = vectors.write[k]
         m.d.comb += [
             sink.valid.eq(write.valid),
             sink.p.address.eq(write.p.row),

@@ -129,7 +129,7 @@ class KllmDispatcher(Block):
             "arbiter",
             StreamArbiter(StreamArbiterConfig(width=report_layout.size, inputs=len(units) + 1)),
         )
-        unknown = arbiter.i_0
+        unknown = arbiter.i[0]
         m.d.comb += [
             unknown.valid.eq(issue.valid & ~issue.known),
             unknown.p.data.eq(
@@ -161,7 +161,7 @@ class KllmDispatcher(Block):
             begun = _begin(m, unit, waiting.o, tags, completed, aborting)
             ends_here = _end(
                 m, unit, begun, tags.o, self.status[unit],
-                getattr(arbiter, f"i_{unit + 1:d}"), completed[unit],
+                arbiter.i[unit + 1], completed[unit],
             )  # fmt: skip
             m.d.comb += [
                 command.valid.eq(begun.started),

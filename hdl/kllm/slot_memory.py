@@ -107,13 +107,13 @@ class KllmSlotMemory(Block):
         def connect(memory, write, word, address, requests) -> None:
             """Write client 0 and the readers; requests: (address, request, answer)."""
             m.d.comb += [
-                memory.write_0.valid.eq(write.valid),
-                memory.write_0.p.address.eq(address),
-                memory.write_0.p.word.eq(word),
-                write.ready.eq(memory.write_0.ready),
+                memory.write[0].valid.eq(write.valid),
+                memory.write[0].p.address.eq(address),
+                memory.write[0].p.word.eq(word),
+                write.ready.eq(memory.write[0].ready),
             ]
             for k, (place, request, answer) in enumerate(requests):
-                source, sink = getattr(memory, f"request_{k}"), getattr(memory, f"answer_{k}")
+                source, sink = memory.request[k], memory.answer[k]
                 m.d.comb += [
                     source.valid.eq(request.valid),
                     source.p.address.eq(place),
@@ -155,19 +155,19 @@ class KllmSlotMemory(Block):
         clearing, place = Signal(init=1), Signal(range(config.slots))
         write = self.descriptor
         m.d.comb += [
-            memory.write_0.valid.eq(write.valid | clearing),
-            memory.write_0.p.address.eq(Mux(clearing, place, write.p.slot)),
-            memory.write_0.p.word.eq(Mux(clearing, 0, write.p.descriptor)),
-            write.ready.eq(memory.write_0.ready & ~clearing),
+            memory.write[0].valid.eq(write.valid | clearing),
+            memory.write[0].p.address.eq(Mux(clearing, place, write.p.slot)),
+            memory.write[0].p.word.eq(Mux(clearing, 0, write.p.descriptor)),
+            write.ready.eq(memory.write[0].ready & ~clearing),
         ]
-        with m.If(clearing & memory.write_0.ready):
+        with m.If(clearing & memory.write[0].ready):
             m.d.sync += [place.eq(place + 1), clearing.eq(place != config.slots - 1)]
         for k in range(config.readers):
             request, answer = (
                 getattr(self, f"reader_{k}_slot"),
                 getattr(self, f"reader_{k}_descriptor"),
             )
-            source, sink = getattr(memory, f"request_{k}"), getattr(memory, f"answer_{k}")
+            source, sink = memory.request[k], memory.answer[k]
             m.d.comb += [
                 source.valid.eq(request.valid & ~clearing),
                 source.p.address.eq(request.p.slot),

@@ -68,20 +68,21 @@ class MemoryShared(Block):
     """
 
     def __init__(self, config: MemorySharedConfig):
-        members = {}
-        for k in range(config.readers):
-            members[f"request_{k}"] = In(
-                stream.Signature(config.request_layout), f"Addresses that reader {k} wants."
-            )
-            members[f"answer_{k}"] = Out(
-                stream.Signature(config.answer_layout),
-                f"The words of reader {k}'s requests, in order.",
-            )
-        for k in range(config.writers):
-            members[f"write_{k}"] = In(
-                stream.Signature(config.write_layout), f"Words that writer {k} changes."
-            )
-        super().__init__(config, members)
+        super().__init__(
+            config,
+            {
+                "request": In(
+                    stream.Signature(config.request_layout), "Addresses that reader {0} wants."
+                ).array(config.readers),
+                "answer": Out(
+                    stream.Signature(config.answer_layout),
+                    "The words of reader {0}'s requests, in order.",
+                ).array(config.readers),
+                "write": In(
+                    stream.Signature(config.write_layout), "Words that writer {0} changes."
+                ).array(config.writers),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -91,8 +92,8 @@ class MemoryShared(Block):
         config = self.config
         m = Module()
         ram = add(m, "ram", Memory1R1W(config.memory))
-        requests = [getattr(self, f"request_{k}") for k in range(config.readers)]
-        writes = [getattr(self, f"write_{k}") for k in range(config.writers)]
+        requests = self.request
+        writes = self.write
 
         # Writers, round robin.
         write_wants = [write.valid for write in writes]
@@ -113,7 +114,7 @@ class MemoryShared(Block):
         wants = []
         for k, request in enumerate(requests):
             answers = queue(m, f"answers_{k}", config.width, config.answers)
-            answer = getattr(self, f"answer_{k}")
+            answer = self.answer[k]
             credit = Signal(range(config.answers + 1), name=f"credit_{k}", init=config.answers)
             want = Signal(name=f"want_{k}")
             m.d.comb += [

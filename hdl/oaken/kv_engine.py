@@ -193,9 +193,9 @@ class OakenKvEngine(Block):
         other_ends = queue(m, "other_ends", STATUS_LAYOUT, 2)
         own_ends = queue(m, "own_ends", STATUS_LAYOUT, 2)
 
-        given, appending = self._append(m, appends, table, requests.i_0, mmu)
+        given, appending = self._append(m, appends, table, requests.i[0], mmu)
         starts = _Starts(config.cache.sequences)
-        tracker, reading = self._read(m, reads, table, starts, requests.i_1, mmu)
+        tracker, reading = self._read(m, reads, table, starts, requests.i[1], mmu)
         link(m, read_ends.o, tracker.ends)
         closed = (
             statuses.o.valid
@@ -211,7 +211,7 @@ class OakenKvEngine(Block):
             is_split=tracker.is_split,
             closed=closed,
         )
-        trims, is_changing = self._control(m, controls, table, gate, requests.i_2, own_ends)
+        trims, is_changing = self._control(m, controls, table, gate, requests.i[2], own_ends)
         m.d.comb += tracker.is_changing.eq(is_changing)
 
         is_read = Signal()
@@ -246,9 +246,9 @@ class OakenKvEngine(Block):
             m, "ends", StreamArbiter(StreamArbiterConfig(width=STATUS_LAYOUT.size, inputs=3))
         )
         for source, sink in (
-            (tracker.status, ends.i_0),
-            (other_ends.o, ends.i_1),
-            (own_ends.o, ends.i_2),
+            (tracker.status, ends.i[0]),
+            (other_ends.o, ends.i[1]),
+            (own_ends.o, ends.i[2]),
         ):
             pack(m, source, sink)
         unpack(m, ends.o, self.status)

@@ -32,7 +32,7 @@ from hdl.paging.page_table import (
 )
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
-from hdl.stream.payload import pack, ports
+from hdl.stream.payload import pack
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
@@ -292,7 +292,7 @@ class PagingMmu(Block):
             owners.o.ready.eq(table.response.valid),
         ]
         for k, (command, response) in enumerate(clients):
-            pack(m, command, getattr(turns, f"i_{k}"))
+            pack(m, command, turns.i[k])
             m.d.comb += [
                 response.valid.eq(table.response.valid & owners.o.valid & (owners.o.p == k)),
                 response.payload.eq(table.response.payload),
@@ -307,7 +307,7 @@ class PagingMmu(Block):
         sources = [parts.reader.status, parts.writer.status, parts.control.status, parts.opened.o]
         width = STATUS_LAYOUT.size
         turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
-        for source, sink in zip(sources, ports(turns, "i"), strict=True):
+        for source, sink in zip(sources, turns.i, strict=True):
             pack(m, source, sink)
         waiting = add(m, "status_exit", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
         m.d.comb += [

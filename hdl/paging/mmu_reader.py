@@ -22,7 +22,7 @@ from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuC
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
-from hdl.stream.payload import pack, ports
+from hdl.stream.payload import pack
 from hdl.stream.queue import queue
 
 __all__ = [
@@ -396,7 +396,7 @@ class PagingMmuReader(Block):
             "turns",
             StreamArbiter(StreamArbiterConfig(width=burst_layout.size, inputs=len(channels))),
         )
-        for channel, turn in zip(channels, ports(turns, "i"), strict=True):
+        for channel, turn in zip(channels, turns.i, strict=True):
             pack(m, channel.burst, turn)
         port = add(m, "port", AxiReadPort(config.port))
         # A burst in the port and its registers waits here as well: two more than are outstanding.

@@ -63,14 +63,13 @@ class StreamArbiter(Block):
         super().__init__(
             config,
             {
-                f"i_{k}": In(stream.Signature(config.i_layout), f"Packets of source {k}.")
-                for k in range(config.inputs)
-            }
-            | {
+                "i": In(stream.Signature(config.i_layout), "Packets of source {0}.").array(
+                    config.inputs
+                ),
                 "o": Out(
                     stream.Signature(config.o_layout),
                     "Whole packets, each word with the index of its input.",
-                )
+                ),
             },
         )
         # State that the proofs in tb/formal speak of. held: source of the latest word offered;
@@ -86,7 +85,7 @@ class StreamArbiter(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        inputs = [getattr(self, f"i_{k}") for k in range(config.inputs)]
+        inputs = self.i
         source = Signal(config.source_bits)
         choice = Signal(config.source_bits)
         held, locked = self.held, self.locked

@@ -12,7 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Out
 from hdl.stream.link import StreamView
-from hdl.stream.payload import MAX_BITS, payload_layout, ports
+from hdl.stream.payload import MAX_BITS, payload_layout
 
 __all__ = ["StreamFork", "StreamForkConfig", "fork"]
 
@@ -45,10 +45,11 @@ class StreamFork(Block):
     def __init__(self, config: StreamForkConfig):
         super().__init__(
             config,
-            {"i": In(stream.Signature(config.layout), "Words in.")}
-            | {
-                f"o_{k}": Out(stream.Signature(config.layout), "Every word of i, once.")
-                for k in range(config.outputs)
+            {
+                "i": In(stream.Signature(config.layout), "Words in."),
+                "o": Out(stream.Signature(config.layout), "Every word of i, once.").array(
+                    config.outputs
+                ),
             },
         )
         # State that the proofs in tb/formal speak of.
@@ -60,7 +61,7 @@ class StreamFork(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        outputs = [getattr(self, f"o_{k}") for k in range(self.config.outputs)]
+        outputs = self.o
         done = self.done
         served = Signal(len(outputs))  # done, counting this cycle
         m.d.comb += self.i.ready.eq(served.all())
@@ -85,4 +86,4 @@ def fork(m: Module, name: str, source, outputs: int) -> list[StreamView]:
     """
     block = add(m, name, StreamFork(StreamForkConfig(width=1, outputs=outputs)))
     m.d.comb += [block.i.valid.eq(source.valid), source.ready.eq(block.i.ready)]
-    return [StreamView(source.payload, o.valid, o.ready) for o in ports(block, "o")]
+    return [StreamView(source.payload, o.valid, o.ready) for o in block.o]

@@ -50,13 +50,13 @@ class StreamJoin(Block):
         super().__init__(
             config,
             {
-                f"i_{k}": In(
+                "i": In(
                     stream.Signature(config.i_layout),
-                    f"Words of slice {k}, {config.width} bits from bit {k * config.width}.",
-                )
-                for k in range(config.inputs)
-            }
-            | {
+                    tuple(
+                        f"Words of slice {k}, {config.width} bits from bit {k * config.width}."
+                        for k in range(config.inputs)
+                    ),
+                ).array(config.inputs),
                 "o": Out(
                     stream.Signature(config.o_layout),
                     "One word of every input, i_0 in the low bits.",
@@ -71,7 +71,7 @@ class StreamJoin(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        inputs = [getattr(self, f"i_{k}") for k in range(self.config.inputs)]
+        inputs = self.i
         last = Signal(len(inputs))
         m.d.comb += [
             last.eq(Cat(i.payload.last for i in inputs)),

@@ -6,7 +6,7 @@ from amaranth.lib import data
 
 from hdl.ports import Payload
 
-__all__ = ["LAST", "MAX_BITS", "data_bits", "pack", "payload_layout", "ports", "unpack"]
+__all__ = ["LAST", "MAX_BITS", "data_bits", "pack", "payload_layout", "unpack"]
 
 # Amaranth holds bit indices in 16 bits, so the input ports of one module together stay below
 # 65,536 bits; the remainder is for last, count, valid, ready, clock and reset.
@@ -58,11 +58,3 @@ def unpack(m: Module, source, sink) -> None:
     ]
     if "last" in sink.payload.shape().members:
         m.d.comb += sink.payload.last.eq(source.payload.last)
-
-
-def ports(block, prefix: str) -> list:
-    """Streams ``prefix_0``, ``prefix_1``, ... of a block (or of what ``hdl.emit.add`` returned)."""
-    found = []
-    while f"{prefix}_{len(found)}" in block.signature.members:
-        found.append(getattr(block, f"{prefix}_{len(found)}"))
-    return found

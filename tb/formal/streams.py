@@ -10,7 +10,6 @@ from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
-from hdl.stream.payload import ports
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
@@ -160,7 +159,7 @@ class ForkSpec(Spec):
 
     def specify(self, m):
         block, i = self.block, self.block.i
-        outputs = ports(block, "o")
+        outputs = block.o
         waiting = self.source(m, i, holds=True)
         for k, o in enumerate(outputs):
             self.sink(m, o)
@@ -186,7 +185,7 @@ class JoinSpec(Spec):
 
     def specify(self, m):
         block, o = self.block, self.block.o
-        inputs = ports(block, "i")
+        inputs = block.i
         width = block.config.width
         for i in inputs:
             self.source(m, i, holds=True)
@@ -375,7 +374,7 @@ class ArbiterSpec(Spec):
 
     def specify(self, m):
         block, o = self.block, self.block.o
-        inputs = ports(block, "i")
+        inputs = block.i
         n, fair = len(inputs), block.config.policy == "round_robin"
         waiting = [self.source(m, i, holds=True) for i in inputs]
         self.sink(m, o)
@@ -506,7 +505,7 @@ class RepeatingFork(StreamFork):
 class HastyJoin(StreamJoin):
     def elaborate(self, platform):
         m = super().elaborate(platform)
-        m.d.comb += self.o.valid.eq(self.i_0.valid)
+        m.d.comb += self.o.valid.eq(self.i[0].valid)
         return m
 
 

@@ -17,11 +17,17 @@ from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
-from hdl.stream.payload import data_bits, pack, payload_layout, ports, unpack
+from hdl.stream.payload import data_bits, pack, payload_layout, unpack
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.stream.room import BLOCKS
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
+
+
+def stream_of(block, name):
+    """Member ``name`` of a block; ``o_1``: element 1 of its array ``o``."""
+    stem, _, index = name.rpartition("_")
+    return getattr(block, stem)[int(index)] if index.isdigit() else getattr(block, name)
 
 
 def run(block, offers, takes, *, p_idle=0.0, p_stall=0.0, seed=0):
@@ -45,7 +51,7 @@ def run(block, offers, takes, *, p_idle=0.0, p_stall=0.0, seed=0):
         cycle = quiet = 0
         while quiet < 6:
             for name, queue in queues.items():
-                port = getattr(block, name)
+                port = stream_of(block, name)
                 if offered[name] is None and queue and rng.random() >= p_idle:
                     offered[name] = queue.pop(0)
                 ctx.set(port.valid, offered[name] is not None)
@@ -54,13 +60,13 @@ def run(block, offers, takes, *, p_idle=0.0, p_stall=0.0, seed=0):
                 ctx.set(port.payload.as_value(), word)
             ready = {name: rng.random() >= p_stall for name in takes}
             for name in takes:
-                ctx.set(getattr(block, name).ready, ready[name])
+                ctx.set(stream_of(block, name).ready, ready[name])
             for name in offers:
-                if offered[name] is not None and ctx.get(getattr(block, name).ready):
+                if offered[name] is not None and ctx.get(stream_of(block, name).ready):
                     cycles[name].append(cycle)
                     offered[name] = None
             for name in takes:
-                port = getattr(block, name)
+                port = stream_of(block, name)
                 word = ctx.get(port.payload.as_value()) if ctx.get(port.valid) else None
                 assert held[name] in (None, word), f"{name} changed before its transfer"
                 held[name] = None if ready[name] else word
@@ -194,10 +200,10 @@ def test_fork_output_does_not_wait_for_another():
 
     async def bench(ctx):
         ctx.set(block.i.valid, 1)
-        ctx.set(block.o_1.ready, 1)
-        assert [ctx.get(o.valid) for o in ports(block, "o")] == [1, 1, 1]
+        ctx.set(block.o[1].ready, 1)
+        assert [ctx.get(o.valid) for o in block.o] == [1, 1, 1]
         await ctx.tick()
-        assert [ctx.get(o.valid) for o in ports(block, "o")] == [1, 0, 1]
+        assert [ctx.get(o.valid) for o in block.o] == [1, 0, 1]
         assert ctx.get(block.i.ready) == 0
 
     simulator.add_testbench(bench)

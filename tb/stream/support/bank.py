@@ -46,15 +46,22 @@ class Bank(Block):
             inner = add(m, f"u{k}", block)
             for name, member in block.signature.members.items():
                 port, pin = getattr(self, f"u{k}_{name}"), getattr(inner, name)
-                if member.is_signature and member.flow == wiring.In:
-                    wiring.connect(m, wiring.flipped(port), pin)
-                elif member.is_signature:
-                    wiring.connect(m, pin, wiring.flipped(port))
-                elif member.flow == wiring.In:
-                    m.d.comb += pin.eq(port)
-                else:
-                    m.d.comb += port.eq(pin)
+                pairs = zip(port, pin, strict=True) if member.dimensions else [(port, pin)]
+                for outer_one, inner_one in pairs:
+                    _join(m, member, outer_one, inner_one)
         return m
+
+
+def _join(m: Module, member, port, pin) -> None:
+    """Member ``pin`` of a child to ``port`` of the bank."""
+    if member.is_signature and member.flow == wiring.In:
+        wiring.connect(m, wiring.flipped(port), pin)
+    elif member.is_signature:
+        wiring.connect(m, pin, wiring.flipped(port))
+    elif member.flow == wiring.In:
+        m.d.comb += pin.eq(port)
+    else:
+        m.d.comb += port.eq(pin)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
