@@ -1,13 +1,12 @@
 """What a block is: a component whose frozen configuration is its whole identity."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from amaranth.lib import wiring
 
 from golden.config import Config
 from golden.timing import Timing
-from hdl.ports import Texts, split
+from hdl.ports import split
 
 __all__ = ["Block"]
 
@@ -27,12 +26,10 @@ class Block(wiring.Component):
     """
 
     config: Config
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: Config, members: Mapping):
         self.config = config
-        plain, texts = split(members)
-        self.texts: Texts = {**self.meaning, **texts}
+        plain, self.texts = split(members)
         super().__init__(plain)
 
     @property

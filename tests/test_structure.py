@@ -245,22 +245,63 @@ def test_block_has_its_rooms(name):
     assert (documentation or "").strip(), f"{name} has no docstring"
 
 
-# Rooms whose blocks still give texts as ``meaning``: this list may only become shorter.
-NO_TEXTS = {"kllm", "oaken", "paging"}
-
-
 @pytest.mark.parametrize("name", BLOCKS)
 def test_ports_and_fields_have_a_meaning(name):
     """Each row of the page's table of ports, at every named configuration."""
     block = BLOCKS[name]
-    room = Path(inspect.getfile(block.component)).relative_to(ROOT).parts[1]
-    if room in NO_TEXTS:
-        return
     for config in (block.config, *block.configs.values()):
         component = block.component(config)
         component._MustUse__silence = True
         missing = without_meaning(component)
         assert not missing, f"give {', '.join(missing)} a text (hdl.ports)"
+
+
+def second_lists(tree: ast.AST) -> list[str]:
+    """Classes with an attribute ``meaning`` or a section Members, and members without a text."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            if re.search(r"^ *Members\n *---", ast.get_docstring(node) or "", re.M):
+                found.append(f"{node.name}: a section Members")
+            found += [
+                f"{node.name}.meaning"
+                for each in node.body
+                if isinstance(each, ast.AnnAssign) and each.value is not None
+                and ast.unparse(each.target) == "meaning"
+            ]  # fmt: skip
+        elif isinstance(node, ast.ImportFrom) and node.module == "amaranth.lib.wiring":
+            found += [f"wiring.{each.name}" for each in node.names if each.name in ("In", "Out")]
+        elif isinstance(node, ast.Assign):
+            targets = map(ast.unparse, node.targets)
+            found += [target for target in targets if target == "self.meaning"]
+    return found
+
+
+def test_ports_are_listed_once():
+    """The signature is the one list of a block's ports."""
+    for path in sources("hdl"):
+        found = second_lists(ast.parse(path.read_text()))
+        assert not found, f"{path.relative_to(ROOT)}: {found}"
+
+
+def test_second_lists_finds_them():
+    text = """
+from amaranth.lib.wiring import In, connect
+class Thing(Block):
+    '''A thing.
+
+    Members
+    -------
+    i : In
+    '''
+
+    meaning: ClassVar[dict[str, str]] = {"i": "words"}
+
+    def __init__(self):
+        self.meaning = {}
+"""
+    found = ["Thing.meaning", "Thing: a section Members", "self.meaning", "wiring.In"]
+    assert sorted(second_lists(ast.parse(text))) == found
 
 
 def test_without_meaning_finds_what_has_none():

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from typing import ClassVar
 
 import pytest
 from amaranth import Module
@@ -12,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from golden.axi.format import ID_WORD, PAGE_BYTES, REGISTERS, levels_word
 from golden.axi.reference import bursts, command_words, read_words, write_packet
 from golden.config import Config
+from hdl import ports
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
@@ -106,8 +106,6 @@ class _Config(Config):
 
 class _Ports(Block):
     """Members of every kind, driven by nothing."""
-
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, members):
         super().__init__(_Config(), members)
@@ -208,18 +206,17 @@ def test_names_of_both_halves():
 def test_meanings_are_those_of_each_port():
     """Ports outside of any bus once had the meaning of the first of them."""
 
-    class Described(_Ports):
-        meaning: ClassVar[dict[str, str]] = {
-            "base": "Page 0.", "idle": "No request.", "i": "Words.",
-        }  # fmt: skip
-
-    members = {"base": In(8), "i": In(stream.Signature(8)), "idle": Out(1)}
-    members["free"] = Out(2).array(2)
-    _, ports = wrapper(Described(members), "x", ())
-    assert {port["name"]: port["meaning"] for port in ports if port["role"] == "signal"} == {
+    members = {
+        "base": ports.In(8, "Page 0."),
+        "i": ports.In(stream.Signature(8), "Words."),
+        "idle": ports.Out(1, "No request."),
+        "free": Out(2).array(2),
+    }
+    _, found = wrapper(_Ports(members), "x", ())
+    assert {port["name"]: port["meaning"] for port in found if port["role"] == "signal"} == {
         "base": "Page 0.", "idle": "No request.", "free_0": "", "free_1": "",
     }  # fmt: skip
-    assert {port["meaning"] for port in ports if "axis" in port["name"]} == {"Words."}
+    assert {port["meaning"] for port in found if "axis" in port["name"]} == {"Words."}
 
 
 def test_names_must_differ():
