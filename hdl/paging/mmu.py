@@ -1,11 +1,9 @@
 """Paged memory management of the KV cache (docs/blocks/paging_mmu.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.paging import timing
@@ -30,6 +28,7 @@ from hdl.paging.page_table import (
     PAGE_RESPONSE_LAYOUT,
     PagingPageTable,
 )
+from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
 from hdl.stream.payload import pack
@@ -133,11 +132,14 @@ class PagingMmuNumbers(Config):
 
     @property
     def record_layout(self) -> data.StructLayout:
-        return data.StructLayout({"bytes": BYTES_BITS})
+        return Payload(bytes=(BYTES_BITS, "bytes of the record, 0: none"))
 
     @property
     def w_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.data_bits, "last": 1})
+        return Payload(
+            data=(self.data_bits, "bytes of the record, the first in the low bits"),
+            last=(1, "final word of the record"),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,53 +179,42 @@ class PagingMmu(Block):
     ``base + pages * page_bytes`` above ``2**address_bits`` wraps. A reset with bursts in flight
     needs a reset of the bus too.
     Source: Oaken, section 5.2. Golden: golden.paging.mmu.Mmu (one request at a time).
-
-    Members
-    -------
-    request : In(stream)   REQUEST_LAYOUT
-    status : Out(stream)   STATUS_LAYOUT: one per request
-    base : In              byte address of page 0, a multiple of page_bytes, constant
-    free_pages : Out       pages that no stream owns
-    idle : Out             nothing is under way
-    record : In(stream)    bytes: 1..record_bytes_max; one per slot and APPEND, in order of slots
-    w : In(stream)         the records' bytes, packed; last on each record's final word
-    info : Out(stream)     info_layout: one per READ and head
-    KIND : Out(stream)     word_layout; for each kind of record: one transfer per info where every
-        head has such a record, one per READ that has an info where the vector has it once
-    axi : Out(axi4)        the memory
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "request": "What to do; fields as in hdl.paging.layouts.REQUEST_LAYOUT.",
-        "status": "How a request ended; requests of one kind end in order.",
-        "base": "Byte address of page 0, a multiple of page_bytes; constant while running.",
-        "free_pages": "Pages that no stream owns.",
-        "idle": "Nothing is under way.",
-        "record": "Size of the next record of an APPEND, in order of slots.",
-        "w": "The records' bytes, packed; last on each record's final word.",
-        "info": "What the next transfers of each head are.",
-        "axi": "AXI4 manager: the memory that holds the pages.",
-    }
 
     def __init__(self, config: PagingMmuNumbers):
         kv = config.cache.kv
         word = stream.Signature(config.word_layout)
-        self.meaning = PagingMmu.meaning | {
-            kind.name: _meaning(kind, kind in kv.per_head) for kind in kv.kinds
-        }
         super().__init__(
             config,
             {
-                "request": In(stream.Signature(REQUEST_LAYOUT)),
-                "status": Out(stream.Signature(STATUS_LAYOUT)),
-                "base": In(config.address_bits),
-                "free_pages": Out(range(config.cache.pages + 1)),
-                "idle": Out(1),
-                "record": In(stream.Signature(config.record_layout)),
-                "w": In(stream.Signature(config.w_layout)),
-                "info": Out(stream.Signature(config.info_layout)),
-                **{kind.name: Out(word) for kind in kv.kinds},
-                "axi": Out(config.axi_signature),
+                "request": In(
+                    stream.Signature(REQUEST_LAYOUT),
+                    "What to do; fields that an op does not use are ignored.",
+                ),
+                "status": Out(
+                    stream.Signature(STATUS_LAYOUT),
+                    "How a request ended; requests of one kind end in order.",
+                ),
+                "base": In(
+                    config.address_bits,
+                    "Byte address of page 0, a multiple of page_bytes; constant while running.",
+                ),
+                "free_pages": Out(range(config.cache.pages + 1), "Pages that no stream owns."),
+                "idle": Out(1, "Nothing is under way."),
+                "record": In(
+                    stream.Signature(config.record_layout),
+                    "Size of the next record of an APPEND, in order of slots.",
+                ),
+                "w": In(
+                    stream.Signature(config.w_layout),
+                    "The records' bytes, packed; last on each record's final word.",
+                ),
+                "info": Out(
+                    stream.Signature(config.info_layout),
+                    "What the next transfers of each head are.",
+                ),
+                **{kind.name: Out(word, _meaning(kind, kind in kv.per_head)) for kind in kv.kinds},
+                "axi": Out(config.axi_signature, "AXI4 manager: the memory that holds the pages."),
             },
         )
 

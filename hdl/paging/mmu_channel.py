@@ -1,11 +1,9 @@
 """The MMU's read channel of one kind of record: transfers in, bursts out, words back."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.config import Config
@@ -13,6 +11,7 @@ from golden.paging.format import PageOp
 from hdl.block import Block
 from hdl.paging.layouts import word_layout
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
@@ -21,13 +20,11 @@ __all__ = ["TRANSFER_LAYOUT", "PagingMmuChannel", "PagingMmuChannelConfig"]
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
 # Consecutive bytes along a chain of pages.
-TRANSFER_LAYOUT = data.StructLayout(
-    {
-        "page": 20,
-        "offset": 17,  # bytes, below page_bytes
-        "bytes": 32,  # 1 or more
-        "final": 1,  # of the READ on this channel
-    }
+TRANSFER_LAYOUT = Payload(
+    page=(20, "first page"),
+    offset=(17, "first byte within the page, below page_bytes"),
+    bytes=(32, "bytes along the chain of pages, 1 or more"),
+    final=(1, "the last transfer of its READ on this channel"),
 )
 
 
@@ -71,29 +68,25 @@ class PagingMmuChannelConfig(Config):
     @property
     def place_layout(self) -> data.StructLayout:
         """The properties of a burst's words that are known at its request."""
-        return data.StructLayout(
-            {
-                "first": range(self.word_bytes),  # first byte of the burst's first word
-                "end": range(self.word_bytes + 1),  # one past the last byte of its last word
-                "is_end": 1,  # ends the transfer
-                "final": 1,
-            }
+        return Payload(
+            first=(range(self.word_bytes), "first byte of the burst's first word"),
+            end=(range(self.word_bytes + 1), "one past the last byte of its last word"),
+            is_end=(1, "the burst ends its transfer"),
+            final=(1, "the last transfer of its READ on this channel"),
         )
 
     @property
     def burst_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "address": self.address_bits,
-                "words": range(257),
-                "place": self.place_layout,
-            }
+        return Payload(
+            address=(self.address_bits, "byte address"),
+            words=(range(257), "words of the burst"),
+            place=(self.place_layout, "what its words hold"),
         )
 
     @property
     def i_layout(self) -> data.StructLayout:
-        word = {key: field.shape for key, field in word_layout(self.data_bits)}
-        return data.StructLayout({**word, "final": 1})
+        final = (1, "the word is the last of its READ on this channel, if it is a last one")
+        return Payload(**word_layout(self.data_bits).parts, final=final)
 
 
 class PagingMmuChannel(Block):
@@ -108,41 +101,30 @@ class PagingMmuChannel(Block):
     word of the last of them has been taken; ``done`` has room for ``reads``.
 
     A transfer's first burst is offered 2 cycles after it; others every 2 cycles.
-
-    Members
-    -------
-    transfer : In(stream)   TRANSFER_LAYOUT
-    base : In               byte address of page 0, a multiple of page_bytes
-    command : Out(stream), response : In(stream)  to the page table
-    burst : Out(stream)     address: bytes; words; place: of its bytes
-    i : In(stream)          word_layout and final: the READ's last word on this channel is last
-    o : Out(stream)         word_layout
-    done : Out(stream)      error: 0, 2 or 3
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "transfer": "Bytes along a chain of pages.",
-        "base": "Byte address of page 0.",
-        "command": "NEXT, to the page table.",
-        "response": "Its answers.",
-        "burst": "Words to read.",
-        "i": "The words of all bursts, in order.",
-        "o": "The same words, as they are taken.",
-        "done": "A READ's last word was taken: the worst response.",
-    }
 
     def __init__(self, config: PagingMmuChannelConfig):
         super().__init__(
             config,
             {
-                "transfer": In(stream.Signature(TRANSFER_LAYOUT)),
-                "base": In(config.address_bits),
-                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
-                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
-                "burst": Out(stream.Signature(config.burst_layout)),
-                "i": In(stream.Signature(config.i_layout)),
-                "o": Out(stream.Signature(word_layout(config.data_bits))),
-                "done": Out(stream.Signature(data.StructLayout({"error": 2}))),
+                "transfer": In(stream.Signature(TRANSFER_LAYOUT), "Bytes along a chain of pages."),
+                "base": In(config.address_bits, "Byte address of page 0."),
+                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "NEXT, to the page table."),
+                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
+                "burst": Out(stream.Signature(config.burst_layout), "Words to read."),
+                "i": In(stream.Signature(config.i_layout), "The words of all bursts, in order."),
+                "o": Out(
+                    stream.Signature(word_layout(config.data_bits)),
+                    "The same words, as they are taken.",
+                ),
+                "done": Out(
+                    stream.Signature(
+                        Payload(
+                            error=(2, "worst response of the READ: 0, 2 (SLVERR) or 3 (DECERR)")
+                        )
+                    ),
+                    "A READ's last word was taken: the worst response.",
+                ),
             },
         )
 

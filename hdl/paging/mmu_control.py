@@ -1,11 +1,9 @@
 """The MMU's TRIMs and FREEs, in the background: one stream per command of the page table."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from golden.config import Config
@@ -17,19 +15,18 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
 __all__ = ["CONTROL_LAYOUT", "PagingMmuControl", "PagingMmuControlConfig"]
 
-CONTROL_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,
-        "is_free": 1,
-        "sequence": 8,
-        "token": TOKEN_BITS,
-        "status": 4,  # not OK: refused already
-    }
+CONTROL_LAYOUT = Payload(
+    tag=(8, "comes back with the status"),
+    is_free=(1, "FREE; 0: TRIM"),
+    sequence=(8, "number of the sequence"),
+    token=(TOKEN_BITS, "TRIM: first position that stays"),
+    status=(4, "not OK: refused already"),
 )
 
 
@@ -77,35 +74,18 @@ class PagingMmuControl(Block):
     starts with a token that was not there at the TRIM. The bound is at most the first such token.
 
     Cycles of a TRIM: golden.paging.timing.mmu_trim_cycles.
-
-    Members
-    -------
-    i : In(stream)        CONTROL_LAYOUT
-    sequence : Out        of the request to be done next
-    is_busy : In          some READ or APPEND of ``sequence`` is in flight
-    status : Out(stream)  STATUS_LAYOUT
-    command : Out(stream), response : In(stream)  to the page table
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "TRIMs and FREEs.",
-        "sequence": "Of the request to be done next.",
-        "is_busy": "Some READ or APPEND of that sequence is in flight.",
-        "status": "How each ended.",
-        "command": "To the page table.",
-        "response": "Its answers.",
-    }
 
     def __init__(self, config: PagingMmuControlConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(CONTROL_LAYOUT)),
-                "sequence": Out(8),
-                "is_busy": In(1),
-                "status": Out(stream.Signature(STATUS_LAYOUT)),
-                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
-                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
+                "i": In(stream.Signature(CONTROL_LAYOUT), "TRIMs and FREEs."),
+                "sequence": Out(8, "Of the request to be done next."),
+                "is_busy": In(1, "Some READ or APPEND of that sequence is in flight."),
+                "status": Out(stream.Signature(STATUS_LAYOUT), "How each ended."),
+                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "To the page table."),
+                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
             },
         )
 

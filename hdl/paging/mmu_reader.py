@@ -4,11 +4,9 @@ import dataclasses
 import functools
 import itertools
 import operator
-from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
 from golden.paging.config import RecordKind, VectorRecords, VectorShape
@@ -20,6 +18,7 @@ from hdl.emit import add
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS, info_layout, word_layout
 from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
+from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.link import link
 from hdl.stream.payload import pack
@@ -33,17 +32,15 @@ __all__ = [
     "PagingMmuReaderConfig",
 ]
 
-READ_LAYOUT = data.StructLayout(
-    {
-        "tag": 8,
-        "sequence": 8,
-        "layer": 8,
-        "kv": 1,
-        "head": 8,
-        "heads": 8,
-        "token": TOKEN_BITS,
-        "status": 4,  # not OK: refused already
-    }
+READ_LAYOUT = Payload(
+    tag=(8, "comes back with the status"),
+    sequence=(8, "number of the sequence"),
+    layer=(8, "layer of the model"),
+    kv=(1, "0: K, 1: V"),
+    head=(8, "first head"),
+    heads=(8, "number of heads"),
+    token=(TOKEN_BITS, "one past the last position"),
+    status=(4, "not OK: refused already"),
 )
 _END_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "status": 4})
 
@@ -51,8 +48,10 @@ _END_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "status": 4})
 def table_client(name: str) -> dict:
     """Members for the requests of a part of the MMU to the page table: a command, its answer."""
     return {
-        f"{name}_command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
-        f"{name}_response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
+        f"{name}_command": Out(
+            stream.Signature(PAGE_COMMAND_LAYOUT), "Commands to the page table."
+        ),
+        f"{name}_response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
     }
 
 
@@ -82,29 +81,18 @@ class PagingMmuLookup(Block):
 
     READs that were found good come on ``i``, which has room for ``reads``. Two transfers are
     looked up ahead.
-
-    Members
-    -------
-    i : In(stream)          READ_LAYOUT
-    command : Out(stream), response : In(stream)  to the page table
-    transfer : Out(stream)  TRANSFER_LAYOUT, one per head
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "i": "READs that were found good.",
-        "command": "READ, to the page table.",
-        "response": "Its answers.",
-        "transfer": "Where each head's records lie.",
-    }
 
     def __init__(self, config: PagingMmuLookupConfig):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(READ_LAYOUT)),
-                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT)),
-                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT)),
-                "transfer": Out(stream.Signature(TRANSFER_LAYOUT)),
+                "i": In(stream.Signature(READ_LAYOUT), "READs that were found good."),
+                "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "READ, to the page table."),
+                "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
+                "transfer": Out(
+                    stream.Signature(TRANSFER_LAYOUT), "Where each head's records lie."
+                ),
             },
         )
 
@@ -212,31 +200,28 @@ class PagingMmuReader(Block):
     Then each channel proceeds alone. A channel whose consumer stalls stops neither the others nor
     ``info``, as far as READs are accepted. The caller ensures that at most ``reads`` READs are
     between ``i`` and ``status``.
-
-    Members
-    -------
-    i : In(stream)        READ_LAYOUT
-    status : Out(stream)  STATUS_LAYOUT, when the READ's last word has been taken
-    base : In             byte address of page 0
-    CLIENT_command : Out(stream), CLIENT_response : In(stream)  to the page table, for all clients
-    info, KIND, axi       as in PagingMmu
     """
-
-    meaning: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: PagingMmuReaderConfig):
         word = stream.Signature(word_layout(config.data_bits))
         members = {
-            "i": In(stream.Signature(READ_LAYOUT)),
-            "status": Out(stream.Signature(STATUS_LAYOUT)),
-            "base": In(config.address_bits),
-            "info": Out(stream.Signature(info_layout(config.kv))),
-            **{kind.name: Out(word) for kind in config.kv.kinds},
-            "axi": Out(config.read_signature),
+            "i": In(stream.Signature(READ_LAYOUT), "READs."),
+            "status": Out(
+                stream.Signature(STATUS_LAYOUT), "How each ended, after its last word was taken."
+            ),
+            "base": In(config.address_bits, "Byte address of page 0."),
+            "info": Out(
+                stream.Signature(info_layout(config.kv)),
+                "What the next transfers of each head are.",
+            ),
+            **{
+                kind.name: Out(word, f"Transfers of the {kind.name} records.")
+                for kind in config.kv.kinds
+            },
+            "axi": Out(config.read_signature, "AXI4 read manager."),
         }
         for client in config.clients:
             members |= table_client(client)
-        self.meaning = dict.fromkeys(members, "As in PagingMmu.")
         super().__init__(config, members)
 
     def elaborate(self, platform) -> Module:

@@ -1,11 +1,9 @@
 """The page table of the KV cache (docs/blocks/paging_page_table.md)."""
 
 import dataclasses
-from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from golden.paging import timing
@@ -17,36 +15,31 @@ from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.paging.layouts import TOKEN_BITS
+from hdl.ports import In, Out, Payload
 
 __all__ = ["PAGE_COMMAND_LAYOUT", "PAGE_RESPONSE_LAYOUT", "PagingPageTable"]
 
 PAGE_BITS = 20  # pages 0..2**20 - 1
 
 # Fixed widths: out-of-range values must arrive. Fields in the order of golden.paging.pages.
-PAGE_COMMAND_LAYOUT = data.StructLayout(
-    {
-        "op": 4,  # golden.paging.format.PageOp
-        "sequence": 8,
-        "layer": 8,
-        "kv": 1,  # 0: K, 1: V
-        "slot": 9,
-        "token": TOKEN_BITS,
-        "bytes": 12,  # EXTEND: of the record
-        "page": PAGE_BITS,  # NEXT
-    }
+PAGE_COMMAND_LAYOUT = Payload(
+    op=(4, "golden.paging.format.PageOp"),
+    sequence=(8, "number of the sequence"),
+    layer=(8, "layer of the model"),
+    kv=(1, "0: K, 1: V"),
+    slot=(9, "stream of the vector"),
+    token=(TOKEN_BITS, "position"),
+    bytes=(12, "EXTEND: bytes of the record"),
+    page=(PAGE_BITS, "NEXT: page before the one wanted"),
 )
-PAGE_RESPONSE_LAYOUT = data.StructLayout(
-    {
-        "status": 4,  # golden.paging.format.Status
-        "page": PAGE_BITS,
-        "page2": PAGE_BITS,  # EXTEND: where the record goes on
-        "offset": 17,  # bytes
-        "bytes": 32,  # EXTEND: in ``page``; READ: in all
-        # READ: tokens; of a variable kind: records before the first of them. SET_START: the start.
-        # TRIM_STREAM: the bound.
-        "skip": TOKEN_BITS,
-        "sequence": 8,  # OPEN
-    }
+PAGE_RESPONSE_LAYOUT = Payload(
+    status=(4, "golden.paging.format.Status"),
+    page=(PAGE_BITS, "first page of the bytes"),
+    page2=(PAGE_BITS, "EXTEND: page in which the record continues"),
+    offset=(17, "first byte within the page"),
+    bytes=(32, "EXTEND: bytes in page; READ: all bytes"),
+    skip=(TOKEN_BITS, "READ: tokens, or records before the first of them; SET_START: the start"),
+    sequence=(8, "OPEN: the new sequence"),
 )
 
 # States of a sequence.
@@ -162,27 +155,21 @@ class PagingPageTable(Block):
     ``command.ready`` is low for max(pages, streams) cycles, in which all tables are written.
     No combinational path leads from an input to an output.
     Source: Oaken, section 5.2. Golden: golden.paging.pages.PageTable.
-
-    Members
-    -------
-    command : In(stream)    PAGE_COMMAND_LAYOUT
-    response : Out(stream)  PAGE_RESPONSE_LAYOUT
-    free_pages : Out        pages on the free list, those of an open transaction not among them
     """
-
-    meaning: ClassVar[dict[str, str]] = {
-        "command": "One operation on the page table; op: golden.paging.format.PageOp.",
-        "response": "Its answer; status: golden.paging.format.Status.",
-        "free_pages": "Pages on the free list.",
-    }
 
     def __init__(self, config: CacheConfig):
         super().__init__(
             config,
             {
-                "command": In(stream.Signature(PAGE_COMMAND_LAYOUT)),
-                "response": Out(stream.Signature(PAGE_RESPONSE_LAYOUT)),
-                "free_pages": Out(range(config.pages + 1)),
+                "command": In(
+                    stream.Signature(PAGE_COMMAND_LAYOUT),
+                    "One operation on the page table; op: golden.paging.format.PageOp.",
+                ),
+                "response": Out(
+                    stream.Signature(PAGE_RESPONSE_LAYOUT),
+                    "Its answer; status: golden.paging.format.Status.",
+                ),
+                "free_pages": Out(range(config.pages + 1), "Pages on the free list."),
             },
         )
 
