@@ -5,6 +5,8 @@ import importlib.metadata
 import os
 import platform
 import re
+import tempfile
+from pathlib import Path
 
 from amaranth._toolchain.yosys import find_yosys
 from amaranth.lib import data, stream
@@ -51,12 +53,34 @@ class Design:
     description: dict
 
 
+def _ensure_cache() -> None:
+    """Give Amaranth's Yosys a folder for its machine code where HOME/.cache cannot be written.
+
+    Without one it ends with a traceback. The folder in the place of it is of this user, in TMPDIR.
+    """
+    usual = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folder = Path(usual) / "wasmtime"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_usable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        is_usable = False
+    if is_usable:
+        return
+    other = Path(tempfile.gettempdir()) / f"senbazuru-cache-{os.getuid()}"
+    other.mkdir(mode=0o700, exist_ok=True)
+    if other.stat().st_uid != os.getuid():
+        raise PermissionError(f"{other} belongs to another user; set XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(other)
+
+
 def convert(block: Block, name: str, wrap: str | None = None) -> Design:
     """Verilog-2005 of ``block`` as module ``name``; identical bytes on every run.
 
     wrap: None, or "axi" for a top ``{name}_axi`` with AXI's port names (hdl.axi.wrap).
     """
     os.environ["AMARANTH_USE_YOSYS"] = "builtin"
+    _ensure_cache()
     modules = emit(block, name)
     yosys = find_yosys(lambda version: version >= (0, 40))
     rtlil = "\n".join(_INITIAL_VALUES.sub("", module.rtlil) for module in modules)

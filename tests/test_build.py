@@ -1,6 +1,11 @@
 """``python -m hdl.build``: files, summary, and one line for every mistake."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +40,28 @@ def test_named_configuration_and_nested_field(tmp_path):
     assert main(arguments) == 0
     description = json.loads((tmp_path / "kllm_lane_array.json").read_text())
     assert description["configuration"]["lane"]["columns"] == 2
+
+
+def test_a_tree_in_a_path_with_a_space_and_a_home_that_cannot_be_written(tmp_path):
+    """Yosys keeps its machine code under HOME. Failed before: a traceback, "Not a directory"."""
+    root, tree = Path(__file__).parent.parent, tmp_path / "a tree"
+    for room in ("golden", "hdl"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / room, tree / room, ignore=ignored)
+    # What Yosys has compiled is found: compiling it again takes half a minute.
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    usual = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    (temporary / f"senbazuru-cache-{os.getuid()}").symlink_to(usual)
+    environment = {**os.environ, "HOME": "/dev/null/none", "TMPDIR": str(temporary)}
+    environment.pop("XDG_CACHE_HOME", None)
+    environment.pop("PYTHONPATH", None)
+    result = subprocess.run(
+        [sys.executable, "-m", "hdl.build", "stream_register", "-o", "a folder"],
+        cwd=tree, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "module stream_register(" in (tree / "a folder" / "stream_register.v").read_text()
 
 
 def test_lists_every_block(capsys):

@@ -6,9 +6,11 @@ Shown to fail:
 - results that are not kept;
 - tests without a seed run at every seed;
 - ``-k`` in the place of the two workers and of tb;
+- a test that reads the option instead of the fixture;
 - a key that ignores the sources.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -58,6 +60,14 @@ def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
     assert ran.read_text() == "4 unseeded 5 6 7 "
     assert "| `test_two.test_seeded` | 5, 7 | AssertionError: not of 5 |" in report.read_text()
     assert run(benches, "--first", "6", "--seeds", "1") == 0
+
+
+def test_only_the_fixture_reads_the_seed():
+    """A sweep runs the tests that name the fixture ``seed``. Others would run at one seed only."""
+    files = [*(ROOT / "tb").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    reads = re.compile(r"""getoption\(["'](--)?seed|option\.seed\b|getfixturevalue\(["']seed""")
+    found = [file for file in files if reads.search(file.read_text())]
+    assert found in ([], [Path(__file__)]), found
 
 
 def test_a_run_that_cannot_start_is_one_line(benches, capsys):
