@@ -19,6 +19,7 @@ from tb.run import simulate
 CONFIGS = {
     "outliers": KllmSlotFetchConfig(),
     "entries": KllmSlotFetchConfig(word_bits=144, count_max=37, position_bits=10, depth=4),
+    "all_positions": KllmSlotFetchConfig(count_max=16, position_bits=4, depth=3),
     "smallest": KllmSlotFetchConfig(word_bits=1, count_max=3, position_bits=2, depth=2),
 }
 SLOTS, WALKS = 8, 24
@@ -53,7 +54,7 @@ def test_slot_fetch(name, seed):
     [
         ({"word_bits": 0}, "word_bits"),
         ({"count_max": 16384}, "count_max"),
-        ({"position_bits": 6}, "position_bits must be 7..16, not 6"),
+        ({"position_bits": 5}, "position_bits must be 6..16, not 5"),
         ({"depth": 1}, "depth"),
     ],
 )

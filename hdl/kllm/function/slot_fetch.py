@@ -27,7 +27,7 @@ class KllmSlotFetchConfig(Config):
     def __post_init__(self) -> None:
         self._check_range("word_bits", 1, 4096)
         self._check_range("count_max", 1, 16383)
-        self._check_range("position_bits", self.count_max.bit_length(), 16)
+        self._check_range("position_bits", max(1, (self.count_max - 1).bit_length()), 16)
         self._check_range("depth", 2, 64)
 
     @property
