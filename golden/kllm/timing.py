@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from golden.attention.timing import softmax
-from golden.index.timing import table
+from golden.index.timing import table, table_row
 from golden.kllm.isa import MatmulMode, Norm
 from golden.timing import Timing
 
@@ -579,20 +579,21 @@ class FunctionCycles:
     def slots(self, outliers: list[int], name: str, two: bool = False) -> tuple[int, int]:
         """(least, most) cycles of ACTIVATE, or with two slots of GLU.
 
-        outliers: of each row, of both slots together. The most: the last outliers' functions end
-        after all rows before them have left.
+        outliers: of each row, of both slots together. The most: the functions of the last outliers
+        end after all rows before them have left.
         """
         function = function_cycles(self.stages)[name]
-        least_row = max(_ROW // self.width, 2 if two else 1)
-        rows = sum(max(least_row, n) for n in outliers)
         slots = 2 if two else 1
         tables = self.refused + slots * (self.answer + 1) + 1
         started = tables + slot_fill(self.bits_a, slots, function)
         # One client reads the rows of both slots in turn.
         first = started + 2 + self.answer + slot_fetch().latency + slots - 1
+        rows = 0
+        for n, count in enumerate(outliers):
+            rows = max(rows, n * slots) + table_row(self.width, _ROW, count)
         reader = row_reader(2).delay("from i to o")
-        least = first + rows + reader + vector_lanes(self.width).latency + self._passes(1) + 2
-        return least, least + (function if any(outliers) else 0)
+        least = first + rows + reader + vector_lanes(self.width).latency + self._passes(1) + 3
+        return least, least + (function - 1 if any(outliers) else 0)
 
     @property
     def _walk(self) -> int:

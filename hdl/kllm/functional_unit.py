@@ -11,6 +11,8 @@ from golden.fp16.format import FP16
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import functional_unit
+from golden.timing import Timing
 from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
 from hdl.block import Block
 from hdl.emit import add
@@ -31,6 +33,7 @@ from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
 from hdl.kllm.function.slot_fetch import KllmSlotFetch, KllmSlotFetchConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
+from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from hdl.ports import Out
 from hdl.stream.link import StreamView, link
 
@@ -175,12 +178,11 @@ class KllmFunctionalUnit(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "20 to 40 cycles and the passes over the elements, by command"
-
-    @property
-    def throughput(self) -> str:
-        return f"{self.config.width} elements per cycle, FUNCTION 1"
+    def timing(self) -> Timing:
+        config = self.config
+        return functional_unit(
+            config.width, config.bits_a, KllmFunctionPipelineConfig().stages
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
