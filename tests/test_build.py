@@ -64,6 +64,15 @@ def test_a_tree_in_a_path_with_a_space_and_a_home_that_cannot_be_written(tmp_pat
     assert "module stream_register(" in (tree / "a folder" / "stream_register.v").read_text()
 
 
+def test_ports_are_printed_and_nothing_is_written(tmp_path, capsys):
+    assert main(["stream_fork", "--ports", "outputs=2", "-o", str(tmp_path / "x")]) == 0
+    lines = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines()]
+    assert ["input", "33", "i__payload", "Words in."] in lines
+    assert ["[31:0]", ".data", "bits", "that pass unchanged"] in lines
+    assert ["output", "33", "o_1__payload", "Every word of i, once (fields: i__payload)"] in lines
+    assert not (tmp_path / "x").exists()
+
+
 def test_lists_every_block(capsys):
     assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
