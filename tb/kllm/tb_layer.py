@@ -13,9 +13,17 @@ from tb.kllm.support.reports import compare
 
 @cocotb.test()
 async def layer(dut):
-    """Every status and every word read back; writes the cycle of each status to layer.json."""
+    """Every status, every word read back, and at the end every row and every slot.
+
+    Writes the cycle of each status to layer.json.
+    """
     host = Host(dut, config)
     await host.reset()
+    state, latency = params["state"], params["latency"]
+    host.data.data = bytearray(state["rows"])
+    (loaded,), _ = await host.run(state["fill"], 1, latency=latency)
+    assert not loaded.status
+    await host.reset()  # keeps the memories
     host.data.data = bytearray(params["data"])
     for memory, data in zip(host.weights, params["ports"], strict=True):
         memory.data = bytearray(data)
@@ -30,7 +38,7 @@ async def layer(dut):
         before = [memory.words for memory in host.weights]
         got, taken = await host.run(
             part["words"], len(part["results"]), len(part["readback"]),
-            latency=params["latency"], limit=1_000_000,
+            latency=latency,
         )  # fmt: skip
         compare(got, taken, part["results"], part["readback"])
         measured.append(
@@ -42,4 +50,8 @@ async def layer(dut):
                 "readback": len(taken),
             }
         )
+    got, taken = await host.run(
+        state["words"], len(state["results"]), len(state["readback"]), latency=latency
+    )
+    compare(got, taken, state["results"], state["readback"])
     Path(os.environ["TB_DIR"], "layer.json").write_text(json.dumps(measured))

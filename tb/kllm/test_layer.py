@@ -1,15 +1,19 @@
-"""A decoder layer of a random LLaMA model on KllmAccelerator: every status, every word read back.
+"""A decoder layer of a random LLaMA model on KllmAccelerator, equal to golden in every bit.
 
-Odd sizes, heads in groups, two new tokens after a cached context, the host's append between the
-two programs, through golden.pack's files. SmolLM2's own layer: ``python -m tb.runs.layer``.
-Shown to fail: without the host's append, and with one weight port's words changed. One index of q
-alone may change nothing: scores become integers of 8 bits.
+Every status and every word read back; after the layer every row of the vector memory and every
+slot, whether a command wrote it or not. Odd sizes, heads in groups, two new tokens after a cached
+context, the host's append between the two programs, through golden.pack's files. SmolLM2's own
+layer: ``python -m tb.runs.layer``. Shown to fail: without the host's append, with one weight port's
+words changed, and with words after a vector's end that are not 0 (test_all_rows_are_compared).
 """
+
+import unittest.mock
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import hdl.kllm.functional_unit
 from golden.kllm.layer import (
     LayerOptions,
     compile_layer,
@@ -21,7 +25,9 @@ from golden.kllm.layer import (
 )
 from golden.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS
+from tb.plant import plant
 from tb.run import simulate
 from tb.runs.layer import parameters
 
@@ -38,6 +44,23 @@ HIDDEN, CONTEXT = 80, 9
     ],
 )
 def test_layer(options, tokens, seed, tmp_path):
+    run(KllmAccelerator(SMALL), options, tokens, seed, tmp_path)
+
+
+def test_all_rows_are_compared(seed, tmp_path):
+    """Words after the end of a vector reach no status and no word of the layer's result."""
+    faulty = plant(
+        KllmResultRows, "elaborate", "written[e].eq(Mux(beyond, 0, word))", "written[e].eq(word)"
+    )
+    with (
+        unittest.mock.patch.object(hdl.kllm.functional_unit, "KllmResultRows", faulty),
+        pytest.raises(AssertionError, match="words differ"),
+    ):
+        run(KllmAccelerator(SMALL), LayerOptions(), 1, seed, tmp_path)
+
+
+def run(accelerator, options, tokens, seed, folder):
+    """The layer's two programs, then the final state."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         hidden_size=HIDDEN, intermediate_size=100, num_hidden_layers=1, num_attention_heads=4,
@@ -55,9 +78,7 @@ def test_layer(options, tokens, seed, tmp_path):
     compiled = compile_layer(quantized, SMALL.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
     cache = quantize_cache(quantized, seen["k"][:CONTEXT], seen["v"][:CONTEXT])
-    run = run_layer(compiled, x[new], cos[new], sin[new], cache)
-    write(tmp_path, compiled, run, {"name": "random"}, {})
-    pack = load(tmp_path, SMALL.machine)
-    simulate(
-        KllmAccelerator(SMALL), "tb.kllm.tb_layer", params=parameters(pack, latency=5), seed=seed
-    )
+    made = run_layer(compiled, x[new], cos[new], sin[new], cache)
+    write(folder, compiled, made, {"name": "random"}, {})
+    params = parameters(load(folder, SMALL.machine), SMALL.machine, latency=5)
+    simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)

@@ -1,27 +1,34 @@
 """``python -m tb.runs.layer``: a decoder layer of SmolLM2-135M on the Verilated accelerator.
 
 Packs the layer (golden.pack) unless a folder is given. Runs its two programs on the RTL with the
-host's append of K and V between them. Compares every status and every word read back, and prints
-the cycles of each command next to its bound.
+host's append of K and V between them. Compares every status, every word read back, and at the end
+every row of the vector memory and every slot. Prints the cycles of each command next to its bound.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
+from golden.kllm.assembler import Assembler
 from golden.kllm.bounds import Rates, bounds, schedule
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Unit, decode
+from golden.kllm.config import MachineConfig
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, ROW_ELEMENTS, Unit, decode
+from golden.kllm.machine import Machine
 from golden.kllm.manifest import PackError
 from golden.markers import fill
 from golden.pack import Pack, load
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
+from tb.kllm.support.rebase import counted, rebase
 from tb.run import ROOT, build_model, run_model
 
 __all__ = ["main", "measured_cycles", "parameters"]
@@ -30,7 +37,49 @@ CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
 
 
-def parameters(pack: Pack, latency: int) -> dict:
+def _state_program(config: MachineConfig, base: list[int]) -> list[int]:
+    """READ of all rows and READ_SLOT of all slots, after ``base[unit]`` commands of each unit."""
+    assembler = Assembler(config)
+    assembler.read(src=0, rows=config.vector_rows)
+    for slot in range(config.slots):
+        assembler.read_slot(slot=slot)
+    return rebase(assembler.words(), base)
+
+
+def _final_state(pack: Pack, config: MachineConfig) -> dict:
+    """Rows to begin with, and what the state is afterwards: program, words read back, results.
+
+    All rows begin with random words. So a row that no command writes must keep them.
+    """
+    machine = Machine(config, pack.data, pack.ports)
+    rows = np.random.default_rng(1).integers(0, 1 << 16, (config.vector_rows, ROW_ELEMENTS))
+    machine.vector[:] = torch.from_numpy(rows)
+    for number, words in enumerate(pack.programs):
+        if number:
+            for memory, appended in zip(
+                (machine.data, *machine.weights),
+                (pack.append_data, *pack.append_ports),
+                strict=True,
+            ):
+                for address, word in appended:
+                    raw = word.to_bytes(memory.word_bytes, "little")
+                    memory.write(address, np.frombuffer(raw, dtype=np.uint8))
+        status = [result.word for result in machine.run(words)]
+        assert (status, machine.readback) == (pack.status[number], pack.readback[number])
+    program = _state_program(config, counted(list(itertools.chain(*pack.programs))))
+    results = [(each.tag, int(each.unit), int(each.status)) for each in machine.run(program)]
+    fill = Assembler(config)
+    fill.load(address=0, dst=0, rows=config.vector_rows)
+    return {
+        "rows": rows.astype("<u2").tobytes(),
+        "fill": fill.words(),
+        "words": program,
+        "readback": machine.readback,
+        "results": results,
+    }
+
+
+def parameters(pack: Pack, config: MachineConfig, latency: int) -> dict:
     """A pack as tb_layer takes it: no golden types cross into the simulator."""
     nothing: list = [[] for _ in range(1 + len(pack.ports))]
     appended = [pack.append_data, *pack.append_ports]
@@ -49,6 +98,7 @@ def parameters(pack: Pack, latency: int) -> dict:
         "data": pack.data.tobytes(),
         "ports": [port.tobytes() for port in pack.ports],
         "parts": parts,
+        "state": _final_state(pack, config),
         "latency": latency,
     }
 
@@ -124,7 +174,8 @@ def _report(
     if section in PAGE.read_text():
         PAGE.write_text(fill(PAGE.read_text(), {section: head + "\n".join(rows) + "\n"}))
     console.print(
-        f"layer: {total} cycles, every status and every word equal to golden; "
+        f"layer: {total} cycles; every status, every word read back, and at the end every row and "
+        f"slot equal to golden; "
         f"{total / seconds:.0f} cycles/s in Verilator"
     )
 
@@ -151,10 +202,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     console.print(f"building the model of kllm_accelerator, {options.config}")
     model = build_model(KllmAccelerator(config), long_run=True)
+    params = parameters(pack, config.machine, options.latency)
     start = time.perf_counter()
-    work = run_model(
-        model, "tb.kllm.tb_layer", config=config, params=parameters(pack, options.latency)
-    )
+    work = run_model(model, "tb.kllm.tb_layer", config=config, params=params)
     seconds = time.perf_counter() - start
     measured = json.loads((work / "layer.json").read_text())
     _report(console, options.config, pack, measured, seconds)
