@@ -17,7 +17,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.ports import stream_port
 
-__all__ = ["SILENCE", "Bench", "Flow", "config", "interface", "params", "vectors"]
+__all__ = ["SILENCE", "Bench", "Flow", "Watch", "config", "interface", "params", "vectors"]
 
 # Cycles without any transfer that are a hang. The longest computation of a block between two
 # transfers takes 8,192: a lane with one multiplier reduces 256 bins of each of 32 columns.
@@ -45,6 +45,29 @@ class Flow:
         for n, (got, want) in enumerate(zip(self.words[sink], golden, strict=True)):
             of = f" ({sent[n]:#x})" if sent else ""
             assert got == want, f"{sink}: {what} {n}{of}: got {got:#x}, golden {want:#x}"
+
+
+class Watch:
+    """Finds a hang: no transfer for too long, or a run without an end.
+
+    chances: per cycle, that a stream of the bench idles or stalls. held: cycles in which the bench
+    holds back on purpose. moved: cycle of the latest transfer, set by the bench.
+    """
+
+    def __init__(self, *chances: float, held: int = 0, silence: int = SILENCE) -> None:
+        # A chance of 1 - q holds a stream for 60 / q cycles with a probability of e**-60.
+        moves = 1 - max([0.0, *(chance for chance in chances if chance < 1)])
+        self.silence = silence + held + int(60 / max(moves, 0.001))
+        self.moved = 0
+
+    def check(self, cycle: int, progress) -> None:
+        """AssertionError with ``progress()``: a hang."""
+        assert cycle < LIVELOCK, (
+            f"words move for {LIVELOCK} cycles and nothing is complete: {progress()}"
+        )
+        assert cycle - self.moved <= self.silence, (
+            f"nothing moves after cycle {self.moved}: {progress()}"
+        )
 
 
 class _Source:
@@ -200,13 +223,10 @@ class Bench:
             _Sink(name, self._port[name], rngs[name], takes.get(name, 0), stall[name], late_ready)
             for name in self.sinks
         ]
-        # A chance of 1 - q holds a stream for 60 / q cycles with a probability of e**-60.
-        chances = [chance for chance in (*idle.values(), *stall.values()) if chance < 1]
-        moves = 1 - max([0.0, *chances])
-        silence += int(60 / max(moves, 0.001))
+        watch = Watch(*idle.values(), *stall.values(), silence=silence)
         falling, settled = FallingEdge(self.dut.clk), ReadOnly()
         open_streams = {each.name for each in (*sources, *sinks) if not each.is_complete()}
-        cycle, quiet, moved = 0, 0, 0
+        cycle, quiet = 0, 0
         while stop_at is None or cycle < stop_at:
             for source in sources:
                 source.drive()
@@ -216,7 +236,7 @@ class Bench:
             for each in (*sources, *sinks):
                 if each.sample():
                     each.cycles.append(cycle)
-                    moved = cycle
+                    watch.moved = cycle
                     if each.is_complete():
                         open_streams.discard(each.name)
             await falling
@@ -226,10 +246,10 @@ class Bench:
                 quiet += 1
                 if quiet > settle and stop_at is None:
                     break
-            assert cycle < LIVELOCK, f"words move for {LIVELOCK} cycles and nothing is complete"
-            if stop_at is None and cycle - moved > silence:
-                progress = {each.name: len(each.cycles) for each in (*sources, *sinks)}
-                raise AssertionError(f"nothing moves after cycle {moved}: {progress}")
+            if stop_at is None:
+                watch.check(
+                    cycle, lambda: {each.name: len(each.cycles) for each in (*sources, *sinks)}
+                )
         for source in sources:
             source.valid.put(0)
         for sink in sinks:

@@ -12,7 +12,7 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
 
 from golden.kllm.engines import screen
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FIRST_OPERAND_WORD, CommandStatus, Unit
-from tb.bench import Bench, params
+from tb.bench import SILENCE, Bench, Watch, params
 from tb.kllm.support.commands import command_payload
 
 UNITS = list(Unit)
@@ -182,19 +182,19 @@ class System:
 
     async def run(
         self, words, rng, p_idle=0.0, p_stall=0.0, report_stall=0.0, longest=0, abort_at=None,
-        junk=0, stop_at=None, limit=None,
+        junk=0, stop_at=None, silence=SILENCE,
     ):  # fmt: skip
         """Send ``words``; returns when all are reported: cycles of last words, starts, reports.
 
         longest: cycles that an engine takes, at most. abort_at: cycle; from then on ``junk`` words
-        are offered without a gap, and nothing more.
+        are offered without a gap, and nothing more. AssertionError, a hang: no word, command,
+        status or report was transferred for ``silence`` cycles and the longest command.
         """
         model, port, dut = self.model, self.port, self.dut
         sent, offered = 0, False
         log = {"last_word": [], "start": [], "report": []}
         begin, quiet, aborted = self.cycle, 0, None
-        # A hang: all commands one after another on one engine take an eighth of this.
-        limit = limit or 3000 + 60 * len(words) + 8 * longest * len(words) // COMMAND_WORDS
+        watch = Watch(p_idle, p_stall, report_stall, held=longest, silence=silence)
         shown = [None] * len(UNITS)  # statuses on offer
         while stop_at is None or self.cycle - begin < stop_at:
             now = self.cycle - begin
@@ -235,13 +235,16 @@ class System:
                     log["start"].append(now)
                 if word is not None and port[COMMAND[u]][2].value:
                     self.running[u].append(self.cycle + 1 + rng.randint(0, longest))
+                    watch.moved = now
                 if shown[u] is not None and port[STATUS[u]][2].value:
                     self.given[u].append(shown[u])
+                    watch.moved = now
                     self.running[u].popleft()
                     shown[u] = None
             if report is not None and port["report"][2].value:
                 model.reported(report, self.given, aborted is not None)
                 log["report"].append(now)
+                watch.moved = now
             word_taken = offered and port["word"][2].value
             if word_taken:
                 model.word(words[sent])
@@ -255,7 +258,7 @@ class System:
                 if not was_outstanding and not offered:
                     model.aborting = False
             if word_taken:
-                offered, sent = False, sent + 1
+                offered, sent, watch.moved = False, sent + 1, now
             await FallingEdge(dut.clk)
             self.cycle += 1
             over = sent == len(words) and not model.outstanding and not model.aborting
@@ -263,7 +266,10 @@ class System:
             quiet = quiet + 1 if over else 0
             if quiet > 8 and stop_at is None:
                 break
-            assert self.cycle - begin < limit, f"hangs: {[len(q) for q in model.queue]} left"
+            if stop_at is None:
+                watch.check(
+                    self.cycle - begin, lambda: f"{[len(q) for q in model.queue]} commands left"
+                )
         for name in self.bench.sources:
             port[name][1].value = 0
         for name in self.bench.sinks:

@@ -13,7 +13,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.axi.format import PAGE_BYTES, REGISTERS, RESP_DECERR, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS
-from tb.bench import Bench
+from tb.bench import SILENCE, Bench, Watch
 from tb.ports import stream_port
 
 __all__ = ["Host", "Memory", "Report"]
@@ -81,8 +81,11 @@ class Memory:
             self.r[1].value = 0
             self.r[0].value = rng.getrandbits(self.id_bits + self.data_bits + 3)
 
-    def sample(self, cycle, latency) -> None:
+    def sample(self, cycle, latency) -> bool:
+        """Whether a burst or a word was transferred."""
+        moved = False
         if self.ready and self.ar[1].value:
+            moved = True
             payload = int(self.ar[0].value)
             ident = payload & ((1 << self.id_bits) - 1)
             payload >>= self.id_bits
@@ -92,6 +95,7 @@ class Memory:
             assert address // PAGE_BYTES == end // PAGE_BYTES, f"{self.name}: crosses 4 KiB"
             self.bursts.append([cycle + latency + self.delay, address, words, ident])
         if self.offered and self.r[2].value:
+            moved = True
             self.offered = False
             self.words += 1
             burst = self.bursts[0]
@@ -99,6 +103,7 @@ class Memory:
             burst[2] -= 1
             if not burst[2]:
                 self.bursts.popleft()
+        return moved
 
 
 class Host:
@@ -152,7 +157,7 @@ class Host:
         p_away=0.0,
         deaf=0,
         latency=4,
-        limit=200_000,
+        silence=SILENCE,
         abort_at=None,
         stop_at=None,
         drain=False,
@@ -167,9 +172,11 @@ class Host:
         abort_at: from that cycle on no word is sent, CONTROL is written, then as ``drain``.
         stop_at: return after that many cycles, whatever has come.
         drain: return when nothing more comes: idle is 1 and STATUS and READBACK are empty.
-        AssertionError after ``limit`` cycles without completion.
+        AssertionError, a hang: for ``silence`` cycles no word of the program, no burst, no word of
+        a memory, no status and no word read back was taken. An empty poll is no transfer.
         """
         rng = self._bench.rng(f"{seed} {self.cycle}")
+        watch = Watch(p_stall, p_away, held=deaf, silence=silence)
         low, high = latency if isinstance(latency, tuple) else (latency, latency)
         got, taken = [], []
         sent, start, last_sent = 0, self.cycle, 0
@@ -181,6 +188,13 @@ class Host:
         self.unsent = 0  # words not taken when a deaf host began to look
         control, aborted = False, abort_at is None
         empty = [0, 0]  # times that STATUS and READBACK were empty while idle
+
+        def progress() -> str:
+            return (
+                f"{sent} of {len(words)} words ({COMMAND_WORDS} each) sent, "
+                f"{len(got)} of {reports} statuses, {len(taken)} of {readback} words read"
+            )
+
         while True:
             cycle = self.cycle - start
             for memory in memories:
@@ -208,7 +222,8 @@ class Host:
             await ReadOnly()
             idle = bool(self.dut.idle.value)
             for memory in memories:
-                memory.sample(cycle, rng.randint(low, high) if high > low else low)
+                if memory.sample(cycle, rng.randint(low, high) if high > low else low):
+                    watch.moved = cycle
             aw_gone = self._aw and bool(aw[2].value)
             w_gone = self._w and bool(w[2].value)
             ar_gone = self._ar and bool(ar[2].value)
@@ -217,7 +232,7 @@ class Host:
                     assert int(b[0].value) == RESP_OKAY
                     aborted, control = True, False
                 elif int(b[0].value) == RESP_OKAY:
-                    sent, last_sent = sent + 1, cycle
+                    sent, last_sent, watch.moved = sent + 1, cycle, cycle
                 self._b = False
             if not (idle and aborted):
                 empty = [0, 0]
@@ -226,12 +241,12 @@ class Host:
                 word, resp = payload & 0xFFFFFFFF, payload >> 32 & 3
                 if resp != RESP_OKAY:
                     empty[self._polled] += idle and aborted
-                elif self._polled == 0:
-                    got.append(Report(word >> 16, word >> 13 & 7, word & 0x1FFF, cycle))
-                    empty = [0, 0]
                 else:
-                    taken.append(word)
-                    empty = [0, 0]
+                    watch.moved, empty = cycle, [0, 0]
+                    if self._polled == 0:
+                        got.append(Report(word >> 16, word >> 13 & 7, word & 0x1FFF, cycle))
+                    else:
+                        taken.append(word)
                 self._r = False
             await FallingEdge(self.dut.clk)
             if aw_gone:
@@ -253,8 +268,6 @@ class Host:
                 done &= not drain or min(empty) > 1
             if done and not (self._b or self._r or self._aw or self._w or self._ar):
                 break
-            assert cycle < limit, (
-                f"after {cycle} cycles: {sent} of {len(words)} words ({COMMAND_WORDS} each) sent, "
-                f"{len(got)} of {reports} statuses, {len(taken)} of {readback} words read"
-            )
+            if stop_at is None:
+                watch.check(cycle, progress)
         return got, taken
