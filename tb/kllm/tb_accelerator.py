@@ -5,7 +5,6 @@ short one without faults: it loads all that it uses.
 """
 
 import cocotb
-import pytest
 
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus
 from tb.bench import config, params
@@ -160,19 +159,6 @@ async def bus_errors(dut):
     for program in params["errors"]:
         await host.reset()
         await execute(host, program, p_stall=0.1, latency=(1, 30))
-
-
-@cocotb.test()
-async def a_hang_is_found(dut):
-    """Without it a run would wait for ever: of a status that does not come, and after a reset."""
-    host = Host(dut, config)
-    await host.reset()
-    program = params["follow"]
-    prepare(host, program)
-    with pytest.raises(AssertionError, match="nothing moves"):
-        await host.run(program["words"], len(program["results"]) + 1, silence=1500)
-    await host.reset()
-    await execute(host, program, silence=1500)
 
 
 @cocotb.test()
