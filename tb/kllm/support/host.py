@@ -172,8 +172,8 @@ class Host:
         abort_at: from that cycle on no word is sent, CONTROL is written, then as ``drain``.
         stop_at: return after that many cycles, whatever has come.
         drain: return when nothing more comes: idle is 1 and STATUS and READBACK are empty.
-        AssertionError, a hang: for ``silence`` cycles no word of the program, no burst, no word of
-        a memory, no status and no word read back was taken. An empty poll is no transfer.
+        AssertionError, a hang: no transfer for ``silence`` cycles. A transfer is a word of the
+        program or of a memory, a burst, a status or a word read back; an empty poll is none.
         """
         rng = self._bench.rng(f"{seed} {self.cycle}")
         watch = Watch(p_stall, p_away, held=deaf, silence=silence)
