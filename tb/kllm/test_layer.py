@@ -1,10 +1,11 @@
 """A decoder layer of a random LLaMA model on KllmAccelerator, equal to golden in every bit.
 
 Compares every status and every word read back. After the layer it compares every row of the vector
-memory and every slot, whether a command wrote it or not. Odd sizes, heads in groups, two new tokens after a cached
-context, the host's append between the two programs, through golden.pack's files. SmolLM2's own
-layer: ``python -m tb.runs.layer``. Shown to fail: without the host's append, with one weight port's
-words changed, and with words after a vector's end that are not 0 (test_all_rows_are_compared).
+memory and every slot, whether a command wrote it or not. Odd sizes, heads in groups, two new tokens
+after a cached context, the host's append between the two programs, through golden.pack's files.
+SmolLM2's own layer: ``python -m tb.runs.layer``. Shown to fail: without the host's append, with one
+weight port's words changed, and with words after a vector's end that are not 0
+(test_all_rows_are_compared).
 """
 
 import unittest.mock
