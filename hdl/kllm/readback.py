@@ -75,7 +75,7 @@ class KllmReadback(Block):
                         Payload(
                             data=(
                                 32,
-                                "word for the host, the earlier of two FP16 words in the low half",
+                                "of READ two FP16 words, the lower position in the low half",
                             )
                         )
                     ),

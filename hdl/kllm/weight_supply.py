@@ -154,7 +154,7 @@ class KllmWeightSupplyConfig(Config):
     def done_layout(self) -> data.StructLayout:
         return Payload(
             error=(1, "a word of the job came with error"),
-            refused=(1, "the job is malformed, it gave nothing"),
+            refused=(1, "the job has sizes that the supply does not serve, and gave nothing"),
         )
 
 
@@ -282,7 +282,7 @@ def _replay_job_layout(config: KllmWeightSupplyConfig) -> data.StructLayout:
         groups=(GROUP_BITS, "groups of the image"),
         tokens=(_TOKEN_BITS, "tokens that the weights go to"),
         fold=(1, "the scales are multiplied by rms"),
-        refused=(1, "the job is malformed, it gave nothing"),
+        refused=(1, "the job has sizes that the supply does not serve, and gave nothing"),
     )
 
 

@@ -62,7 +62,7 @@ class OakenKvReaderConfig(Config):
     def o_layout(self) -> data.StructLayout:
         return Payload(
             x=(data.ArrayLayout(FP16_BITS, self.lanes), "decoded elements, FP16"),
-            error=(1, "a word of the head was read with an error"),
+            error=(1, "a word of this head so far was decoded from bad data"),
             tag=(8, "tag of the read"),
             last=(1, "final beat of the head"),
         )

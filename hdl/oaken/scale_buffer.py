@@ -33,14 +33,14 @@ class OakenScaleBufferConfig(Config):
     def scale_layout(self) -> data.StructLayout:
         return Payload(
             scale=SCALE,
-            error=(1, "worst RRESP of the word's bytes: 0, 2 or 3"),
+            error=(1, "the word was read with an error, or has any scale"),
         )
 
     @property
     def request_layout(self) -> data.StructLayout:
         return Payload(
-            tokens=(TOKEN_BITS, "tokens of the read"),
-            heads=(8, "times that each token's words are given"),
+            tokens=(TOKEN_BITS, "words of i per request"),
+            heads=(8, "times that they are given"),
         )
 
     @property
