@@ -131,10 +131,7 @@ def test_lane_array(name, seed):
 
 
 def test_64_lanes(seed):
-    """As many lanes as the configuration admits, narrow ones; two runs of a few jobs.
-
-    Shown to fail: with the weights of lane 63 on lane 62.
-    """
+    """As many lanes as the configuration admits, narrow ones; two runs of a few jobs."""
     lane = KllmPeLaneConfig(
         bits_a=2, bits_b=2, elements=1, columns=1, k_max=12, integer_bits=0, counter="two_level",
         macs=4, outliers_max=2, weight_buffer_beats=3,

@@ -5,7 +5,7 @@ Shown to fail:
 - the weights of the next word of bins;
 - ``fine`` tied to 0 (two_level);
 - a row of the table that takes the word of its first bin only;
-- ``column`` that goes on in mid-column (full_rate alone: sums come out of turn).
+- ``column`` that goes on with each word of a column.
 """
 
 import dataclasses

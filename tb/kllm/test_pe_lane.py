@@ -326,7 +326,7 @@ def longest_vectors(config, seed):
 def test_longest(counter, seed):
     """The documented most: reductions of 16,383 elements, and as many outliers.
 
-    Shown to fail: bins, sums of outliers and ``left`` one bit short each.
+    Shown to fail: bins one bit short, sums of outliers two, and ``left`` of 13 bits.
     """
     config = dataclasses.replace(
         SMALL, elements=16, columns=1, macs=1, k_max=K_MAX, outliers_max=K_MAX, counter=counter
