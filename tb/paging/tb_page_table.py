@@ -7,6 +7,7 @@ from golden.paging.pages import PageCommand, PageResponse, PageTable
 from golden.paging.timing import page_table_cycles
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from tb.bench import SILENCE, Bench, config
+from tb.contract import block_timing
 from tb.paging.support.page_commands import Traffic
 from tb.words import layout_word
 
@@ -100,7 +101,9 @@ async def initialisation(dut):
 
 @cocotb.test()
 async def cycles(dut):
-    """From each command to its answer, and to the next command."""
+    """From each command to its answer, and to the next command; within the block's timing."""
+    timing = block_timing()
+    assert (timing.start, timing.end) == ("command", "response")
     bench = await start(dut)
     traffic = Traffic(config, bench.rng("commands"))
     pairs = traffic.pairs(COMMANDS)
@@ -111,6 +114,7 @@ async def cycles(dut):
     table = PageTable(config)
     for n, (command, answer) in enumerate(pairs):
         took = answered[n] - given[n]
+        assert timing.latency <= took <= timing.latency_max, command
         extended = table.extended if command.op == PageOp.ABORT else 0
         before, freed, alone = table.free_pages, 0, 0
         table.command(command)
@@ -125,6 +129,7 @@ async def cycles(dut):
             seen.setdefault(PageOp(command.op).name, set()).add(took)
         else:
             assert took <= expected, command
+    assert timing.interval == timing.latency == min(map(min, seen.values()))
     for name, took in seen.items():
         dut._log.info("%s: %s cycles", name, sorted(took))
 
