@@ -292,7 +292,8 @@ class PagingPageTable(Block):
                 finish(Status.BAD_REQUEST)
             with m.Else():
                 rises = command.token > starts[sequence]
-                finish(skip=Mux(rises, command.token, starts[sequence]))
+                token = command.token[: t.words.token]  # at most max_tokens
+                finish(skip=Mux(rises, token, starts[sequence]))
                 with m.If(rises):
                     m.d.sync += starts[sequence].eq(command.token)
         with m.Case(PageOp.NEXT):
