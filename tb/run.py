@@ -14,6 +14,7 @@ import pickle
 import platform
 import re
 import subprocess
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -106,12 +107,25 @@ def _sources_digest(root: Path, packages: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
+def _is_patched() -> bool:
+    """Whether a module of hdl holds a class or function of ``tb`` or ``tests``: a planted fault."""
+    return any(
+        str(getattr(value, "__module__", "")).split(".")[0] in ("tb", "tests")
+        for name, module in list(sys.modules.items())
+        if name.split(".")[0] == "hdl"
+        for value in list(vars(module).values())
+    )
+
+
 def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -> str | None:
     """Hash of everything that decides the Verilog of ``block``; None: keep no copy of it.
 
     Class and configuration are pickled by reference. So a class that is not what its module
-    defines, such as one of ``tb.plant``, has no key. Neither has a class from outside this tree.
+    defines, such as one of ``tb.plant``, has no key. Neither has a class from outside this tree,
+    nor any block while a module of hdl holds a part that tb or tests made.
     """
+    if _is_patched():
+        return None
     try:
         reference = pickle.dumps((type(block), block.config), protocol=4)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -127,7 +141,7 @@ def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -
 def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     """``block`` as Verilog, or its copy in build/emit: a copy costs a hundredth of an emission.
 
-    A test that patches a generator in memory must emit by ``hdl.verilog.convert``.
+    Nothing is kept, and no copy is read, while a bench or a test has patched a generator.
     """
     key = emission_key(block, name, wrap)
     if key is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import hdl.stream.register
 import tb.run
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
@@ -47,6 +48,18 @@ def test_a_kept_emission_is_the_emission(tmp_path, monkeypatch):
     # The second is the file, not another emission.
     monkeypatch.setattr(tb.run, "convert", None)
     assert emitted(register(width=8), "dut", "axi") == kept
+
+
+def test_a_planted_part_is_not_kept(monkeypatch):
+    """A fault inside a block gets no copy, and the block without it gets none of the fault."""
+    block = register(width=8)
+    block._MustUse__silence = True
+    key = emission_key(block, "dut", None)
+    faulty = plant(StreamRegister, "elaborate", "m = Module()", "m = Module()")
+    with monkeypatch.context() as patch:
+        patch.setattr(hdl.stream.register, "StreamRegister", faulty)
+        assert emission_key(block, "dut", None) is None
+    assert emission_key(block, "dut", None) == key
 
 
 def test_key_is_of_everything_that_decides_the_verilog(tmp_path):

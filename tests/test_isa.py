@@ -100,7 +100,7 @@ def test_an_opcode_is_in_the_table_once():
 
 ENGINES = {
     isa.Unit.LOAD: ("load.py",),
-    isa.Unit.QUANTIZE: ("quantizer.py",),
+    isa.Unit.QUANTIZE: ("quantizer.py", "quantize/*.py"),
     isa.Unit.MATMUL: ("matmul/*.py",),
     isa.Unit.FUNCTION: ("functional_unit.py", "function/*.py"),
     isa.Unit.READ: ("readback.py",),

@@ -16,7 +16,7 @@ SOURCES = ("i", "product") if HAS_TABLE else ("i",)
 async def replay(bench, name, packets=None, **flow):
     """Load the weights of a phase, send its first packets, and compare every sum."""
     phase = PHASES[name]
-    bench.dut.integer.value = phase["integer"]
+    bench.dut.is_integer.value = phase["integer"]
     if HAS_TABLE:
         await bench.run({"product": WORDS[f"{name}.product"]}, {})
     else:
@@ -29,7 +29,7 @@ async def replay(bench, name, packets=None, **flow):
 
 
 async def started(dut):
-    dut.integer.value = 0
+    dut.is_integer.value = 0
     return await Bench.started(dut, sources=SOURCES, sinks=("o",))
 
 

@@ -79,7 +79,7 @@ def expected(
             if config.counter == "two_level":
                 each = [value >> value_bits * e for e in range(config.elements)]
                 index = (1 << config.bits_a) - 1
-                value = join(*((addends[v & index], 26) for v in each))
+                value = join(*((addends[v & index] & (1 << 26) - 1, 26) for v in each))
             tag = layout_word(
                 config.outlier_tag, present=step.present, element=step.element, direct=direct,
                 x=next(x_at) if step.present else 0,

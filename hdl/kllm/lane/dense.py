@@ -29,8 +29,8 @@ class KllmLaneDense(Block):
     sum is exact. Its rounding to FP32, to nearest even, is the only one.
 
     A packet of beats gives ``columns`` words, column 0 first. Counting a packet overlaps reducing
-    the last. The parent changes ``integer``, ``codebook_b`` and the table only while no packet is
-    inside. ``i.ready`` depends combinationally on ``o.ready``, except with ``counter=sram``.
+    the last. The parent changes ``is_integer``, ``codebook_b`` and the table only while no packet
+    is inside. ``i.ready`` depends combinationally on ``o.ready``, except with ``counter=sram``.
 
     Latency and throughput: golden.kllm.timing.lane_dense. Source: KLLM, sections III-B and IV-B.
     Golden: golden.kllm.blocks.dense_sums.
@@ -41,7 +41,7 @@ class KllmLaneDense(Block):
             "i": In(
                 stream.Signature(config.pairs_layout), "Index pairs of one beat, column by column."
             ),
-            "integer": In(1, "Integer mode, constant while a packet is inside."),
+            "is_integer": In(1, "Integer mode, constant while a packet is inside."),
             "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
         }
         if config.counter == "two_level":
@@ -71,7 +71,7 @@ class KllmLaneDense(Block):
                 beat.ready.eq(counter.i.ready),
                 counter.i.p.pair.eq(beat.p.pair[c]),
                 counter.i.p.inlier.eq(beat.p.inlier),
-                counter.i.p.integer.eq(self.integer),
+                counter.i.p.integer.eq(self.is_integer),
                 counter.i.p.last.eq(beat.p.last),
             ]
             counters.append(counter)
@@ -157,7 +157,7 @@ def _columns_in_turn(m: Module, block: KllmLaneDense, counters, weights, fetch, 
         reducer.i.p.count.eq(held),
         reducer.i.p.weight.as_value().eq(weights),
         reducer.i.p.last.eq(held_last),
-        reducer.i.p.fine.eq(~block.integer if config.counter == "two_level" else 0),
+        reducer.i.p.fine.eq(~block.is_integer if config.counter == "two_level" else 0),
     ]
     link(m, reducer.o, block.o)
 

@@ -145,7 +145,7 @@ class KllmPeLane(Block):
             dense.i.p.pair.eq(beat.pair),
             dense.i.p.inlier.eq(beat.inlier),
             dense.i.p.last.eq(beat.last),
-            dense.integer.eq(codebook.loaded == Loaded.INTEGER),
+            dense.is_integer.eq(codebook.loaded == Loaded.INTEGER),
             sparse.i.valid.eq(to_sparse.valid),
             to_sparse.ready.eq(sparse.i.ready),
             sparse.i.p.present.eq(tag.present),
