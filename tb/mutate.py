@@ -638,7 +638,9 @@ def examine_all(
                     "seconds": round(time.perf_counter() - begin, 1),
                     "mutants": [dataclasses.asdict(mutant) for mutant in done[before:]],
                 }
-                kept.write_text(json.dumps(found) + "\n")
+                part = kept.with_suffix(".part")
+                part.write_text(json.dumps(found) + "\n")
+                part.replace(kept)  # whole or absent after an interruption
             except Exception as error:  # the other blocks are still worth examining
                 broken[name] = str(error)
                 console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)

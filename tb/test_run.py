@@ -8,6 +8,7 @@ Shown to fail:
 """
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def test_cache_inside_another_tree(tmp_path, seed):
     (tmp_path / "tb" / "__init__.py").write_text("raise ImportError('a bench of another tree')\n")
     model = dataclasses.replace(model, directory=other)
     run_model(model, "tb.tb_imports", config=block.config, seed=seed)
+
+
+@pytest.fixture(autouse=True)
+def sources_are_old(monkeypatch):
+    """A checkout of seconds ago must not decide what these tests see."""
+    monkeypatch.setattr(tb.run, "_STARTED", math.inf)
+    tb.run._sources_digest.cache_clear()
+    yield
+    tb.run._sources_digest.cache_clear()
 
 
 def register(**fields) -> StreamRegister:
@@ -62,7 +72,7 @@ def test_a_planted_part_is_not_kept(monkeypatch):
     assert emission_key(block, "dut", None) == key
 
 
-def test_key_is_of_everything_that_decides_the_verilog(tmp_path):
+def test_key_is_of_everything_that_decides_the_verilog(tmp_path, monkeypatch):
     for package in ("hdl", "golden"):
         (tmp_path / package).mkdir()
     source = tmp_path / "hdl" / "x.py"
@@ -81,6 +91,9 @@ def test_key_is_of_everything_that_decides_the_verilog(tmp_path):
     assert None not in keys
     assert len(set(keys)) == len(keys)
     assert key(8, "dut", None) == keys[-1]
+    # A source that changed after the imports: the process may hold its former text.
+    monkeypatch.setattr(tb.run, "_STARTED", source.stat().st_mtime)
+    assert key(8, "dut", None) is None
 
 
 def test_a_planted_fault_has_no_key():
