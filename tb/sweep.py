@@ -26,7 +26,22 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("golden", "hdl", "synth", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
 SEED_MAX = 2**31 - 1
 # Options of pytest whose value is a word of its own.
-_WITH_VALUE = {"-k", "-m", "-p", "-n", "-o", "-c", "-W", "-r", "--dist", "--maxfail", "--tb"}
+_WITH_VALUE = {
+    "-k",
+    "-m",
+    "-p",
+    "-n",
+    "-o",
+    "-c",
+    "-W",
+    "-r",
+    "--dist",
+    "--maxfail",
+    "--tb",
+    "--deselect",
+    "--ignore",
+    "--durations",
+}
 _ENDED = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 
 

@@ -410,3 +410,24 @@ def test_timing_loads_neither_torch_nor_amaranth():
     program = f"import sys, importlib; [importlib.import_module(m) for m in {modules}];"
     program += "sys.exit('torch' in sys.modules or 'amaranth' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+def unknown_tests(page: str, known: set[str]) -> list[str]:
+    """Names in the last column of the page's Testplan that no file of tb or tests has."""
+    plan = page.partition("## Testplan")[2].split("\n## ")[0]
+    cells = [line.rstrip("| ").split("|")[-1] for line in plan.splitlines() if line.startswith("|")]
+    quoted = [each for cell in cells for each in re.findall(r"`([^`]+)`", cell)]
+    names = [re.sub(r"\[.*", "", each.split(":")[-1].strip()) for each in quoted]
+    return [name for name in names if re.fullmatch(r"[a-z_]\w*", name) and name not in known]
+
+
+def test_every_test_of_a_testplan_exists():
+    """Seen to find 12 names of tests that benches had given up for those of tb.contract."""
+    files = [file for room in ("tb", "tests") for file in (ROOT / room).rglob("*.py")]
+    known = {word for file in files for word in re.findall(r"\w+", file.read_text())}
+    absent = "no_such" + "_test"  # a name that no file has, this one included
+    assert unknown_tests(f"## Testplan\n| x | `tb_a.py: {absent}` |", known) == [absent]
+    pages = sorted((ROOT / "docs" / "blocks").glob("*.md"))
+    assert len(pages) > 90
+    found = {page.stem: unknown_tests(page.read_text(), known) for page in pages}
+    assert not {name: names for name, names in found.items() if names}
