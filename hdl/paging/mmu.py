@@ -40,7 +40,7 @@ __all__ = ["PagingMmu", "PagingMmuConfig", "PagingMmuNumbers"]
 CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
 KINDS_MAX = 16  # of records: each has a stream
 _MEMBERS = ("request", "status", "base", "free_pages", "idle", "record", "w", "info", "axi", "i",
-            "clk", "rst")  # fmt: skip
+            "clk", "rst", "config", "elaborate", "texts")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,10 @@ class PagingMmuNumbers(Config):
         names = [kind.name for kind in self.cache.kv.kinds]
         if len(names) > KINDS_MAX:
             self._refuse("cache", f"of at most {KINDS_MAX} kinds of records")
-        if taken := [name for name in names if name in _MEMBERS]:
-            self._refuse("cache", f"of kinds that are not named {taken[0]!r}, as another port is")
+        if taken := [name for name in names if name in _MEMBERS or hasattr(Block, name)]:
+            self._refuse("cache", f"of kinds not named {taken[0]!r}, a port or part of each block")
+        if taken := [name for name in names if "__" in name]:
+            self._refuse("cache", f"of kinds whose names have no '__', not {taken[0]!r}")
         if self.cache.pages * self.cache.page_bytes > 1 << self.address_bits:
             bits = (self.cache.pages * self.cache.page_bytes - 1).bit_length()
             self._refuse("address_bits", f"at least {bits} for the cache's pages")

@@ -175,3 +175,10 @@ def test_rejects_a_shape_of_one_record_per_head():
     cache = paging.CacheConfig(kv=VectorRecords(per_head=kinds[:1], per_vector=kinds[1:]))
     with pytest.raises(ConfigError, match=r"cache must be of two records per head, dense and"):
         PagingMmuConfig(cache=cache)
+
+
+@pytest.mark.parametrize("name", ["config", "texts", "request", "timing", "elaborate", "axi__ar"])
+def test_rejects_a_kind_of_a_taken_name(name):
+    """Each would be a port of that name, next to the block's own or its attribute."""
+    with pytest.raises(ConfigError, match=r"cache must be of kinds .*" + name):
+        _shape(96, 2, [(name, 24, 24)], beats=(8,))
