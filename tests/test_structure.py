@@ -382,9 +382,7 @@ def test_commands_of_the_page_exist(page):
 
 
 # Engines whose cycles no number states yet: this list may only become shorter.
-NO_TIMING = {
-    "kllm_accelerator", "oaken_kv_engine",
-}  # fmt: skip
+NO_TIMING = {"kllm_accelerator"}
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -1,5 +1,6 @@
 """Timing of Oaken's blocks, as functions of their numbers."""
 
+from golden.paging.timing import page_table_cycles
 from golden.timing import Timing
 
 __all__ = [
@@ -7,6 +8,11 @@ __all__ = [
     "dequant_engine",
     "group_dequantizer",
     "group_quantizer",
+    "kv_append_cycles",
+    "kv_append_latency",
+    "kv_engine",
+    "kv_head_cycles",
+    "kv_read_cycles",
     "quant_engine",
     "scale_buffer",
     "sparse_chunks",
@@ -79,3 +85,61 @@ def dequant_engine(scale_stages: int, stages: int) -> Timing:
 
 def scale_buffer() -> Timing:
     return Timing(latency=2)
+
+
+def kv_read_cycles(scale_stages: int, stages: int, sparse_beats: int, memory: int) -> int:
+    """Cycles from a READ of one token of one head to its first beat of ``o``.
+
+    The longer of two paths counts. The head's description goes from the MMU to the decoder. The
+    first sparse word comes from memory, ``memory`` cycles after its burst; a queue of more than 32
+    words is a RAM, a cycle slower. All three bursts may be in flight at once.
+    """
+    front = 4  # entry, queue, thresholds, place
+    looks = page_table_cycles("READ", 0) + 1
+    scale = front + 2 + looks  # the scale's look-up is answered
+    described = scale + 3 * looks + 2  # look-ups of the head's start, dense and sparse
+    burst = described - 2  # of the sparse record
+    word = burst + memory + (2 if sparse_beats > 32 else 1)
+    return max(
+        described + dequant_engine(scale_stages, stages).latency,
+        word + zero_insert().latency + stages + 1,
+    )
+
+
+def kv_head_cycles() -> int:
+    """Most cycles from one head's first beat to the next one's, where a head has fewer beats."""
+    return 15
+
+
+def kv_append_cycles(slots: int, words: int, memory: int) -> int:
+    """Cycles from one APPEND's status to the next one's in a train, without a second page.
+
+    ``words``: memory words of the last record, the scales. Each other record has at most 6. A write
+    is answered ``memory`` cycles after its last word. The MMU writes one vector at a time: BEGIN,
+    then for each record its size, EXTEND and its write, then the answers, COMMIT, and the status.
+    """
+    begin = 1 + page_table_cycles("BEGIN", slots) + 1
+    record = 1 + page_table_cycles("EXTEND", slots) + 2
+    end = memory + words + page_table_cycles("COMMIT", slots) + 6
+    return begin + record * slots + end
+
+
+def kv_append_latency(lanes: int, scale_stages: int, slots: int, words: int, memory: int) -> int:
+    """Cycles from a lone vector's last beat to its status; its heads have at most 4 beats each.
+
+    The header of the quantization engine starts the APPEND in the MMU.
+    """
+    header = quant_engine(lanes, scale_stages).delay("from a vector's last beat to its header")
+    return header + 5 + kv_append_cycles(slots, words, memory)
+
+
+def kv_engine(scale_stages: int, stages: int, sparse_beats: int) -> Timing:
+    """With a memory that answers in the next cycle. Beats of ``o`` follow at full rate, also from
+    one head to the next, if each head has at least ``kv_head_cycles()`` of them."""
+    return Timing(
+        latency=kv_read_cycles(scale_stages, stages, sparse_beats, 1),
+        start="a READ",
+        end="its first beat of o",
+        unit="beat",
+        delays=(("from a READ's last beat to its status", 3),),
+    )

@@ -9,9 +9,11 @@ from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from golden.config import Config
+from golden.oaken import timing
 from golden.oaken.config import CacheConfig
 from golden.oaken.format import Threshold
 from golden.paging.format import Op, Status
+from golden.timing import Timing
 from hdl.axi.signature import pass_channels
 from hdl.block import Block
 from hdl.emit import add
@@ -163,8 +165,9 @@ class OakenKvEngine(Block):
         )
 
     @property
-    def throughput(self) -> str:
-        return "1 beat per cycle on kv and on o"
+    def timing(self) -> Timing:
+        decoder = self.config.reader.decoder
+        return timing.kv_engine(decoder.scale_stages, decoder.stages, self.config.mmu.sparse_beats)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -59,6 +59,15 @@ class OakenKvReaderConfig(Config):
         return word_layout(self.data_bits)
 
     @property
+    def decoder(self) -> OakenDequantEngineConfig:
+        return OakenDequantEngineConfig(
+            lanes=self.lanes,
+            block=self.kv.block,
+            data_bits=self.data_bits,
+            blocks_max=self.kv.head_blocks,
+        )
+
+    @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
             x=(data.ArrayLayout(FP16_BITS, self.lanes), "decoded elements, FP16"),
@@ -109,18 +118,7 @@ class OakenKvReader(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        engine = add(
-            m,
-            "engine",
-            OakenDequantEngine(
-                OakenDequantEngineConfig(
-                    lanes=config.lanes,
-                    block=config.kv.block,
-                    data_bits=config.data_bits,
-                    blocks_max=config.kv.head_blocks,
-                )
-            ),
-        )
+        engine = add(m, "engine", OakenDequantEngine(config.decoder))
         scales = add(
             m, "scales", OakenScaleBuffer(OakenScaleBufferConfig(depth=config.scale_tokens))
         )

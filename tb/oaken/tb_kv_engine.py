@@ -4,14 +4,20 @@
 "latency" of memory for ``overlap``.
 """
 
+import functools
+import itertools
 import json
 from pathlib import Path
 
 import cocotb
 from cocotb.triggers import FallingEdge
 
+from golden.oaken import timing
+from golden.oaken.format import SCALE_BYTES
+from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
 from tb.axi.support.memory import Ram
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 from tb.oaken.support.kv_host import Expected, response
 
 SOURCES = ("request", "kv", "axi__r", "axi__b")
@@ -341,3 +347,61 @@ async def overlap(dut):
         cycles[name] = max(flow.cycles["status"]) + 1
     Path("overlap.json").write_text(json.dumps(cycles))
     assert cycles["both"] < cycles["appends"] + cycles["reads"]
+
+
+@cocotb.test(skip="rates" not in SCRIPTS)
+async def full_rate(dut):
+    """Cycles of the block's timing and of golden.oaken.timing, at three latencies of memory.
+
+    Shown to fail: with the queue of READs in a RAM, a cycle slower.
+    """
+    expected, kv = block_timing(), config.cache.kv
+    assert (expected.start, expected.end) == ("a READ", "its first beat of o")
+    decoder = config.reader.decoder
+    first = functools.partial(
+        timing.kv_read_cycles, decoder.scale_stages, decoder.stages, config.mmu.sparse_beats
+    )
+    assert first(1) == expected.latency
+    after = expected.delay("from a READ's last beat to its status")
+    for latency in (1, 2, 20):
+        host = await Host(dut, latency).start()
+        *_, lone, train, token, heads, head, reads = [
+            await host.phase(phase) for phase in SCRIPTS["rates"]
+        ]
+        host.running.cancel()
+
+        # APPENDs: the scales of token k take one word of memory or two.
+        words = [
+            -(-(k * SCALE_BYTES % config.mmu.word_bytes + SCALE_BYTES) // config.mmu.word_bytes)
+            for k in range(6)
+        ]
+        alone = [
+            timing.kv_append_latency(
+                config.lanes, OakenInlierQuantizer.SCALE_STAGES, kv.slots, count, latency
+            )
+            for count in words
+        ]
+        vector = kv.elements // config.lanes
+        for flow, k in ((lone, 1), (train, 2)):
+            beats, ends = flow.cycles["kv"], flow.cycles["status"]
+            assert beats[:vector] == list(range(beats[0], beats[0] + vector))
+            assert ends[0] - beats[vector - 1] == alone[k], (latency, k)
+        steps = [b - a for a, b in itertools.pairwise(train.cycles["status"])]
+        assert steps == [timing.kv_append_cycles(kv.slots, n, latency) for n in words[3:]], latency
+
+        # READs: of one token of one head, of all heads; then trains of full heads.
+        beats = token.cycles["o"]
+        assert beats[0] - token.cycles["request"][0] == first(latency), latency
+        per_head = kv.head_dim // config.lanes
+        begun = heads.cycles["o"][::per_head]
+        assert len(begun) == kv.heads
+        steps = [b - a for a, b in itertools.pairwise(begun)]
+        assert max(steps) == timing.kv_head_cycles(), steps
+        for flow in (head, reads):
+            beats = flow.cycles["o"]
+            steps = {b - a for a, b in itertools.pairwise(beats)}
+            assert steps == {expected.interval}, (latency, steps)
+        for flow in (token, heads, head, reads):
+            beats, ends = flow.cycles["o"], flow.cycles["status"]
+            last = beats[len(beats) // len(ends) - 1 :: len(beats) // len(ends)]
+            assert [end - beat for beat, end in zip(last, ends, strict=True)] == [after] * len(ends)

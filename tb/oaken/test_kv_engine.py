@@ -308,6 +308,30 @@ def pass_script(config, seed):
     return script.done()
 
 
+def rates_script(config, seed):
+    """Vectors without outliers: APPENDs alone and in a train; READs of one token, of one head, and
+    a train of all heads."""
+    script = Script(config, seed, BASE)
+    script.set_thresholds(0, 0)
+    script.wait()
+    script.open()
+    script.wait()
+    middle = fp16([1.0, -1.0] * (config.cache.kv.elements // 2))
+    alone, train = 2, 4
+    for token in range(alone):
+        assert script.append(0, 0, 0, token, middle) == Status.OK
+        script.wait()
+    for token in range(alone, alone + train):
+        assert script.append(0, 0, 0, token, middle) == Status.OK
+    script.wait()
+    for token, heads in ((1, 1), (1, config.cache.kv.heads), (alone + train, 1)):
+        assert script.read(0, 0, 0, token, 0, heads) == Status.OK
+        script.wait()
+    for _ in range(4):
+        assert script.read(0, 0, 0, alone + train) == Status.OK
+    return script.done()
+
+
 def window_script(config, seed):
     """A sliding window that fits the scale buffer is read at once, however long the sequence."""
     script = Script(config, seed, BASE)
@@ -491,6 +515,7 @@ def scripts(name, seed):
         found["errors"] = errors_script(config, seed)
     else:
         found["statuses"], _ = statuses_script(config, seed)
+        found["rates"] = rates_script(config, seed)
     if name == "small":
         found["window"] = window_script(config, seed)
         found["race"] = race_script(config, seed)
