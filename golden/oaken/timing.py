@@ -116,7 +116,7 @@ def kv_append_cycles(slots: int, words: int, memory: int) -> int:
 
     ``words``: memory words of the last record, the scales. Each other record has at most 6. A write
     is answered ``memory`` cycles after its last word. The MMU writes one vector at a time: BEGIN,
-    then for each record its size, EXTEND and its write, then the answers, COMMIT, and the status.
+    then for each record its size, EXTEND and its write. The answers, COMMIT and the status follow.
     """
     begin = 1 + page_table_cycles("BEGIN", slots) + 1
     record = 1 + page_table_cycles("EXTEND", slots) + 2
