@@ -38,6 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tb.run
+from golden.files import replacing
 from golden.markers import fill
 from hdl.block import Block
 from hdl.registry import all_blocks, find, rooms
@@ -638,9 +639,8 @@ def examine_all(
                     "seconds": round(time.perf_counter() - begin, 1),
                     "mutants": [dataclasses.asdict(mutant) for mutant in done[before:]],
                 }
-                part = kept.with_suffix(".part")
-                part.write_text(json.dumps(found) + "\n")
-                part.replace(kept)  # whole or absent after an interruption
+                with replacing(kept) as part:
+                    part.write_text(json.dumps(found) + "\n")
             except Exception as error:  # the other blocks are still worth examining
                 broken[name] = str(error)
                 console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)
@@ -715,9 +715,9 @@ def main(arguments: list[str] | None = None) -> int:
     any_broken = False
     try:
         for seed in options.seed:
-            prove = not options.no_prove
-            found = examine_all(counts, seed, options.jobs, prove, console)
-            done, broken, seconds = found
+            done, broken, seconds = examine_all(
+                counts, seed, options.jobs, not options.no_prove, console
+            )
             _print_seed(done, broken, seed, seconds, console)
             any_broken = any_broken or bool(broken)
     except KeyboardInterrupt:

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
-import os
 import pickle
 import platform
 import re
@@ -24,6 +23,7 @@ import filelock
 import numpy as np
 from cocotb_tools.runner import Verilator, get_results
 
+from golden.files import replacing
 from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth.modules import instantiated, module_texts, stub
@@ -166,9 +166,8 @@ def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
         return pickle.loads(zlib.decompress(file.read_bytes()))
     made = _emit(block, name, wrap)
     EMIT_DIR.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}")
-    part.write_bytes(zlib.compress(pickle.dumps(made), 1))
-    part.replace(file)  # whole or absent, for other processes
+    with replacing(file) as part:
+        part.write_bytes(zlib.compress(pickle.dumps(made), 1))
     return made
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from golden.capture import (
 from golden.checkpoint import next_token_loss
 from golden.eval.perplexity import check_tokens
 from golden.eval.progress import track
+from golden.files import replacing
 from golden.patch import Patch
 
 __all__ = [
@@ -84,9 +84,8 @@ class Steps:
                 return load_file(file)
             except SafetensorError:
                 file.unlink()
-        part = file.with_suffix(f".{os.getpid()}.part")  # others may make the same step
-        save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
-        part.replace(file)  # whole or not there
+        with replacing(file) as part:
+            save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
         return load_file(file)
 
     def forget(self, prefix: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from golden.checkpoint import Checkpoint, CheckpointError
 from golden.eval.calibration import CalibrationData, State, fingerprint
 from golden.eval.method import Method
+from golden.files import replacing
 
 __all__ = ["calibrate", "load_header", "load_states", "save_states"]
 
@@ -43,9 +44,8 @@ def save_states(
         ],
         **header,
     }
-    part = path.with_suffix(path.suffix + ".part")
-    save_file(tensors, part, metadata={"senbazuru": json.dumps(made)})
-    part.replace(path)
+    with replacing(path) as part:
+        save_file(tensors, part, metadata={"senbazuru": json.dumps(made)})
 
 
 # Fields of a file's header that are read here or by golden.eval.

@@ -70,6 +70,16 @@ class KllmNormFinishConfig(Config):
             tag_bits=len(NORM_SUMS).bit_length(),
         )
 
+    def cycles(self, layer_norm: bool) -> int:
+        """Cycles from the last word of ``value`` to the word of o."""
+        return timing.norm_finish_cycles(
+            self.convert_stages,
+            self.fma_stages,
+            self.divide_stages,
+            self.rsqrt_stages,
+            layer_norm,
+        )
+
 
 class KllmNormFinish(Block):
     """Mean and reciprocal RMS of a token from its exact sums, in FP32.
@@ -111,20 +121,10 @@ class KllmNormFinish(Block):
             },
         )
 
-    def cycles(self, layer_norm: bool) -> int:
-        """Cycles from the last word of ``value`` to the word of o."""
-        config = self.config
-        return timing.norm_finish_cycles(
-            config.convert_stages,
-            config.fma_stages,
-            config.divide_stages,
-            config.rsqrt_stages,
-            layer_norm,
-        )
-
     @property
     def timing(self) -> Timing:
-        return timing.norm_finish(self.cycles(False), self.cycles(True), len(NORM_SUMS))
+        cycles = (self.config.cycles(layer_norm) for layer_norm in (False, True))
+        return timing.norm_finish(*cycles, len(NORM_SUMS))
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -10,8 +10,8 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
-from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig
-from hdl.ports import In, Out
+from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_inputs
+from hdl.ports import Out
 from hdl.stream.link import link
 
 __all__ = ["KllmNormStats", "KllmNormStatsConfig"]
@@ -50,17 +50,7 @@ class KllmNormStatsConfig(KllmNormSumsConfig):
     @property
     def timing(self) -> Timing:
         sums = timing.norm_sums(self.bits_a, len(NORM_SUMS))
-        finish = self.finish
-        cycles = [
-            timing.norm_finish_cycles(
-                finish.convert_stages,
-                finish.fma_stages,
-                finish.divide_stages,
-                finish.rsqrt_stages,
-                layer_norm,
-            )
-            for layer_norm in (False, True)
-        ]
+        cycles = (self.finish.cycles(layer_norm) for layer_norm in (False, True))
         return timing.norm_stats(sums.delay("from a token's last beat to the next job"), *cycles)
 
 
@@ -111,30 +101,13 @@ class KllmNormStats(Block):
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.norm_statistics.
     """
 
-    OUTLIERS_OF_MASK = (
-        KllmNormSums.OUTLIERS_OF_MASK
-    )  # a job's outliers where only the mask knows them
+    OUTLIERS_OF_MASK = KllmNormSums.OUTLIERS_OF_MASK
 
     def __init__(self, config: KllmNormStatsConfig):
         super().__init__(
             config,
             {
-                "codebook": In(
-                    stream.Signature(config.codebook_layout),
-                    "activation centroids, magnitude at most 1, kept until replaced",
-                ),
-                "job": In(
-                    stream.Signature(config.job_layout),
-                    "One word per token, before its elements.",
-                ),
-                "i": In(
-                    stream.Signature(config.i_layout),
-                    "indices of the token and the mask of its outliers; last ends it",
-                ),
-                "x": In(
-                    stream.Signature(config.x_layout),
-                    "outlier values in any order, as many as the job says",
-                ),
+                **norm_inputs(config),
                 "o": Out(
                     stream.Signature(norm_result_layout),
                     "mean (LayerNorm, else +0), reciprocal RMS or deviation, status bits",

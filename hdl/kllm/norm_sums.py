@@ -19,7 +19,7 @@ from hdl.index.reducer import centroid_parts
 from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out, Payload
 
-__all__ = ["NORM_SUMS", "KllmNormSums", "KllmNormSumsConfig", "norm_token_layout"]
+__all__ = ["NORM_SUMS", "KllmNormSums", "KllmNormSumsConfig", "norm_inputs", "norm_token_layout"]
 
 NORM_SUMS = ("q", "x2", "a", "x1", "length")  # the sums of a token, in this order
 _ONE_FP16 = 0x3C00
@@ -109,6 +109,28 @@ class KllmNormSumsConfig(Config):
         )
 
 
+def norm_inputs(config: KllmNormSumsConfig) -> dict:
+    """Members of the sums that the whole statistics unit has too: codebook, job, i and x."""
+    return {
+        "codebook": In(
+            stream.Signature(config.codebook_layout),
+            "activation centroids, magnitude at most 1, kept until replaced",
+        ),
+        "job": In(
+            stream.Signature(config.job_layout),
+            "One word per token, before its elements.",
+        ),
+        "i": In(
+            stream.Signature(config.i_layout),
+            "indices of the token and the mask of its outliers; last ends it",
+        ),
+        "x": In(
+            stream.Signature(config.x_layout),
+            "outlier values in any order, as many as the job says",
+        ),
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class _Phase:
     """What the control does in this cycle."""
@@ -163,22 +185,7 @@ class KllmNormSums(Block):
         super().__init__(
             config,
             {
-                "codebook": In(
-                    stream.Signature(config.codebook_layout),
-                    "activation centroids, magnitude at most 1, kept until replaced",
-                ),
-                "job": In(
-                    stream.Signature(config.job_layout),
-                    "One word per token, before its elements.",
-                ),
-                "i": In(
-                    stream.Signature(config.i_layout),
-                    "indices of the token and the mask of its outliers; last ends it",
-                ),
-                "x": In(
-                    stream.Signature(config.x_layout),
-                    "outlier values in any order, as many as the job says",
-                ),
+                **norm_inputs(config),
                 "token": Out(
                     stream.Signature(norm_token_layout),
                     "scale, epsilon and kind of norm of the job, status bits",

@@ -16,7 +16,6 @@ from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from hdl.kllm.engine import (
     command_stream,
     entry_write_layout,
-    outlier_write_layout,
     row_read,
     status_stream,
 )
@@ -40,7 +39,7 @@ from hdl.kllm.quantize.payloads import (
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter, KllmRowSplitterConfig
 from hdl.kllm.quantize.tokens import KllmTokenWalk
-from hdl.kllm.slot_memory import descriptor_write_layout
+from hdl.kllm.slot_memory import slot_ends
 from hdl.ports import Out
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
@@ -205,13 +204,7 @@ class KllmQuantizer(Block):
                     stream.Signature(config.entries_layout),
                     "Indices or integers of 16 elements, and which are outliers.",
                 ),
-                "outlier": Out(
-                    stream.Signature(outlier_write_layout),
-                    "Outlier words of a slot, ascending position.",
-                ),
-                "descriptor": Out(
-                    stream.Signature(descriptor_write_layout), "What the slot holds, written last."
-                ),
+                **slot_ends(),
                 "status": status_stream(),
             },
         )

@@ -20,13 +20,25 @@ from hdl.kllm.engine import (
     slot_read,
 )
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
-from hdl.ports import In, Payload
+from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmSlotMemory", "KllmSlotMemoryConfig", "descriptor_write_layout"]
+__all__ = ["KllmSlotMemory", "KllmSlotMemoryConfig", "descriptor_write_layout", "slot_ends"]
 
 descriptor_write_layout = Payload(
     slot=outlier_write_layout.parts["slot"], descriptor=(descriptor_layout, "what the slot holds")
 )
+
+
+def slot_ends() -> dict:
+    """Members that end the writing of a slot after its rows: outliers, then the descriptor."""
+    return {
+        "outlier": Out(
+            stream.Signature(outlier_write_layout), "Outlier words of a slot, ascending position."
+        ),
+        "descriptor": Out(
+            stream.Signature(descriptor_write_layout), "What the slot holds, written last."
+        ),
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

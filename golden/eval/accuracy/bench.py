@@ -7,7 +7,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from golden.eval.calibration import CalibrationData, Steps, fingerprint
 from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
 from golden.eval.method import Method, State
 from golden.eval.methods import parse_all
+from golden.files import replacing
 
 __all__ = ["Bench", "Record", "Row", "code_version", "digest"]
 
@@ -226,10 +226,8 @@ class Bench:
             "key": self.key(row),
             "record": dataclasses.asdict(record),
         }
-        file = self.file(row)
-        part = file.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(content, indent=1) + "\n")
-        part.replace(file)  # whole or not there
+        with replacing(self.file(row)) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n")
 
     def _run(self, row: Row, seeds: Iterable[int]) -> Record:
         methods = parse_all(row.method)

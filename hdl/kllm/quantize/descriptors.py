@@ -8,7 +8,7 @@ from golden.kllm.timing import descriptor_writer
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.fp16.shift import let
-from hdl.kllm.engine import SLOT_LENGTH_BITS, outlier_write_layout, status_stream
+from hdl.kllm.engine import SLOT_LENGTH_BITS, status_stream
 from hdl.kllm.norm_finish import norm_result_layout
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
@@ -17,8 +17,8 @@ from hdl.kllm.quantize.payloads import (
     finish_layout,
     outlier_layout,
 )
-from hdl.kllm.slot_memory import descriptor_write_layout
-from hdl.ports import In, Out
+from hdl.kllm.slot_memory import descriptor_write_layout, slot_ends
+from hdl.ports import In
 from hdl.stream.queue import queue
 
 __all__ = ["TOKENS_IN_FLIGHT", "KllmDescriptorWriter"]
@@ -69,13 +69,7 @@ class KllmDescriptorWriter(Block):
                 "norms": In(
                     stream.Signature(norm_result_layout), "Statistics of tokens with a norm."
                 ),
-                "outlier": Out(
-                    stream.Signature(outlier_write_layout),
-                    "Outlier words of a slot, ascending position.",
-                ),
-                "descriptor": Out(
-                    stream.Signature(descriptor_write_layout), "What the slot holds, written last."
-                ),
+                **slot_ends(),
                 "status": status_stream(),
             },
         )

@@ -1,6 +1,6 @@
 """Payloads of which only some fields are specified, as pairs of a mask and a word."""
 
-__all__ = ["cared"]
+__all__ = ["cared", "check_cared", "gathered"]
 
 
 def cared(layout, fields: dict) -> tuple[int, int]:
@@ -15,3 +15,14 @@ def cared(layout, fields: dict) -> tuple[int, int]:
         }
 
     return layout.const(ones(layout, fields)).as_bits(), layout.const(fields).as_bits()
+
+
+def gathered(tokens, names) -> dict[str, list]:
+    """Words of each stream of ``names``, those of all tokens in order."""
+    return {name: [word for token in tokens for word in token[name]] for name in names}
+
+
+def check_cared(name: str, words, expected) -> None:
+    """AssertionError unless the words are as many as the pairs, and equal where these specify."""
+    for n, (got, (care, word)) in enumerate(zip(words, expected, strict=True)):
+        assert got & care == word & care, f"{name} {n}: {got:#x}, golden {word:#x}"
