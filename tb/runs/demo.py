@@ -51,7 +51,7 @@ def layer_jobs(quantized, weight, columns: int) -> list[Job]:
                 Job(
                     values=quantized.index[t].long().numpy(),
                     outlier=quantized.outlier[t].numpy(),
-                    x=quantized.x[t].numpy(),
+                    x=quantized.words[t].numpy(),
                     s_a=int(quantized.scale[t]),
                     index_b=index_b[:, group],
                     s_b=s_b[group],
