@@ -4,13 +4,13 @@ import dataclasses
 
 import golden.paging.config
 from golden.oaken.format import BLOCK_MAX, SCALE_BYTES
-from golden.paging.config import RecordKind, VectorShape
+from golden.paging.config import RecordKind, RecordShape
 
 __all__ = ["CacheConfig", "KvShape"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KvShape(VectorShape):
+class KvShape(RecordShape):
     """The K or the V vector of one token: ``heads`` heads of ``head_dim`` elements.
 
     Scales belong to the whole vector. For scales per head take ``heads=1`` and number the heads

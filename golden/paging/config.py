@@ -4,7 +4,7 @@ import dataclasses
 
 from golden.config import Config
 
-__all__ = ["SLOTS_MAX", "CacheConfig", "RecordKind", "VectorRecords", "VectorShape"]
+__all__ = ["SLOTS_MAX", "CacheConfig", "RecordKind", "RecordShape", "VectorRecords"]
 
 BYTES_MAX = 4095  # bytes of a record: 12 bits
 STREAMS_MAX = 1 << 20  # words of one RAM
@@ -30,18 +30,18 @@ class RecordKind(Config):
         return self.least == self.most
 
 
-class VectorShape(Config):
+class RecordShape(Config):
     """The records of one token's K or V vector, in the order in which they are appended.
 
     For each of ``heads`` heads the records ``per_head``, then the records ``per_vector``. Each is
-    one slot. A subclass gives the three as fields or properties and calls ``_check_shape``.
+    one slot. A subclass gives the three as fields or properties and calls ``_check_records``.
     """
 
     heads: int
     per_head: tuple[RecordKind, ...]
     per_vector: tuple[RecordKind, ...]
 
-    def _check_shape(self) -> None:
+    def _check_records(self) -> None:
         self._check_range("heads", 1, 128)
         for field in ("per_head", "per_vector"):
             kinds = getattr(self, field)
@@ -94,8 +94,8 @@ class VectorShape(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorRecords(VectorShape):
-    """A ``VectorShape`` by its kinds."""
+class VectorRecords(RecordShape):
+    """A ``RecordShape`` by its kinds."""
 
     heads: int = 8  # KV heads of a layer, 1..128
     # records of each head: 1, 2 or 4 of them
@@ -107,14 +107,14 @@ class VectorRecords(VectorShape):
     per_vector: tuple[RecordKind, ...] = (RecordKind(name="scale", least=12, most=12),)
 
     def __post_init__(self) -> None:
-        self._check_shape()
+        self._check_records()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheConfig(Config):
     """Capacity of the paged cache."""
 
-    kv: VectorShape = VectorRecords()
+    kv: RecordShape = VectorRecords()
     sequences: int = 4  # sequences open at a time, 1..256
     layers: int = 32  # layers of the model, 1..256
     pages: int = 4096  # pages of memory, one for each stream of a vector or more, 3..2**20

@@ -55,7 +55,7 @@ class HeadRead(_ByKind):
 
     head: int
     tokens: int
-    skips: dict[str, int]  # by field of the info, as VectorShape.skips names them
+    skips: dict[str, int]  # by field of the info, as RecordShape.skips names them
     transfers: dict[str, tuple[Word, ...]]  # by kind of record that each head has
 
 

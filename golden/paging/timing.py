@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from golden.paging.config import VectorShape
+from golden.paging.config import RecordShape
 from golden.timing import Timing
 
 __all__ = ["mmu", "mmu_trim_cycles", "page_table", "page_table_cycles"]
@@ -37,7 +37,7 @@ def page_table(slots: int, pages: int) -> Timing:
     )
 
 
-def mmu(kv: VectorShape, beats: tuple[int, ...]) -> Timing:
+def mmu(kv: RecordShape, beats: tuple[int, ...]) -> Timing:
     """Without the latency of the memory. A queue of more than 32 words is a RAM, a cycle slower.
 
     The READ waits for the look-ups of all records that the vector has once. One of a fixed kind, or

@@ -2,7 +2,7 @@
 
 from amaranth.lib import data
 
-from golden.paging.config import VectorShape
+from golden.paging.config import RecordShape
 from hdl.ports import Payload
 
 __all__ = [
@@ -36,7 +36,7 @@ STATUS_LAYOUT = Payload(
 )
 
 
-def info_layout(shape: VectorShape) -> Payload:
+def info_layout(shape: RecordShape) -> Payload:
     """What the transfers of one head of a READ are."""
     skips = {
         field: (TOKEN_BITS, f"records of the {name} transfer that precede the first token")

@@ -9,7 +9,7 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
-from golden.paging.config import RecordKind, VectorRecords, VectorShape
+from golden.paging.config import RecordKind, RecordShape, VectorRecords
 from golden.paging.format import Op, PageOp, Status
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read, pass_channels
@@ -55,7 +55,7 @@ def table_client(name: str) -> dict:
     }
 
 
-def _slot(kv: VectorShape, kind: RecordKind, head):
+def _slot(kv: RecordShape, kind: RecordKind, head):
     """The slot of ``kind``, of ``head`` where each head has one."""
     if kind in kv.per_vector:
         return kv.slot(kind.name)
@@ -67,7 +67,7 @@ def _slot(kv: VectorShape, kind: RecordKind, head):
 class PagingMmuLookupConfig(Config):
     """Which of a head's streams, and how many READs wait."""
 
-    kv: VectorShape = dataclasses.field(default_factory=VectorRecords)
+    kv: RecordShape = dataclasses.field(default_factory=VectorRecords)
     kind: str = "dense"  # one of kv's kinds per head
     reads: int = 8  # READs under way, 1..16
 
@@ -148,7 +148,7 @@ class PagingMmuLookup(Block):
 class PagingMmuReaderConfig(Config):
     """Widths and queues of the MMU's reading side; fields as in PagingMmuConfig."""
 
-    kv: VectorShape = dataclasses.field(default_factory=VectorRecords)
+    kv: RecordShape = dataclasses.field(default_factory=VectorRecords)
     data_bits: int = 256
     address_bits: int = 40
     page_bytes: int = 4096
@@ -461,7 +461,7 @@ class _Step:
     gives_tokens: bool = False
 
 
-def _plan(kv: VectorShape) -> tuple[list[_Step], list[_Step]]:
+def _plan(kv: RecordShape) -> tuple[list[_Step], list[_Step]]:
     """The steps for each READ, and those for each of its heads.
 
     A READ takes a step for each record that the vector has once: its place. Its tokens come from
@@ -501,7 +501,7 @@ class _Front:
     skips: dict[str, Signal]  # by variable kind
 
 
-def _front(kv: VectorShape, request, owned: list[str]) -> _Front:
+def _front(kv: RecordShape, request, owned: list[str]) -> _Front:
     transfers = {name: Signal(TRANSFER_LAYOUT, reset_less=True) for name in owned}
     status = Signal(4, reset_less=True)
     tokens = Signal(TOKEN_BITS, reset_less=True)

@@ -6,7 +6,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
-from golden.paging.config import VectorRecords, VectorShape
+from golden.paging.config import RecordShape, VectorRecords
 from golden.paging.format import Op, PageOp, Status
 from hdl.axi.signature import Axi4Write, axi4_write, pass_channels
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
@@ -36,7 +36,7 @@ APPEND_LAYOUT = Payload(
 class PagingMmuWriterConfig(Config):
     """Widths and queues of the MMU's writing side; fields as in PagingMmuConfig."""
 
-    kv: VectorShape = dataclasses.field(default_factory=VectorRecords)
+    kv: RecordShape = dataclasses.field(default_factory=VectorRecords)
     data_bits: int = 256
     address_bits: int = 40
     page_bytes: int = 4096

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.utils import bits_for
 
 from golden.paging import timing
-from golden.paging.config import CacheConfig, VectorShape
+from golden.paging.config import CacheConfig, RecordShape
 from golden.paging.format import PageOp, Status
 from golden.timing import Timing
 from hdl.block import Block
@@ -81,7 +81,7 @@ class _Kinds:
     A selection of a value is kept as small as the kinds allow: two equal values need no choice.
     """
 
-    def __init__(self, shape: VectorShape, slot):
+    def __init__(self, shape: RecordShape, slot):
         self.shape, self.slot = shape, slot
         self.low_bits = len(shape.per_head).bit_length() - 1
         self.is_variable = self._is_variable()
