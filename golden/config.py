@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Config", "ConfigError"]
+__all__ = ["Config", "ConfigError", "Shape"]
 
 
 class ConfigError(ValueError):
@@ -45,6 +45,10 @@ class Config:
         value = getattr(self, field)
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             self._refuse(field, " or ".join(map(str, choices)))
+
+    def _check_shape(self, field: str, kind: "type[Shape]") -> None:
+        if not isinstance(getattr(self, field), kind):
+            self._refuse(field, f"a {kind.__name__}")
 
     def _check_bool(self, field: str) -> None:
         if not isinstance(getattr(self, field), bool):
@@ -88,6 +92,11 @@ class Config:
                 raise ConfigError(f"{cls.__name__}.{name} has no fields of its own")
             changes[name] = current.parse(current, texts)
         return dataclasses.replace(base, **changes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape(Config):
+    """Base of sizes that several configurations hold as a field, each size declared once."""
 
 
 def _plain(value: Any) -> Any:

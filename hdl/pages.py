@@ -12,10 +12,11 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import golden.markers
+from golden.config import Shape
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
 
@@ -42,14 +43,19 @@ def _field_comments(config_class: type) -> dict[str, str]:
 
 
 def _parameters(block: Registered) -> str:
-    comments = _field_comments(type(block.config))
-    rows = [
-        (f"`{field.name}`", f"`{_short(getattr(block.config, field.name))}`",
-         comments.get(field.name, ""))
-        for field in dataclasses.fields(block.config)
-    ]  # fmt: skip
     named = ", ".join(f"`{name}`" for name in block.configs) or "none"
+    rows = list(_fields(block.config))
     return _table(("field", "default", "meaning"), rows) + f"\nNamed configurations: {named}.\n"
+
+
+def _fields(config, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Field, default, meaning; after a field that is a shape, its fields."""
+    comments = _field_comments(type(config))
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name
+        yield f"`{name}`", f"`{_short(value)}`", comments.get(field.name, "")
+        if isinstance(value, Shape):
+            yield from _fields(value, f"{name}.")
 
 
 def _short(value) -> str:

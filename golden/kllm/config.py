@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config
+from golden.config import Config, Shape
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
     PRODUCTS,
@@ -13,7 +13,40 @@ from golden.kllm.format import (
 )
 from golden.kllm.isa import ROW_ELEMENTS
 
-__all__ = ["MACHINES", "MachineConfig"]
+__all__ = ["MACHINES", "MachineConfig", "SlotShape", "VectorShape"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorShape(Shape):
+    """The vector memory: rows of 16 FP16 words."""
+
+    rows: int = 4096  # rows of the vector memory, 1..65536
+
+    def __post_init__(self) -> None:
+        self._check_range("rows", 1, 1 << 16)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlotShape(Shape):
+    """The slots: quantized tokens of indices or of unsigned integers, with outliers."""
+
+    slots: int = 16  # tokens held, 2..256
+    elements: int = 4096  # longest token, 16..16383
+    outliers_max: int = 64  # most outliers of a token, 1..16383
+    bits_a: int = 4  # bits of an activation index, 2..4
+    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
+
+    def __post_init__(self) -> None:
+        self._check_range("slots", 2, 256)
+        self._check_range("elements", ROW_ELEMENTS, K_MAX)
+        self._check_range("outliers_max", 1, K_MAX)
+        self._check_range("bits_a", 2, 4)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+
+    @property
+    def rows(self) -> int:
+        """Rows of entries of one slot."""
+        return -(-self.elements // ROW_ELEMENTS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from golden.config import Config
 from golden.index.format import K_MAX
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -117,6 +117,20 @@ class KllmAcceleratorConfig(Config):
         )
 
     @property
+    def slot_shape(self) -> SlotShape:
+        return SlotShape(
+            slots=self.slots,
+            elements=self.slot_elements,
+            outliers_max=self.lane.outliers_max,
+            bits_a=self.lane.bits_a,
+            integer_bits=self.lane.integer_bits,
+        )
+
+    @property
+    def vector_shape(self) -> VectorShape:
+        return VectorShape(rows=self.vector_rows)
+
+    @property
     def supply_config(self) -> KllmWeightSupplyConfig:
         return KllmWeightSupplyConfig(
             lanes=self.lanes,
@@ -165,14 +179,7 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def slot_config(self) -> KllmSlotMemoryConfig:
-        return KllmSlotMemoryConfig(
-            bits_a=self.lane.bits_a,
-            integer_bits=self.lane.integer_bits,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
-            outliers_max=self.lane.outliers_max,
-            readers=3,
-        )
+        return KllmSlotMemoryConfig(slot=self.slot_shape, readers=3)
 
     @property
     def vector_config(self) -> MemorySharedConfig:
@@ -254,7 +261,7 @@ class KllmAccelerator(Block):
             m,
             "load",
             KllmLoad(
-                KllmLoadConfig(vector_rows=config.vector_rows, address_bits=config.address_bits)
+                KllmLoadConfig(vectors=config.vector_shape, address_bits=config.address_bits)
             ),
         )
         quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
@@ -264,12 +271,7 @@ class KllmAccelerator(Block):
             m,
             "readback",
             KllmReadback(
-                KllmReadbackConfig(
-                    bits_a=config.lane.bits_a,
-                    integer_bits=config.lane.integer_bits,
-                    vector_rows=config.vector_rows,
-                    slots=config.slots,
-                )
+                KllmReadbackConfig(vectors=config.vector_shape, slot=config.slot_shape)
             ),
         )
         vectors = add(m, "vectors", MemoryShared(config.vector_config))

@@ -8,6 +8,7 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.kllm import timing
+from golden.kllm.config import VectorShape
 from golden.kllm.isa import CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block
@@ -23,11 +24,11 @@ ROW_BYTES = ROW.size // 8
 class KllmLoadConfig(Config):
     """Sizes of the two memories."""
 
-    vector_rows: int = 4096  # rows of the vector memory, 1..65536
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
     address_bits: int = 40  # bits of a byte address of the data memory, 32..64
 
     def __post_init__(self) -> None:
-        self._check_range("vector_rows", 1, 1 << 16)
+        self._check_shape("vectors", VectorShape)
         self._check_range("address_bits", 32, 64)
 
     @property
@@ -103,7 +104,7 @@ class KllmLoad(Block):
                 with m.If(command.opcode != Opcode.LOAD):
                     m.d.sync += faults.eq(int(CommandStatus.MALFORMED))
                     m.next = "STATUS"
-                with m.Elif((rows == 0) | (dst + rows > self.config.vector_rows)):
+                with m.Elif((rows == 0) | (dst + rows > self.config.vectors.rows)):
                     m.d.sync += faults.eq(int(CommandStatus.RANGE))
                     m.next = "STATUS"
                 if may_leave:

@@ -6,8 +6,8 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config
-from golden.index.format import INT_BITS
 from golden.kllm import timing
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block
@@ -32,16 +32,12 @@ _ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
 class KllmReadbackConfig(Config):
     """Sizes of the vector memory and the slots that READ and READ_SLOT read."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
-    vector_rows: int = 4096  # rows of the vector memory, 1..65536
-    slots: int = 16  # activation slots, 1..256
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_range("vector_rows", 1, 1 << 16)
-        self._check_range("slots", 1, 256)
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("slot", SlotShape)
 
 
 class KllmReadback(Block):
@@ -69,7 +65,7 @@ class KllmReadback(Block):
                 "command": command_stream("READ and READ_SLOT commands."),
                 "status": status_stream(),
                 **row_read("row", "rows of the vector memory"),
-                **slot_read("slot", config.bits_a, config.integer_bits),
+                **slot_read("slot", config.slot.bits_a, config.slot.integer_bits),
                 "o": Out(
                     stream.Signature(
                         Payload(
@@ -170,12 +166,12 @@ def _check(m: Module, config: KllmReadbackConfig, command, faults) -> None:
     slot = operand(command, Opcode.READ_SLOT, "slot")
     m.next = "STATUS"
     with m.If(command.opcode == Opcode.READ):
-        with m.If((rows == 0) | (src + rows > config.vector_rows)):
+        with m.If((rows == 0) | (src + rows > config.vectors.rows)):
             m.d.sync += faults.eq(int(CommandStatus.RANGE))
         with m.Else():
             m.next = "ROWS"
     with m.Elif(command.opcode == Opcode.READ_SLOT):
-        with m.If(slot >= config.slots):
+        with m.If(slot >= config.slot.slots):
             m.d.sync += faults.eq(int(CommandStatus.RANGE))
         with m.Else():
             m.next = "DESCRIPTOR"

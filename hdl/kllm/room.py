@@ -1,5 +1,6 @@
 """Blocks of KLLM by name."""
 
+from golden.kllm.config import SlotShape, VectorShape
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
@@ -133,7 +134,10 @@ BLOCKS = {
     "kllm_load": Registered(
         component=KllmLoad,
         config=KllmLoadConfig(),
-        configs={"table1": KllmLoadConfig(), "small": KllmLoadConfig(vector_rows=256)},
+        configs={
+            "table1": KllmLoadConfig(),
+            "small": KllmLoadConfig(vectors=VectorShape(rows=256)),
+        },
         golden="golden.kllm.machine:Machine",
     ),
     "kllm_matmul": Registered(
@@ -286,7 +290,7 @@ BLOCKS = {
         config=KllmReadbackConfig(),
         configs={
             "table1": KllmReadbackConfig(),
-            "small": KllmReadbackConfig(vector_rows=256, slots=4),
+            "small": KllmReadbackConfig(vectors=VectorShape(rows=256), slot=SlotShape(slots=4)),
         },
         golden="golden.kllm.machine:slot_words",
     ),

@@ -6,9 +6,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.config import Config
-from golden.index.format import INT_BITS, K_MAX
 from golden.kllm import timing
-from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.config import SlotShape
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
@@ -45,27 +44,15 @@ def slot_ends() -> dict:
 class KllmSlotMemoryConfig(Config):
     """Size of the slots and number of their readers."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
-    slots: int = 16  # tokens held, 2..256
-    slot_elements: int = 4096  # longest token, 16..16383
-    outliers_max: int = 64  # most outliers of a token, 1..16383
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
     readers: int = 3  # read clients, 1..8
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_range("slots", 2, 256)
-        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("outliers_max", 1, 16383)
+        self._check_shape("slot", SlotShape)
         self._check_range("readers", 1, 8)
-        # A RAM has at most 2**20 words.
-        self._check_range("slots", 2, min(256, (1 << 20) // max(self.slot_rows, self.outliers_max)))
-
-    @property
-    def slot_rows(self) -> int:
-        """Rows of entries of one slot."""
-        return -(-self.slot_elements // ROW_ELEMENTS)
+        most = (1 << 20) // max(self.slot.rows, self.slot.outliers_max)  # words of a RAM
+        if self.slot.slots > most:
+            self._refuse("slot", f"one of at most {most} slots at these sizes")
 
 
 class KllmSlotMemory(Block):
@@ -81,7 +68,7 @@ class KllmSlotMemory(Block):
     def __init__(self, config: KllmSlotMemoryConfig):
         write = {
             "entries": (
-                entry_write_layout(config.bits_a, config.integer_bits),
+                entry_write_layout(config.slot.bits_a, config.slot.integer_bits),
                 "Rows of 16 entries and outlier mask into a slot.",
             ),
             "outlier": (outlier_write_layout, "Outlier words into a slot, ascending positions."),
@@ -92,7 +79,7 @@ class KllmSlotMemory(Block):
         }
         for k in range(config.readers):
             for name, member in slot_read(
-                f"reader_{k}", config.bits_a, config.integer_bits
+                f"reader_{k}", config.slot.bits_a, config.slot.integer_bits
             ).items():
                 members[name] = member.flip()
         super().__init__(config, members)
@@ -141,21 +128,21 @@ class KllmSlotMemory(Block):
                 yield place(wanted.p), wanted, getattr(self, f"reader_{k}_{answer}")
 
         def entry_place(p):
-            return p.slot * config.slot_rows + p.row
+            return p.slot * config.slot.rows + p.row
 
         def outlier_place(p):
-            return p.slot * config.outliers_max + p.position
+            return p.slot * config.slot.outliers_max + p.position
 
-        rows = entry_row_layout(config.bits_a, config.integer_bits)
+        rows = entry_row_layout(config.slot.bits_a, config.slot.integer_bits)
         connect(
-            ram("entry_ram", config.slots * config.slot_rows, rows.size),
+            ram("entry_ram", config.slot.slots * config.slot.rows, rows.size),
             self.entries,
             self.entries.p.entries,
             entry_place(self.entries.p),
             readers("entry_request", "entries", entry_place),
         )
         connect(
-            ram("outlier_ram", config.slots * config.outliers_max, 16),
+            ram("outlier_ram", config.slot.slots * config.slot.outliers_max, 16),
             self.outlier,
             self.outlier.p.word,
             outlier_place(self.outlier.p),
@@ -163,8 +150,8 @@ class KllmSlotMemory(Block):
         )
 
         # Descriptors, cleared after reset before anyone is served.
-        memory = ram("descriptor_ram", config.slots, descriptor_layout.size)
-        clearing, place = Signal(init=1), Signal(range(config.slots))
+        memory = ram("descriptor_ram", config.slot.slots, descriptor_layout.size)
+        clearing, place = Signal(init=1), Signal(range(config.slot.slots))
         write = self.descriptor
         m.d.comb += [
             memory.write[0].valid.eq(write.valid | clearing),
@@ -173,7 +160,7 @@ class KllmSlotMemory(Block):
             write.ready.eq(memory.write[0].ready & ~clearing),
         ]
         with m.If(clearing & memory.write[0].ready):
-            m.d.sync += [place.eq(place + 1), clearing.eq(place != config.slots - 1)]
+            m.d.sync += [place.eq(place + 1), clearing.eq(place != config.slot.slots - 1)]
         for k in range(config.readers):
             request, answer = (
                 getattr(self, f"reader_{k}_slot"),

@@ -15,8 +15,8 @@ KINDS = {
 }
 READERS = range(config.readers)
 SECOND = {
-    "entries": config.slot_rows,
-    "outlier": config.outliers_max,
+    "entries": config.slot.rows,
+    "outlier": config.slot.outliers_max,
     "descriptor": 1,
 }
 WRITERS = tuple(KINDS)
@@ -37,9 +37,9 @@ def words(rng, bench, kind, count, known):
     bits = len(bench._port[kind][0]) - 8 - KINDS[kind][2]
     made = []
     for _ in range(count):
-        place = rng.randrange(config.slots), rng.randrange(SECOND[kind])
+        place = rng.randrange(config.slot.slots), rng.randrange(SECOND[kind])
         if rng.random() < 0.3:  # the ends of the memory
-            place = rng.choice([0, config.slots - 1]), rng.choice([0, SECOND[kind] - 1])
+            place = rng.choice([0, config.slot.slots - 1]), rng.choice([0, SECOND[kind] - 1])
         known.append(place)
         word = rng.getrandbits(bits) << KINDS[kind][2] + 8
         made.append(word | joined(kind, *place))
@@ -79,7 +79,7 @@ async def play(bench, seed, count, write_idle=0.0, zeroed=True, **flow):
     watch = Watch(bench)
     done = await bench.run(first, {})
     places = {kind: sorted(set(known[kind])) for kind in KINDS}
-    places["descriptor"] = [(slot, 0) for slot in range(config.slots)]
+    places["descriptor"] = [(slot, 0) for slot in range(config.slot.slots)]
     again = {kind: [] for kind in KINDS}
     for kind in KINDS:
         for _ in range(count):
@@ -137,16 +137,16 @@ async def cleared_by_reset(dut):
     """Nothing of the descriptors is served for ``slots`` cycles; then all are 0."""
     bench = await started(dut)
     await play(bench, 3, 30)
-    for cut in (1, config.slots // 2, 0):
+    for cut in (1, config.slot.slots // 2, 0):
         await bench.reset(1)
         if cut:  # a reset while the descriptors are cleared
             await bench.run({}, {}, stop_at=cut)
             await bench.reset(1)
-        reads = {f"reader_{config.readers - 1}_slot": list(range(config.slots))}
+        reads = {f"reader_{config.readers - 1}_slot": list(range(config.slot.slots))}
         answer = f"reader_{config.readers - 1}_descriptor"
-        flow = await bench.run(reads, {answer: config.slots})
-        assert flow.words[answer] == [0] * config.slots
-        assert flow.cycles[f"reader_{config.readers - 1}_slot"][0] == config.slots
+        flow = await bench.run(reads, {answer: config.slot.slots})
+        assert flow.words[answer] == [0] * config.slot.slots
+        assert flow.cycles[f"reader_{config.readers - 1}_slot"][0] == config.slot.slots
         await play(bench, 4 + cut, 20, stop_at=9)
 
 
@@ -154,15 +154,15 @@ async def cleared_by_reset(dut):
 async def full_rate(dut):
     """One reader alone: a word of each kind per cycle, two cycles from request to answer."""
     bench = await started(dut)
-    await bench.run({}, {}, settle=config.slots + 2)
-    writes = {kind: [joined(kind, slot, 0) for slot in range(config.slots)] for kind in KINDS}
+    await bench.run({}, {}, settle=config.slot.slots + 2)
+    writes = {kind: [joined(kind, slot, 0) for slot in range(config.slot.slots)] for kind in KINDS}
     flow = await bench.run(writes, {})
-    assert all(flow.cycles[kind] == list(range(config.slots)) for kind in KINDS)
+    assert all(flow.cycles[kind] == list(range(config.slot.slots)) for kind in KINDS)
     names = [name for name in REQUESTS if name.startswith("reader_0")]
     reads = {name: writes[REQUESTS[name][0]] for name in names}
-    takes = {REQUESTS[name][1]: config.slots for name in names}
+    takes = {REQUESTS[name][1]: config.slot.slots for name in names}
     flow = await bench.run(reads, takes)
     for name in names:
-        assert flow.cycles[name] == list(range(config.slots))
+        assert flow.cycles[name] == list(range(config.slot.slots))
         first = block_timing().latency
-        assert flow.cycles[REQUESTS[name][1]] == list(range(first, first + config.slots))
+        assert flow.cycles[REQUESTS[name][1]] == list(range(first, first + config.slot.slots))

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.kllm.timing import load
@@ -27,9 +27,9 @@ from tb.words import join
 
 CONFIGS = {
     "small": BLOCKS["kllm_load"].configs["small"],
-    "odd": KllmLoadConfig(vector_rows=77, address_bits=33),
-    "all_rows": KllmLoadConfig(vector_rows=65536, address_bits=32),
-    "all_addresses": KllmLoadConfig(vector_rows=77, address_bits=37),
+    "odd": KllmLoadConfig(vectors=VectorShape(rows=77), address_bits=33),
+    "all_rows": KllmLoadConfig(vectors=VectorShape(rows=65536), address_bits=32),
+    "all_addresses": KllmLoadConfig(vectors=VectorShape(rows=77), address_bits=37),
 }
 NAN_ROW = row_of([0x7E00] * 16)
 MEMORY_ROWS = 400
@@ -41,7 +41,7 @@ def made(config, seed):
     # The top rows of the data memory, where a command's address can reach them.
     end = 1 << config.address_bits - 5
     base = end - MEMORY_ROWS if config.address_bits <= 37 else 0
-    machine = Machine(MachineConfig(vector_rows=config.vector_rows), np.zeros(0, np.uint8))
+    machine = Machine(MachineConfig(vector_rows=config.vectors.rows), np.zeros(0, np.uint8))
     memory = rng.integers(0, 256, 32 * MEMORY_ROWS, dtype=np.uint8)
     errors = set((base + rng.permutation(200)[:12]).tolist())  # the upper half has none
     machine.data.data, machine.data.faults = memory, {row - base for row in errors}
@@ -49,7 +49,7 @@ def made(config, seed):
         base + n: (int.from_bytes(row.tobytes(), "little"), base + n in errors)
         for n, row in enumerate(memory.reshape(-1, 32))
     }
-    last = config.vector_rows
+    last = config.vectors.rows
     cases = [(base + 210, 60, last - 60), (base, 1, 0), (base + 3, 0, 0), (base, 2, last - 1)]
     cases += [(base + 210, 2, last - 2), (base, min(last + 1, 65535), 2)]
     cases += [(base + MEMORY_ROWS - 1, 1, last - 1), (base, 65535, last - 1)]
@@ -114,7 +114,7 @@ def test_rows_are_little_endian():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"vector_rows": 65537}, "vector_rows must be 1..65536, not 65537"),
+        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
         ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.functional import Slot
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
@@ -26,8 +26,12 @@ from tb.words import join, layout_word
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],
-    "two_bits": KllmReadbackConfig(bits_a=2, integer_bits=4, vector_rows=77, slots=5),
-    "no_integers": KllmReadbackConfig(bits_a=3, integer_bits=0, vector_rows=65536, slots=256),
+    "two_bits": KllmReadbackConfig(
+        vectors=VectorShape(rows=77), slot=SlotShape(slots=5, bits_a=2, integer_bits=4)
+    ),
+    "no_integers": KllmReadbackConfig(
+        vectors=VectorShape(rows=65536), slot=SlotShape(slots=256, bits_a=3, integer_bits=0)
+    ),
 }
 # (length, outliers, integer) of slots 0, 1, ...; None: not valid
 SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (500, 40, False), (48, 0, True)]
@@ -39,11 +43,11 @@ class Memory:
     def __init__(self, config, rng):
         self.config = config
         machine = MachineConfig(
-            bits_a=config.bits_a, integer_bits=config.integer_bits or 8, slots=config.slots,
-            vector_rows=config.vector_rows,
+            bits_a=config.slot.bits_a, integer_bits=config.slot.integer_bits or 8,
+            slots=config.slot.slots, vector_rows=config.vectors.rows,
         )  # fmt: skip
         self.machine = Machine(machine)
-        used = [*range(40), *range(config.vector_rows - 20, config.vector_rows)]
+        used = [*range(40), *range(config.vectors.rows - 20, config.vectors.rows)]
         self.machine.vector[used] = torch.from_numpy(rng.integers(0, 1 << 16, (len(used), 16)))
         self.tables = {
             "row_row": {
@@ -52,13 +56,13 @@ class Memory:
             },
             "slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {},
         }  # fmt: skip
-        held = [*SLOTS[: config.slots - 1], (33, 2, False)]
-        numbers = [*range(len(held) - 1), config.slots - 1]
-        for number in range(config.slots):
+        held = [*SLOTS[: config.slot.slots - 1], (33, 2, False)]
+        numbers = [*range(len(held) - 1), config.slot.slots - 1]
+        for number in range(config.slot.slots):
             empty = layout_word(descriptor_layout, length=9, outliers=1, scale=7)
             self.tables["slot_descriptor"][number,] = empty
         for number, kind in zip(numbers, held, strict=True):
-            if kind is not None and not (kind[2] and not config.integer_bits):
+            if kind is not None and not (kind[2] and not config.slot.integer_bits):
                 self.fill(number, *kind, rng)
 
     def words(self, row):
@@ -66,7 +70,7 @@ class Memory:
 
     def fill(self, number, length, outliers, integer, rng):
         config, tables = self.config, self.tables
-        bits = config.integer_bits if integer else config.bits_a
+        bits = config.slot.integer_bits if integer else config.slot.bits_a
         index = torch.from_numpy(rng.integers(0, 1 << bits, length))
         mask = np.zeros(length, dtype=bool)
         mask[rng.permutation(length)[:outliers]] = True
@@ -84,7 +88,7 @@ class Memory:
         rows = -(-length // 16)
         entries, marks = np.zeros((2, 16 * rows), dtype=np.int64)
         entries[:length], marks[:length] = index, mask
-        layout = entry_row_layout(config.bits_a, config.integer_bits)
+        layout = entry_row_layout(config.slot.bits_a, config.slot.integer_bits)
         for row in range(rows):
             here = slice(16 * row, 16 * row + 16)
             tables["slot_entries"][number, row] = layout_word(
@@ -124,11 +128,12 @@ class Memory:
 
 def made(config, seed):
     rng = np.random.default_rng([seed, 81])
-    memory, last = Memory(config, rng), config.vector_rows
+    memory, last = Memory(config, rng), config.vectors.rows
     reads = [(0, 3), (5, 0), (last - 1, 1), (last - 1, 2), (last - 3, 3), (17, 1), (1, 65535)]
     reads = [read for read in reads if read != (1, 65535) or sum(read) > last]
     program = [memory.step(Opcode.READ, src=src, rows=rows) for src, rows in reads]
-    numbers = {*range(min(6, config.slots)), config.slots - 1, min(config.slots, 255), 255}
+    most = config.slot.slots
+    numbers = {*range(min(6, most)), most - 1, min(most, 255), 255}
     slots = [memory.step(Opcode.READ_SLOT, slot=number) for number in sorted(numbers)]
     steps = [step for pair in zip(program, slots, strict=False) for step in pair]
     steps += [*program[len(slots) :], *slots[len(program) :]]
@@ -136,7 +141,7 @@ def made(config, seed):
     steps.insert(3, nothing | {"command": 1, "status": [int(CommandStatus.MALFORMED)]})
     seen = {word for step in steps for word in step["status"]}
     assert {0, int(CommandStatus.RANGE), int(CommandStatus.SLOT_MISMATCH)} <= seen or (
-        config.slots == 256
+        config.slot.slots == 256
     )
     return steps, memory, [memory.step(Opcode.READ, src=3, rows=12)]
 
@@ -153,10 +158,8 @@ def test_readback(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
-        ({"integer_bits": 3}, "integer_bits must be 0 or 4 or 8, not 3"),
-        ({"vector_rows": 65537}, "vector_rows must be 1..65536, not 65537"),
-        ({"slots": 257}, "slots must be 1..256, not 257"),
+        ({"slot": 5}, "slot must be a SlotShape, not 5"),
+        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
     ],
 )
 def test_rejects(wrong, message):

@@ -1,0 +1,30 @@
+"""Ranges of the shapes that KLLM's configurations are composed of."""
+
+import pytest
+
+from golden.config import ConfigError
+from golden.kllm.config import SlotShape, VectorShape
+
+
+@pytest.mark.parametrize(
+    ("shape", "wrong", "message"),
+    [
+        (VectorShape, {"rows": 0}, "rows must be 1..65536, not 0"),
+        (VectorShape, {"rows": 65537}, "rows must be 1..65536, not 65537"),
+        (SlotShape, {"slots": 1}, "slots must be 2..256, not 1"),
+        (SlotShape, {"slots": 257}, "slots must be 2..256, not 257"),
+        (SlotShape, {"elements": 15}, "elements must be 16..16383, not 15"),
+        (SlotShape, {"outliers_max": 0}, "outliers_max must be 1..16383, not 0"),
+        (SlotShape, {"bits_a": 1}, "bits_a must be 2..4, not 1"),
+        (SlotShape, {"bits_a": 5}, "bits_a must be 2..4, not 5"),
+        (SlotShape, {"integer_bits": 3}, "integer_bits must be 0 or 4 or 8, not 3"),
+    ],
+)
+def test_rejects(shape, wrong, message):
+    with pytest.raises(ConfigError, match="must be") as error:
+        shape(**wrong)
+    assert str(error.value) == f"{shape.__name__}.{message}"
+
+
+def test_rows_of_a_slot():
+    assert [SlotShape(elements=n).rows for n in (16, 17, 4096)] == [1, 2, 256]
