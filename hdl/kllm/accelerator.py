@@ -167,12 +167,8 @@ class KllmAcceleratorConfig(Config):
     @property
     def functional_config(self) -> KllmFunctionalUnitConfig:
         return KllmFunctionalUnitConfig(
-            bits_a=self.lane.bits_a,
-            integer_bits=self.lane.integer_bits,
-            vector_rows=self.vector_rows,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
-            outliers_max=self.lane.outliers_max,
+            vectors=self.vector_shape,
+            slot=self.slot_shape,
             width=self.width,
             softmax_elements=self.softmax_elements,
         )

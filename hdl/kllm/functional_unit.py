@@ -8,7 +8,8 @@ from amaranth.lib import stream
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.index.format import INT_BITS, K_MAX
+from golden.index.format import K_MAX
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import functional_unit
@@ -46,29 +47,16 @@ _OUTLIERS_AHEAD = 8  # requested before they are used, of each slot
 class KllmFunctionalUnitConfig(Config):
     """Sizes of the functional unit."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer in an entry, 4 or 8; 0: no integers
-    vector_rows: int = 4096  # rows of the vector memory, 1..65536
-    slots: int = 16  # activation slots, 1..256
-    slot_elements: int = 4096  # longest token of a slot, 16..16383
-    outliers_max: int = 64  # most outliers of a token, 1..16383
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
     width: int = 8  # elements per cycle: 4, 8 or 16
     softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_range("vector_rows", 1, 1 << 16)
-        self._check_range("slots", 1, 256)
-        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("outliers_max", 1, K_MAX)
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("slot", SlotShape)
         self._check_choice("width", (4, 8, 16))
         self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
-
-    @property
-    def slot_rows(self) -> int:
-        """Rows of entries of one slot."""
-        return -(-self.slot_elements // ROW_ELEMENTS)
 
     @property
     def rows_ahead(self) -> int:
@@ -78,9 +66,8 @@ class KllmFunctionalUnitConfig(Config):
     @property
     def decode(self) -> KllmFunctionDecodeConfig:
         return KllmFunctionDecodeConfig(
-            vector_rows=self.vector_rows,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
+            vectors=self.vectors,
+            slot=self.slot,
             softmax_elements=self.softmax_elements,
         )
 
@@ -100,18 +87,18 @@ class KllmFunctionalUnitConfig(Config):
     @property
     def table(self) -> IndexTableConfig:
         return IndexTableConfig(
-            bits_a=self.bits_a, integer_bits=self.integer_bits, width=self.width
+            bits_a=self.slot.bits_a, integer_bits=self.slot.integer_bits, width=self.width
         )
 
     @property
     def slot_words(self) -> KllmSlotRowsConfig:
-        return KllmSlotRowsConfig(table=self.table, rows=self.slot_rows)
+        return KllmSlotRowsConfig(table=self.table, rows=self.slot.rows)
 
     @property
     def entries(self) -> KllmSlotFetchConfig:
         return KllmSlotFetchConfig(
             word_bits=self.table.i_layout.size,
-            count_max=self.slot_rows,
+            count_max=self.slot.rows,
             position_bits=SLOT_ROW_BITS,
             depth=self.rows_ahead,
         )
@@ -120,7 +107,7 @@ class KllmFunctionalUnitConfig(Config):
     def outliers(self) -> KllmSlotFetchConfig:
         return KllmSlotFetchConfig(
             word_bits=FP16.bits,
-            count_max=self.outliers_max,
+            count_max=self.slot.outliers_max,
             position_bits=SLOT_LENGTH_BITS,
             depth=_OUTLIERS_AHEAD,
         )
@@ -172,7 +159,7 @@ class KllmFunctionalUnit(Block):
                 "status": status_stream(),
                 **row_read("a", "rows of the first operand"),
                 **row_read("b", "rows of the second operand"),
-                **slot_read("slot", config.bits_a, config.integer_bits),
+                **slot_read("slot", config.slot.bits_a, config.slot.integer_bits),
                 "write": Out(stream.Signature(row_write_layout), "Rows of results."),
             },
         )
@@ -181,7 +168,7 @@ class KllmFunctionalUnit(Block):
     def timing(self) -> Timing:
         config = self.config
         return functional_unit(
-            config.width, config.bits_a, KllmFunctionPipelineConfig().stages
+            config.width, config.slot.bits_a, KllmFunctionPipelineConfig().stages
         )
 
     def elaborate(self, platform) -> Module:

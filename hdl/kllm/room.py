@@ -103,11 +103,8 @@ _SMALL_ACCELERATOR = KllmAcceleratorConfig(
 _ACCELERATORS = {"table1": KllmAcceleratorConfig(), "small": _SMALL_ACCELERATOR}
 
 _SMALL_FUNCTIONAL_UNIT = KllmFunctionalUnitConfig(
-    bits_a=2,
-    integer_bits=4,
-    vector_rows=256,
-    slots=4,
-    slot_elements=256,
+    vectors=VectorShape(rows=256),
+    slot=SlotShape(slots=4, elements=256, bits_a=2, integer_bits=4),
     width=4,
     softmax_elements=256,
 )

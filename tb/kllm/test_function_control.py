@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden.kllm.config import SlotShape
 from golden.kllm.format import Operation
 from golden.kllm.functional import negated_mean
 from golden.kllm.isa import CommandStatus
@@ -30,7 +31,7 @@ from tb.run import simulate
 CONFIGS = {
     "table1": KllmFunctionalUnitConfig().control,
     "small": KllmFunctionalUnitConfig(
-        bits_a=2, integer_bits=0, slot_elements=512, outliers_max=9, width=16,
+        slot=SlotShape(elements=512, outliers_max=9, bits_a=2, integer_bits=0), width=16,
         softmax_elements=512,
     ).control,
 }  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (
@@ -33,10 +34,12 @@ from tb.run import simulate
 
 CONFIGS = {
     "some": KllmFunctionDecodeConfig(
-        vector_rows=100, slots=5, slot_elements=200, softmax_elements=300
+        vectors=VectorShape(rows=100), slot=SlotShape(slots=5, elements=200), softmax_elements=300
     ),
     "all": KllmFunctionDecodeConfig(
-        vector_rows=1 << 16, slots=256, slot_elements=16383, softmax_elements=16383
+        vectors=VectorShape(rows=1 << 16),
+        slot=SlotShape(slots=256, elements=16383),
+        softmax_elements=16383,
     ),
 }
 COUNT = 400
@@ -46,8 +49,8 @@ ONE = 0x3C00
 
 def random_operands(rng, opcode: Opcode, config) -> dict[str, int]:
     """Operands that are in range more often than not, each near its limits now and then."""
-    last = config.vector_rows
-    near = {"slot": config.slots, "slot_a": config.slots, "slot_b": config.slots}
+    last = config.vectors.rows
+    near = {"slot": config.slot.slots, "slot_a": config.slot.slots, "slot_b": config.slot.slots}
     values = {}
     for field in COMMANDS[opcode].operands:
         name, most = field.name, (1 << field.bits) - 1
@@ -56,7 +59,7 @@ def random_operands(rng, opcode: Opcode, config) -> dict[str, int]:
         elif name == "head_size":
             value = rng.choice([0, 16, 32, 64, 96, 48])
         elif name == "length":
-            limit = {Opcode.SOFTMAX: config.softmax_elements}.get(opcode, config.slot_elements)
+            limit = {Opcode.SOFTMAX: config.softmax_elements}.get(opcode, config.slot.elements)
             value = rng.choice([0, 1, 15, 16, 17, 31, 100, limit, limit + 1])
         elif "stride" in name:
             value = rng.integers(0, 9)
@@ -131,12 +134,12 @@ def test_function_decode(name, seed):
     config = CONFIGS[name]
     rng = np.random.default_rng([seed, 87])
     opcodes = [opcode for opcode, each in COMMANDS.items() if each.unit == Unit.FUNCTION]
-    length = config.slot_elements
+    length = config.slot.elements
     slot = Slot(torch.zeros(length, dtype=int), torch.zeros(length, dtype=int),
                 torch.zeros(length, dtype=int), scale=ONE)  # fmt: skip
     state = FunctionalState(
-        vector=torch.zeros(config.vector_rows, 16, dtype=int), slots=[slot] * config.slots,
-        slot_elements=config.slot_elements, softmax_elements=config.softmax_elements, bits_a=4,
+        vector=torch.zeros(config.vectors.rows, 16, dtype=int), slots=[slot] * config.slot.slots,
+        slot_elements=config.slot.elements, softmax_elements=config.softmax_elements, bits_a=4,
     )  # fmt: skip
     layout = {field: job_layout[field] for field in job_layout.members}
     commands, jobs, masks, statuses = [], [], [], set()
@@ -165,10 +168,9 @@ def test_function_decode(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": 257}, "slots"),
-        ({"slot_elements": 16384}, "slot_elements"),
+        ({"slot": 5}, "slot"),
+        ({"vectors": 5}, "vectors"),
         ({"softmax_elements": 15}, "softmax_elements"),
-        ({"vector_rows": 65537}, "vector_rows"),
     ],
 )
 def test_rejects(wrong, message):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.functional import Slot
 from golden.kllm.isa import Function, Opcode
 from golden.kllm.timing import FunctionCycles
@@ -28,8 +29,8 @@ DELAYS = (1, 2, 4)
 STAGES = 2  # of the element functions of the unit
 MAXIMUM = 16_383
 LONGEST = KllmFunctionalUnitConfig(
-    bits_a=2, integer_bits=4, vector_rows=3100, slots=2, slot_elements=MAXIMUM, outliers_max=500,
-    width=4, softmax_elements=MAXIMUM,
+    vectors=VectorShape(rows=3100), width=4, softmax_elements=MAXIMUM,
+    slot=SlotShape(slots=2, elements=MAXIMUM, outliers_max=500, bits_a=2, integer_bits=4),
 )  # fmt: skip
 
 
@@ -42,10 +43,10 @@ class Memory:
 
     def add(self, length, outliers) -> None:
         config, rng = self.config, self.rng
-        bits = max(config.bits_a, config.integer_bits)
+        bits = max(config.slot.bits_a, config.slot.integer_bits)
         outlier = np.zeros(length, bool)
         outlier[rng.permutation(length)[:outliers]] = True
-        index = rng.integers(0, 1 << config.bits_a, length)
+        index = rng.integers(0, 1 << config.slot.bits_a, length)
         x = words_of(rng.normal(0, 4, length))
         scale = int(words_of(rng.uniform(0.5, 2)))
         rms, mean = (int(np.float32(each).view(np.uint32)) for each in (rng.uniform(0.1, 3), 0.25))
@@ -141,7 +142,7 @@ def cycles_of(memory, opcode, o, cycles: FunctionCycles, bad: int = 0) -> tuple[
 
 
 def timed(config, answer) -> FunctionCycles:
-    return FunctionCycles(config.width, config.bits_a, STAGES, answer)
+    return FunctionCycles(config.width, config.slot.bits_a, STAGES, answer)
 
 
 def params_of(memory, program, name) -> dict:
@@ -161,10 +162,10 @@ def test_cycles(name, seed):
     memory = Memory(config, rng)
     for length, outliers in zip(LENGTHS, OUTLIERS, strict=True):
         memory.add(length, outliers)
-    vector = words_of(rng.uniform(-1, 1, (config.vector_rows, 16)))
+    vector = words_of(rng.uniform(-1, 1, (config.vectors.rows, 16)))
     vector[640, 3] = 0x7E00  # the second token of the last SOFTMAX
     program = Program(config, rng, memory.slots, vector)
-    last = config.vector_rows - 1
+    last = config.vectors.rows - 1
     given = [(Opcode.FUNCTION_CODEBOOK, {"table": t, "src": last - t}, 0) for t in (0, 1)]
     given += [(opcode, operands, 0) for opcode, operands in commands()]
     given.append((Opcode.SOFTMAX, {
@@ -210,11 +211,11 @@ def test_longest_tokens(seed):
     for outliers in (500, 0):
         memory.add(MAXIMUM, outliers)
     rows = -(-MAXIMUM // 16)
-    vector = words_of(rng.uniform(-1, 1, (config.vector_rows, 16)))
+    vector = words_of(rng.uniform(-1, 1, (config.vectors.rows, 16)))
     vector[: 2 * rows] = words_of(rng.normal(0, 3, (2 * rows, 16)))
     vector[rows - 1, 15] = 0x7BFF  # after the length: it would be the largest
     program = Program(config, rng, memory.slots, vector)
-    last = config.vector_rows - 1
+    last = config.vectors.rows - 1
     for opcode, operands in (
         (Opcode.FUNCTION_CODEBOOK, {"table": 0, "src": last}),
         (Opcode.FUNCTION_CODEBOOK, {"table": 1, "src": last - 1}),

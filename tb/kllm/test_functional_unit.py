@@ -19,6 +19,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.fp16.vectors import random_words
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (
     COMMAND_WORDS,
@@ -36,17 +37,18 @@ from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
 from tb.words import join
 
+VECTORS = VectorShape(rows=700)
 CONFIGS = {
     "width_8": KllmFunctionalUnitConfig(
-        vector_rows=700, slots=12, slot_elements=600, softmax_elements=600
+        vectors=VECTORS, slot=SlotShape(slots=12, elements=600), softmax_elements=600
     ),
     "width_4": KllmFunctionalUnitConfig(
-        bits_a=3, integer_bits=4, vector_rows=700, slots=12, slot_elements=580,
-        outliers_max=600, width=4, softmax_elements=580,
+        vectors=VECTORS, width=4, softmax_elements=580,
+        slot=SlotShape(slots=12, elements=580, outliers_max=600, bits_a=3, integer_bits=4),
     ),
     "width_16": KllmFunctionalUnitConfig(
-        bits_a=2, integer_bits=0, vector_rows=700, slots=12, slot_elements=600,
-        outliers_max=600, width=16, softmax_elements=592,
+        vectors=VECTORS, width=16, softmax_elements=592,
+        slot=SlotShape(slots=12, elements=600, outliers_max=600, bits_a=2, integer_bits=0),
     ),
 }  # fmt: skip
 LENGTHS = [1, 15, 16, 17, 31, 32, 100, 576]
@@ -84,9 +86,9 @@ class Program:
         self.state = Recorded(
             vector=torch.tensor(vector),
             slots=slots,
-            slot_elements=config.slot_elements,
+            slot_elements=config.slot.elements,
             softmax_elements=config.softmax_elements,
-            bits_a=config.bits_a,
+            bits_a=config.slot.bits_a,
         )
         self.state.written = set()
         self.steps = []
@@ -151,17 +153,17 @@ def scores(rng, count) -> np.ndarray:
 def make_slots(config, rng):
     """(slots of golden, descriptors, entry rows, outlier words)."""
     slots, descriptors, entries, outliers = [], [], [], []
-    bits = max(config.bits_a, config.integer_bits)
+    bits = max(config.slot.bits_a, config.slot.integer_bits)
     kinds = [*LENGTHS, 100, 576, "integer", "empty"]
-    for kind in kinds[: config.slots]:
+    for kind in kinds[: config.slot.slots]:
         length = kind if isinstance(kind, int) else 100
         share = rng.choice([0.005, 0.05, 0.3])
-        count = int(min(round(share * length) + 1, config.outliers_max, length))
+        count = int(min(round(share * length) + 1, config.slot.outliers_max, length))
         if kind == "integer":
             count = 0
         outlier = np.zeros(length, bool)
         outlier[rng.permutation(length)[:count]] = True
-        index = rng.integers(0, 1 << config.bits_a, length)
+        index = rng.integers(0, 1 << config.slot.bits_a, length)
         x = words_of(rng.normal(0, 8, length))
         x = np.where(rng.random(length) < 0.1, random_words(rng, length), x)
         if length == 31:  # ACTIVATE runs every function on it, IDENTITY too
@@ -185,7 +187,7 @@ def make_slots(config, rng):
         # Everything after the length is junk, ones in the mask too.
         padded = -(-length // 16) * 16
         value = rng.integers(0, 1 << bits, padded)
-        value[:length] = index | (value[:length] >> config.bits_a << config.bits_a)
+        value[:length] = index | (value[:length] >> config.slot.bits_a << config.slot.bits_a)
         mask = rng.integers(0, 2, padded).astype(bool)
         mask[:length] = outlier
         rows = []
@@ -199,7 +201,7 @@ def make_slots(config, rng):
 
 def free_rows(rng, config, *counts):
     """First rows of disjoint regions of ``counts`` rows, anywhere, the last row included."""
-    slack = config.vector_rows - sum(counts)
+    slack = config.vectors.rows - sum(counts)
     cuts = np.sort(rng.integers(0, slack + 1, len(counts)))
     if rng.random() < 0.3:
         cuts[-1] = slack
@@ -238,7 +240,7 @@ def add_command(program, opcode, length=None, in_place=None, function=None):
         pokes = [(a, vectors_of(rng, 16 * rows)), (b, vectors_of(rng, 16 * rows))]
         operands = {
             "scalar": int(rng.integers(0, 2)), "immediate": int(vectors_of(rng, 1)[0]),
-            "slot": int(rng.integers(0, config.slots - 1)), "a": a, "b": b,
+            "slot": int(rng.integers(0, config.slot.slots - 1)), "a": a, "b": b,
             "dst": b if in_place else dst, "length": length,
         }  # fmt: skip
     elif opcode == Opcode.ROTARY:
@@ -324,7 +326,7 @@ def mixed(program):
 def faults(program):
     """Every status, each followed by a right command."""
     config, rng = program.config, program.rng
-    last = config.vector_rows
+    last = config.vectors.rows
     R, C, S, M = (
         CommandStatus.RANGE,
         CommandStatus.CODEBOOK_MISSING,
@@ -358,16 +360,16 @@ def faults(program):
     expect(S, Opcode.AXPY, axpy | {"slot": empty})
     expect(CommandStatus(0), Opcode.AXPY, axpy | {"slot": integer})
     expect(CommandStatus(0), Opcode.AXPY, axpy | {"scalar": Scalar.IMMEDIATE, "slot": 255})
-    outside = [{"length": 0}, {"slot": config.slots}, {"slot": 255}]
+    outside = [{"length": 0}, {"slot": config.slot.slots}, {"slot": 255}]
     outside += [{name: last - 6} for name in ("a", "b", "dst")] + [{"length": 65535}]
     for wrong in outside:
         expect(R, Opcode.AXPY, axpy | wrong)
     for name in ("a", "b", "dst"):
         expect(CommandStatus(0), Opcode.AXPY, axpy | {"slot": 0, name: last - 7})
-    for wrong in ({"slot": config.slots}, {"length": config.slot_elements + 1}, {"length": 0},
+    for wrong in ({"slot": config.slot.slots}, {"length": config.slot.elements + 1}, {"length": 0},
                   {"dst": last - 6}):  # fmt: skip
         expect(R, Opcode.ACTIVATE, activate | wrong)
-    for wrong in ({"slot_a": config.slots}, {"slot_b": 255}, {"dst": last - 1}):
+    for wrong in ({"slot_a": config.slot.slots}, {"slot_b": 255}, {"dst": last - 1}):
         expect(R, Opcode.GLU, glu | wrong)
     binary = {
         "op": Binary.ADD, "a": 0, "a_stride": 2, "b": 100, "b_stride": 3, "dst": 200,
@@ -433,7 +435,7 @@ def cycles(program):
     program.step(Opcode.SOFTMAX, softmax, x, add_bound[Opcode.SOFTMAX], "SOFTMAX 576")
     function = {"function": 2, "src": 0, "dst": 200, "length": length}
     program.step(Opcode.FUNCTION, function, x, add_bound[Opcode.FUNCTION], "FUNCTION SILU 576")
-    tables = 1 << config.bits_a
+    tables = 1 << config.slot.bits_a
     for slot in (7, 9):
         golden = program.state.slots[slot]
         counts = golden.outlier.numpy().reshape(-1, 16).sum(axis=1)
@@ -459,7 +461,7 @@ def resets(program):
 def machine_params(config, seed):
     rng = np.random.default_rng([seed, 63])
     slots, descriptors, entries, outliers = make_slots(config, rng)
-    vector = rng.integers(0, 1 << 16, (config.vector_rows, 16))
+    vector = rng.integers(0, 1 << 16, (config.vectors.rows, 16))
     programs = {}
     for fill in (mixed, faults, cycles):
         program = Program(config, rng, slots, vector)
@@ -502,13 +504,9 @@ def test_programs_have_every_status():
     ("wrong", "message"),
     [
         ({"width": 2}, "width"),
-        ({"bits_a": 1}, "bits_a"),
-        ({"integer_bits": 5}, "integer_bits"),
-        ({"slots": 257}, "slots"),
-        ({"slot_elements": 16384}, "slot_elements"),
+        ({"slot": 5}, "slot"),
+        ({"vectors": 5}, "vectors"),
         ({"softmax_elements": 15}, "softmax_elements"),
-        ({"vector_rows": 65537}, "vector_rows"),
-        ({"outliers_max": 0}, "outliers_max"),
     ],
 )
 def test_rejects(wrong, message):

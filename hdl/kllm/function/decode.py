@@ -8,6 +8,7 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Opcode, Scalar
 from golden.kllm.timing import function_decode
@@ -29,15 +30,13 @@ _registers_layout = data.StructLayout({name: job_layout.members[name] for name i
 class KllmFunctionDecodeConfig(Config):
     """What commands may reach."""
 
-    vector_rows: int = 4096  # rows of the vector memory, 1..65536
-    slots: int = 16  # activation slots, 1..256
-    slot_elements: int = 4096  # longest token of a slot, 16..16383
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
     softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
 
     def __post_init__(self) -> None:
-        self._check_range("vector_rows", 1, 1 << 16)
-        self._check_range("slots", 1, 256)
-        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("slot", SlotShape)
         self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
 
 
@@ -104,14 +103,14 @@ class KllmFunctionDecode(Block):
                 is_pair = job.operation == Operation.ROTATE
                 m.d.sync += [job.rows.eq(rows), job.steps.eq(Mux(is_pair, job.length >> 5, rows))]
                 uses_slot = (job.kind == Kind.SLOTS) | job.derives
-                no_slot = uses_slot & (job.slot_a >= config.slots)
-                no_slot |= job.two_slots & (job.slot_b >= config.slots)
+                no_slot = uses_slot & (job.slot_a >= config.slot.slots)
+                no_slot |= job.two_slots & (job.slot_b >= config.slot.slots)
                 with m.If((job.length == 0) | no_slot):
                     m.d.sync += bad.eq(1)
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.sync += check.eq(check + 1)
-                with m.If(_is_outside(m, job, check, config.vector_rows)):
+                with m.If(_is_outside(m, job, check, config.vectors.rows)):
                     m.d.sync += bad.eq(1)
                 with m.If(check == 3):
                     m.next = "JOB"
@@ -188,7 +187,7 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
                 kind=Kind.SLOTS, length=value(o, "length"), slot_a=value(o, "slot"),
                 d_first=value(o, "dst"), function=value(o, "function"),
             )  # fmt: skip
-            m.d.sync += bad.eq(value(o, "length") > config.slot_elements)
+            m.d.sync += bad.eq(value(o, "length") > config.slot.elements)
         with m.Case(Opcode.GLU):
             o = Opcode.GLU
             fields(
@@ -196,7 +195,7 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
                 length=value(o, "length"), slot_a=value(o, "slot_a"), slot_b=value(o, "slot_b"),
                 d_first=value(o, "dst"), function=value(o, "function"),
             )  # fmt: skip
-            m.d.sync += bad.eq(value(o, "length") > config.slot_elements)
+            m.d.sync += bad.eq(value(o, "length") > config.slot.elements)
         with m.Default():
             m.d.sync += malformed.eq(1)
 
