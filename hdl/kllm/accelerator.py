@@ -155,14 +155,7 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def quantizer_config(self) -> KllmQuantizerConfig:
-        return KllmQuantizerConfig(
-            bits_a=self.lane.bits_a,
-            integer_bits=self.lane.integer_bits,
-            vector_rows=self.vector_rows,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
-            outliers_max=self.lane.outliers_max,
-        )
+        return KllmQuantizerConfig(vectors=self.vector_shape, slot=self.slot_shape)
 
     @property
     def functional_config(self) -> KllmFunctionalUnitConfig:

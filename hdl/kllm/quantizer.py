@@ -6,7 +6,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
-from golden.index.format import INT_BITS, K_MAX
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import QuantizerCycles, orizuru, quantizer
 from golden.timing import Timing
@@ -51,75 +51,61 @@ _TOKENS_AHEAD = 2  # tokens whose first pass may be ahead of the second
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmQuantizerConfig(Config):
-    """Sizes of the quantizer."""
+    """Sizes of the quantizer. Slots without integers leave QUANTIZE_INTEGER out."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0 leaves QUANTIZE_INTEGER out
-    vector_rows: int = 4096  # rows of the vector memory, 2..65536
-    slots: int = 16  # activation slots, 1..256
-    slot_elements: int = 4096  # longest token, 16..16383
-    outliers_max: int = 64  # most outliers of a token, 1..16383
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
     orizuru: str = KllmOrizuruConfig.architecture  # of the two trees: parallel or shared
     integer_lanes: int = 4  # dividers of QUANTIZE_INTEGER, 1, 2, 4, 8 or 16
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_range("vector_rows", 2, 1 << 16)
-        self._check_range("slots", 1, 256)
-        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("outliers_max", 1, K_MAX)
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("slot", SlotShape)
         self._check_choice("orizuru", ("parallel", "shared"))
         self._check_power_of_two("integer_lanes", 1, ROW_ELEMENTS)
 
     @property
     def centroids(self) -> int:
-        return 2**self.bits_a
+        return 2**self.slot.bits_a
 
     @property
     def decode(self) -> KllmQuantizeDecodeConfig:
-        return KllmQuantizeDecodeConfig(
-            vector_rows=self.vector_rows,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
-            outliers_max=self.outliers_max,
-            integers=bool(self.integer_bits),
-        )
+        return KllmQuantizeDecodeConfig(vectors=self.vectors, slot=self.slot)
 
     @property
     def compare(self) -> KllmRowCompareConfig:
-        return KllmRowCompareConfig(bits_a=self.bits_a)
+        return KllmRowCompareConfig(bits_a=self.slot.bits_a)
 
     @property
     def splitter(self) -> KllmRowSplitterConfig:
-        return KllmRowSplitterConfig(outliers_max=self.outliers_max)
+        return KllmRowSplitterConfig(outliers_max=self.slot.outliers_max)
 
     @property
     def writer(self) -> KllmEntryWriterConfig:
-        return KllmEntryWriterConfig(bits_a=self.bits_a, integer_bits=self.integer_bits)
+        return KllmEntryWriterConfig(bits_a=self.slot.bits_a, integer_bits=self.slot.integer_bits)
 
     @property
     def orizuru_config(self) -> KllmOrizuruConfig:
         return KllmOrizuruConfig(
-            n_max=self.slot_elements, elements=ROW_ELEMENTS, architecture=self.orizuru
+            n_max=self.slot.elements, elements=ROW_ELEMENTS, architecture=self.orizuru
         )
 
     @property
     def clustering_config(self) -> IndexNearestConfig:
         return IndexNearestConfig(
-            bits_a=self.bits_a, elements=ROW_ELEMENTS, tag_bits=tag_layout.size
+            bits_a=self.slot.bits_a, elements=ROW_ELEMENTS, tag_bits=tag_layout.size
         )
 
     @property
     def norm_config(self) -> KllmNormStatsConfig:
         return KllmNormStatsConfig(
-            bits_a=self.bits_a, elements=ROW_ELEMENTS, k_max=self.slot_elements
+            bits_a=self.slot.bits_a, elements=ROW_ELEMENTS, k_max=self.slot.elements
         )
 
     @property
     def integer_config(self) -> KllmIntegerQuantizerConfig:
         return KllmIntegerQuantizerConfig(
-            int_bits=self.integer_bits,
+            int_bits=self.slot.integer_bits,
             elements=ROW_ELEMENTS,
             lanes=self.integer_lanes,
             tag_bits=tag_layout.size,
@@ -127,12 +113,12 @@ class KllmQuantizerConfig(Config):
 
     @property
     def entries_layout(self) -> data.StructLayout:
-        return entry_write_layout(self.bits_a, self.integer_bits)
+        return entry_write_layout(self.slot.bits_a, self.slot.integer_bits)
 
     @property
     def cycles(self) -> QuantizerCycles:
         """Cycles of each command."""
-        integers = self.integer_config if self.integer_bits else KllmIntegerQuantizerConfig()
+        integers = self.integer_config if self.slot.integer_bits else KllmIntegerQuantizerConfig()
         levels = self.orizuru_config.trees_config.levels
         return QuantizerCycles(
             thresholds=self.centroids - 1,
@@ -281,7 +267,7 @@ class KllmQuantizer(Block):
         rows = StreamView(beat.p, beat.valid & ~beat.p.integer, cluster_ready)
         link(m, rows, clustering.x, discard=("integer", "s"))
         link(m, clustering.o, writer.index, discard=("fault", "last"))
-        if config.integer_bits:
+        if config.slot.integer_bits:
             integers = add(m, "integers", KllmIntegerQuantizer(config.integer_config))
             maximum = add(m, "maximum", KllmTokenMaximum(none))
             rows = StreamView(beat.p, beat.valid & beat.p.integer, divide_ready)

@@ -72,8 +72,9 @@ _LANES = {
     "small": _SMALL,
 }
 _SMALL_QUANTIZER = KllmQuantizerConfig(
-    bits_a=2, integer_bits=4, vector_rows=64, slots=4, slot_elements=64, outliers_max=5
-)  # fmt: skip
+    vectors=VectorShape(rows=64),
+    slot=SlotShape(slots=4, elements=64, outliers_max=5, bits_a=2, integer_bits=4),
+)
 _QUANTIZERS = {"table1": KllmQuantizerConfig(), "small": _SMALL_QUANTIZER}
 _SMALL_SUPPLY = KllmWeightSupplyConfig(
     lanes=2, columns=3, elements=4, bits_b=3, ports=3, port_bits=16, buffer_beats=5, length_bits=6
@@ -445,7 +446,9 @@ BLOCKS = {
         configs={
             "table1": KllmQuantizerConfig(),
             "parallel": KllmQuantizerConfig(orizuru="parallel"),
-            "smollm2": KllmQuantizerConfig(vector_rows=2048, slot_elements=1536),
+            "smollm2": KllmQuantizerConfig(
+                vectors=VectorShape(rows=2048), slot=SlotShape(elements=1536)
+            ),
             "small": _SMALL_QUANTIZER,
         },
         golden="golden.kllm.quantizer:quantize_command",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import (
     COMMANDS,
     OPERANDS_MAX,
@@ -30,10 +31,12 @@ from tb.run import simulate
 CONFIGS = {
     "default": KllmQuantizeDecodeConfig(),
     "largest": KllmQuantizeDecodeConfig(
-        vector_rows=1 << 16, slots=256, slot_elements=16383, outliers_max=16383
+        vectors=VectorShape(rows=1 << 16),
+        slot=SlotShape(slots=256, elements=16383, outliers_max=16383),
     ),
     "small": KllmQuantizeDecodeConfig(
-        vector_rows=20, slots=3, slot_elements=100, outliers_max=9, integers=False
+        vectors=VectorShape(rows=20),
+        slot=SlotShape(slots=3, elements=100, outliers_max=9, integer_bits=0),
     ),
 }
 COMMAND_COUNT = 1500
@@ -49,25 +52,25 @@ def near(rng, limit: int, bits: int) -> int:
 
 def random_operands(rng, config: KllmQuantizeDecodeConfig) -> dict[str, int]:
     """Operands in range in most cases; one of them, or a sum of them, at its limit."""
-    length = int(rng.integers(1, config.slot_elements + 1))
+    length = int(rng.integers(1, config.slot.elements + 1))
     rows = -(-length // ROW_ELEMENTS)
-    tokens = int(rng.integers(1, min(config.slots, 255) + 1))
-    spare = max(config.vector_rows - rows, 0)
+    tokens = int(rng.integers(1, min(config.slot.slots, 255) + 1))
+    spare = max(config.vectors.rows - rows, 0)
     stride = int(rng.integers(0, spare // max(tokens - 1, 1) + 1))
     last = max(spare - stride * (tokens - 1), 0)
     src = int(rng.integers(0, last + 1))
-    k = rng.integers(0, min(config.outliers_max, length) // 2 + 1, 2)
+    k = rng.integers(0, min(config.slot.outliers_max, length) // 2 + 1, 2)
     operands = {name: int(rng.integers(1 << bits)) for name, bits in OPERANDS.items()}
     operands |= {
         "src": src, "stride": stride, "tokens": tokens, "length": length,
-        "slot": config.slots - tokens, "k_max": int(k[0]), "k_min": int(k[1]),
+        "slot": config.slot.slots - tokens, "k_max": int(k[0]), "k_min": int(k[1]),
         "norm": int(rng.integers(0, 3)),
     }  # fmt: skip
     operands["thresholds"] &= 0xFBFFFBFF
     limits = {
-        "src": last, "stride": 0x8000, "tokens": tokens, "length": config.slot_elements,
+        "src": last, "stride": 0x8000, "tokens": tokens, "length": config.slot.elements,
         "slot": operands["slot"], "k_max": length - operands["k_min"], "norm": 3,
-        "k_min": config.outliers_max - operands["k_max"], "thresholds": 0x7C000000,
+        "k_min": config.slot.outliers_max - operands["k_max"], "thresholds": 0x7C000000,
     }  # fmt: skip
     if rng.random() < 0.7:
         name = str(rng.choice(list(limits)))
@@ -78,7 +81,7 @@ def random_operands(rng, config: KllmQuantizeDecodeConfig) -> dict[str, int]:
 
 
 def expected(opcode: int, operands: dict[str, int], config: KllmQuantizeDecodeConfig) -> dict:
-    known = opcode in OPCODES[: 2 + config.integers]
+    known = opcode in OPCODES[: 3 if config.slot.integer_bits else 2]
     online = operands["mode"] == OutlierMode.ONLINE
     kinds = {
         Opcode.ACTIVATION_CODEBOOK: TokenKind.CODEBOOK,
@@ -89,11 +92,11 @@ def expected(opcode: int, operands: dict[str, int], config: KllmQuantizeDecodeCo
     status = CommandStatus.MALFORMED
     if known:
         status = faults(
-            Opcode(opcode), operands, vector_rows=config.vector_rows, slots=config.slots,
-            slot_elements=config.slot_elements,
+            Opcode(opcode), operands, vector_rows=config.vectors.rows, slots=config.slot.slots,
+            slot_elements=config.slot.elements,
         )  # fmt: skip
     dead, touches = bool(status), not status and kind != TokenKind.CODEBOOK
-    many = operands["k_max"] + operands["k_min"] > config.outliers_max
+    many = operands["k_max"] + operands["k_min"] > config.slot.outliers_max
     if touches and kind == TokenKind.ONLINE and many:
         dead, status = True, CommandStatus.OUTLIER_COUNT
     kept = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
@@ -132,11 +135,8 @@ def test_quantize_decode(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"vector_rows": 1}, "vector_rows must be 2..65536, not 1"),
-        ({"slots": 257}, "slots must be 1..256, not 257"),
-        ({"slot_elements": 15}, "slot_elements must be 16..16383, not 15"),
-        ({"outliers_max": 0}, "outliers_max must be 1..16383, not 0"),
-        ({"integers": 8}, "integers must be true or false, not 8"),
+        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
+        ({"slot": 5}, "slot must be a SlotShape, not 5"),
     ],
 )
 def test_rejects(wrong, message):

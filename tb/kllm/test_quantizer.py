@@ -24,6 +24,7 @@ import torch
 
 from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import (
     FIRST_OPERAND_WORD,
@@ -50,12 +51,12 @@ INF, NAN, ONE = 0x7C00, 0x7E00, 0x3C00
 EPSILON = int(np.float32(1e-5).view(np.uint32))
 CONFIGS = {
     "small": KllmQuantizerConfig(
-        bits_a=3, integer_bits=4, vector_rows=200, slots=9, slot_elements=200, outliers_max=7,
-        integer_lanes=16,
+        vectors=VectorShape(rows=200), integer_lanes=16,
+        slot=SlotShape(slots=9, elements=200, outliers_max=7, bits_a=3, integer_bits=4),
     ),
     "parallel": KllmQuantizerConfig(
-        bits_a=2, integer_bits=0, vector_rows=64, slots=4, slot_elements=40, outliers_max=20,
-        orizuru="parallel",
+        vectors=VectorShape(rows=64), orizuru="parallel",
+        slot=SlotShape(slots=4, elements=40, outliers_max=20, bits_a=2, integer_bits=0),
     ),
     "default": KllmQuantizerConfig(),
 }  # fmt: skip
@@ -131,8 +132,8 @@ class Maker:
     def faults(self, opcode: Opcode, operands: dict) -> CommandStatus:
         config = self.config
         return faults(
-            opcode, operands, vector_rows=config.vector_rows, slots=config.slots,
-            slot_elements=config.slot_elements,
+            opcode, operands, vector_rows=config.vectors.rows, slots=config.slot.slots,
+            slot_elements=config.slot.elements,
         )  # fmt: skip
 
     def unknown(self, opcode: int) -> None:
@@ -181,7 +182,7 @@ class Maker:
             self.status(CommandStatus.CODEBOOK_MISSING)
             return
         upper, lower = operands["thresholds"] >> 16, operands["thresholds"] & 0xFFFF
-        most = self.config.outliers_max
+        most = self.config.slot.outliers_max
         outliers = Outliers(operands["k_max"], operands["k_min"], operands["mode"], upper, lower)
         result = quantize_command(
             x, torch.tensor(self.codebook), outliers, most,
@@ -229,12 +230,12 @@ class Maker:
             return
         rows = -(-operands["length"] // ROW_ELEMENTS)
         self.work += self.cycles.integer(rows, operands["tokens"])
-        result = quantize_integer_command(self.tokens(operands), self.config.integer_bits)
+        result = quantize_integer_command(self.tokens(operands), self.config.slot.integer_bits)
         stored = [0 if valid else None for valid in result.valid]
         self._slots(operands, result, stored, integer=True)
 
     def _slots(self, operands, result, stored, integer) -> None:
-        entry_bits = activation_entry_bits(self.config.bits_a, self.config.integer_bits)
+        entry_bits = activation_entry_bits(self.config.slot.bits_a, self.config.slot.integer_bits)
         length = operands["length"]
         count = -(-length // ROW_ELEMENTS)
         expected = self.expected
@@ -274,14 +275,14 @@ def memory(rng, config, *, bad: bool = True) -> tuple[np.ndarray, dict[str, tupl
     beyond 1.
     """
     entries = config.centroids
-    rows = rng.integers(0, 1 << 16, (config.vector_rows, ROW_ELEMENTS))
+    rows = rng.integers(0, 1 << 16, (config.vectors.rows, ROW_ELEMENTS))
     for first in (0, 2, 4, 6):
         centroids = random_codebook(rng, entries)
         rows[first, :entries] = centroids
         rows[first + 1, : entries - 1] = midpoints(torch.tensor(centroids)).numpy()
     rows[4, entries - 1] = ONE + 1
     rows[7, rng.integers(0, entries - 1)] = 0xFC01
-    left, first, where = config.vector_rows - 8, 8, {}
+    left, first, where = config.vectors.rows - 8, 8, {}
     for n, style in enumerate(("normal", *STYLES)):
         count = left // (len(STYLES) + 1 - n)
         rows[first : first + count] = random_rows(rng, style, count)
@@ -301,10 +302,10 @@ def place(rng, config, where, style, length) -> dict:
     count = -(-length // ROW_ELEMENTS)
     src = int(rng.integers(low, max(high - count, low) + 1))
     stride = int(rng.integers(0, count + 2))
-    room = config.vector_rows - src - count
-    most = min(4, config.slots, room // stride + 1 if stride else 4)
+    room = config.vectors.rows - src - count
+    most = min(4, config.slot.slots, room // stride + 1 if stride else 4)
     tokens = int(rng.integers(1, most + 1))
-    slot = int(rng.integers(0, config.slots - tokens + 1))
+    slot = int(rng.integers(0, config.slot.slots - tokens + 1))
     return {"src": src, "stride": stride, "tokens": tokens, "length": length, "slot": slot}
 
 
@@ -315,20 +316,20 @@ def random_command(rng, maker, where, longest) -> None:
         maker.load(int(rng.choice([0, 2])))
         return
     if choice < 0.15:
-        maker.load(int(rng.choice([4, 6, config.vector_rows - 1])))
+        maker.load(int(rng.choice([4, 6, config.vectors.rows - 1])))
         maker.quantize(slot=1)
         maker.load(0)
         return
     length = int(rng.choice([1, 2, 15, 16, 17, 33, int(rng.integers(1, longest + 1)), longest]))
     style = str(rng.choice([*STYLES, "odd"]))
-    if config.integer_bits and choice < 0.4:
+    if config.slot.integer_bits and choice < 0.4:
         style = str(rng.choice(["positive", "positive", "zeros", style]))
         maker.integers(**place(rng, config, where, style, length))
         return
     norm = int(rng.choice([Norm.NONE, Norm.RMS, Norm.LAYER]))
     more = {"norm": norm, **place(rng, config, where, style, length)}
     if choice < 0.75:
-        k = rng.integers(0, min(config.outliers_max, length) + 1, 2)
+        k = rng.integers(0, min(config.slot.outliers_max, length) + 1, 2)
         if rng.random() < 0.9:
             k = k // 2
         if rng.random() < 0.9 and k.sum() >= length:
@@ -340,7 +341,7 @@ def random_command(rng, maker, where, longest) -> None:
     if len(x) == 0:
         x = np.array([0])
     ordered = np.sort(x.astype(np.uint16).view(np.float16))
-    kept = min(config.outliers_max, len(x) // 2)
+    kept = min(config.slot.outliers_max, len(x) // 2)
     low, high = rng.integers(0, kept // 2 + 1, 2)
     upper, lower = ordered[len(x) - 1 - high], ordered[low]
     words = [int(np.float16(v).view(np.uint16)) for v in (upper, lower)]
@@ -392,19 +393,19 @@ def fault_programs(rng, config) -> list[Maker]:
         programs.append(maker)
 
     good = {"src": src, "length": length, "k_max": k, "k_min": k, "slot": 1}
-    most, rows_max = config.slot_elements, config.vector_rows
+    most, rows_max = config.slot.elements, config.vectors.rows
     ranges = [
-        {"tokens": 0}, {"length": 0}, {"length": most + 1}, {"slot": config.slots},
-        {"slot": config.slots - 1, "tokens": 2}, {"src": rows_max - 2}, {"src": 0xFFFF},
+        {"tokens": 0}, {"length": 0}, {"length": most + 1}, {"slot": config.slot.slots},
+        {"slot": config.slot.slots - 1, "tokens": 2}, {"src": rows_max - 2}, {"src": 0xFFFF},
         {"stride": rows_max - src - 2, "tokens": 2}, {"stride": 0xFFFF, "tokens": 255},
         {"stride": 0x8000, "tokens": 3},
     ]  # fmt: skip
     for wrong in ranges:
         program(lambda maker, wrong=wrong: maker.quantize(**good | wrong))
-        if config.integer_bits:
+        if config.slot.integer_bits:
             there = {key: good[key] for key in ("src", "length", "slot")}
             program(lambda maker, wrong=wrong, there=there: maker.integers(**there | wrong))
-    edges = [{"slot": config.slots - 1}, {"src": rows_max - 3}, {"length": most, "src": 8}]
+    edges = [{"slot": config.slot.slots - 1}, {"src": rows_max - 3}, {"length": most, "src": 8}]
     for right in edges:
         program(lambda maker, right=right: maker.quantize(**good | right | {"k_max": 1}))
     program(lambda maker: maker.quantize(**good | {"norm": 3}))
@@ -416,9 +417,9 @@ def fault_programs(rng, config) -> list[Maker]:
     for more in ({"k_max": length}, {"k_max": length - k}, {"k_min": 0xFFFF, "k_max": 0xFFFF}):
         program(lambda maker, more=more: maker.quantize(**good | more))
     program(lambda maker: maker.quantize(**good | {"k_max": length, "slot": 0xFF}))
-    program(lambda maker: maker.quantize(**good | {"tokens": 2, "k_max": config.outliers_max}))
+    program(lambda maker: maker.quantize(**good | {"tokens": 2, "k_max": config.slot.outliers_max}))
     program(lambda maker: maker.quantize(
-        **good | {"k_max": config.outliers_max - 1, "k_min": 1, "length": most, "src": 8}
+        **good | {"k_max": config.slot.outliers_max - 1, "k_min": 1, "length": most, "src": 8}
     ))  # fmt: skip
     program(lambda maker: maker.quantize(**good | offline | {"thresholds": 0, "tokens": 2}))
     program(lambda maker: maker.quantize(**good | {"tokens": 2}), load=False)
@@ -441,10 +442,10 @@ def fault_programs(rng, config) -> list[Maker]:
         for more in ({}, wide, {"norm": Norm.LAYER, "k_max": 0}, {"norm": Norm.RMS, **wide}):
             there = good | {"src": where["odd"][0], "stride": reach, "tokens": 2} | more
             program(lambda maker, there=there: maker.quantize(**there), rows=changed)
-        if config.integer_bits:
+        if config.slot.integer_bits:
             there = {"src": where["positive"][0], "length": length, "slot": 1, "tokens": 2}
             program(lambda maker, there=there: maker.integers(**there), rows=changed)
-    if config.integer_bits:
+    if config.slot.integer_bits:
         for at in (0, length - 1, length):
             changed = rows.copy()
             positive = where["positive"][0]
@@ -463,7 +464,7 @@ def test_quantizer(name, seed):
     config = CONFIGS[name]
     rng = np.random.default_rng([seed, 43])
     # Tokens of the longest kind only where that is short: the rates have the others.
-    longest = min(config.slot_elements, 300)
+    longest = min(config.slot.elements, 300)
     count = 4 if name == "small" else 2
     programs = [random_program(rng, config, 22, longest).program("random") for _ in range(count)]
     faulty = [maker.program("fault") for maker in fault_programs(rng, config)]
@@ -505,7 +506,7 @@ def spread_of(config, maker) -> tuple[int, int]:
 
     The outliers but for the first of each row; the rows with 5 or more.
     """
-    mask = 18 + ROW_ELEMENTS * activation_entry_bits(config.bits_a, config.integer_bits)
+    mask = 18 + ROW_ELEMENTS * activation_entry_bits(config.slot.bits_a, config.slot.integer_bits)
     counts = [(word >> mask).bit_count() for _, word in maker.expected["entries"]]
     tokens = len(maker.expected["descriptor"])
     crowded = sum(max(count - 1, 0) for count in counts)
@@ -581,15 +582,15 @@ def rate_programs(rng, config) -> list[dict]:
     add("unknown", lambda maker: maker.unknown(0), most=lambda maker: config.cycles.refused(),
         refused=True, **exact)  # fmt: skip
     for tokens in (1, 3):
-        dead = {"k_max": config.outliers_max, "k_min": 1, "length": 576, "tokens": tokens}
+        dead = {"k_max": config.slot.outliers_max, "k_min": 1, "length": 576, "tokens": tokens}
         add(f"OUTLIER_COUNT x {tokens}", lambda maker, dead=dead: maker.quantize(src=8, **dead),
             most=lambda maker, tokens=tokens: config.cycles.refused(tokens), **exact)  # fmt: skip
     return programs
 
 
 LONGEST = KllmQuantizerConfig(
-    bits_a=2, integer_bits=8, vector_rows=1033, slots=2, slot_elements=16383, outliers_max=16383,
-    integer_lanes=16,
+    vectors=VectorShape(rows=1033), integer_lanes=16,
+    slot=SlotShape(slots=2, elements=16383, outliers_max=16383, bits_a=2, integer_bits=8),
 )  # fmt: skip
 
 
@@ -626,12 +627,8 @@ def test_longest_token(seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
-        ({"integer_bits": 6}, "integer_bits must be 0 or 4 or 8, not 6"),
-        ({"vector_rows": 1}, "vector_rows must be 2..65536, not 1"),
-        ({"slots": 0}, "slots must be 1..256, not 0"),
-        ({"slot_elements": 15}, "slot_elements must be 16..16383, not 15"),
-        ({"outliers_max": 0}, "outliers_max must be 1..16383, not 0"),
+        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
+        ({"slot": 5}, "slot must be a SlotShape, not 5"),
         ({"orizuru": "none"}, "orizuru must be parallel or shared, not 'none'"),
         ({"integer_lanes": 3}, "integer_lanes must be a power of two in 1..16, not 3"),
     ],

@@ -7,7 +7,7 @@ from amaranth.lib import stream
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.index.format import K_MAX
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
 from golden.kllm.timing import quantize_decode
 from golden.timing import Timing
@@ -28,18 +28,12 @@ _KEPT = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
 class KllmQuantizeDecodeConfig(Config):
     """What commands may address."""
 
-    vector_rows: int = 4096  # rows of the vector memory, 2..65536
-    slots: int = 16  # activation slots, 1..256
-    slot_elements: int = 4096  # longest token, 16..16383
-    outliers_max: int = 64  # most outliers of a token, 1..16383
-    integers: bool = True  # QUANTIZE_INTEGER is a command
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
 
     def __post_init__(self) -> None:
-        self._check_range("vector_rows", 2, 1 << 16)
-        self._check_range("slots", 1, 256)
-        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("outliers_max", 1, K_MAX)
-        self._check_bool("integers")
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("slot", SlotShape)
 
 
 class KllmQuantizeDecode(Block):
@@ -106,7 +100,7 @@ class KllmQuantizeDecode(Block):
         ]
         fault = self._fault(m, held, kind, unknown, offset + rows)
         outliers = let(m, "outliers", held["k_max"] + held["k_min"])
-        too_many = (kind == TokenKind.ONLINE) & (outliers > config.outliers_max)
+        too_many = (kind == TokenKind.ONLINE) & (outliers > config.slot.outliers_max)
         with m.FSM():
             with m.State("COMMAND"):
                 m.d.comb += self.command.ready.eq(1)
@@ -122,7 +116,7 @@ class KllmQuantizeDecode(Block):
                         mode = operand(command, Opcode.QUANTIZE, "mode")
                         online = mode == OutlierMode.ONLINE
                         m.d.sync += kind.eq(Mux(online, TokenKind.ONLINE, TokenKind.OFFLINE))
-                    if config.integers:
+                    if config.slot.integer_bits:
                         with m.Case(Opcode.QUANTIZE_INTEGER):
                             m.d.sync += kind.eq(TokenKind.INTEGER)
                     with m.Default():
@@ -157,12 +151,12 @@ class KllmQuantizeDecode(Block):
         m.d.comb += wrong.eq(
             Mux(
                 kind == TokenKind.CODEBOOK,
-                held["src"] + 2 > config.vector_rows,
+                held["src"] + 2 > config.vectors.rows,
                 (held["tokens"] == 0)
                 | (length == 0)
-                | (length > config.slot_elements)
-                | (held["src"] + last_row > config.vector_rows)
-                | (held["slot"] + held["tokens"] > config.slots)
+                | (length > config.slot.elements)
+                | (held["src"] + last_row > config.vectors.rows)
+                | (held["slot"] + held["tokens"] > config.slot.slots)
                 | ((kind != TokenKind.INTEGER) & (held["norm"] > max(Norm)))
                 | ((kind == TokenKind.OFFLINE) & (infinite[0] | infinite[1])),
             )
