@@ -14,7 +14,7 @@ from golden.timing import Timing
 __all__ = [
     "FunctionCycles",
     "LaneJob",
-    "LaneShape",
+    "LaneTiming",
     "QuantizerCycles",
     "concat",
     "descriptor_walk",
@@ -340,7 +340,7 @@ def matmul() -> Timing:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaneShape:
+class LaneTiming:
     """What a lane's cycles depend on.
 
     words, integer_words: words of bins per column, that are reduced one per cycle. together: each
@@ -382,12 +382,12 @@ def lane_steps(length: int, elements: int, outliers: Iterable[int] = ()) -> int:
     return sum(max(1, per_beat[beat]) for beat in range(-(-length // elements)))
 
 
-def lane_latency(shape: LaneShape, mode: MatmulMode) -> int:
+def lane_latency(shape: LaneTiming, mode: MatmulMode) -> int:
     """Cycles from a job's last beat to its first output, in an idle lane."""
     return 7 if mode == MatmulMode.DIRECT else 10 + shape.words_of(mode)
 
 
-def lane_cycles(shape: LaneShape, job: LaneJob, jobs: int = 1) -> int:
+def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
     """Cycles from the first beat of w to the last y of ``jobs`` equal jobs at full rate.
 
         2 + (steps - 1) + latency + (outputs - 1) * gap + (jobs - 1) * max(steps, reduce, 2)
@@ -414,7 +414,7 @@ def lane_control() -> Timing:
     )
 
 
-def lane_dense(shape: LaneShape) -> Timing:
+def lane_dense(shape: LaneTiming) -> Timing:
     """From a packet's last beat to the sum of column 0; counting overlaps reducing."""
     integer = (("in integer mode", 6 + shape.integer_words),) if shape.integer_words else ()
     return Timing(
@@ -436,7 +436,7 @@ def lane_finish(stages: int) -> Timing:
     )
 
 
-def pe_lane(shape: LaneShape) -> Timing:
+def pe_lane(shape: LaneTiming) -> Timing:
     """Of one job in an idle lane; ``lane_cycles`` has those of a sequence."""
     modes = [("of a direct product", MatmulMode.DIRECT)]
     if shape.integer_words:

@@ -13,7 +13,7 @@ from golden.kllm.format import NO_OUTPUT, product_index
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Codebooks, Tokens, Weight
 
-__all__ = ["LaneRequest", "LaneShape", "codebook_packet", "lane_vectors"]
+__all__ = ["LaneRequest", "LaneVectors", "codebook_packet", "lane_vectors"]
 
 Int64 = npt.NDArray[np.int64]
 _ONE = 0x3C00
@@ -77,7 +77,7 @@ def _codebook(rng: np.random.Generator, bits: int) -> Int64:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaneShape:
+class LaneVectors:
     """A lane as its requests see it; int_bits 0: no integer requests."""
 
     bits_a: int = 4
@@ -89,7 +89,7 @@ class LaneShape:
     product: str = "rounded"
 
 
-_TABLE1 = LaneShape()
+_TABLE1 = LaneVectors()
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -109,7 +109,7 @@ class _Given:
 
 
 def lane_vectors(
-    shape: LaneShape = _TABLE1, seed: int = 0, longest: int = 300, random_requests: int = 8
+    shape: LaneVectors = _TABLE1, seed: int = 0, longest: int = 300, random_requests: int = 8
 ) -> list[LaneRequest]:
     """Requests of at most ``columns`` outputs each, golden results included.
 

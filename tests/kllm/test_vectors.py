@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from golden.kllm.format import NO_OUTPUT, Status, integer_packet_length, kmeans_packet_length
-from golden.kllm.vectors import LaneShape, lane_vectors
+from golden.kllm.vectors import LaneVectors, lane_vectors
 
 CONFIGS = {
     "default": {},
@@ -16,7 +16,7 @@ CONFIGS = {
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_requests_cover_every_status_golden_sees(config: dict) -> None:
-    requests = lane_vectors(LaneShape(**config), seed=3)
+    requests = lane_vectors(LaneVectors(**config), seed=3)
     seen = 0
     for request in requests:
         seen |= request.status

@@ -79,7 +79,7 @@ class KllmLaneArray(Block):
 
     @property
     def timing(self) -> Timing:
-        return pe_lane(self.config.lane.shape)
+        return pe_lane(self.config.lane.cycles)
 
     @property
     def throughput(self) -> str:

@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import Status, kmeans_packet_length
-from golden.kllm.timing import LaneShape
+from golden.kllm.timing import LaneTiming
 from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
 from hdl.kllm.concat import KllmConcatConfig
@@ -119,10 +119,10 @@ class KllmPeLaneConfig(Config):
         return bins if self.counter == "sram" else self.columns * bins
 
     @property
-    def shape(self) -> LaneShape:
+    def cycles(self) -> LaneTiming:
         """What golden.kllm.timing counts cycles from."""
         counter = self.counter_config
-        return LaneShape(
+        return LaneTiming(
             columns=self.columns,
             elements=self.elements,
             words=counter.words,

@@ -57,7 +57,7 @@ class KllmLaneDense(Block):
 
     @property
     def timing(self) -> Timing:
-        return lane_dense(self.config.shape)
+        return lane_dense(self.config.cycles)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -93,7 +93,7 @@ class KllmPeLane(Block):
 
     @property
     def timing(self) -> Timing:
-        return pe_lane(self.config.shape)
+        return pe_lane(self.config.cycles)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -54,7 +54,7 @@ def check_cycles(lane, phase: str, job: dict, cycles: dict, suffix: str = "") ->
     """
     fields = dict(job)
     count = fields.pop("jobs")
-    one, shape = LaneJob(**fields), lane.shape
+    one, shape = LaneJob(**fields), lane.cycles
     y, w, status = (cycles[f"{name}{suffix}"] for name in ("y", "w", "status"))
     expected, taken = lane_cycles(shape, one, count), y[-1] - w[0]
     at_most = shape.together and count > 1
