@@ -13,7 +13,7 @@ from golden.kllm.format import (
 )
 from golden.kllm.isa import ROW_ELEMENTS
 
-__all__ = ["MACHINES", "MachineConfig", "SlotShape", "VectorShape"]
+__all__ = ["MACHINES", "LaneShape", "MachineConfig", "PortShape", "SlotShape", "VectorShape"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,47 @@ class SlotShape(Shape):
     def rows(self) -> int:
         """Rows of entries of one slot."""
         return -(-self.elements // ROW_ELEMENTS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneShape(Shape):
+    """The PE lanes: how many, and what one weight beat of a lane is."""
+
+    lanes: int = 16  # PE lanes, 1..64
+    columns: int = 32  # output columns of a lane, 1..64
+    elements: int = 16  # elements of the reduction axis per beat, 1..16
+    bits_b: int = 4  # bits of a weight index, 2..4
+
+    def __post_init__(self) -> None:
+        self._check_range("lanes", 1, 64)
+        self._check_range("columns", 1, 64)
+        self._check_range("elements", 1, 16)
+        self._check_range("bits_b", 2, 4)
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels that all lanes compute at a time."""
+        return self.lanes * self.columns
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PortShape(Shape):
+    """The memories of weight images, each with a read port."""
+
+    ports: int = 24  # weight read ports, 1..64
+    bits: int = 1024  # bits of a port word, 8..4096, a multiple of 8
+
+    def __post_init__(self) -> None:
+        self._check_range("ports", 1, 64)
+        self._check_range("bits", 8, 4096)
+        if self.bits % 8:
+            self._refuse("bits", "a multiple of 8")
+
+    def layout(self, lane: LaneShape) -> WeightLayout:
+        """Of weight images for these lanes."""
+        return WeightLayout(
+            lane.lanes, lane.columns, lane.elements, lane.bits_b, self.ports, self.bits
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

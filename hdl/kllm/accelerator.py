@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from golden.config import Config
 from golden.index.format import K_MAX
-from golden.kllm.config import MachineConfig, SlotShape, VectorShape
+from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -132,24 +132,22 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def supply_config(self) -> KllmWeightSupplyConfig:
-        return KllmWeightSupplyConfig(
+        lane = LaneShape(
             lanes=self.lanes,
             columns=self.lane.columns,
             elements=self.lane.elements,
             bits_b=self.lane.bits_b,
-            ports=self.mem_ports,
-            port_bits=self.port_bits,
-            buffer_beats=self.weight_beats,
         )
+        ports = PortShape(ports=self.mem_ports, bits=self.port_bits)
+        return KllmWeightSupplyConfig(lane=lane, ports=ports, buffer_beats=self.weight_beats)
 
     @property
     def matmul_config(self) -> KllmMatmulConfig:
         return KllmMatmulConfig(
             lanes=self.lanes,
             lane=self.lane,
-            vector_rows=self.vector_rows,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
+            vectors=self.vector_shape,
+            slot=self.slot_shape,
             replay_beats=self.supply_config.replay_beats,
         )
 

@@ -1,6 +1,6 @@
 """Blocks of KLLM by name."""
 
-from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.config import LaneShape, PortShape, SlotShape, VectorShape
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
@@ -77,8 +77,11 @@ _SMALL_QUANTIZER = KllmQuantizerConfig(
 )
 _QUANTIZERS = {"table1": KllmQuantizerConfig(), "small": _SMALL_QUANTIZER}
 _SMALL_SUPPLY = KllmWeightSupplyConfig(
-    lanes=2, columns=3, elements=4, bits_b=3, ports=3, port_bits=16, buffer_beats=5, length_bits=6
-)  # fmt: skip
+    lane=LaneShape(lanes=2, columns=3, elements=4, bits_b=3),
+    ports=PortShape(ports=3, bits=16),
+    buffer_beats=5,
+    length_bits=6,
+)
 _SMOLLM2 = KllmAcceleratorConfig(
     lanes=4,
     lane=KllmPeLaneConfig(k_max=1536, outliers_max=64),

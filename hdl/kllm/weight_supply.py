@@ -10,6 +10,7 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.fp16.format import FP32
 from golden.kllm import timing
+from golden.kllm.config import LaneShape, PortShape
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
@@ -32,31 +33,25 @@ _JOBS_AHEAD = 4  # jobs whose weights may be requested before the first of them 
 class KllmWeightSupplyConfig(Config):
     """Shape of the weight image and size of its buffers."""
 
-    lanes: int = 16  # 1..64
-    columns: int = 32  # output columns of a lane's beat, 1..64
-    elements: int = 16  # elements of the reduction axis in a beat, 1..16
-    bits_b: int = 4  # bits of a weight index, 2..4
-    ports: int = 24  # read ports, 1..64, and ports * (port_bits + 4) below 65,000
-    port_bits: int = 1024  # bits of a port word, 8..4096, a multiple of 8
+    lane: LaneShape = dataclasses.field(default_factory=LaneShape)  # the lanes
+    ports: PortShape = dataclasses.field(default_factory=PortShape)  # ports * (bits + 4) < 65,000
     buffer_beats: int = 256  # weight beats kept per lane, 2..65536
     address_bits: int = 32  # bits of an address in port words, 8..64
     length_bits: int = 14  # bits of a number of beats, 1..16
 
     def __post_init__(self) -> None:
-        self._check_range("lanes", 1, 64)
-        self._check_range("columns", 1, 64)
-        self._check_range("elements", 1, 16)
-        self._check_range("bits_b", 2, 4)
-        self._check_range("port_bits", 8, 4096)
-        if self.port_bits % 8:
-            self._refuse("port_bits", "a multiple of 8")
+        self._check_shape("lane", LaneShape)
+        self._check_shape("ports", PortShape)
         # Amaranth numbers the bits of all input ports together in 16 bits.
-        self._check_range("ports", 1, min(64, 65_000 // (self.port_bits + 4)))
+        most = 65_000 // (self.ports.bits + 4)
+        if self.ports.ports > most:
+            self._refuse("ports", f"one of at most {most} ports of these bits")
         self._check_range("buffer_beats", 2, 65_536)
         self._check_range("address_bits", 8, 64)
         self._check_range("length_bits", 1, 16)
         if self.slots > 1024:
-            self._refuse("lanes", f"1..{1024 // self.buffer_config.lane_words} at this width")
+            most = 1024 // self.buffer_config.lane_words
+            self._refuse("lane", f"one of at most {most} lanes at this width of a port")
 
     @property
     def replay_beats(self) -> int:
@@ -66,34 +61,34 @@ class KllmWeightSupplyConfig(Config):
     @property
     def slots(self) -> int:
         """Port words of an array beat."""
-        return self.lanes * self.buffer_config.lane_words
+        return self.lane.lanes * self.buffer_config.lane_words
 
     @property
     def buffer_config(self) -> KllmWeightBufferConfig:
         shape = KllmWeightBufferConfig(
-            columns=self.columns,
-            elements=self.elements,
-            bits_b=self.bits_b,
-            port_bits=self.port_bits,
+            columns=self.lane.columns,
+            elements=self.lane.elements,
+            bits_b=self.lane.bits_b,
+            port_bits=self.ports.bits,
             buffer_beats=self.buffer_beats,
             length_bits=self.length_bits,
         )
         # In the cycle in which the ports bring a beat's final word they may bring a word of the
         # lane's next beat: one place per slot is enough only where they never do.
-        words = shape.lane_words
-        slots = self.lanes * words
+        words, ports = shape.lane_words, self.ports.ports
+        slots = self.lane.lanes * words
         collides = any(
-            (number + words - 1) // self.ports == (number + slots + word) // self.ports
-            for number in range(0, slots * self.ports, words)
+            (number + words - 1) // ports == (number + slots + word) // ports
+            for number in range(0, slots * ports, words)
             for word in range(words)
         )
-        if collides and self.ports % slots:
+        if collides and ports % slots:
             shape = dataclasses.replace(shape, word_depth=2)
         return shape
 
     @property
     def common(self) -> int:
-        return math.gcd(self.slots, self.ports)
+        return math.gcd(self.slots, self.ports.ports)
 
     @property
     def factor(self) -> int:
@@ -102,7 +97,7 @@ class KllmWeightSupplyConfig(Config):
 
     @property
     def divisor(self) -> int:
-        return self.ports // self.common
+        return self.ports.ports // self.common
 
     @property
     def array_beat_bits(self) -> int:
@@ -121,13 +116,15 @@ class KllmWeightSupplyConfig(Config):
 
     @property
     def stripe_config(self) -> KllmWeightStripeConfig:
-        return KllmWeightStripeConfig(slots=self.slots, ports=self.ports, port_bits=self.port_bits)
+        return KllmWeightStripeConfig(
+            slots=self.slots, ports=self.ports.ports, port_bits=self.ports.bits
+        )
 
     def bound(self, beats: int, groups: int, tokens: int = 1) -> int:
         """Cycles of a job: ports at one word, lanes at one beat and one scale per cycle."""
-        through_ports = -(-groups * (beats + 1) * self.slots // self.ports)
+        through_ports = -(-groups * (beats + 1) * self.slots // self.ports.ports)
         gathered = groups * (beats + 1)
-        return max(through_ports, gathered, groups * tokens * max(beats, self.columns))
+        return max(through_ports, gathered, groups * tokens * max(beats, self.lane.columns))
 
     @property
     def job_layout(self) -> data.StructLayout:
@@ -185,7 +182,7 @@ class KllmWeightSupply(Block):
 
     def __init__(self, config: KllmWeightSupplyConfig):
         buffer = config.buffer_config
-        ports, lanes = config.ports, config.lanes
+        ports, lanes = config.ports.ports, config.lane.lanes
         super().__init__(
             config,
             {
@@ -216,7 +213,8 @@ class KllmWeightSupply(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.weight_supply(self.config.setup_cycles, self.config.ports, self.config.slots)
+        config = self.config
+        return timing.weight_supply(config.setup_cycles, config.ports.ports, config.slots)
 
     def elaborate(self, platform) -> Module:
         config = self.config
@@ -224,9 +222,9 @@ class KllmWeightSupply(Block):
         stripe = add(m, "stripe", KllmWeightStripe(config.stripe_config))
         buffers = [
             add(m, f"buffer_{lane}", KllmWeightBuffer(config.buffer_config))
-            for lane in range(config.lanes)
+            for lane in range(config.lane.lanes)
         ]
-        for port in range(config.ports):
+        for port in range(config.ports.ports):
             link(m, self.data[port], stripe.data[port])
         words = config.buffer_config.lane_words
         for lane, buffer in enumerate(buffers):
@@ -239,14 +237,14 @@ class KllmWeightSupply(Block):
         order = queue(m, "order", 1, _JOBS_AHEAD)
         found = _Found.of(m, config)
         heard = _Heard(
-            ports=Cat(self.read[port].ready for port in range(config.ports)),
+            ports=Cat(self.read[port].ready for port in range(config.ports.ports)),
             lanes=Cat(buffer.job.ready for buffer in buffers),
             others=Cat(stripe.job.ready, replay_jobs.i.ready, order.i.ready),
         )
         telling = _jobs(m, config, self.job, found, heard)
         more = Signal(_WORDS_BITS)
         m.d.comb += more.eq(found.quotient + 1)
-        for port in range(config.ports):
+        for port in range(config.ports.ports):
             read = self.read[port]
             m.d.comb += [
                 read.valid.eq(telling.ports[port]),
@@ -261,7 +259,7 @@ class KllmWeightSupply(Block):
             ]
         m.d.comb += [
             stripe.job.valid.eq(telling.others[0]),
-            stripe.job.p.ports.eq(Mux(found.quotient != 0, config.ports, found.extra)),
+            stripe.job.p.ports.eq(Mux(found.quotient != 0, config.ports.ports, found.extra)),
             replay_jobs.i.valid.eq(telling.others[1]),
             *(
                 getattr(replay_jobs.i.p, name).eq(getattr(found.job, name))
@@ -302,7 +300,7 @@ class _Found:
     @classmethod
     def of(cls, m: Module, config: KllmWeightSupplyConfig) -> "_Found":
         remainder = Signal(range(max(config.divisor, 2)), reset_less=True)
-        extra = Signal(range(config.ports + 1))
+        extra = Signal(range(config.ports.ports + 1))
         m.d.comb += extra.eq(remainder * config.common)
         return cls(
             job=Signal(config.job_layout, reset_less=True),
@@ -344,7 +342,7 @@ def _jobs(m: Module, config: KllmWeightSupplyConfig, job, found: _Found, heard: 
     dividend = Signal(2 * digits, reset_less=True)
     left = Signal(range(digits + 1), reset_less=True)
     too_many = Signal()
-    asking, telling, pending = Signal(config.ports), Signal(config.lanes), Signal(3)
+    asking, telling, pending = Signal(config.ports.ports), Signal(config.lane.lanes), Signal(3)
     digit, rest = _digit(m, dividend, found.remainder, config.divisor)
     m.d.comb += too_many.eq(found.quotient >= (1 << _WORDS_BITS) - 2)
     taken = found.job
@@ -390,10 +388,10 @@ def _jobs(m: Module, config: KllmWeightSupplyConfig, job, found: _Found, heard: 
                     asking.eq(
                         Cat(
                             (found.quotient != 0) | (found.extra > port)
-                            for port in range(config.ports)
+                            for port in range(config.ports.ports)
                         )
                     ),
-                    telling.eq(Const(-1, config.lanes)),
+                    telling.eq(Const(-1, config.lane.lanes)),
                 ]
             m.next = "TELL"
         with m.State("TELL"):
@@ -411,7 +409,7 @@ def _replays(m: Module, config: KllmWeightSupplyConfig, jobs, rms, buffers) -> N
     """For each group, for each token: one replay, sent to every lane."""
     job = jobs.p
     replay = Signal(config.buffer_config.replay_layout, reset_less=True)
-    telling = Signal(config.lanes)  # lanes that have not taken it
+    telling = Signal(config.lane.lanes)  # lanes that have not taken it
     free = Signal()
     m.d.comb += free.eq(~(telling & ~Cat(b.replay.ready for b in buffers)).any())
     for lane, buffer in enumerate(buffers):
@@ -448,7 +446,7 @@ def _replays(m: Module, config: KllmWeightSupplyConfig, jobs, rms, buffers) -> N
         ram.read_addr.eq(token),
     ]
     with m.If(free):
-        m.d.sync += telling.eq(Mux(go, Const(-1, config.lanes), 0))
+        m.d.sync += telling.eq(Mux(go, Const(-1, config.lane.lanes), 0))
     with m.Else():
         m.d.sync += telling.eq(telling & ~Cat(b.replay.ready for b in buffers))
     with m.If(go):

@@ -12,7 +12,7 @@ from tb.contract import block_timing
 from tb.ports import stream_port
 from tb.words import join
 
-PORTS, LANES = range(config.ports), range(config.lanes)
+PORTS, LANES = range(config.ports.ports), range(config.lane.lanes)
 SOURCES = ("job", "rms", *(f"data_{p}" for p in PORTS))
 SINKS = (
     *(f"read_{p}" for p in PORTS),
@@ -44,7 +44,7 @@ class Memories:
                 for n in range(count):
                     held, error = memory[address + n]
                     last = n == count - 1
-                    words.append(join((held, config.port_bits), (last, 1), (error, 1)))
+                    words.append(join((held, config.ports.bits), (last, 1), (error, 1)))
                 waiting.append((cycle + delay, words))
             while waiting and waiting[0][0] <= cycle:
                 self.offers[f"data_{p}"] += waiting.pop(0)[1]
@@ -134,8 +134,8 @@ async def full_rate(dut):
         measured.append((bound, took))
         assert bound <= took
         # What does not overlap: the first group's way in, the last one's way out.
-        way_in = -(-(beats + 1) * config.slots // config.ports)
-        ends = max(way_in, beats + 1) + tokens * config.columns + 12
+        way_in = -(-(beats + 1) * config.slots // config.ports.ports)
+        ends = max(way_in, beats + 1) + tokens * config.lane.columns + 12
         assert took <= bound + ends + (groups if tokens > 1 else 0), (took, bound, ends)
     Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(measured))
 

@@ -27,7 +27,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length
 from golden.kllm.functional import Slot
 from golden.kllm.isa import (
@@ -51,20 +51,23 @@ NAN_ROW = row_of([0x7E00] * 16)
 LANE = {"k_max": 256, "outliers_max": 40}
 CONFIGS = {
     "two_rows": KllmMatmulConfig(
-        lanes=2, lane=KllmPeLaneConfig(columns=32, **LANE), vector_rows=300, slots=6,
-        slot_elements=200, replay_beats=6,
+        lanes=2, lane=KllmPeLaneConfig(columns=32, **LANE), vectors=VectorShape(rows=300),
+        slot=SlotShape(slots=6, elements=200, outliers_max=40), replay_beats=6,
     ),
     "narrow_beats": KllmMatmulConfig(
         lanes=3, lane=KllmPeLaneConfig(columns=16, elements=4, bits_a=3, bits_b=3, integer_bits=4,
-        macs=16, **LANE), vector_rows=257, slots=5, slot_elements=70, replay_beats=12,
+        macs=16, **LANE), vectors=VectorShape(rows=257), replay_beats=12,
+        slot=SlotShape(slots=5, elements=70, outliers_max=40, bits_a=3, integer_bits=4),
     ),
     "three_rows": KllmMatmulConfig(
         lanes=1, lane=KllmPeLaneConfig(columns=48, elements=8, bits_a=2, bits_b=4, integer_bits=0,
-        macs=16, **LANE), vector_rows=300, slots=6, slot_elements=100, replay_beats=11,
+        macs=16, **LANE), vectors=VectorShape(rows=300), replay_beats=11,
+        slot=SlotShape(slots=6, elements=100, outliers_max=40, bits_a=2, integer_bits=0),
     ),
     "one_element": KllmMatmulConfig(
-        lanes=4, lane=KllmPeLaneConfig(columns=16, elements=1, macs=16, **LANE), vector_rows=256,
-        slots=5, slot_elements=48, replay_beats=40,
+        lanes=4, lane=KllmPeLaneConfig(columns=16, elements=1, macs=16, **LANE),
+        vectors=VectorShape(rows=256), slot=SlotShape(slots=5, elements=48, outliers_max=40),
+        replay_beats=40,
     ),
 }  # fmt: skip
 SOURCES_END = 64  # rows below hold codebooks and tokens of DIRECT, rows above destinations
@@ -85,7 +88,7 @@ class Author:
 
     def __init__(self, config, rng):
         self.config, self.rng, self.lane = config, rng, config.lane
-        self.vector = [row_of(rng.integers(0, 0x3C01, 16)) for _ in range(config.vector_rows)]
+        self.vector = [row_of(rng.integers(0, 0x3C01, 16)) for _ in range(config.vectors.rows)]
         self.first = list(self.vector)
         self.words = {name: [] for name in (*SINKS, *LISTS)}
         self.tables = {"slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {}}
@@ -94,8 +97,8 @@ class Author:
             MachineConfig(
                 lanes=config.lanes, columns=lane.columns, elements=lane.elements,
                 bits_a=lane.bits_a, bits_b=lane.bits_b, integer_bits=lane.integer_bits or 8,
-                product=lane.product, vector_rows=config.vector_rows, slots=config.slots,
-                slot_elements=config.slot_elements, outliers_max=lane.outliers_max, ports=1,
+                product=lane.product, vector_rows=config.vectors.rows, slots=config.slot.slots,
+                slot_elements=config.slot.elements, outliers_max=lane.outliers_max, ports=1,
                 port_bits=32, replay_beats=config.replay_beats,
             )
         )  # fmt: skip
@@ -181,7 +184,7 @@ class Author:
         )
         rows = -(-count // 16)
         integer = kind == Codebook.INTEGER and not lane.integer_bits
-        if src + rows <= self.config.vector_rows and not integer:
+        if src + rows <= self.config.vectors.rows and not integer:
             self._read(range(src, src + rows))
             words = np.concatenate([row_words(self.vector[r]) for r in range(src, src + rows)])
             self.words["codebook"] += [
@@ -348,7 +351,7 @@ def span(author, tokens, outputs, gap):
     """dst, stride and outputs of a destination at a random place."""
     rows = -(-outputs // 16)
     stride = rows + gap
-    room = author.config.vector_rows - SOURCES_END - stride * (tokens - 1) - rows
+    room = author.config.vectors.rows - SOURCES_END - stride * (tokens - 1) - rows
     dst = SOURCES_END + int(author.rng.integers(0, room + 1))
     return {"dst": dst, "stride": stride, "outputs": outputs, "tokens": tokens}
 
@@ -359,9 +362,9 @@ def mixed(config, rng, kind, count=6, plain=False):
     lane, width = author.lane, config.lanes * author.lane.columns
     integer = kind == Codebook.INTEGER
     assert author.codebook(int(rng.integers(0, 4)), kind) == 0
-    replayed = min(config.slot_elements, config.replay_beats * lane.elements)
-    length = int(rng.choice([1, replayed, config.slot_elements, rng.integers(1, replayed + 1)]))
-    for number in range(config.slots):
+    replayed = min(config.slot.elements, config.replay_beats * lane.elements)
+    length = int(rng.choice([1, replayed, config.slot.elements, rng.integers(1, replayed + 1)]))
+    for number in range(config.slot.slots):
         author.slot(number, length, integer, outliers=0 if number == 1 else None)
     for n in range(count):
         mode = MatmulMode.INTEGER if integer else MatmulMode.KMEANS
@@ -369,15 +372,15 @@ def mixed(config, rng, kind, count=6, plain=False):
             mode = MatmulMode.DIRECT
         o = {"mode": mode, "weights": rng.integers(0, 1 << 32)}
         if mode == MatmulMode.DIRECT:
-            here = int(rng.integers(1, min(config.slot_elements, lane.outliers_max) + 1))
+            here = int(rng.integers(1, min(config.slot.elements, lane.outliers_max) + 1))
             o |= {"length": here, "src": 40 + n % 3, "src_stride": n % 2}
         else:
             here = length
             o |= {"length": here, "fold_norm": rng.integers(0, 2)}
-        most = min(3, config.slots) if here <= replayed else 1
+        most = min(3, config.slot.slots) if here <= replayed else 1
         tokens = int(rng.integers(1, most + 1))
         if mode != MatmulMode.DIRECT:
-            o["slot"] = rng.integers(0, config.slots - tokens + 1)
+            o["slot"] = rng.integers(0, config.slot.slots - tokens + 1)
         outputs = int(rng.choice([1, width, width + 1, 2 * width, rng.integers(1, 2 * width)]))
         o |= span(author, tokens, outputs, int(rng.integers(0, 3)))
         silent, error = 0, rng.random() < 0.15 and not plain
@@ -398,8 +401,8 @@ def refused(config, rng):
     """Each cause alone, one step from what is allowed; commands that run among them."""
     author = begin(config, rng)
     lane, R = author.lane, CommandStatus.RANGE
-    rows, slots = config.vector_rows, config.slots
-    longest, direct = config.slot_elements, MatmulMode.DIRECT
+    rows, slots = config.vectors.rows, config.slot.slots
+    longest, direct = config.slot.elements, MatmulMode.DIRECT
     few = min(longest, config.replay_beats * lane.elements, 20)
     beyond = config.replay_beats * lane.elements + 1
     author.slot(0, few)
@@ -472,8 +475,8 @@ def steady(config, rng, commands, tokens, groups, fold=0):
     """Matmuls that run, one like the other."""
     author = begin(config, rng)
     assert author.codebook(0, Codebook.KMEANS) == 0
-    length = min(config.slot_elements, config.replay_beats * author.lane.elements)
-    for number in range(config.slots):
+    length = min(config.slot.elements, config.replay_beats * author.lane.elements)
+    for number in range(config.slot.slots):
         author.slot(number, length, outliers=min(2, length))
     outputs = groups * config.lanes * author.lane.columns
     for n in range(commands):
@@ -514,7 +517,7 @@ def programs(config, seed):
         "refused": [refused(config, rng)],
         "silent": [silent_first(config, rng)],
         "overlap": [steady(config, rng, 4, 1, 1)],
-        "folded": [steady(config, rng, 2, min(4, config.slots - 1), 2, fold=1)],
+        "folded": [steady(config, rng, 2, min(4, config.slot.slots - 1), 2, fold=1)],
         "rate": [steady(config, rng, 1, 2, 2)],
         "direct": [direct_alone(config, rng)],
     }
@@ -536,7 +539,16 @@ def test_matmul(name, seed):
             "lane must be one whose columns are a multiple of 16",
         ),
         ({"lane": KllmPeLaneConfig(elements=3)}, "lane must be one whose elements divide 16"),
-        ({"slot_elements": 11009}, "slot_elements must be 1..11008, not 11009"),
+        ({"slot": SlotShape(elements=11009)}, "lane must be one with k_max at least 11009"),
+        ({"slot": SlotShape(bits_a=3)}, "lane must be one with the bits_a of the slots, 3"),
+        (
+            {"slot": SlotShape(integer_bits=0)},
+            "lane must be one with the integer_bits of the slots, 0",
+        ),
+        (
+            {"slot": SlotShape(outliers_max=9)},
+            "lane must be one with the outliers_max of the slots, 9",
+        ),
     ],
 )
 def test_rejects(wrong, message):

@@ -14,6 +14,7 @@ import dataclasses
 import numpy as np
 
 from golden.kllm.collect import Ticket, collect
+from golden.kllm.config import SlotShape
 from golden.kllm.format import Status
 from golden.kllm.isa import CommandStatus
 from hdl.kllm.engine import row_write_layout
@@ -23,12 +24,12 @@ from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_layout, ticket_layout
 from tb.run import simulate
 
+SLOT = SlotShape(elements=256)
+LANE = {"k_max": 256, "outliers_max": SLOT.outliers_max}
 CONFIGS = {
-    "lanes_3": KllmMatmulConfig(lanes=3, lane=KllmPeLaneConfig(columns=32, k_max=256),
-                                slot_elements=256),
-    "lane_1": KllmMatmulConfig(lanes=1, lane=KllmPeLaneConfig(columns=16, k_max=256),
-                               slot_elements=256),
-}  # fmt: skip
+    "lanes_3": KllmMatmulConfig(lanes=3, lane=KllmPeLaneConfig(columns=32, **LANE), slot=SLOT),
+    "lane_1": KllmMatmulConfig(lanes=1, lane=KllmPeLaneConfig(columns=16, **LANE), slot=SLOT),
+}
 SHOWN = Status.OVERFLOW | Status.SCALE_NONFINITE
 SILENT = (Status.NONFINITE, Status.CODEBOOK_MISSING, Status.LAST_MISPLACED, Status.OUTLIER_COUNT)
 

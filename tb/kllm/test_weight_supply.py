@@ -15,7 +15,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.kllm.format import WeightLayout, beats, groups
+from golden.kllm.config import LaneShape, PortShape
+from golden.kllm.format import beats, groups
 from golden.kllm.image import supply, weight_image
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
@@ -26,26 +27,27 @@ CONFIGS = {
     "small": BLOCKS["kllm_weight_supply"].configs["small"],
     # two words per beat, more slots than ports, as in Table I
     "fewer_ports": KllmWeightSupplyConfig(
-        lanes=4, columns=4, elements=4, bits_b=4, ports=6, port_bits=32, buffer_beats=8,
-        length_bits=6,
+        lane=LaneShape(lanes=4, columns=4, elements=4, bits_b=4),
+        ports=PortShape(ports=6, bits=32), buffer_beats=8, length_bits=6,
     ),
     "more_ports": KllmWeightSupplyConfig(
-        lanes=2, columns=2, elements=4, bits_b=4, ports=5, port_bits=32, buffer_beats=6,
-        length_bits=6,
+        lane=LaneShape(lanes=2, columns=2, elements=4, bits_b=4),
+        ports=PortShape(ports=5, bits=32), buffer_beats=6, length_bits=6,
     ),
     "far_more_ports": KllmWeightSupplyConfig(
-        lanes=1, columns=2, elements=2, bits_b=2, ports=7, port_bits=16, buffer_beats=4,
-        length_bits=5,
+        lane=LaneShape(lanes=1, columns=2, elements=2, bits_b=2),
+        ports=PortShape(ports=7, bits=16), buffer_beats=4, length_bits=5,
     ),
     "equal": KllmWeightSupplyConfig(
-        lanes=3, columns=2, elements=2, bits_b=3, ports=3, port_bits=32, buffer_beats=5,
-        length_bits=5,
+        lane=LaneShape(lanes=3, columns=2, elements=2, bits_b=3),
+        ports=PortShape(ports=3, bits=32), buffer_beats=5, length_bits=5,
     ),
     "one_port": KllmWeightSupplyConfig(
-        lanes=2, columns=2, elements=3, bits_b=4, ports=1, port_bits=8, buffer_beats=4,
-        length_bits=5,
+        lane=LaneShape(lanes=2, columns=2, elements=3, bits_b=4),
+        ports=PortShape(ports=1, bits=8), buffer_beats=4, length_bits=5,
     ),
 }  # fmt: skip
+MANY_LANES = LaneShape(lanes=64)
 
 
 @dataclasses.dataclass
@@ -60,15 +62,15 @@ class Job:
 
 
 def random_jobs(rng, config, count):
-    width = config.lanes * config.columns
-    kept = config.buffer_beats * config.elements
-    longest = min(2 * config.buffer_beats, (1 << config.length_bits) - 1) * config.elements
+    width = config.lane.group_outputs
+    kept = config.buffer_beats * config.lane.elements
+    longest = min(2 * config.buffer_beats, (1 << config.length_bits) - 1) * config.lane.elements
     jobs = [
         Job(kept, 2 * width, 3, True),
         Job(longest, width + 1, 1, False),
         Job(1, 1, 2, True),
         Job(kept + 1, width, 2, True, refused=True),
-        Job(1, 5 * width, 1, False, faulty=(config.ports - 1,)),
+        Job(1, 5 * width, 1, False, faulty=(config.ports.ports - 1,)),
         Job(kept, width, 1, True),
     ]
     for _ in range(count):
@@ -76,7 +78,7 @@ def random_jobs(rng, config, count):
         most = longest if tokens == 1 else kept
         length, outputs = int(rng.integers(1, most + 1)), int(rng.integers(1, 3 * width + 1))
         fold = bool(rng.integers(0, 2))
-        faulty = (int(rng.integers(0, config.ports)),) if rng.integers(0, 2) else ()
+        faulty = (int(rng.integers(0, config.ports.ports)),) if rng.integers(0, 2) else ()
         jobs.append(Job(length, outputs, tokens, fold, faulty=faulty))
     # Images have gaps between them and an order of their own, from address 3 on.
     for job, place in zip(jobs, rng.permutation(len(jobs)), strict=True):
@@ -86,19 +88,16 @@ def random_jobs(rng, config, count):
 
 def supply_words(config, jobs, rng):
     """Words of every stream but the ports', and per port the requests' words and the memory."""
-    layout = WeightLayout(
-        config.lanes, config.columns, config.elements, config.bits_b, config.ports,
-        config.port_bits,
-    )  # fmt: skip
-    word_bytes = config.port_bits // 8
-    words = {f"{name}_{lane}": [] for name in ("w", "s_b") for lane in range(config.lanes)}
-    words |= {f"read_{port}": [] for port in range(config.ports)}
+    layout = config.ports.layout(config.lane)
+    word_bytes = config.ports.bits // 8
+    words = {f"{name}_{lane}": [] for name in ("w", "s_b") for lane in range(config.lane.lanes)}
+    words |= {f"read_{port}": [] for port in range(config.ports.ports)}
     words |= {"job": [], "rms": [], "done": []}
-    memory = [{} for _ in range(config.ports)]
+    memory = [{} for _ in range(config.ports.ports)]
     for job in jobs:
         count, group_count = (
-            beats(job.length, config.elements),
-            groups(job.outputs, config.lanes * config.columns),
+            beats(job.length, config.lane.elements),
+            groups(job.outputs, config.lane.group_outputs),
         )
         word = join(
             (job.address, config.address_bits), (count, config.length_bits), (group_count, 16),
@@ -111,7 +110,7 @@ def supply_words(config, jobs, rng):
         if job.refused:
             words["done"].append(0b10)
             continue
-        index = rng.integers(0, 1 << config.bits_b, (job.length, job.outputs))
+        index = rng.integers(0, 1 << config.lane.bits_b, (job.length, job.outputs))
         scale = rng.integers(0, 1 << 16, job.outputs)
         image = weight_image(index, scale, layout)
         any_error = False
@@ -138,19 +137,19 @@ def supply_words(config, jobs, rng):
 
 def rate_jobs(config):
     """Jobs whose cycles are compared with the bound: long, replayed, short."""
-    width = config.lanes * config.columns
-    kept = config.buffer_beats * config.elements
+    width = config.lane.group_outputs
+    kept = config.buffer_beats * config.lane.elements
     return [
         Job(kept, 8 * width, 1, False, 5),
-        Job(max(config.elements, kept // 2), 6 * width, 3, True, 5),
-        Job(config.elements, 8 * width, 1, False, 5),
+        Job(max(config.lane.elements, kept // 2), 6 * width, 3, True, 5),
+        Job(config.lane.elements, 8 * width, 1, False, 5),
     ]
 
 
 def pair_of_jobs(config):
     """A group that is replayed and leaves half of the buffer free, then a job."""
-    width = config.lanes * config.columns
-    length = config.buffer_beats // 2 * config.elements
+    width = config.lane.group_outputs
+    length = config.buffer_beats // 2 * config.lane.elements
     return [Job(length, width, 40, True, 5), Job(length, width, 1, False, 4096)]
 
 
@@ -164,8 +163,9 @@ def test_weight_supply(name, seed):
         "refused": supply_words(config, jobs[3:4], rng),
         "pair": supply_words(config, pair_of_jobs(config), rng),
         "rates": [
-            (beats(job.length, config.elements), groups(job.outputs, config.lanes * config.columns),
-             job.tokens, *supply_words(config, [job], rng))
+            (beats(job.length, config.lane.elements),
+             groups(job.outputs, config.lane.group_outputs), job.tokens,
+             *supply_words(config, [job], rng))
             for job in rate_jobs(config)
         ],
     }  # fmt: skip
@@ -180,17 +180,23 @@ def test_every_weight_is_supplied_once():
     config = CONFIGS["fewer_ports"]
     for job in rate_jobs(config):
         words, memory = supply_words(config, [job], np.random.default_rng(5))
-        asked = [words[f"read_{p}"][0] >> config.address_bits for p in range(config.ports)]
+        asked = [words[f"read_{p}"][0] >> config.address_bits for p in range(config.ports.ports)]
         assert asked == [len(held) for held in memory]
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lanes": 65}, "lanes must be 1..64, not 65"),
-        ({"lanes": 64, "port_bits": 64}, "lanes must be 1..32 at this width, not 64"),
-        ({"port_bits": 12}, "port_bits must be a multiple of 8, not 12"),
-        ({"ports": 64}, "ports must be 1..63, not 64"),
+        ({"lane": 5}, "lane must be a LaneShape, not 5"),
+        ({"ports": 5}, "ports must be a PortShape, not 5"),
+        (
+            {"lane": MANY_LANES, "ports": PortShape(bits=64)},
+            f"lane must be one of at most 32 lanes at this width of a port, not {MANY_LANES}",
+        ),
+        (
+            {"ports": PortShape(ports=64)},
+            f"ports must be one of at most 63 ports of these bits, not {PortShape(ports=64)!r}",
+        ),
         ({"buffer_beats": 1}, "buffer_beats must be 2..65536, not 1"),
         ({"length_bits": 0}, "length_bits must be 1..16, not 0"),
         ({"address_bits": 7}, "address_bits must be 8..64, not 7"),

@@ -35,13 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.weight_rates", description=__doc__)
     parser.parse_args(arguments)
     config = KllmWeightSupplyConfig()
-    width = config.lanes * config.columns
+    width = config.lane.group_outputs
     rng = np.random.default_rng(1)
     rates = []
     for length, outputs, tokens in _JOBS:
         words, memory = supply_words(config, [Job(length, outputs, tokens, tokens > 1)], rng)
         rates.append(
-            (beats(length, config.elements), groups(outputs, width), tokens, words, memory)
+            (beats(length, config.lane.elements), groups(outputs, width), tokens, words, memory)
         )
     work = simulate(
         KllmWeightSupply(config),

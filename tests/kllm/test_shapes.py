@@ -3,7 +3,7 @@
 import pytest
 
 from golden.config import ConfigError
-from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.config import LaneShape, PortShape, SlotShape, VectorShape
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,13 @@ from golden.kllm.config import SlotShape, VectorShape
         (SlotShape, {"bits_a": 1}, "bits_a must be 2..4, not 1"),
         (SlotShape, {"bits_a": 5}, "bits_a must be 2..4, not 5"),
         (SlotShape, {"integer_bits": 3}, "integer_bits must be 0 or 4 or 8, not 3"),
+        (LaneShape, {"lanes": 65}, "lanes must be 1..64, not 65"),
+        (LaneShape, {"columns": 65}, "columns must be 1..64, not 65"),
+        (LaneShape, {"elements": 17}, "elements must be 1..16, not 17"),
+        (LaneShape, {"bits_b": 5}, "bits_b must be 2..4, not 5"),
+        (PortShape, {"ports": 65}, "ports must be 1..64, not 65"),
+        (PortShape, {"bits": 12}, "bits must be a multiple of 8, not 12"),
+        (PortShape, {"bits": 4097}, "bits must be 8..4096, not 4097"),
     ],
 )
 def test_rejects(shape, wrong, message):

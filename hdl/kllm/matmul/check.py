@@ -76,22 +76,22 @@ class KllmMatmulCheck(Block):
         ]
 
         no_integers = int(not lane.integer_bits)
-        longest = Mux(direct, min(config.slot_elements, lane.outliers_max), config.slot_elements)
+        longest = Mux(direct, min(config.slot.elements, lane.outliers_max), config.slot.elements)
         src_fault, matmul_fault = Signal(), Signal()
         src = Mux(is_codebook, codebook_src, of("src") + src_span)
         m.d.comb += [
-            src_fault.eq(src + self.rows > config.vector_rows),
+            src_fault.eq(src + self.rows > config.vectors.rows),
             matmul_fault.eq(
                 (mode == 3)
                 | (tokens == 0)
                 | (length == 0)
                 | (length > longest)
                 | (outputs == 0)
-                | (of("dst") + span + out_rows > config.vector_rows)
+                | (of("dst") + span + out_rows > config.vectors.rows)
                 | Mux(
                     direct,
                     src_fault | of("fold_norm"),
-                    of("slot") + tokens > config.slots,
+                    of("slot") + tokens > config.slot.slots,
                 )
                 | ((tokens > 1) & (self.beats > config.replay_beats))
                 | (integer & no_integers)

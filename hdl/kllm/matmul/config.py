@@ -4,6 +4,7 @@ import dataclasses
 
 from golden.config import Config
 from golden.index.format import K_MAX
+from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from hdl.kllm.lane.config import KllmPeLaneConfig
 
@@ -15,15 +16,18 @@ class KllmMatmulPhaseConfig(Config):
     """A phase without sizes: the payloads of the engines give every width."""
 
 
+def _lane() -> KllmPeLaneConfig:
+    return KllmPeLaneConfig(outliers_max=SlotShape.outliers_max)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmMatmulConfig(Config):
     """Sizes of what the engine drives."""
 
     lanes: int = 16  # 1..64
-    lane: KllmPeLaneConfig = dataclasses.field(default_factory=KllmPeLaneConfig)
-    vector_rows: int = 4096  # rows of the vector memory, 1..65536
-    slots: int = 16  # activation slots, 1..256
-    slot_elements: int = 4096  # longest token of a slot, 1..16383
+    lane: KllmPeLaneConfig = dataclasses.field(default_factory=_lane)  # one that serves ``slot``
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
     replay_beats: int = 256  # longest tokens that several may share weights, in beats, 1..16383
 
     def __post_init__(self) -> None:
@@ -34,9 +38,14 @@ class KllmMatmulConfig(Config):
             self._refuse("lane", f"one whose columns are a multiple of {ROW_ELEMENTS}")
         if ROW_ELEMENTS % self.lane.elements:
             self._refuse("lane", f"one whose elements divide {ROW_ELEMENTS}")
-        self._check_range("vector_rows", 1, 1 << 16)
-        self._check_range("slots", 1, 256)
-        self._check_range("slot_elements", 1, min(K_MAX, self.lane.k_max))
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("slot", SlotShape)
+        for name in ("bits_a", "integer_bits", "outliers_max"):
+            common = getattr(self.slot, name)
+            if getattr(self.lane, name) != common:
+                self._refuse("lane", f"one with the {name} of the slots, {common}")
+        if self.slot.elements > self.lane.k_max:
+            self._refuse("lane", f"one with k_max at least {self.slot.elements}")
         self._check_range("replay_beats", 1, K_MAX)
 
     @property

@@ -100,7 +100,7 @@ class KllmMatmulIssue(Block):
             m,
             "factors",
             self.supply_rms.payload.shape(),
-            depth=max(3, self.config.slots),
+            depth=max(3, self.config.slot.slots),
             storage="memory",
         )
         link(m, factors.o, self.supply_rms)
