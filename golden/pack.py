@@ -146,7 +146,8 @@ def load(folder: Path, config: MachineConfig) -> Pack:
     folder = Path(folder)
     manifest = Manifest.read(folder, BLOCK, config.describe())
     names = ["data.hex", "append_data.hex"]
-    names += [f"{kind}port_{n:02d}.hex" for kind in ("", "append_") for n in range(config.ports)]
+    numbers = range(config.ports.ports)
+    names += [f"{kind}port_{n:02d}.hex" for kind in ("", "append_") for n in numbers]
     names += [f"{kind}_{n}.hex" for kind in ("program", "readback", "status") for n in (0, 1)]
     for name in names:
         width = 32
@@ -167,7 +168,7 @@ def load(folder: Path, config: MachineConfig) -> Pack:
         raw = b"".join(word.to_bytes(word_bytes, "little") for word in words(name))
         return np.frombuffer(raw, dtype=np.uint8).copy()
 
-    ports = [memory(f"port_{n:02d}.hex", config.port_bits // 8) for n in range(config.ports)]
+    ports = [memory(f"port_{n:02d}.hex", config.port_bits // 8) for n in numbers]
     needed = max(
         place[0] + config.image_words(*place[1:]) for place in manifest.layout["images"].values()
     )
@@ -180,7 +181,7 @@ def load(folder: Path, config: MachineConfig) -> Pack:
         data=memory("data.hex", ROW_BYTES),
         ports=ports,
         append_data=read_hex(folder, "append_data.hex"),
-        append_ports=[read_hex(folder, f"append_port_{n:02d}.hex") for n in range(config.ports)],
+        append_ports=[read_hex(folder, f"append_port_{n:02d}.hex") for n in numbers],
         programs=[words(f"program_{n}.hex") for n in (0, 1)],
         readback=[words(f"readback_{n}.hex") for n in (0, 1)],
         status=[words(f"status_{n}.hex") for n in (0, 1)],

@@ -107,15 +107,15 @@ def test_what_has_changed_is_refused(folder: Path) -> None:
 
 
 def test_other_versions_and_configurations_are_refused(folder: Path) -> None:
-    with pytest.raises(PackError, match=r"config.lanes must be 16, not 2$"):
-        pack.load(folder, MachineConfig.parse(SMALL, ["lanes=16"]))  # type: ignore[arg-type]
+    with pytest.raises(PackError, match=r"config.lane.lanes must be 16, not 2$"):
+        pack.load(folder, MachineConfig.parse(SMALL, ["lane.lanes=16"]))  # type: ignore[arg-type]
     changed(folder, block="kllm_pe_lane")
     with pytest.raises(PackError, match=r"block must be kllm_accelerator, not 'kllm_pe_lane'$"):
         pack.load(folder, SMALL)
-    changed(folder, format=2)
-    with pytest.raises(PackError, match=r"manifest.json: format must be 1, not 2$"):
+    changed(folder, format=1)
+    with pytest.raises(PackError, match=r"manifest.json: format must be 2, not 1$"):
         pack.load(folder, SMALL)
-    changed(folder, format=1, block="kllm_accelerator", extra=0)
+    changed(folder, format=2, block="kllm_accelerator", extra=0)
     with pytest.raises(PackError, match=r"wrong or missing: extra$"):
         pack.load(folder, SMALL)
     (folder / "manifest.json").write_text("{")
@@ -159,11 +159,11 @@ def test_hex_keeps_addresses(tmp_path: Path) -> None:
         ([], "pack: the following arguments are required: --layer\n"),
         (["--layer", "1", "--block", "lane"], "pack: argument --block: invalid choice: 'lane'"),
         (["--layer", "1", "--tokens", "0"], "pack: --tokens must be at least 1, --context"),
-        (["--layer", "1", "--set", "ports=0"], "pack: MachineConfig.ports must be 1..64, not 0\n"),
+        (["--layer", "1", "--set", "ports.ports=0"], "pack: PortShape.ports must be 1..64, not 0"),
         (["--layer", "1", "--option", "glu=x"], "pack: LayerOptions.glu must be index or exact"),
         (["--layer", "1", "--context", "9999"], "pack: the text has"),
-        (["--layer", "1", "--set", "slot_elements=32", "--context", "9"],
-         "pack: MachineConfig.slot_elements must be 64 for this layer, not 32\n"),
+        (["--layer", "1", "--set", "slot.elements=32", "--context", "9"],
+         "pack: MachineConfig.slot.elements must be 64 for this layer, not 32\n"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(

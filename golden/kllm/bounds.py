@@ -71,7 +71,7 @@ def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
     tokens, length = o["tokens"], o["length"]
     count = groups(o["outputs"], config.group_outputs)
     jobs = count * tokens
-    words = _ceil(config.array_beats(length, o["outputs"]) * config.beat_words, config.ports)
+    words = _ceil(config.array_beats(length, o["outputs"]) * config.beat_words, config.ports.ports)
     bins = 1 << config.bits_b
     if o["mode"] == MatmulMode.KMEANS and config.product == "rounded":
         bins <<= config.bits_a

@@ -90,54 +90,117 @@ class PortShape(Shape):
         )
 
 
+def _slot() -> SlotShape:
+    return SlotShape(outliers_max=128)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineConfig(Config):
-    """An accelerator as a program sees it; the generator's configuration gives the same one."""
+    """An accelerator as a program sees it; the generator's configuration holds the same one.
 
-    lanes: int = 16  # PE lanes, 1..64
-    columns: int = 32  # output columns of a lane, a multiple of 16 up to 64
-    elements: int = 16  # elements of the reduction axis per beat: 1, 2, 4, 8 or 16
-    bits_a: int = 4  # bits of an activation index, 2..4
-    bits_b: int = 4  # bits of a weight index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8
+    It serves fewer shapes than the shapes allow:
+
+        ==============  ====================================
+        size            machines have
+        ==============  ====================================
+        lane.columns    16, 32, 48 or 64
+        lane.elements   1, 2, 4, 8 or 16
+        slot            ``integer_bits`` 4 or 8
+        ports.bits      a power of two in 32..1024
+        ==============  ====================================
+
+    ``slot.outliers_max`` is also the longest token of DIRECT.
+    """
+
+    lane: LaneShape = dataclasses.field(default_factory=LaneShape)  # the PE lanes
+    slot: SlotShape = dataclasses.field(default_factory=_slot)  # the activation slots
+    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
+    ports: PortShape = dataclasses.field(default_factory=PortShape)  # the weight memories
     product: str = "rounded"  # product codebook of the lanes: rounded or exact
-    vector_rows: int = 4096  # rows of the vector memory, 1..65536
-    slots: int = 16  # activation slots, 2..256
-    slot_elements: int = 4096  # longest token of a slot, 16..16383
     softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
-    outliers_max: int = 128  # most outliers of a token, and longest token of DIRECT, 1..16383
-    ports: int = 24  # weight read ports, 1..64
-    port_bits: int = 1024  # width of a weight port, a power of two 32..1024
     replay_beats: int = 256  # longest tokens that may share weights, in beats, 1..16383
 
     def __post_init__(self) -> None:
-        self._check_range("lanes", 1, 64)
-        self._check_choice("columns", (16, 32, 48, 64))
-        self._check_choice("elements", (1, 2, 4, 8, 16))
-        self._check_range("bits_a", 2, 4)
-        self._check_range("bits_b", 2, 4)
-        self._check_choice("integer_bits", INT_BITS)
+        self._check_shape("lane", LaneShape)
+        if self.lane.columns % ROW_ELEMENTS:
+            self._refuse("lane", f"one whose columns are a multiple of {ROW_ELEMENTS}")
+        if ROW_ELEMENTS % self.lane.elements:
+            self._refuse("lane", f"one whose elements divide {ROW_ELEMENTS}")
+        self._check_shape("slot", SlotShape)
+        if not self.slot.integer_bits:
+            self._refuse("slot", "one with integers")
+        self._check_shape("vectors", VectorShape)
+        self._check_shape("ports", PortShape)
+        if not 32 <= self.ports.bits <= 1024 or self.ports.bits & (self.ports.bits - 1):
+            self._refuse("ports", "one whose bits are a power of two in 32..1024")
         self._check_choice("product", PRODUCTS)
-        self._check_range("vector_rows", 1, 1 << 16)
-        self._check_range("slots", 2, 256)
-        self._check_range("slot_elements", ROW_ELEMENTS, K_MAX)
         self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("outliers_max", 1, K_MAX)
-        self._check_range("ports", 1, 64)
-        self._check_power_of_two("port_bits", 32, 1024)
         self._check_range("replay_beats", 1, K_MAX)
+
+    @property
+    def lanes(self) -> int:
+        """PE lanes."""
+        return self.lane.lanes
+
+    @property
+    def columns(self) -> int:
+        """Output columns of a lane."""
+        return self.lane.columns
+
+    @property
+    def elements(self) -> int:
+        """Elements of the reduction axis per beat."""
+        return self.lane.elements
+
+    @property
+    def bits_b(self) -> int:
+        """Bits of a weight index."""
+        return self.lane.bits_b
+
+    @property
+    def bits_a(self) -> int:
+        """Bits of an activation index."""
+        return self.slot.bits_a
+
+    @property
+    def integer_bits(self) -> int:
+        """Bits of an unsigned integer."""
+        return self.slot.integer_bits
+
+    @property
+    def slots(self) -> int:
+        """Activation slots."""
+        return self.slot.slots
+
+    @property
+    def slot_elements(self) -> int:
+        """Longest token of a slot."""
+        return self.slot.elements
+
+    @property
+    def outliers_max(self) -> int:
+        """Most outliers of a token, and longest token of DIRECT."""
+        return self.slot.outliers_max
+
+    @property
+    def vector_rows(self) -> int:
+        """Rows of the vector memory."""
+        return self.vectors.rows
+
+    @property
+    def port_bits(self) -> int:
+        """Bits of a port word."""
+        return self.ports.bits
 
     @property
     def group_outputs(self) -> int:
         """Output channels that all lanes compute at a time."""
-        return self.lanes * self.columns
+        return self.lane.group_outputs
 
     @property
     def layout(self) -> WeightLayout:
         """Of weight images."""
-        return WeightLayout(
-            self.lanes, self.columns, self.elements, self.bits_b, self.ports, self.port_bits
-        )
+        return self.ports.layout(self.lane)
 
     @property
     def beat_words(self) -> int:
@@ -160,17 +223,25 @@ class MachineConfig(Config):
 
     def image_words(self, length: int, outputs: int) -> int:
         """Port words that a weight image takes of the memory of port 0, which holds the most."""
-        return -(-self.array_beats(length, outputs) * self.beat_words // self.ports)
+        return -(-self.array_beats(length, outputs) * self.beat_words // self.ports.ports)
 
 
 MACHINES = {
     "table1": MachineConfig(),
     "smollm2": MachineConfig(
-        lanes=4, ports=4, port_bits=512, vector_rows=2048, slot_elements=1536,
-        softmax_elements=1024, outliers_max=64, replay_beats=128,
+        lane=LaneShape(lanes=4),
+        slot=SlotShape(elements=1536, outliers_max=64),
+        vectors=VectorShape(rows=2048),
+        ports=PortShape(ports=4, bits=512),
+        softmax_elements=1024,
+        replay_beats=128,
     ),
     "small": MachineConfig(
-        lanes=2, columns=16, vector_rows=256, slots=4, slot_elements=256, softmax_elements=256,
-        outliers_max=64, ports=3, port_bits=64, replay_beats=16,
+        lane=LaneShape(lanes=2, columns=16),
+        slot=SlotShape(slots=4, elements=256, outliers_max=64),
+        vectors=VectorShape(rows=256),
+        ports=PortShape(ports=3, bits=64),
+        softmax_elements=256,
+        replay_beats=16,
     ),
-}  # fmt: skip
+}

@@ -125,9 +125,9 @@ class Machine:
         self.config = config
         empty = np.zeros(0, dtype=np.uint8)
         self.data = Memory(empty if data is None else np.array(data), ROW_BYTES)
-        images = [empty] * config.ports if weights is None else list(weights)
-        if len(images) != config.ports:
-            raise ValueError(f"{config.ports} weight memories needed, not {len(images)}")
+        images = [empty] * config.ports.ports if weights is None else list(weights)
+        if len(images) != config.ports.ports:
+            raise ValueError(f"{config.ports.ports} weight memories needed, not {len(images)}")
         self.weights = [Memory(np.array(image), config.port_bits // 8) for image in images]
         self.state = FunctionalState(
             vector=torch.zeros(config.vector_rows, ROW_ELEMENTS, dtype=torch.int64),
@@ -285,7 +285,7 @@ class Machine:
         count = config.array_beats(length, outputs)
         image = []
         for port, memory in enumerate(self.weights):
-            words = weight_port_words(count, config.beat_words, config.ports, port)
+            words = weight_port_words(count, config.beat_words, config.ports.ports, port)
             found = memory.read(address, words)
             if found is None:
                 return None

@@ -8,13 +8,13 @@ address first; ``@address`` (hexadecimal) where a file holds only some words.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 __all__ = ["FORMAT", "Manifest", "PackError", "read_hex", "write_hex"]
 
-FORMAT = 1
+FORMAT = 2
 NAME = "manifest.json"
 
 
@@ -59,8 +59,9 @@ class Manifest:
         manifest = cls(**found)
         if manifest.block != block:
             raise PackError(f"{path}: block must be {block}, not {manifest.block!r}")
-        for name in sorted(set(config) | set(manifest.config)):
-            wanted, given = config.get(name), manifest.config.get(name)
+        all_wanted, all_given = dict(_flat(config)), dict(_flat(manifest.config))
+        for name in sorted(set(all_wanted) | set(all_given)):
+            wanted, given = all_wanted.get(name), all_given.get(name)
             if wanted != given:
                 raise PackError(f"{path}: config.{name} must be {wanted!r}, not {given!r}")
         for name in manifest.files:
@@ -80,6 +81,15 @@ class Manifest:
         if digest != wanted["sha256"]:
             expected = wanted["sha256"]
             raise PackError(f"{folder / name}: sha256 must be {expected}, not {digest}")
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields of nested configurations as ``outer.inner``."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def write_hex(

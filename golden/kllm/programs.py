@@ -135,7 +135,7 @@ class _Maker:
 
     def _weights(self) -> tuple[list[_Matmul], list[Bytes]]:
         config, rng = self.config, self.rng
-        ports: list[list[Bytes]] = [[] for _ in range(config.ports)]
+        ports: list[list[Bytes]] = [[] for _ in range(config.ports.ports)]
         images, address = [], 0
         word_bytes = config.port_bits // 8
         limit = min(config.slot_elements, 80)

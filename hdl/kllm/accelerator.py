@@ -98,22 +98,15 @@ class KllmAcceleratorConfig(Config):
     @property
     def machine(self) -> MachineConfig:
         """What programs and golden.kllm.machine know of this accelerator."""
+        supply = self.supply_config
         return MachineConfig(
-            lanes=self.lanes,
-            columns=self.lane.columns,
-            elements=self.lane.elements,
-            bits_a=self.lane.bits_a,
-            bits_b=self.lane.bits_b,
-            integer_bits=self.lane.integer_bits,
+            lane=supply.lane,
+            slot=self.slot_shape,
+            vectors=self.vector_shape,
+            ports=supply.ports,
             product=self.lane.product,
-            vector_rows=self.vector_rows,
-            slots=self.slots,
-            slot_elements=self.slot_elements,
             softmax_elements=self.softmax_elements,
-            outliers_max=self.lane.outliers_max,
-            ports=self.mem_ports,
-            port_bits=self.port_bits,
-            replay_beats=self.supply_config.replay_beats,
+            replay_beats=supply.replay_beats,
         )
 
     @property

@@ -109,7 +109,7 @@ def with_bus_error(program: Program, port: int | None, resp: int, rng) -> dict |
             whole = groups(operands["outputs"], machine.group_outputs) * machine.group_outputs
             words = weight_port_words(
                 machine.array_beats(operands["length"], whole), machine.beat_words,
-                machine.ports, port,
+                machine.ports.ports, port,
             )  # fmt: skip
             word = int(rng.choice([0, words - 1, int(rng.integers(words))]))
             places.append(operands["weights"] + word)
@@ -119,7 +119,7 @@ def with_bus_error(program: Program, port: int | None, resp: int, rng) -> dict |
     made = as_vectors(
         program,
         data_faults=bad if port is None else set(),
-        weight_faults=[bad if n == port else set() for n in range(machine.ports)],
+        weight_faults=[bad if n == port else set() for n in range(machine.ports.ports)],
         resp=resp,
     )
     assert any(status & CommandStatus.BUS_ERROR for _, _, status in made["results"])

@@ -41,7 +41,7 @@ def made(config, seed):
     # The top rows of the data memory, where a command's address can reach them.
     end = 1 << config.address_bits - 5
     base = end - MEMORY_ROWS if config.address_bits <= 37 else 0
-    machine = Machine(MachineConfig(vector_rows=config.vectors.rows), np.zeros(0, np.uint8))
+    machine = Machine(MachineConfig(vectors=config.vectors), np.zeros(0, np.uint8))
     memory = rng.integers(0, 256, 32 * MEMORY_ROWS, dtype=np.uint8)
     errors = set((base + rng.permutation(200)[:12]).tolist())  # the upper half has none
     machine.data.data, machine.data.faults = memory, {row - base for row in errors}

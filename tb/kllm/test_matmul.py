@@ -22,12 +22,14 @@ Shown to fail:
 - a row that counts before the status of a silent job.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.kllm.config import MachineConfig, SlotShape, VectorShape
+from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length
 from golden.kllm.functional import Slot
 from golden.kllm.isa import (
@@ -95,11 +97,11 @@ class Author:
         lane = self.lane
         self.machine = Machine(
             MachineConfig(
-                lanes=config.lanes, columns=lane.columns, elements=lane.elements,
-                bits_a=lane.bits_a, bits_b=lane.bits_b, integer_bits=lane.integer_bits or 8,
-                product=lane.product, vector_rows=config.vectors.rows, slots=config.slot.slots,
-                slot_elements=config.slot.elements, outliers_max=lane.outliers_max, ports=1,
-                port_bits=32, replay_beats=config.replay_beats,
+                lane=LaneShape(lanes=config.lanes, columns=lane.columns, elements=lane.elements,
+                               bits_b=lane.bits_b),
+                slot=dataclasses.replace(config.slot, integer_bits=lane.integer_bits or 8),
+                vectors=config.vectors, ports=PortShape(ports=1, bits=32), product=lane.product,
+                replay_beats=config.replay_beats,
             )
         )  # fmt: skip
         self.layout = entry_row_layout(lane.bits_a, lane.integer_bits)

@@ -7,6 +7,8 @@ Shown to fail:
 - an empty slot that is read.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -43,9 +45,9 @@ class Memory:
     def __init__(self, config, rng):
         self.config = config
         machine = MachineConfig(
-            bits_a=config.slot.bits_a, integer_bits=config.slot.integer_bits or 8,
-            slots=config.slot.slots, vector_rows=config.vectors.rows,
-        )  # fmt: skip
+            slot=dataclasses.replace(config.slot, integer_bits=config.slot.integer_bits or 8),
+            vectors=config.vectors,
+        )
         self.machine = Machine(machine)
         used = [*range(40), *range(config.vectors.rows - 20, config.vectors.rows)]
         self.machine.vector[used] = torch.from_numpy(rng.integers(0, 1 << 16, (len(used), 16)))

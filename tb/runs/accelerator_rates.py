@@ -111,7 +111,7 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
         asm.free(source, slots)
 
     machine = Machine(machine_config, np.frombuffer(data, dtype=np.uint8), weights)
-    nothing: list = [[] for _ in range(1 + machine_config.ports)]
+    nothing: list = [[] for _ in range(1 + machine_config.ports.ports)]
     parts = []
     for words in asm.parts:
         results = machine.run(words)

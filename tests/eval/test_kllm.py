@@ -22,7 +22,7 @@ from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
-from golden.kllm.config import MACHINES
+from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.layer import (
     LayerOptions,
     QuantizedLayer,
@@ -344,7 +344,7 @@ def test_a_layer_is_what_the_machine_computes() -> None:
         } | {"q": state["0.k"].long()},
     )  # fmt: skip
     k, v = (seen[f"0.{kv}"][0].unflatten(-1, (2, 32)) for kv in (0, 1))
-    machine = dataclasses.replace(MACHINES["small"], slots=8)
+    machine = MachineConfig.parse(MACHINES["small"], ["slot.slots=8"])
     errors = []
     for t in range(11, 5, -1):
         compiled = compile_layer(quantized, machine, 1, t)

@@ -25,7 +25,7 @@ from golden.kllm.assembler import (
     overlap,
     to_hex,
 )
-from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape, SlotShape
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
@@ -269,7 +269,7 @@ def test_command_line(tmp_path, capsys) -> None:
     for arguments, message in (
         ([str(source)], f"assembler: {source}:1: LOAD.dst must be 0..65535, not 70000\n"),
         ([str(source), "--config", "huge"], "assembler: --config must be one of table1, "),
-        ([str(source), "--set", "lanes=0"], "assembler: MachineConfig.lanes must be 1..64, not 0"),
+        ([str(source), "--set", "lane.lanes=0"], "assembler: LaneShape.lanes must be 1..64, not 0"),
         ([str(source), "-d"], "assembler: line 1: a word must be 8 hex digits, not 'LOAD'\n"),
         ([str(tmp_path / "none")], "assembler: [Errno 2]"),
     ):
@@ -347,6 +347,14 @@ def test_refuses_what_the_machine_refuses(command: tuple[Opcode, dict[str, int]]
 
 
 def test_machine_configurations_check_themselves() -> None:
-    with pytest.raises(ValueError, match=r"MachineConfig.columns must be 16 or 32 or 48 or 64"):
-        MachineConfig(columns=20)
+    for wrong, message in (
+        ({"lane": LaneShape(columns=20)}, "lane must be one whose columns are a multiple of 16"),
+        ({"lane": LaneShape(elements=12)}, "lane must be one whose elements divide 16"),
+        ({"slot": SlotShape(integer_bits=0)}, "slot must be one with integers"),
+        ({"ports": PortShape(bits=96)}, "ports must be one whose bits are a power of two"),
+        ({"ports": PortShape(bits=2048)}, "ports must be one whose bits are a power of two"),
+        ({"vectors": 3}, "vectors must be a VectorShape, not 3"),
+    ):
+        with pytest.raises(ValueError, match=f"^MachineConfig.{message}"):
+            MachineConfig(**wrong)  # type: ignore[arg-type]
     assert MACHINES["table1"].image_words(576, 576) == 99

@@ -232,14 +232,15 @@ def test_saved_layer_comes_back(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_named() -> None:
     quantized = tiny_quantized(LayerOptions())
-    with pytest.raises(ConfigError, match=r"^MachineConfig.slots must be 6 for this layer, not 4$"):
+    message = r"^MachineConfig.slot.slots must be 6 for this layer, not 4$"
+    with pytest.raises(ConfigError, match=message):
         compile_layer(quantized, SMALL, 3, 0)
     with pytest.raises(ConfigError, match="softmax_elements must be 301"):
-        compile_layer(quantized, MachineConfig.parse(SMALL, ["slot_elements=400"]), 1, 300)
+        compile_layer(quantized, MachineConfig.parse(SMALL, ["slot.elements=400"]), 1, 300)
     with pytest.raises(ConfigError, match="bits_a must be 4 for this layer, not 3"):
-        compile_layer(quantized, MachineConfig.parse(SMALL, ["bits_a=3"]), 1, 0)
+        compile_layer(quantized, MachineConfig.parse(SMALL, ["slot.bits_a=3"]), 1, 0)
     with pytest.raises(AssemblyError, match="rows in a row are free"):
-        compile_layer(quantized, MachineConfig.parse(SMALL, ["vector_rows=24"]), 1, 0)
+        compile_layer(quantized, MachineConfig.parse(SMALL, ["vectors.rows=24"]), 1, 0)
     with pytest.raises(ConfigError, match="kv_heads must be a divisor of 9"):
         LayerShape(hidden=64, heads=9, kv_heads=2, head_size=32, intermediate=64)
     with pytest.raises(ConfigError, match="bits_a must be at most bits_b = 3, not 4"):
@@ -248,7 +249,7 @@ def test_what_does_not_fit_is_named() -> None:
 
 def test_three_bit_activations() -> None:
     quantized = tiny_quantized(LayerOptions(), 3)
-    compiled = compile_layer(quantized, MachineConfig.parse(SMALL, ["bits_a=3"]), 1, 8)
+    compiled = compile_layer(quantized, MachineConfig.parse(SMALL, ["slot.bits_a=3"]), 1, 8)
     errors = []
     for seed in range(6):
         run, expected, x = compared(quantized, compiled, seed, *tiny()[2])

@@ -1,6 +1,7 @@
 """A quantized layer as programs and memories of the accelerator."""
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,7 +106,8 @@ class _Compiler:
         for name, length, outputs in sizes:
             self.image[name] = address, length, outputs
             address += config.image_words(length, outputs)
-        memory = [np.zeros(address * config.port_bits // 8, np.uint8) for _ in range(config.ports)]
+        size, count = address * config.port_bits // 8, config.ports.ports
+        memory = [np.zeros(size, np.uint8) for _ in range(count)]
         for name, weight in self.quantized.weight.items():
             write_image(memory, config, self.image[name][0], weight.index, weight.scale)
         return memory
@@ -375,22 +377,22 @@ def compile_layer(
     if tokens < 1 or context < 0:
         raise ConfigError(f"tokens must be at least 1, context at least 0, not {tokens}, {context}")
     sizes = {
-        "slot_elements": max(shape.hidden, shape.intermediate, context + tokens,
+        "slot.elements": max(shape.hidden, shape.intermediate, context + tokens,
                              shape.heads * shape.head_size),
         "softmax_elements": context + tokens,
-        "outliers_max": shape.head_size if quantized.options.scores == "direct" else 2,
-        "slots": max(shape.group, 2 * tokens),
-        "bits_a": max(len(c) for c in quantized.codebook.values()).bit_length() - 1,
-        "bits_b": max(w.bits for w in quantized.weight.values()),
+        "slot.outliers_max": shape.head_size if quantized.options.scores == "direct" else 2,
+        "slot.slots": max(shape.group, 2 * tokens),
+        "slot.bits_a": max(len(c) for c in quantized.codebook.values()).bit_length() - 1,
+        "lane.bits_b": max(w.bits for w in quantized.weight.values()),
     }  # fmt: skip
     for field, needed in sizes.items():
-        found = getattr(config, field)
-        if found < needed or (field.startswith("bits") and found != needed):
+        found = operator.attrgetter(field)(config)
+        if found < needed or (".bits_" in field and found != needed):
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
     # Longest tokens that share weights: heads of one KV head, or the new tokens.
     shared = [context + tokens] if shape.group > 1 else []
     if tokens > 1:
-        shared += [sizes["slot_elements"]]
+        shared += [sizes["slot.elements"]]
     needed = max((-(-length // config.elements) for length in shared), default=0)
     if config.replay_beats < needed:
         raise ConfigError(
