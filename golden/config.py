@@ -96,7 +96,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape(Config):
-    """Base of sizes that several configurations hold as a field, each size declared once."""
+    """Base of sizes that configurations hold as a field, each declared once; pages list them."""
 
 
 def _plain(value: Any) -> Any:

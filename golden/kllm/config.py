@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config, Shape
+from golden.config import Shape
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
     PRODUCTS,
@@ -95,7 +95,7 @@ def _slot() -> SlotShape:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MachineConfig(Config):
+class MachineConfig(Shape):
     """An accelerator as a program sees it; the generator's configuration holds the same one.
 
     It serves fewer shapes than the shapes allow:

@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
-from golden.config import Config
-from golden.index.format import K_MAX
-from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
+from golden.config import Config, Shape
+from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -32,145 +31,149 @@ from hdl.stream.link import as_bits, link
 from hdl.stream.payload import pack, unpack
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 
-__all__ = ["KllmAccelerator", "KllmAcceleratorConfig"]
+__all__ = ["KllmAccelerator", "KllmAcceleratorConfig", "KllmLaneBuild"]
 
 _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 
 
-def _lane() -> KllmPeLaneConfig:
-    return KllmPeLaneConfig(k_max=4096, outliers_max=128)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmLaneBuild(Shape):
+    """How a lane of the accelerator is built; programs see nothing of it but the product."""
+
+    counter: str = "flipflop"  # micro-architecture: flipflop, sram or two_level
+    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: as many as columns
+    weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
+
+    def __post_init__(self) -> None:
+        KllmPeLaneConfig(
+            counter=self.counter,
+            macs=self.macs,
+            columns=self.macs if self.counter == "sram" else 16,
+            weight_buffer_beats=self.weight_buffer_beats,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmAcceleratorConfig(Config):
-    """Sizes of the accelerator; the defaults are those of Table I where it states them.
+    """The machine, and how it is built; the defaults are those of Table I where it states them.
 
-    Of a lane, columns are a multiple of 16, elements a divisor of 16 and integer_bits not 0.
+    The accelerator serves fewer machines than there are: 16 rows of the vector memory or more, 64
+    slots or fewer, 4 replay beats or more. ``two_level`` lanes have exact products, the others
+    rounded ones.
     """
 
-    lanes: int = 16  # PE lanes, 1..64
-    lane: KllmPeLaneConfig = dataclasses.field(default_factory=_lane)  # 16 n columns, integers
-    mem_ports: int = 24  # AXI4 read ports of the weights, 1..64
-    port_bits: int = 1024  # bits of a weight port's word, a power of two 32..1024
+    machine: MachineConfig = dataclasses.field(default_factory=MachineConfig)  # programs see this
+    build: KllmLaneBuild = dataclasses.field(default_factory=KllmLaneBuild)  # of every lane
     address_bits: int = 40  # bits of a byte address: 33 and those of a port's bytes, up to 64
-    vector_rows: int = 4096  # rows of 16 FP16 words of the vector memory, 16..65536
-    slots: int = 16  # quantized tokens held, 2..64
-    slot_elements: int = 4096  # longest quantized token, 16..16383
-    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
     width: int = 8  # elements per cycle of the functional unit: 4, 8 or 16
-    weight_beats: int = 256  # weight beats that each lane keeps for its tokens, 4..16383
     queue: int = 4  # commands waiting for each unit, 3..64
 
     def __post_init__(self) -> None:
-        self._check_range("lanes", 1, 64)
-        if not isinstance(self.lane, KllmPeLaneConfig):
-            self._refuse("lane", "a KllmPeLaneConfig")
-        if self.lane.columns % ROW_ELEMENTS:
-            self._refuse("lane", f"one whose columns are a multiple of {ROW_ELEMENTS}")
-        if ROW_ELEMENTS % self.lane.elements:
-            self._refuse("lane", f"one whose elements divide {ROW_ELEMENTS}")
-        self._check_range("mem_ports", 1, 64)
-        self._check_power_of_two("port_bits", 32, 1024)
+        machine = self.machine
+        self._check_shape("machine", MachineConfig)
+        self._check_shape("build", KllmLaneBuild)
         self._check_range("address_bits", 32, 64)
         # A command's weight address has 32 bits and counts port words; an image must end before
         # the addresses do, or it would be read from address 0 on.
-        least = 33 + (self.port_bits // 8 - 1).bit_length()
+        least = 33 + (machine.ports.bits // 8 - 1).bit_length()
         if self.address_bits < least:
-            self._refuse("address_bits", f"at least {least} for ports of {self.port_bits} bits")
-        self._check_range("vector_rows", 16, 1 << 16)
-        self._check_range("slots", 2, 64)
-        self._check_range("slot_elements", ROW_ELEMENTS, self.lane.k_max)
-        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
+            self._refuse("address_bits", f"at least {least} for ports of {machine.ports.bits} bits")
+        if machine.vectors.rows < 16:
+            self._refuse("machine", "one of at least 16 rows of the vector memory")
+        if machine.slot.slots > 64:
+            self._refuse("machine", "one of at most 64 slots")
+        if machine.replay_beats < 4:
+            self._refuse("machine", "one of at least 4 replay beats")
         self._check_choice("width", (4, 8, 16))
-        self._check_range("weight_beats", 4, K_MAX)
         self._check_range("queue", 3, 64)
-        if not self.lane.integer_bits:
-            self._refuse("lane", "one with integers")
+        product = self.lane.product
+        if machine.product != product:
+            self._refuse("machine", f"one with {product} products for {self.build.counter} lanes")
         # The weight supply refuses reads of 2**24 - 2 words and more.
-        most = min(ROW_ELEMENTS * self.vector_rows, (1 << 16) - 1)
-        if self.machine.image_words(self.slot_elements, most) >= 2**24 - 2:
-            self._refuse("mem_ports", "more at these lanes and slot_elements")
+        most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
+        if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:
+            self._refuse("machine", "one of more ports at these lanes and tokens")
         # What the parts refuse is refused here, before elaboration.
         _ = self.matmul_config, self.quantizer_config, self.functional_config, self.slot_config
-        _ = self.vector_config, self.port_config, self.data_port_config
-        KllmLaneArrayConfig(lanes=self.lanes, lane=self.lane)
+        _ = self.vector_config, self.port_config, self.data_port_config, self.lanes_config
+        _ = self.supply_config
 
     @property
-    def machine(self) -> MachineConfig:
-        """What programs and golden.kllm.machine know of this accelerator."""
-        supply = self.supply_config
-        return MachineConfig(
-            lane=supply.lane,
-            slot=self.slot_shape,
-            vectors=self.vector_shape,
-            ports=supply.ports,
-            product=self.lane.product,
-            softmax_elements=self.softmax_elements,
-            replay_beats=supply.replay_beats,
+    def lane(self) -> KllmPeLaneConfig:
+        slot, lane = self.machine.slot, self.machine.lane
+        return KllmPeLaneConfig(
+            bits_a=slot.bits_a,
+            bits_b=lane.bits_b,
+            elements=lane.elements,
+            columns=lane.columns,
+            k_max=slot.elements,
+            integer_bits=slot.integer_bits,
+            outliers_max=slot.outliers_max,
+            counter=self.build.counter,
+            macs=self.build.macs,
+            weight_buffer_beats=self.build.weight_buffer_beats,
         )
 
     @property
-    def slot_shape(self) -> SlotShape:
-        return SlotShape(
-            slots=self.slots,
-            elements=self.slot_elements,
-            outliers_max=self.lane.outliers_max,
-            bits_a=self.lane.bits_a,
-            integer_bits=self.lane.integer_bits,
-        )
-
-    @property
-    def vector_shape(self) -> VectorShape:
-        return VectorShape(rows=self.vector_rows)
+    def lanes_config(self) -> KllmLaneArrayConfig:
+        return KllmLaneArrayConfig(lanes=self.machine.lane.lanes, lane=self.lane)
 
     @property
     def supply_config(self) -> KllmWeightSupplyConfig:
-        lane = LaneShape(
-            lanes=self.lanes,
-            columns=self.lane.columns,
-            elements=self.lane.elements,
-            bits_b=self.lane.bits_b,
+        machine = self.machine
+        return KllmWeightSupplyConfig(
+            lane=machine.lane, ports=machine.ports, buffer_beats=machine.replay_beats
         )
-        ports = PortShape(ports=self.mem_ports, bits=self.port_bits)
-        return KllmWeightSupplyConfig(lane=lane, ports=ports, buffer_beats=self.weight_beats)
 
     @property
     def matmul_config(self) -> KllmMatmulConfig:
+        machine = self.machine
         return KllmMatmulConfig(
-            lanes=self.lanes,
+            lanes=machine.lane.lanes,
             lane=self.lane,
-            vectors=self.vector_shape,
-            slot=self.slot_shape,
-            replay_beats=self.supply_config.replay_beats,
+            vectors=machine.vectors,
+            slot=machine.slot,
+            replay_beats=machine.replay_beats,
         )
 
     @property
+    def load_config(self) -> KllmLoadConfig:
+        return KllmLoadConfig(vectors=self.machine.vectors, address_bits=self.address_bits)
+
+    @property
     def quantizer_config(self) -> KllmQuantizerConfig:
-        return KllmQuantizerConfig(vectors=self.vector_shape, slot=self.slot_shape)
+        return KllmQuantizerConfig(vectors=self.machine.vectors, slot=self.machine.slot)
 
     @property
     def functional_config(self) -> KllmFunctionalUnitConfig:
         return KllmFunctionalUnitConfig(
-            vectors=self.vector_shape,
-            slot=self.slot_shape,
+            vectors=self.machine.vectors,
+            slot=self.machine.slot,
             width=self.width,
-            softmax_elements=self.softmax_elements,
+            softmax_elements=self.machine.softmax_elements,
         )
 
     @property
+    def readback_config(self) -> KllmReadbackConfig:
+        return KllmReadbackConfig(vectors=self.machine.vectors, slot=self.machine.slot)
+
+    @property
     def slot_config(self) -> KllmSlotMemoryConfig:
-        return KllmSlotMemoryConfig(slot=self.slot_shape, readers=3)
+        return KllmSlotMemoryConfig(slot=self.machine.slot, readers=3)
 
     @property
     def vector_config(self) -> MemorySharedConfig:
         return MemorySharedConfig(
-            depth=self.vector_rows, width=ROW.size, readers=len(_VECTOR_READERS), writers=3
+            depth=self.machine.vectors.rows,
+            width=ROW.size,
+            readers=len(_VECTOR_READERS),
+            writers=3,
         )
 
     @property
     def port_config(self) -> AxiReadPortConfig:
         return AxiReadPortConfig(
-            address_bits=self.address_bits, data_bits=self.port_bits, burst_beats=32
+            address_bits=self.address_bits, data_bits=self.machine.ports.bits, burst_beats=32
         )
 
     @property
@@ -186,7 +189,7 @@ class KllmAccelerator(Block):
     Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
     on slots of quantized tokens. The dispatcher starts each command when the commands that it
     waits for are complete. So quantization, matrix products and functions of different
-    tokens or heads overlap. Weights stream over ``mem_ports`` AXI4 read ports, striped word by
+    tokens or heads overlap. Weights stream over ``machine.ports`` AXI4 read ports, striped word by
     word (golden.kllm.format). Constants and tokens stream over one more port of 256 bits.
 
     The host writes command words to COMMAND. It takes one word per command from STATUS, and the
@@ -211,8 +214,9 @@ class KllmAccelerator(Block):
                 ),
                 "idle": Out(1, "No command is queued or running."),
                 "weights": Out(
-                    axi4_read(config.address_bits, config.port_bits), "Weight memory, port {0}."
-                ).array(config.mem_ports),
+                    axi4_read(config.address_bits, config.machine.ports.bits),
+                    "Weight memory, port {0}.",
+                ).array(config.machine.ports.ports),
             },
         )
 
@@ -222,10 +226,10 @@ class KllmAccelerator(Block):
 
     @property
     def throughput(self) -> str:
-        lane = self.config.lane
+        lane, ports = self.config.machine.lane, self.config.machine.ports
         return (
-            f"{self.config.lanes * lane.columns * lane.elements} index pairs per cycle; "
-            f"{self.config.mem_ports * self.config.port_bits} bits of weights per cycle"
+            f"{lane.group_outputs * lane.elements} index pairs per cycle; "
+            f"{ports.ports * ports.bits} bits of weights per cycle"
         )
 
     def elaborate(self, platform) -> Module:
@@ -237,28 +241,14 @@ class KllmAccelerator(Block):
             AxiLiteRegisters(AxiLiteRegistersConfig(command_depth=256, readback_depth=256)),
         )
         dispatcher = add(m, "dispatcher", KllmDispatcher(KllmDispatcherConfig(queue=config.queue)))
-        load = add(
-            m,
-            "load",
-            KllmLoad(
-                KllmLoadConfig(vectors=config.vector_shape, address_bits=config.address_bits)
-            ),
-        )
+        load = add(m, "load", KllmLoad(config.load_config))
         quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
         matmul = add(m, "matmul", KllmMatmul(config.matmul_config))
         function = add(m, "functional_unit", KllmFunctionalUnit(config.functional_config))
-        readback = add(
-            m,
-            "readback",
-            KllmReadback(
-                KllmReadbackConfig(vectors=config.vector_shape, slot=config.slot_shape)
-            ),
-        )
+        readback = add(m, "readback", KllmReadback(config.readback_config))
         vectors = add(m, "vectors", MemoryShared(config.vector_config))
         slots = add(m, "slots", KllmSlotMemory(config.slot_config))
-        lanes = add(
-            m, "lanes", KllmLaneArray(KllmLaneArrayConfig(lanes=config.lanes, lane=config.lane))
-        )
+        lanes = add(m, "lanes", KllmLaneArray(config.lanes_config))
         supply = add(m, "supply", KllmWeightSupply(config.supply_config))
 
         engines = {
@@ -274,9 +264,9 @@ class KllmAccelerator(Block):
         _link_engines(m, dispatcher, engines)
         _link_vectors(m, vectors, engines)
         _link_slots(m, slots, engines)
-        _link_lanes(m, matmul, lanes, supply, config.lanes)
-        word_bits = (config.port_bits // 8 - 1).bit_length()
-        for n in range(config.mem_ports):
+        _link_lanes(m, matmul, lanes, supply, config.machine.lane.lanes)
+        word_bits = (config.machine.ports.bits // 8 - 1).bit_length()
+        for n in range(config.machine.ports.ports):
             port = add(m, f"port_{n}", AxiReadPort(config.port_config))
             read = supply.read[n]
             m.d.comb += [

@@ -1,7 +1,7 @@
 """Blocks of KLLM by name."""
 
-from golden.kllm.config import LaneShape, PortShape, SlotShape, VectorShape
-from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
+from golden.kllm.config import MACHINES, LaneShape, PortShape, SlotShape, VectorShape
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig, KllmLaneBuild
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.documents import DOCUMENTS
@@ -82,29 +82,12 @@ _SMALL_SUPPLY = KllmWeightSupplyConfig(
     buffer_beats=5,
     length_bits=6,
 )
-_SMOLLM2 = KllmAcceleratorConfig(
-    lanes=4,
-    lane=KllmPeLaneConfig(k_max=1536, outliers_max=64),
-    mem_ports=4,
-    port_bits=512,
-    vector_rows=2048,
-    slot_elements=1536,
-    softmax_elements=1024,
-    weight_beats=128,
-)
-_SMALL_ACCELERATOR = KllmAcceleratorConfig(
-    lanes=2,
-    lane=KllmPeLaneConfig(columns=16, k_max=256, outliers_max=64, macs=16, weight_buffer_beats=4),
-    mem_ports=3,
-    port_bits=64,
-    vector_rows=256,
-    slots=4,
-    slot_elements=256,
-    softmax_elements=256,
-    weight_beats=16,
-)
-
-_ACCELERATORS = {"table1": KllmAcceleratorConfig(), "small": _SMALL_ACCELERATOR}
+_BUILDS = {"small": KllmLaneBuild(macs=16, weight_buffer_beats=4)}
+_ALL_ACCELERATORS = {
+    name: KllmAcceleratorConfig(machine=machine, build=_BUILDS.get(name, KllmLaneBuild()))
+    for name, machine in MACHINES.items()
+}
+_ACCELERATORS = {name: _ALL_ACCELERATORS[name] for name in ("table1", "small")}
 
 _SMALL_FUNCTIONAL_UNIT = KllmFunctionalUnitConfig(
     vectors=VectorShape(rows=256),
@@ -124,11 +107,7 @@ BLOCKS = {
     "kllm_accelerator": Registered(
         component=KllmAccelerator,
         config=KllmAcceleratorConfig(),
-        configs={
-            "table1": KllmAcceleratorConfig(),
-            "smollm2": _SMOLLM2,
-            "small": _SMALL_ACCELERATOR,
-        },
+        configs=_ALL_ACCELERATORS,
         golden="golden.kllm.machine:Machine",
         checked="small",
     ),

@@ -187,9 +187,9 @@ def chip_tables(
     lane = config.lane
     macs = lane.reducer_config.macs * (lane.columns if lane.counter == "sram" else 1)
     what = {
-        "Concat": f"{config.lanes} x {lane.columns * lane.elements}",
-        "IdxCounter": f"{config.lanes} x {lane.columns}",
-        "MAC": f"{config.lanes} x {macs}",
+        "Concat": f"{config.machine.lanes} x {lane.columns * lane.elements}",
+        "IdxCounter": f"{config.machine.lanes} x {lane.columns}",
+        "MAC": f"{config.machine.lanes} x {macs}",
         "Out Buffer": "vector memory",
         "Act Idx Buffer": "slots",
         "Orizuru": "shared comparators",

@@ -44,7 +44,7 @@ class Chip:
         self.host = AxiLiteMaster(bus, dut.aclk, dut.aresetn, reset_active_level=False)
         self.host.write_if.log.setLevel(logging.ERROR)
         self.host.read_if.log.setLevel(logging.ERROR)
-        names = ["data", *(f"weights_{n}" for n in range(config.mem_ports))]
+        names = ["data", *(f"weights_{n}" for n in range(config.machine.ports.ports))]
         self.memories = [Memory(dut, name) for name in names]
         if chance:
             for name, memory in zip(names, self.memories, strict=True):

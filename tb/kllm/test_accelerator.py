@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
+from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.format import groups, weight_port_words
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FAILED, CommandStatus, Opcode, Unit, decode
 from golden.kllm.machine import Machine
 from golden.kllm.programs import Program, random_program
-from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
-from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig, KllmLaneBuild
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.rebase import counted, rebase
 from tb.run import build_model, run_model
@@ -197,7 +197,7 @@ def test_bus_errors(seed):
     def one(seed):
         return programs(seed, 1, 30, False, least=1)[0]
 
-    for port in (None, *range(SMALL.mem_ports)):
+    for port in (None, *range(SMALL.machine.ports.ports)):
         for resp in (RESP_SLVERR, RESP_DECERR):
             pool = (one(seed + 7 + 8 * n + len(errors)) for n in range(20))
             made = (with_bus_error(program, port, resp, rng) for program in pool)
@@ -227,29 +227,28 @@ def test_programs_follow_each_other_in_golden(seed):
     assert machine.readback == second.readback
 
 
+def machine(**fields) -> dict:
+    return {"machine": MachineConfig(**fields)}
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lanes": 65}, "lanes must be 1..64, not 65"),
-        ({"lane": KllmPeLaneConfig(columns=24)}, "columns are a multiple of 16"),
-        ({"lane": KllmPeLaneConfig(elements=12)}, "elements divide 16"),
-        ({"lane": KllmPeLaneConfig(integer_bits=0)}, "one with integers"),
-        ({"lane": 3}, "lane must be a KllmPeLaneConfig"),
-        ({"mem_ports": 0}, "mem_ports must be 1..64, not 0"),
-        ({"port_bits": 96}, "port_bits must be a power of two in 32..1024, not 96"),
+        ({"machine": 3}, "machine must be a MachineConfig, not 3"),
+        ({"build": 3}, "build must be a KllmLaneBuild, not 3"),
         ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
+        ({"address_bits": 39}, "address_bits must be at least 40 for ports of 1024 bits, not 39"),
+        (machine(vectors=VectorShape(rows=15)), "machine must be one of at least 16 rows"),
+        (machine(slot=SlotShape(slots=65)), "machine must be one of at most 64 slots"),
+        (machine(replay_beats=3), "machine must be one of at least 4 replay beats"),
+        (machine(product="exact"), "machine must be one with rounded products for flipflop lanes"),
         (
-            {"address_bits": 39, "port_bits": 1024},
-            "address_bits must be at least 40 for ports of 1024 bits, not 39",
+            {"build": KllmLaneBuild(counter="two_level", macs=16)},
+            "machine must be one with exact products for two_level lanes",
         ),
-        ({"vector_rows": 15}, "vector_rows must be 16..65536, not 15"),
-        ({"slots": 1}, "slots must be 2..64, not 1"),
-        ({"slot_elements": 4097}, "slot_elements must be 16..4096, not 4097"),
-        ({"softmax_elements": 15}, "softmax_elements must be 16..16383, not 15"),
         ({"width": 5}, "width must be"),
-        ({"weight_beats": 3}, "weight_beats must be 4..16383, not 3"),
         ({"queue": 2}, "queue must be 3..64, not 2"),
-        ({"mem_ports": 1, "port_bits": 32}, "mem_ports must be"),
+        (machine(ports=PortShape(ports=1, bits=32)), "machine must be one of more ports"),
     ],
 )
 def test_rejects(wrong, message):

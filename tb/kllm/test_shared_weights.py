@@ -19,7 +19,7 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 @pytest.mark.parametrize("norm", [False, True])
 def test_shared_weights(norm, seed):
     cases = [(4, 4, "online"), (4, 2, "online"), (3, 3, "offline"), (1, 1, "online")]
-    data, ports, parts = product_parts(SMALL.machine, SMALL.slot_elements, cases, norm)
+    data, ports, parts = product_parts(SMALL.machine, SMALL.machine.slot.elements, cases, norm)
     simulate(
         KllmAccelerator(SMALL),
         "tb.kllm.tb_layer",

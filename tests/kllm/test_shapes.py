@@ -4,6 +4,7 @@ import pytest
 
 from golden.config import ConfigError
 from golden.kllm.config import LaneShape, PortShape, SlotShape, VectorShape
+from hdl.registry import all_blocks
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,14 @@ def test_rejects(shape, wrong, message):
 
 def test_rows_of_a_slot():
     assert [SlotShape(elements=n).rows for n in (16, 17, 4096)] == [1, 2, 256]
+
+
+def test_command_lines_reach_the_sizes_of_shapes():
+    config = all_blocks()["kllm_accelerator"].configs["small"]
+    assert type(config).parse(config, ["machine.slot.slots=8"]).machine.slot.slots == 8
+    both = ["machine.product=exact", "build.counter=two_level", "build.macs=16"]
+    assert type(config).parse(config, both).lane.counter == "two_level"
+    with pytest.raises(ConfigError, match=r"^SlotShape has no field 'rows'; its fields: bits_a, "):
+        type(config).parse(config, ["machine.slot.rows=8"])
+    with pytest.raises(ConfigError, match=r"^SlotShape.slots must be 2..256, not 1$"):
+        type(config).parse(config, ["machine.slot.slots=1"])

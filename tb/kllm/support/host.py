@@ -118,8 +118,8 @@ class Host:
         }
         id_bits = 1
         self.weights = [
-            Memory(dut, f"weights_{n}", id_bits, config.address_bits, config.port_bits)
-            for n in range(config.mem_ports)
+            Memory(dut, f"weights_{n}", id_bits, config.address_bits, config.machine.ports.bits)
+            for n in range(config.machine.ports.ports)
         ]
         self.data = Memory(dut, "data", id_bits, config.address_bits, 256)
         self.cycle = 0
