@@ -62,6 +62,12 @@ def test_all_rows_are_compared(seed, tmp_path):
 
 def run(accelerator, options, tokens, seed, folder):
     """The layer's two programs, then the final state."""
+    params = parameters(packed(options, tokens, seed, folder), SMALL.machine, latency=5)
+    simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
+
+
+def packed(options, tokens, seed, folder):
+    """A random layer for SMALL, written to ``folder`` and read back."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         hidden_size=HIDDEN, intermediate_size=100, num_hidden_layers=1, num_attention_heads=4,
@@ -81,5 +87,4 @@ def run(accelerator, options, tokens, seed, folder):
     cache = quantize_cache(quantized, seen["k"][:CONTEXT], seen["v"][:CONTEXT])
     made = run_layer(compiled, x[new], cos[new], sin[new], cache)
     write(folder, compiled, made, {"name": "random"}, {})
-    params = parameters(load(folder, SMALL.machine), SMALL.machine, latency=5)
-    simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
+    return load(folder, SMALL.machine)
