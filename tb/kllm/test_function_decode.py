@@ -147,6 +147,7 @@ def test_function_decode(name, seed):
         opcode, operands = int(rng.integers(0, 256)), {}
         if n % 20:
             opcode = opcodes[n % len(opcodes)]
+        if opcode in opcodes:
             operands = random_operands(rng, opcode, config)
         status = execute(state, opcode, operands) & REFUSED
         statuses.add(int(status))
