@@ -4,6 +4,7 @@ Pure Python: hdl imports this module, and torch is never loaded by it.
 """
 
 import dataclasses
+import operator
 import typing
 from collections.abc import Iterable
 from typing import Any
@@ -19,20 +20,24 @@ class ConfigError(ValueError):
 class Config:
     """Base of every configuration: subclasses are frozen dataclasses that check themselves.
 
-    Subclasses call the ``_check_*`` helpers in ``__post_init__``; each raises ConfigError.
+    Subclasses call the ``_check_*`` helpers in ``__post_init__``; each raises ConfigError. A field
+    of a field is ``shape.size``: a holder may narrow a shape's range.
     """
 
+    def _value(self, field: str) -> Any:
+        return operator.attrgetter(field)(self)
+
     def _refuse(self, field: str, allowed: str) -> typing.NoReturn:
-        value = getattr(self, field)
+        value = self._value(field)
         raise ConfigError(f"{type(self).__name__}.{field} must be {allowed}, not {value!r}")
 
     def _check_range(self, field: str, low: int, high: int) -> None:
-        value = getattr(self, field)
+        value = self._value(field)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self._refuse(field, f"{low}..{high}")
 
     def _check_real(self, field: str, low: float, high: float) -> None:
-        value = getattr(self, field)
+        value = self._value(field)
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
@@ -42,7 +47,7 @@ class Config:
 
     def _check_choice(self, field: str, choices: Iterable[Any]) -> None:
         choices = tuple(choices)
-        value = getattr(self, field)
+        value = self._value(field)
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             self._refuse(field, " or ".join(map(str, choices)))
 
@@ -55,7 +60,7 @@ class Config:
             self._refuse(field, "true or false")
 
     def _check_power_of_two(self, field: str, low: int, high: int) -> None:
-        value = getattr(self, field)
+        value = self._value(field)
         if (
             isinstance(value, bool)
             or not isinstance(value, int)

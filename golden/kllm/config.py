@@ -123,16 +123,14 @@ class MachineConfig(Shape):
     def __post_init__(self) -> None:
         self._check_shape("lane", LaneShape)
         if self.lane.columns % ROW_ELEMENTS:
-            self._refuse("lane", f"one whose columns are a multiple of {ROW_ELEMENTS}")
+            self._refuse("lane.columns", f"a multiple of {ROW_ELEMENTS}")
         if ROW_ELEMENTS % self.lane.elements:
-            self._refuse("lane", f"one whose elements divide {ROW_ELEMENTS}")
+            self._refuse("lane.elements", f"a divisor of {ROW_ELEMENTS}")
         self._check_shape("slot", SlotShape)
-        if not self.slot.integer_bits:
-            self._refuse("slot", "one with integers")
+        self._check_choice("slot.integer_bits", INT_BITS)
         self._check_shape("vectors", VectorShape)
         self._check_shape("ports", PortShape)
-        if not 32 <= self.ports.bits <= 1024 or self.ports.bits & (self.ports.bits - 1):
-            self._refuse("ports", "one whose bits are a power of two in 32..1024")
+        self._check_power_of_two("ports.bits", 32, 1024)
         self._check_choice("product", PRODUCTS)
         self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
         self._check_range("replay_beats", 1, K_MAX)

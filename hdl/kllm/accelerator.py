@@ -6,6 +6,7 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
 from golden.config import Config, Shape
+from golden.index.format import K_MAX
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
@@ -78,21 +79,18 @@ class KllmAcceleratorConfig(Config):
         least = 33 + (machine.ports.bits // 8 - 1).bit_length()
         if self.address_bits < least:
             self._refuse("address_bits", f"at least {least} for ports of {machine.ports.bits} bits")
-        if machine.vectors.rows < 16:
-            self._refuse("machine", "one of at least 16 rows of the vector memory")
-        if machine.slot.slots > 64:
-            self._refuse("machine", "one of at most 64 slots")
-        if machine.replay_beats < 4:
-            self._refuse("machine", "one of at least 4 replay beats")
+        self._check_range("machine.vectors.rows", 16, 1 << 16)
+        self._check_range("machine.slot.slots", 2, 64)
+        self._check_range("machine.replay_beats", 4, K_MAX)
         self._check_choice("width", (4, 8, 16))
         self._check_range("queue", 3, 64)
         product = self.lane.product
         if machine.product != product:
-            self._refuse("machine", f"one with {product} products for {self.build.counter} lanes")
+            self._refuse("machine.product", f"{product} for {self.build.counter} lanes")
         # The weight supply refuses reads of 2**24 - 2 words and more.
         most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:
-            self._refuse("machine", "one of more ports at these lanes and tokens")
+            self._refuse("machine.ports", "more or wider at these lanes and tokens")
         # What the parts refuse is refused here, before elaboration.
         _ = self.matmul_config, self.quantizer_config, self.functional_config, self.slot_config
         _ = self.vector_config, self.port_config, self.data_port_config, self.lanes_config

@@ -52,7 +52,7 @@ class KllmSlotMemoryConfig(Config):
         self._check_range("readers", 1, 8)
         most = (1 << 20) // max(self.slot.rows, self.slot.outliers_max)  # words of a RAM
         if self.slot.slots > most:
-            self._refuse("slot", f"one of at most {most} slots at these sizes")
+            self._refuse("slot.slots", f"at most {most} at these sizes")
 
 
 class KllmSlotMemory(Block):

@@ -45,13 +45,13 @@ class KllmWeightSupplyConfig(Config):
         # Amaranth numbers the bits of all input ports together in 16 bits.
         most = 65_000 // (self.ports.bits + 4)
         if self.ports.ports > most:
-            self._refuse("ports", f"one of at most {most} ports of these bits")
+            self._refuse("ports.ports", f"at most {most} of {self.ports.bits} bits")
         self._check_range("buffer_beats", 2, 65_536)
         self._check_range("address_bits", 8, 64)
         self._check_range("length_bits", 1, 16)
         if self.slots > 1024:
             most = 1024 // self.buffer_config.lane_words
-            self._refuse("lane", f"one of at most {most} lanes at this width of a port")
+            self._refuse("lane.lanes", f"at most {most} at ports of {self.ports.bits} bits")
 
     @property
     def replay_beats(self) -> int:

@@ -243,17 +243,23 @@ def machine(**fields) -> dict:
         ({"build": 3}, "build must be a KllmLaneBuild, not 3"),
         ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
         ({"address_bits": 39}, "address_bits must be at least 40 for ports of 1024 bits, not 39"),
-        (machine(vectors=VectorShape(rows=15)), "machine must be one of at least 16 rows"),
-        (machine(slot=SlotShape(slots=65)), "machine must be one of at most 64 slots"),
-        (machine(replay_beats=3), "machine must be one of at least 4 replay beats"),
-        (machine(product="exact"), "machine must be one with rounded products for flipflop lanes"),
+        (machine(vectors=VectorShape(rows=15)), "machine.vectors.rows must be 16..65536, not 15"),
+        (machine(slot=SlotShape(slots=65)), "machine.slot.slots must be 2..64, not 65"),
+        (machine(replay_beats=3), "machine.replay_beats must be 4..16383, not 3"),
+        (
+            machine(product="exact"),
+            "machine.product must be rounded for flipflop lanes, not 'exact'",
+        ),
         (
             {"build": KllmLaneBuild(counter="two_level", macs=16)},
-            "machine must be one with exact products for two_level lanes",
+            "machine.product must be exact for two_level lanes, not 'rounded'",
         ),
         ({"width": 5}, "width must be"),
         ({"queue": 2}, "queue must be 3..64, not 2"),
-        (machine(ports=PortShape(ports=1, bits=32)), "machine must be one of more ports"),
+        (
+            machine(ports=PortShape(ports=1, bits=32)),
+            "machine.ports must be more or wider at these",
+        ),
     ],
 )
 def test_rejects(wrong, message):

@@ -538,18 +538,21 @@ def test_matmul(name, seed):
         ({"lanes": 65}, "lanes must be 1..64, not 65"),
         (
             {"lane": KllmPeLaneConfig(columns=8)},
-            "lane must be one whose columns are a multiple of 16",
+            "lane.columns must be a multiple of 16, not 8",
         ),
-        ({"lane": KllmPeLaneConfig(elements=3)}, "lane must be one whose elements divide 16"),
-        ({"slot": SlotShape(elements=11009)}, "lane must be one with k_max at least 11009"),
-        ({"slot": SlotShape(bits_a=3)}, "lane must be one with the bits_a of the slots, 3"),
+        ({"lane": KllmPeLaneConfig(elements=3)}, "lane.elements must be a divisor of 16, not 3"),
+        (
+            {"slot": SlotShape(elements=11009)},
+            "lane.k_max must be at least 11009, slot.elements, not 11008",
+        ),
+        ({"slot": SlotShape(bits_a=3)}, "lane.bits_a must be 3 as in slot.bits_a, not 4"),
         (
             {"slot": SlotShape(integer_bits=0)},
-            "lane must be one with the integer_bits of the slots, 0",
+            "lane.integer_bits must be 0 as in slot.integer_bits, not 8",
         ),
         (
             {"slot": SlotShape(outliers_max=9)},
-            "lane must be one with the outliers_max of the slots, 9",
+            "lane.outliers_max must be 9 as in slot.outliers_max, not ",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_slot_memory(name, seed):
         ({"slot": 5}, "slot must be a SlotShape, not 5"),
         (
             {"slot": _LARGE},
-            f"slot must be one of at most 64 slots at these sizes, not {_LARGE}",
+            f"slot.slots must be at most 64 at these sizes, not {_LARGE.slots}",
         ),
     ],
 )

@@ -191,11 +191,11 @@ def test_every_weight_is_supplied_once():
         ({"ports": 5}, "ports must be a PortShape, not 5"),
         (
             {"lane": MANY_LANES, "ports": PortShape(bits=64)},
-            f"lane must be one of at most 32 lanes at this width of a port, not {MANY_LANES}",
+            f"lane.lanes must be at most 32 at ports of 64 bits, not {MANY_LANES.lanes}",
         ),
         (
             {"ports": PortShape(ports=64)},
-            f"ports must be one of at most 63 ports of these bits, not {PortShape(ports=64)!r}",
+            "ports.ports must be at most 63 of 1024 bits, not 64",
         ),
         ({"buffer_beats": 1}, "buffer_beats must be 2..65536, not 1"),
         ({"length_bits": 0}, "length_bits must be 1..16, not 0"),

@@ -348,11 +348,14 @@ def test_refuses_what_the_machine_refuses(command: tuple[Opcode, dict[str, int]]
 
 def test_machine_configurations_check_themselves() -> None:
     for wrong, message in (
-        ({"lane": LaneShape(columns=20)}, "lane must be one whose columns are a multiple of 16"),
-        ({"lane": LaneShape(elements=12)}, "lane must be one whose elements divide 16"),
-        ({"slot": SlotShape(integer_bits=0)}, "slot must be one with integers"),
-        ({"ports": PortShape(bits=96)}, "ports must be one whose bits are a power of two"),
-        ({"ports": PortShape(bits=2048)}, "ports must be one whose bits are a power of two"),
+        ({"lane": LaneShape(columns=20)}, "lane.columns must be a multiple of 16, not 20"),
+        ({"lane": LaneShape(elements=12)}, "lane.elements must be a divisor of 16, not 12"),
+        ({"slot": SlotShape(integer_bits=0)}, "slot.integer_bits must be 4 or 8, not 0"),
+        ({"ports": PortShape(bits=96)}, "ports.bits must be a power of two in 32..1024, not 96"),
+        (
+            {"ports": PortShape(bits=2048)},
+            "ports.bits must be a power of two in 32..1024, not 2048",
+        ),
         ({"vectors": 3}, "vectors must be a VectorShape, not 3"),
     ):
         with pytest.raises(ValueError, match=f"^MachineConfig.{message}"):

@@ -35,17 +35,17 @@ class KllmMatmulConfig(Config):
         if not isinstance(self.lane, KllmPeLaneConfig):
             self._refuse("lane", "a KllmPeLaneConfig")
         if self.lane.columns % ROW_ELEMENTS:
-            self._refuse("lane", f"one whose columns are a multiple of {ROW_ELEMENTS}")
+            self._refuse("lane.columns", f"a multiple of {ROW_ELEMENTS}")
         if ROW_ELEMENTS % self.lane.elements:
-            self._refuse("lane", f"one whose elements divide {ROW_ELEMENTS}")
+            self._refuse("lane.elements", f"a divisor of {ROW_ELEMENTS}")
         self._check_shape("vectors", VectorShape)
         self._check_shape("slot", SlotShape)
         for name in ("bits_a", "integer_bits", "outliers_max"):
             common = getattr(self.slot, name)
             if getattr(self.lane, name) != common:
-                self._refuse("lane", f"one with the {name} of the slots, {common}")
+                self._refuse(f"lane.{name}", f"{common} as in slot.{name}")
         if self.slot.elements > self.lane.k_max:
-            self._refuse("lane", f"one with k_max at least {self.slot.elements}")
+            self._refuse("lane.k_max", f"at least {self.slot.elements}, slot.elements")
         self._check_range("replay_beats", 1, K_MAX)
 
     @property
