@@ -24,6 +24,7 @@ from amaranth.lib import wiring
 
 from golden.config import ConfigError
 from hdl.block import Block
+from hdl.keywords import KEYWORDS
 
 __all__ = [
     "EmittedModule",
@@ -164,8 +165,21 @@ def _wide_nets():
             setattr(Net, name, each)
 
 
+def _check_names(block: Block, name: str, ports: list[Port]) -> None:
+    """ConfigError: the module or a port has a name that other tools cannot read."""
+    for what, each in (("its module", name), *(("a port", port.name) for port in ports)):
+        if each in KEYWORDS:
+            block._MustUse__silence = True  # it is not elaborated
+            raise ConfigError(
+                f"{_full_name(block)}: {what} must not be called {each!r}, a keyword of Verilog "
+                "or SystemVerilog"
+            )
+
+
 def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[str, ...]]:
     """RTLIL of ``block`` itself, and its implicit ports; ``library`` has its children."""
+    ports = flat_ports(block)
+    _check_names(block, name, ports)
     token = _library.set(library)
     try:
         declared = {
@@ -173,7 +187,7 @@ def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[s
                 port.value,
                 PortDirection.Input if port.direction == "input" else PortDirection.Output,
             )
-            for port in flat_ports(block)
+            for port in ports
         }
         design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
         for signal in design.signal_lca:
@@ -276,7 +290,11 @@ def _rare_collections():
 
 
 def emit(block: Block, name: str) -> list[EmittedModule]:
-    """Convert ``block`` to RTLIL: one module per distinct child, children first, ``name`` last."""
+    """Convert ``block`` to RTLIL: one module per distinct child, children first, ``name`` last.
+
+    ConfigError: two different modules of one name; a module or a port whose name is a keyword of
+    Verilog or SystemVerilog. A name that only begins with one, such as ``table__valid``, is none.
+    """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     library = _Library()
     with _rare_collections():

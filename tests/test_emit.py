@@ -1,14 +1,17 @@
 """Names of emitted modules: by class name and configuration, never by file.
 
 Planted: ``__module__`` put back into the key fails ``test_name_ignores_the_file``; the check of
-``emit`` removed fails ``test_two_classes_of_one_name``.
+``emit`` removed fails ``test_two_classes_of_one_name``. Without the check of names
+``test_keywords_are_refused`` fails; with one of the first word of a compound name
+``test_compound_names_of_keywords`` fails.
 """
 
 import dataclasses
 
 import pytest
 from amaranth import Module
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from golden.config import Config, ConfigError
 from hdl.block import Block
@@ -91,6 +94,59 @@ def test_two_classes_of_one_name():
     assert "two different blocks are the module leaf_" in message
     assert "room.first.Leaf" in message
     assert "room.second.Leaf" in message
+
+
+class Through(Block):
+    """Members ``names[0]`` and ``names[1]`` of ``shape``, joined."""
+
+    def __init__(self, names: tuple[str, str], shape):
+        self.names = names
+        super().__init__(PlainConfig(), {names[0]: In(shape), names[1]: Out(shape)})
+
+    def elaborate(self, platform):
+        m = Module()
+        source, sink = (getattr(self, name) for name in self.names)
+        if isinstance(sink, stream.Interface):
+            connect(m, flipped(source), flipped(sink))
+        else:
+            m.d.comb += sink.eq(source)
+        return m
+
+
+@pytest.mark.parametrize(
+    ("names", "top", "message"),
+    [
+        (("i", "integer"), "top", "a port must not be called 'integer', a keyword"),
+        (("sequence", "o"), "top", "a port must not be called 'sequence', a keyword"),
+        (("i", "o"), "endmodule", "its module must not be called 'endmodule', a keyword"),
+    ],
+)
+def test_keywords_are_refused(names, top, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        emit(Through(names, 2), top)
+    assert "\n" not in str(error.value)
+    assert "Through(" in str(error.value)
+
+
+def test_a_keyword_inside_a_design_is_refused():
+    class Parent(Block):
+        def __init__(self):
+            super().__init__(PlainConfig(), {"i": In(2)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += add(m, "child", Through(("i", "wire"), 2)).i.eq(self.i)
+            return m
+
+    with pytest.raises(ConfigError, match="a port must not be called 'wire'"):
+        emit(Parent(), "top")
+
+
+def test_compound_names_of_keywords():
+    """Ports ``table__payload``, ``integer__valid``: none is a keyword."""
+    modules = emit(Through(("table", "integer"), stream.Signature(2)), "wires")
+    assert "\\table__payload\n" in modules[-1].rtlil
+    assert "\\integer__valid\n" in modules[-1].rtlil
 
 
 def test_registry_refuses_two_classes_of_one_name(monkeypatch):

@@ -330,7 +330,7 @@ class PagingMmu(Block):
         reads = _Ring(m, "reads", config.reads, parts.reader.status)
         appends = _Ring(m, "appends", config.appends, parts.writer.status)
         changes = _Ring(m, "changes", CHANGES, parts.control.status)
-        busy = parts.control.sequence
+        busy = parts.control.next_sequence
         m.d.comb += parts.control.is_busy.eq(reads.has(busy) | appends.has(busy))
 
         # Sequences that requests may name: opened, and no FREE of them was accepted.

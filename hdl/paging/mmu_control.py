@@ -81,7 +81,7 @@ class PagingMmuControl(Block):
             config,
             {
                 "i": In(stream.Signature(CONTROL_LAYOUT), "TRIMs and FREEs."),
-                "sequence": Out(8, "Of the request to be done next."),
+                "next_sequence": Out(8, "Of the request to be done next."),
                 "is_busy": In(1, "Some READ or APPEND of that sequence is in flight."),
                 "status": Out(stream.Signature(STATUS_LAYOUT), "How each ended."),
                 "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "To the page table."),
@@ -107,7 +107,7 @@ class PagingMmuControl(Block):
         """The fields of every command to the page table, and of the status."""
         command, request = self.command, work.request
         m.d.comb += [
-            self.sequence.eq(request.sequence),
+            self.next_sequence.eq(request.sequence),
             command.p.op.eq(work.op),
             command.p.sequence.eq(request.sequence),
             command.p.layer.eq(work.row >> 1),
