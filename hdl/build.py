@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = configuration(options.name, options.config, options.assignments)
         if options.ports:
-            _print_ports(port_rows(find(options.name).component(config)))
+            _print_ports(port_rows(find(options.name).component(config), options.wrap))
             return 0
         design = build(options.name, config, directory, options.wrap)
     except (ConfigError, OSError) as error:

@@ -14,7 +14,7 @@ from amaranth.lib import data, stream
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
 from hdl.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
-from hdl.ports import field_texts, fields_of, member_text, port_shape
+from hdl.ports import Field, field_texts, fields_of, member_text, port_shape
 
 __all__ = [
     "WRAPS",
@@ -115,14 +115,43 @@ _HANDSHAKE = {
 }
 
 
-def port_rows(block: Block) -> list[tuple]:
+def port_rows(block: Block, wrap: str | None = None) -> list[tuple]:
     """(name, direction, bits, role, meaning) of each port, and of each field after its port.
+
+    wrap: None, or "axi" for the ports of the top that ``convert`` adds.
 
     The name of a field starts with a dot, its direction is empty and its bits are a range. The
     meaning is empty where the block, or the layout of the field, does not give one. Fields of a
     layout are listed once: a later port of the same fields names the first.
     """
+    if wrap is not None:
+        return _wrapped_rows(block)
     return _rows(block, implicit_ports(block))
+
+
+def _wrapped_rows(block: Block) -> list[tuple]:
+    rows: list[tuple] = []
+    first: dict[tuple, str] = {}  # fields -> the port that lists them
+    for port in wrapper(block, type(block).__name__, implicit_ports(block))[1]:
+        name, meaning = port["name"], port["meaning"]
+        fields = tuple(
+            Field(f".{field['name']}", field["offset"], field["width"], field["meaning"])
+            for field in port.get("fields", ())
+        )
+        if len(fields) > 1 and first.setdefault(fields, name) != name:
+            meaning, fields = _same_fields(meaning, first[fields]), ()
+        rows.append((name, port["direction"], port["width"], port["role"], meaning))
+        rows += _field_rows(fields)
+    return rows
+
+
+def _same_fields(meaning: str, first: str) -> str:
+    """Of a port whose fields the port ``first`` lists."""
+    return meaning and f"{meaning.rstrip('.')} (fields: {first})"
+
+
+def _field_rows(fields) -> list[tuple]:
+    return [(each.name, "", each.bits, "field", each.text) for each in fields]
 
 
 def without_meaning(block: Block) -> list[str]:
@@ -146,10 +175,9 @@ def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:
         if role in ("stream payload", "structure"):
             fields = tuple(fields_of(port_shape(block, paths[name])))
         if len(fields) > 1 and first.setdefault(fields, name) != name:
-            meaning = meaning and f"{meaning.rstrip('.')} (fields: {first[fields]})"
-            fields = ()
+            meaning, fields = _same_fields(meaning, first[fields]), ()
         rows.append((name, port["direction"], port["width"], role, meaning))
-        rows += [(each.name, "", each.bits, "field", each.text) for each in fields]
+        rows += _field_rows(fields)
     return rows
 
 

@@ -73,6 +73,26 @@ def test_ports_are_printed_and_nothing_is_written(tmp_path, capsys):
     assert not (tmp_path / "x").exists()
 
 
+def test_wrapped_ports_are_printed_and_nothing_is_written(tmp_path, capsys):
+    """Failed before: the ports without the wrapper. They are those of the description."""
+    arguments = ["stream_fork", "outputs=2", "--wrap", "axi"]
+    assert main([*arguments, "--ports", "-o", str(tmp_path / "x")]) == 0
+    assert not (tmp_path / "x").exists()
+    lines = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines()]
+    printed = [tuple(line[:3]) for line in lines if line[0] in ("input", "output")]
+    assert main([*arguments, "-o", str(tmp_path)]) == 0
+    ports = json.loads((tmp_path / "stream_fork.json").read_text())["ports"]
+    assert printed == [(port["direction"], str(port["width"]), port["name"]) for port in ports]
+    assert ["input", "32", "s_axis_i_tdata", "Words in."] in lines
+    assert ["input", "1", "aresetn", "synchronous, active low"] in lines
+
+
+def test_wrapped_fields_have_their_texts(capsys):
+    assert main(["index_reducer", "--wrap", "axi", "--ports"]) == 0
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert ["[31:0]", ".y", "FP32 word"] in lines
+
+
 def test_lists_every_block(capsys):
     assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
