@@ -79,6 +79,20 @@ async def another_kind_waits_until_settled(dut):
     await replay_unsettled(bench, [other], 0)
 
 
+@cocotb.test()
+async def the_first_token_waits_until_settled(dut):
+    """After a reset, of whatever kind the token before it was. A refused one does not count."""
+    bench = await started(dut)
+    for refused, taken in params["firsts"]:
+        bench.dut.settled.value = 1
+        await bench.run(gathered([taken], SOURCES), dict.fromkeys(SINKS), stop_at=60)
+        await bench.reset(1)
+        bench.dut.settled.value = 0
+        await replay_unsettled(bench, [refused], 1)
+        await replay_unsettled(bench, [taken], 0)
+        await bench.reset(1)
+
+
 async def replay_unsettled(bench, tokens, count):
     """``settled`` stays low: ``count`` words of finish leave in 60 cycles."""
     offers = gathered(tokens, SOURCES)

@@ -8,6 +8,7 @@ Shown to fail with:
 - a word of ``found`` taken by an OFFLINE token, or left by a dead one
 - a threshold of -0 above +0
 - statistics of an integer token
+- the kind of the latest token kept through a reset
 """
 
 import numpy as np
@@ -130,8 +131,11 @@ def test_token_scheduler(codebook_ok, seed):
     dead = {"dead": 1, "touches": 0, "status": int(CommandStatus.RANGE)}
     pair = [make_token(rng, TokenKind.INTEGER, codebook_ok, **dead),
             make_token(rng, TokenKind.CODEBOOK, codebook_ok, dead=0, status=0)]  # fmt: skip
+    firsts = [[make_token(rng, TokenKind.INTEGER, codebook_ok, **dead),
+               make_token(rng, kind, codebook_ok, dead=0, status=0)]
+              for kind in TokenKind]  # fmt: skip
     simulate(
         BLOCK, "tb.kllm.tb_token_scheduler", seed=seed,
         params={"tokens": with_waits(tokens), "codebook_ok": int(codebook_ok),
-                "pair": with_waits(pair)},
+                "pair": with_waits(pair), "firsts": firsts},
     )  # fmt: skip

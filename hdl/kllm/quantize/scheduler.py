@@ -59,7 +59,8 @@ class KllmTokenScheduler(Block):
     ``threshold``, and with a norm ``job``.
 
     Tokens share blocks in order. So a token waits until ``settled`` if it is a codebook, or if
-    it changes between K-Means and INTEGER. A token that is dead and touches no slot does not wait.
+    it changes between K-Means and INTEGER. So does the first token after a reset. A token that is
+    dead and touches no slot does not wait, and does not count as the token before.
 
     Latency: token to finish 0 cycles, token to every other output 1 cycle. Throughput 1 request per
     cycle. The next token waits until all of these were taken. ``token.ready`` depends
@@ -134,7 +135,7 @@ class KllmTokenScheduler(Block):
             m.d.comb += total.eq(status)
 
         # Another kind of token waits until all tokens before it have left.
-        latest = Signal(TokenKind, reset_less=True)
+        latest = Signal(TokenKind, init=TokenKind.CODEBOOK)  # which no token is like
         alike = (latest == TokenKind.INTEGER) == is_integer
         same = alike & (latest != TokenKind.CODEBOOK) & (t.kind != TokenKind.CODEBOOK)
         touched = let(m, "touched", t.touches | ~t.dead)
