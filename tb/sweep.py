@@ -11,7 +11,6 @@ at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted
 """
 
 import argparse
-import hashlib
 import json
 import re
 import subprocess
@@ -19,6 +18,8 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+
+from tb.sources import sources_digest
 
 __all__ = ["main", "report", "run_seed", "sources_key"]
 
@@ -51,17 +52,7 @@ class SweepError(RuntimeError):
 
 def sources_key(arguments: list[str], root: Path = ROOT) -> str:
     """16 hexadecimal digits of everything that decides a result, but for the seed."""
-    digest = hashlib.sha256("\0".join(arguments).encode())
-    for name in SOURCES:
-        place = root / name
-        for file in _sources(place) if place.is_dir() else [place]:
-            if file.exists():
-                digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _sources(folder: Path) -> list[Path]:
-    return sorted(f for f in folder.rglob("*") if f.suffix in (".py", ".cpp", ".h"))
+    return sources_digest(root, SOURCES, *arguments)[:16]
 
 
 def _reason(text: str) -> str:

@@ -32,6 +32,7 @@ from pathlib import Path
 
 from synth.modules import module_texts, stub
 from synth.yosys import YosysError, run
+from tb.sources import sources_digest
 
 __all__ = ["Comparison", "compare_designs", "main"]
 
@@ -321,10 +322,7 @@ def compare_designs(
 
 def _digest(tree: Path) -> str:
     """Of the sources that make the Verilog."""
-    digest = hashlib.sha256()
-    for path in sorted([*(tree / "hdl").rglob("*.py"), *(tree / "golden").rglob("*.py")]):
-        digest.update(f"{path.relative_to(tree)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:20]
+    return sources_digest(tree, ("golden", "hdl"))[:20]
 
 
 class _Emission(threading.Thread):
