@@ -27,6 +27,8 @@ from hdl.block import Block
 from hdl.keywords import KEYWORDS
 
 __all__ = [
+    "PORTS_BITS",
+    "SIGNAL_BITS",
     "EmittedModule",
     "Port",
     "add",
@@ -41,7 +43,9 @@ _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
 )
 _GARBAGE_LIMIT = 2_000_000  # objects that may wait for a collection, about 300 MB
-_NET_BITS = 20  # bits of all inputs of a module, or of all outputs of a child: 2**20
+SIGNAL_BITS = 1 << 16  # of one signal: Amaranth refuses a wire of more
+_NET_BITS = 20
+PORTS_BITS = (1 << _NET_BITS) - 8  # of all inputs but clk and rst, or of all outputs of a child
 _CLOCK_AND_RESET = {"clk": ClockSignal, "rst": ResetSignal}
 
 

@@ -11,6 +11,7 @@ from golden.kllm import timing
 from golden.kllm.format import weight_word_place
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.emit import PORTS_BITS
 from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
@@ -20,15 +21,15 @@ __all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
 class KllmWeightStripeConfig(Config):
     """Shape of the network."""
 
-    slots: int = 32  # port words of an array beat, 1..1024
-    ports: int = 24  # 1..64, and ports * (port_bits + 3) below 65,520
+    slots: int = 32  # port words of an array beat, 1..1024; (port_bits + 1) * slots < 2**20 - 71
+    ports: int = 24  # 1..64
     port_bits: int = 1024  # bits of a port word, 8..4096
 
     def __post_init__(self) -> None:
-        self._check_range("slots", 1, 1024)
         self._check_range("port_bits", 8, 4096)
-        # Amaranth numbers the bits of all input ports together in 16 bits.
-        self._check_range("ports", 1, min(64, 65_520 // (self.port_bits + 3)))
+        self._check_range("ports", 1, 64)
+        # The words of all slots are outputs of one child, as are ready of 64 ports.
+        self._check_range("slots", 1, min(1024, (PORTS_BITS - 64) // (self.port_bits + 1)))
 
     @property
     def slots_of_port(self) -> list[list[int]]:

@@ -34,7 +34,7 @@ class KllmWeightSupplyConfig(Config):
     """Shape of the weight image and size of its buffers."""
 
     lane: LaneShape = dataclasses.field(default_factory=LaneShape)  # the lanes
-    ports: PortShape = dataclasses.field(default_factory=PortShape)  # ports * (bits + 4) < 65,000
+    ports: PortShape = dataclasses.field(default_factory=PortShape)  # ports of the weights
     buffer_beats: int = 256  # weight beats kept per lane, 2..65536
     address_bits: int = 32  # bits of an address in port words, 8..64
     length_bits: int = 14  # bits of a number of beats, 1..16
@@ -42,10 +42,6 @@ class KllmWeightSupplyConfig(Config):
     def __post_init__(self) -> None:
         self._check_shape("lane", LaneShape)
         self._check_shape("ports", PortShape)
-        # Amaranth numbers the bits of all input ports together in 16 bits.
-        most = 65_000 // (self.ports.bits + 4)
-        if self.ports.ports > most:
-            self._refuse("ports.ports", f"at most {most} of {self.ports.bits} bits")
         self._check_range("buffer_beats", 2, 65_536)
         self._check_range("address_bits", 8, 64)
         self._check_range("length_bits", 1, 16)

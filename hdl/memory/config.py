@@ -3,6 +3,7 @@
 import dataclasses
 
 from golden.config import Config
+from hdl.emit import SIGNAL_BITS
 
 __all__ = ["MemoryConfig"]
 
@@ -12,13 +13,12 @@ class MemoryConfig(Config):
     """Shape of one RAM; neither ``depth`` nor ``width`` need be a power of two."""
 
     depth: int = 256  # words, 1..1048576
-    width: int = 32  # bits of one word, 1..32760
+    width: int = 32  # bits of one word, 1..65536
     granularity: int = 0  # bits per write lane, a divisor of width; 0 is the whole word
 
     def __post_init__(self) -> None:
         self._check_range("depth", 1, 1 << 20)
-        # Amaranth holds bit indices in 16 bits: the ports of one kind together stay below 2**16.
-        self._check_range("width", 1, 32_760)
+        self._check_range("width", 1, SIGNAL_BITS)
         self._check_range("granularity", 0, self.width)
         if self.granularity and self.width % self.granularity:
             self._refuse("granularity", f"0 or a divisor of width {self.width}")

@@ -12,7 +12,7 @@ from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
 from golden.paging.format import Status
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.emit import SIGNAL_BITS, add
 from hdl.fp16.shift import let
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
@@ -112,11 +112,11 @@ class OakenQuantEngineConfig(Config):
 class VectorBufferConfig(Config):
     """Shape of VectorBuffer."""
 
-    width: int = 32  # bits of a row, 1..32760
+    width: int = 32  # bits of a row, 1..65533
     rows: int = 16  # rows held, 2..65536, more than the longest vector has
 
     def __post_init__(self) -> None:
-        self._check_range("width", 1, 32_760)
+        self._check_range("width", 1, SIGNAL_BITS - 3)  # room for the flags of i
         self._check_range("rows", 2, 1 << 16)
 
     @property

@@ -9,6 +9,7 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.emit import PORTS_BITS
 from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
@@ -19,13 +20,14 @@ __all__ = ["StreamArbiter", "StreamArbiterConfig"]
 class StreamArbiterConfig(Config):
     """Payload, number of inputs and policy of StreamArbiter."""
 
-    width: int = 32  # bits of data, 1..65520 / inputs - 2
+    width: int = 32  # bits of data, 1..65529, and inputs * (width + 2) below 2**20 - 8
     inputs: int = 2  # 1..64
     policy: str = "round_robin"  # or "priority": the lowest index first
 
     def __post_init__(self) -> None:
         self._check_range("inputs", 1, 64)
-        self._check_range("width", 1, MAX_BITS // self.inputs - 2)
+        most = min(MAX_BITS - 6, (PORTS_BITS - 1) // self.inputs - 2)  # room for source
+        self._check_range("width", 1, most)
         self._check_choice("policy", ("round_robin", "priority"))
 
     @property

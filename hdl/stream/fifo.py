@@ -13,7 +13,7 @@ from hdl.emit import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
-from hdl.stream.payload import payload_layout
+from hdl.stream.payload import MAX_BITS, payload_layout
 
 __all__ = ["StreamFifo", "StreamFifoConfig"]
 
@@ -22,13 +22,13 @@ __all__ = ["StreamFifo", "StreamFifoConfig"]
 class StreamFifoConfig(Config):
     """Payload, capacity and storage of StreamFifo; ``depth`` need not be a power of two."""
 
-    width: int = 32  # bits of data, 1..32759
+    width: int = 32  # bits of data, 1..65535
     depth: int = 4  # words held, 1..65536
     storage: str = "flipflop"  # or "memory": a Memory1R1W macro
     last: bool = True  # whether a word has last, which ends a packet
 
     def __post_init__(self) -> None:
-        self._check_range("width", 1, 32_759)  # a macro's word with last is 32,760 bits
+        self._check_range("width", 1, MAX_BITS)
         self._check_range("depth", 1, 65_536)
         self._check_choice("storage", ("flipflop", "memory"))
         self._check_bool("last")

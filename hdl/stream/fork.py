@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.emit import PORTS_BITS, add
 from hdl.ports import In, Out
 from hdl.stream.link import StreamView
 from hdl.stream.payload import MAX_BITS, payload_layout
@@ -21,12 +21,12 @@ __all__ = ["StreamFork", "StreamForkConfig", "fork"]
 class StreamForkConfig(Config):
     """Payload and number of outputs of StreamFork."""
 
-    width: int = 32  # bits of data, 1..65456
+    width: int = 32  # bits of data, 1..65535, and outputs * (width + 2) below 2**20 - 8
     outputs: int = 2  # 1..64
 
     def __post_init__(self) -> None:
-        self._check_range("width", 1, MAX_BITS - 64)  # room for 64 o_k.ready
         self._check_range("outputs", 1, 64)
+        self._check_range("width", 1, min(MAX_BITS, (PORTS_BITS - 1) // self.outputs - 2))
 
     @property
     def layout(self):

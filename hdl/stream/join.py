@@ -19,12 +19,12 @@ __all__ = ["StreamJoin", "StreamJoinConfig"]
 class StreamJoinConfig(Config):
     """Payload and number of inputs of StreamJoin."""
 
-    width: int = 32  # bits of data of one input, 1..65520 / inputs - 2
+    width: int = 32  # bits of data of one input, 1..65535 / inputs
     inputs: int = 2  # 1..64
 
     def __post_init__(self) -> None:
         self._check_range("inputs", 1, 64)
-        self._check_range("width", 1, MAX_BITS // self.inputs - 2)
+        self._check_range("width", 1, MAX_BITS // self.inputs)
 
     @property
     def i_layout(self):

@@ -4,13 +4,13 @@ from amaranth import Cat, Module, Value
 from amaranth.hdl import Const
 from amaranth.lib import data
 
+from hdl.emit import SIGNAL_BITS
 from hdl.ports import Payload
 
 __all__ = ["LAST", "MAX_BITS", "data_bits", "pack", "payload_layout", "unpack"]
 
-# Amaranth holds bit indices in 16 bits, so the input ports of one module together stay below
-# 65,536 bits; the remainder is for last, count, valid, ready, clock and reset.
-MAX_BITS = 65_520
+# Of data, with last in the same signal.
+MAX_BITS = SIGNAL_BITS - 1
 
 # Shape and text of the field that ends a packet.
 LAST = (1, "the word ends its packet")

@@ -19,7 +19,7 @@ __all__ = ["StreamRegister", "StreamRegisterConfig"]
 class StreamRegisterConfig(Config):
     """Payload of StreamRegister."""
 
-    width: int = 32  # bits of data, 1..65520
+    width: int = 32  # bits of data, 1..65535
 
     def __post_init__(self) -> None:
         self._check_range("width", 1, MAX_BITS)

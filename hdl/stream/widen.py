@@ -19,12 +19,12 @@ __all__ = ["StreamWiden", "StreamWidenConfig"]
 class StreamWidenConfig(Config):
     """Payload and ratio of StreamWiden; ``ratio`` need not be a power of two."""
 
-    width: int = 8  # bits of one word, 1..65520 / ratio
+    width: int = 8  # bits of one word, 1..65526 / ratio
     ratio: int = 4  # words of one beat, 1..256
 
     def __post_init__(self) -> None:
         self._check_range("ratio", 1, 256)
-        self._check_range("width", 1, MAX_BITS // self.ratio)
+        self._check_range("width", 1, (MAX_BITS - 9) // self.ratio)  # room for count
 
     @property
     def i_layout(self):

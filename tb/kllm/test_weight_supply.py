@@ -193,10 +193,6 @@ def test_every_weight_is_supplied_once():
             {"lane": MANY_LANES, "ports": PortShape(bits=64)},
             f"lane.lanes must be at most 32 at ports of 64 bits, not {MANY_LANES.lanes}",
         ),
-        (
-            {"ports": PortShape(ports=64)},
-            "ports.ports must be at most 63 of 1024 bits, not 64",
-        ),
         ({"buffer_beats": 1}, "buffer_beats must be 2..65536, not 1"),
         ({"length_bits": 0}, "length_bits must be 1..16, not 0"),
         ({"address_bits": 7}, "address_bits must be 8..64, not 7"),

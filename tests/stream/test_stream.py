@@ -1,5 +1,6 @@
 """Stream blocks against their references over many small configurations (pysim)."""
 
+import dataclasses
 import itertools
 import random
 
@@ -11,7 +12,10 @@ from amaranth.sim import Simulator
 
 from golden.config import ConfigError
 from golden.stream import reference
-from hdl.emit import flat_ports
+from hdl.block import Block
+from hdl.emit import emit, flat_ports
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
@@ -407,25 +411,66 @@ def test_config_rejects(wrong):
         wrong()
 
 
+WIDEST = [
+    StreamRegisterConfig(width=65_535),
+    StreamSkidBufferConfig(width=65_535),
+    StreamFifoConfig(width=65_535, depth=2, storage="memory"),
+    StreamForkConfig(width=65_535, outputs=15),
+    StreamForkConfig(width=16_381, outputs=64),
+    StreamJoinConfig(width=1_023, inputs=64),
+    StreamWidenConfig(width=65_526, ratio=1),
+    StreamNarrowConfig(width=65_526, ratio=1),
+    StreamNarrowConfig(width=255, ratio=256),
+    StreamArbiterConfig(width=65_529, inputs=15),
+    StreamArbiterConfig(width=16_381, inputs=64),
+]
+
+
+@pytest.mark.parametrize("config", WIDEST, ids=repr)
+def test_largest_width_fits_the_netlist(config):
+    """A signal has at most 2**16 bits; all inputs, or all outputs of a child, at most 2**20.
+
+    ``hdl.emit`` adds clk, rst and two constants to the inputs.
+    """
+    (block,) = (
+        each.component(config) for each in BLOCKS.values() if type(each.config) is type(config)
+    )
+    block._MustUse__silence = True  # emitting all of these takes minutes
+    ports = flat_ports(block)
+    assert max(port.width for port in ports) <= 1 << 16
+    for direction in ("input", "output"):
+        assert sum(port.width for port in ports if port.direction == direction) + 4 <= 1 << 20
+    with pytest.raises(ConfigError, match="width must be"):
+        dataclasses.replace(config, width=config.width + 1)
+
+
 @pytest.mark.parametrize(
     "block",
     [
-        StreamRegister(StreamRegisterConfig(width=65_520)),
-        StreamSkidBuffer(StreamSkidBufferConfig(width=65_520)),
-        StreamFifo(StreamFifoConfig(width=32_759, depth=2, storage="memory")),
-        StreamFork(StreamForkConfig(width=65_456, outputs=64)),
-        StreamJoin(StreamJoinConfig(width=1_021, inputs=64)),
-        StreamWiden(StreamWidenConfig(width=65_520, ratio=1)),
-        StreamNarrow(StreamNarrowConfig(width=65_500, ratio=1)),
-        StreamArbiter(StreamArbiterConfig(width=1_021, inputs=64)),
+        StreamRegister(StreamRegisterConfig(width=65_535)),
+        Memory1R1W(MemoryConfig(width=65_536, depth=2)),
     ],
     ids=case_id,
 )
-def test_largest_width_fits_the_netlist(block):
-    """Amaranth numbers the input bits of a module, clk and rst among them, in 16 bits."""
-    inputs = [port.width for port in flat_ports(block) if port.direction == "input"]
-    assert sum(inputs) + 2 <= 65_532
-    block._MustUse__silence = True  # emitting all of these takes minutes
+def test_the_widest_signal_is_emitted(block):
+    """Failed before: widths from 65,521 and from 32,761 bits on were refused."""
+    assert "wire width 65536 " in emit(block, "wide")[-1].rtlil
+
+
+def test_a_wider_signal_is_refused():
+    """By Amaranth: the limit of the configurations is its limit."""
+
+    class Wide(Block):
+        def __init__(self):
+            super().__init__(StreamRegisterConfig(), {"i": In(65_537), "o": Out(65_537)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o.eq(self.i)
+            return m
+
+    with pytest.raises(OverflowError, match="65537 bits wide"):
+        emit(Wide(), "wide")
 
 
 def test_every_block_states_its_ports():
