@@ -5,7 +5,7 @@ value compares hardware that lacks a bit with golden that lacks the same bit.
 Without torch, so that the simulator process may import it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from amaranth import Shape
@@ -50,9 +50,13 @@ def wide_fields(values, bits: int) -> list[tuple[np.ndarray, int]]:
 
     ValueError: a value outside ``-2**(bits - 1) .. 2**(bits - 1) - 1``.
     """
-    values = [int(value) for value in values]
+    return _limbs([int(value) for value in values], bits, True)
+
+
+def _limbs(values: list[int], bits: int, signed: bool) -> list[tuple[np.ndarray, int]]:
+    """Fields for ``pack`` of integers of any size; ValueError unless ``bits`` hold all of them."""
     for value in (min(values), max(values)) if values else ():
-        _check(value, bits, True)
+        _check(value, bits, signed)
     fields = []
     for low in range(0, bits, _LIMB):
         width = min(_LIMB, bits - low)
@@ -115,23 +119,68 @@ def layout_word(layout, **fields) -> int:
 def layout_words(layout, **fields) -> np.ndarray:
     """(n, bytes) uint8 words of an Amaranth ``layout``: ``pack`` by the names of its fields.
 
-    values of a field: (n, ...) integers, elements of arrays in C order. ValueError: a field that
-    the layout lacks or that is left out, a value outside its field, or an array of another length.
+    values of a field: (n, ...) integers, elements of arrays in C order. Elements of 64 bits or
+    more are Python's integers. A field with parts may be a mapping of their names, an array of
+    such parts too: then each has values of (n, length). ValueError: a field that the layout lacks
+    or that is left out, a value outside its field, or an array of another length.
     """
+    return pack(*_columns(layout, fields))
+
+
+def _columns(layout, fields) -> list[tuple[np.ndarray, int]]:
+    """Fields for ``pack``, those of a layout without gaps in the order of its bits."""
     wrong = {name for name, _ in layout} ^ set(fields)
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))}: not of the layout, or left out")
-    columns = []
+    columns: list[tuple[np.ndarray, int]] = []
     for name, field in layout:
-        values = np.asarray(fields[name])
-        flat = values.reshape(len(values), -1)
+        if isinstance(fields[name], Mapping):
+            columns += _parts(name, field.shape, fields[name])
+            continue
+        flat = _flat_array(fields[name])
         bits = field.width // flat.shape[1]
         if bits * flat.shape[1] != field.width:
             raise ValueError(f"{name} must fill {field.width} bits, not {flat.shape[1]} elements")
+        signed = _is_signed(field.shape, bits)
+        if bits >= 64 and flat.dtype.kind in "biuO":
+            for column in flat.T.tolist():
+                columns += _limbs(column, bits, signed)
+            continue
+        if flat.dtype.kind == "O":
+            flat = np.array(flat.tolist(), dtype=np.int64)
         for value in (flat.min(), flat.max()) if flat.size else ():
-            _check(int(value), bits, _is_signed(field.shape, bits))
+            _check(int(value), bits, signed)
         columns.append((flat, bits))
-    return pack(*columns)
+    return columns
+
+
+def _flat_array(values) -> np.ndarray:
+    """(n, elements) integers. A list of Python's integers keeps those above 64 bits exact."""
+    is_plain = isinstance(values, list | tuple) and all(isinstance(v, int) for v in _leaves(values))
+    array = np.array(values, dtype=object) if is_plain else np.asarray(values)
+    return array.reshape(len(array), -1)
+
+
+def _leaves(values) -> Iterator:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _parts(name: str, shape, fields) -> list[tuple[np.ndarray, int]]:
+    if not isinstance(shape, data.ArrayLayout):
+        return _columns(shape, fields)
+    arrays = {part: np.asarray(values) for part, values in fields.items()}
+    for values in arrays.values():
+        if values.ndim < 2 or values.shape[1] != shape.length:
+            raise ValueError(f"{name} must have {shape.length} elements, not {values.shape[1:]}")
+    columns = []
+    for n in range(shape.length):
+        element = {part: values[:, n] for part, values in arrays.items()}
+        columns += _columns(shape.elem_shape, element)
+    return columns
 
 
 def unpack_ints(words: np.ndarray) -> list[int]:

@@ -103,3 +103,54 @@ def test_many_words_of_a_layout() -> None:
         with pytest.raises(ValueError, match=r"must|not of") as error:
             layout_words(layout, **{**fields, **wrong})
         assert str(error.value) == line
+
+
+def test_parts_of_a_field_by_name() -> None:
+    slots = data.StructLayout({"0": signed(5), "1": 3})
+    entry = data.StructLayout({"present": 1, "code": 4})
+    layout = data.StructLayout({"count": slots, "row": data.ArrayLayout(entry, 2), "last": 1})
+    fields = {
+        "last": [0, 1],
+        "count": {"1": [7, 2], "0": [-16, 15]},
+        "row": {"code": [[1, 2], [3, 15]], "present": [[1, 0], [0, 1]]},
+    }
+    expected = [
+        1 << 4 & 31 | 7 << 5 | (1 | 1 << 1) << 8 | (2 << 1) << 13,
+        15 | 2 << 5 | (3 << 1) << 8 | (1 | 15 << 1) << 13 | 1 << 18,
+    ]
+    assert unpack_ints(layout_words(layout, **fields)) == expected
+    for wrong, line in (
+        ({"count": {"0": [0, 0]}}, "1: not of the layout, or left out"),
+        ({"count": {"0": [16, 0], "1": [0, 0]}}, "a field of 5 bits must be -16..15, not 16"),
+        (
+            {"row": {"code": [[1], [2]], "present": [[1], [0]]}},
+            "row must have 2 elements, not (1,)",
+        ),
+    ):
+        with pytest.raises(ValueError, match=r"must|not of") as error:
+            layout_words(layout, **{**fields, **wrong})
+        assert str(error.value) == line
+
+
+def test_wide_fields_of_a_layout() -> None:
+    layout = data.StructLayout(
+        {"sum": signed(70), "rows": data.ArrayLayout(64, 2), "scale": data.ArrayLayout(16, 6)}
+    )
+    fields = {
+        "sum": [-1, 1 << 63],  # numpy makes floats of these
+        "rows": [[1, (1 << 64) - 1], [0, 5]],
+        "scale": [(1 << 96) - 1, 0],
+    }
+    expected = [
+        layout_word(layout, **{name: values[n] for name, values in fields.items()})
+        for n in range(2)
+    ]
+    assert unpack_ints(layout_words(layout, **fields)) == expected
+    for wrong, line in (
+        ({"sum": [0, 1 << 69]}, f"a field of 70 bits must be {-(1 << 69)}..{(1 << 69) - 1}, not "),
+        ({"rows": [[0, 0], [0, 1 << 64]]}, f"a field of 64 bits must be 0..{(1 << 64) - 1}, not "),
+        ({"scale": [-1, 0]}, f"a field of 96 bits must be 0..{(1 << 96) - 1}, not -1"),
+    ):
+        with pytest.raises(ValueError, match="must be") as error:
+            layout_words(layout, **{**fields, **wrong})
+        assert str(error.value).startswith(line)

@@ -22,7 +22,7 @@ import torch
 from golden.index.histogram import bin_words, index_histogram, value_histogram
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 CONFIGS = {
     "flipflop_1_bin_words": IndexHistogramParallelConfig(
@@ -143,14 +143,12 @@ def counter_vectors(config, seed):
         # Without an integer mode the bit says nothing.
         integer = np.full(beats, packet.integer or not config.integer_bits)
         last = np.arange(beats) == beats - 1
-        i.append(
-            pack((pair, config.value_bits + config.bits_b), (inlier, 1), (integer, 1), (last, 1))
-        )
+        beat = {"pair": pair, "inlier": inlier, "integer": integer, "last": last}
+        i.append(layout_words(config.i_layout, **beat))
         words = golden_words(config, packet)
-        slots = [
-            (words[:, slot], config.slot_shape(slot).width) for slot in range(config.word_bins)
-        ]
-        o.append(pack(*slots, (np.arange(len(words)) == len(words) - 1, 1)))
+        slots = {str(slot): words[:, slot] for slot in range(config.word_bins)}
+        ends = np.arange(len(words)) == len(words) - 1
+        o.append(layout_words(config.o_layout, count=slots, last=ends))
         lengths.append((beats, len(words)))
     return {"i": np.concatenate(i), "o": np.concatenate(o)}, {"packets": lengths}
 

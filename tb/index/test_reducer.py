@@ -20,7 +20,7 @@ from golden.index.histogram import reduce_counts
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducer, IndexReducerConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 ONE, MINUS_ONE = 0x3C00, 0xBC00
 
@@ -139,7 +139,7 @@ def reducer_vectors(config, seed):
     # fine counts on the last beat alone
     fine = np.concatenate([np.full(len(p.count), p.fine) for p in packets])
     fine = np.where(last, fine if config.two_grids else 1, rng.integers(0, 2, len(last)))
-    slots = [(count[:, s], config.slot_shape(s).width) for s in range(config.macs)]
+    slots = {str(slot): count[:, slot] for slot in range(config.macs)}
     grids = (GRID_PRODUCT_ROUNDED, GRID_PRODUCT_EXACT)
     y = [
         reduce_counts(
@@ -148,8 +148,8 @@ def reducer_vectors(config, seed):
         for p in packets
     ]
     vectors = {
-        "i": pack(*slots, (weight, 16), (fine, 1), (last, 1)),
-        "o": pack((torch.stack(y).numpy(), 32)),
+        "i": layout_words(config.i_layout, count=slots, weight=weight, fine=fine, last=last),
+        "o": layout_words(config.o_layout, y=torch.stack(y)),
     }
     return vectors, {"beats": beats}
 

@@ -11,7 +11,7 @@ import torch
 from golden.kllm.blocks import concatenate
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 CONFIGS = {
     "tagged": KllmConcatConfig(value_bits=3, bits_b=2, elements=3, columns=4, tag_bits=9),
@@ -27,14 +27,17 @@ def concat_vectors(config, seed, beats=120):
     index = rng.integers(0, top_b, (beats, config.columns, config.elements))
     value[:2], index[:2] = [[0], [top_a - 1]], [[[top_b - 1]], [[0]]]
     value[2], index[2] = top_a - 1, top_b - 1
-    common = [(rng.integers(0, 2, (beats, config.elements)), 1), (rng.integers(0, 2, beats), 1)]
+    common = {
+        "inlier": rng.integers(0, 2, (beats, config.elements)),
+        "last": rng.integers(0, 2, beats),
+    }
     if config.tag_bits:
-        common.append((rng.integers(0, 2**config.tag_bits, beats), config.tag_bits))
+        common["tag"] = rng.integers(0, 2**config.tag_bits, beats)
     pair = concatenate(torch.as_tensor(value), torch.as_tensor(index), config.bits_b).numpy()
     return {
-        "i_a": pack((value, config.value_bits), *common),
-        "i_w": pack((index, config.bits_b)),
-        "o": pack((pair, config.pair_bits), *common),
+        "i_a": layout_words(config.a_layout, value=value, **common),
+        "i_w": layout_words(config.w_layout, index=index),
+        "o": layout_words(config.o_layout, pair=pair, **common),
     }
 
 

@@ -17,7 +17,7 @@ from golden.fp16.format import FP16
 from golden.kllm.quantize import quantize_unsigned, unsigned_quotient, unsigned_scale
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words, pack
 
 CONFIGS = {
     "default": KllmIntegerQuantizerConfig(tag_bits=35),
@@ -80,8 +80,8 @@ def quantizer_vectors(config, seed):
     return {
         "largest": pack((largest | sign, 16)),
         "scale": pack((scale, 16)),
-        "i": pack((x, 16), (s, 16), (tag, config.tag_bits)),
-        "o": pack((value, config.int_bits), (tag, config.tag_bits)),
+        "i": layout_words(config.i_layout, word=x, s=s, tag=tag),
+        "o": layout_words(config.o_layout, value=value, tag=tag),
     }
 
 

@@ -20,7 +20,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_dense"].configs["small"]
 CONFIGS = {
@@ -70,10 +70,11 @@ def words_of(config: KllmPeLaneConfig, packets: list[tuple]) -> np.ndarray:
         pair = (above[:, None] | index).reshape(-1, elements, config.columns).transpose(0, 2, 1)
         beats = len(pair)
         words.append(
-            pack(
-                (pair, value_bits + config.bits_b),
-                (inlier.reshape(beats, elements), 1),
-                (np.arange(beats) == beats - 1, 1),
+            layout_words(
+                config.pairs_layout,
+                pair=pair,
+                inlier=inlier.reshape(beats, elements),
+                last=np.arange(beats) == beats - 1,
             )
         )
     return np.concatenate(words)
@@ -108,8 +109,8 @@ def dense_vectors(config: KllmPeLaneConfig, seed):
         order = rng.permutation(bins)
         junk = rng.integers(0, 0x3C01, bins)  # bins that the mode does not read
         held = np.concatenate([weight, junk])[:bins]
-        bin_bits = (bins - 1).bit_length()
-        vectors[f"{name}.product"] = pack((order, bin_bits), (held[order], 16))
+        product = layout_words(config.product_layout, bin=order, word=held[order])
+        vectors[f"{name}.product"] = product
         phases[name] = {
             "beats": [len(value) // config.elements for value, _, _ in packets],
             "integer": int(integer),

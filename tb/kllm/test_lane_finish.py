@@ -21,7 +21,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import pack, wide_fields
+from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_finish"].configs["small"]
 CONFIGS = {
@@ -75,20 +75,20 @@ def finished(rng, config: KllmPeLaneConfig, jobs: list[Ended]) -> dict[str, np.n
         words["status"].append(int(status))
         words["sparse"] += sparse if job.counted else []
         words["dense"] += dense.tolist() if job.counted and not job.direct else []
-    fields = [
-        ([job.s_a for job in jobs], 16),
-        ([job.outputs - 1 for job in jobs], max(columns - 1, 1).bit_length()),
-        ([job.counted for job in jobs], 1),
-        ([job.direct for job in jobs], 1),
-        ([job.status for job in jobs], len(Status)),
-    ]
+    fields = {
+        "s_a": [job.s_a for job in jobs],
+        "last_column": [job.outputs - 1 for job in jobs],
+        "counted": [job.counted for job in jobs],
+        "direct": [job.direct for job in jobs],
+        "status": [job.status for job in jobs],
+    }
     last = np.arange(len(words["sparse"])) % columns == columns - 1
     return {
-        "job": pack(*fields),
+        "job": layout_words(config.info_layout, **fields),
         "dense": pack((words["dense"], FP32.bits)),
-        "sparse": pack(*wide_fields(words["sparse"], sum_bits), (last, 1)),
+        "sparse": layout_words(config.sparse_layout, sum=words["sparse"], last=last),
         "s_b": pack((words["s_b"], 16)),
-        "y": pack((words["y"], 16), (y_last, 1)),
+        "y": layout_words(config.word_layout, word=words["y"], last=y_last),
         "status": pack((words["status"], len(Status))),
     }
 

@@ -17,7 +17,7 @@ from golden.kllm.blocks import sparse_sums
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import pack, wide_fields
+from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_sparse"].configs["small"]
 CONFIGS = {
@@ -47,17 +47,13 @@ def sparse_vectors(config, seed):
         index = rng.integers(0, entries, (length, config.columns, config.elements))
         chosen = np.take_along_axis(index, element[:, None, None], axis=2)[:, :, 0]
         sums += sparse_sums(*map(torch.as_tensor, (x, present, chosen, codebook)))
-        bits = max(config.elements - 1, 1).bit_length()
-        words_i.append(
-            pack(
-                (present, 1), (x, 16), (element, bits), (index, config.bits_b),
-                (np.arange(length) == length - 1, 1),
-            )
-        )  # fmt: skip
+        last = np.arange(length) == length - 1
+        fields = {"present": present, "x": x, "element": element, "index": index, "last": last}
+        words_i.append(layout_words(config.outlier_layout, **fields))
     last = np.arange(len(sums)) % config.columns == config.columns - 1
     vectors = {
         "i": np.concatenate(words_i),
-        "o": pack(*wide_fields(sums, config.outlier_config.sum_bits), (last, 1)),
+        "o": layout_words(config.sparse_layout, sum=sums, last=last),
         "codebook_b": pack((codebook[None], 16)),
     }
     return vectors, {"lengths": lengths}

@@ -26,7 +26,7 @@ from golden.kllm.format import Status
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words, pack
 
 CONFIGS = {
     "longest": KllmNormStatsConfig(),
@@ -38,6 +38,8 @@ CONFIGS = {
         bits_a=2, elements=1, k_max=31, fma_stages=4, divide_stages=5, rsqrt_stages=9
     ),
 }  # fmt: skip
+
+
 def norm_vectors(config, seed):
     """(vectors, params): per phase the packet, the jobs, their beats, outliers and results."""
     rng = np.random.default_rng([seed, 42])
@@ -49,7 +51,8 @@ def norm_vectors(config, seed):
         seen |= Status(int(np.bitwise_or.reduce(status)))
         if len(codebook):
             last = np.arange(len(codebook)) == len(codebook) - 1
-            vectors[f"{name}.codebook"] = pack((codebook, 16), (last, 1))
+            layout = config.codebook_layout
+            vectors[f"{name}.codebook"] = layout_words(layout, word=codebook, last=last)
         column = {
             field: np.array([getattr(j, field) for j in jobs])
             for field in ("length", "s", "epsilon", "layer_norm", "told", "cut")
@@ -57,15 +60,14 @@ def norm_vectors(config, seed):
         # Some jobs leave the number of outliers to the mask.
         of_mask = np.array([j.clean for j in jobs]) & (rng.random(len(jobs)) < 0.4)
         header_told = np.where(of_mask, KllmNormStats.OUTLIERS_OF_MASK, column["told"])
-        vectors[f"{name}.job"] = pack(
-            (column["length"], 16), (column["s"], 16), (column["epsilon"], 32),
-            (column["layer_norm"], 1), (header_told, 16),
-        )  # fmt: skip
+        header = {field: column[field] for field in ("length", "s", "epsilon", "layer_norm")}
+        vectors[f"{name}.job"] = layout_words(config.job_layout, **header, outliers=header_told)
         last = np.concatenate([np.arange(n) == n - 1 for n in column["cut"]])
-        vectors[f"{name}.i"] = pack(
-            (np.concatenate([j.beat_index for j in jobs]), config.bits_a),
-            (np.concatenate([j.beat_mask for j in jobs]), 1),
-            (last, 1),
+        vectors[f"{name}.i"] = layout_words(
+            config.i_layout,
+            index=np.concatenate([j.beat_index for j in jobs]),
+            outlier=np.concatenate([j.beat_mask for j in jobs]),
+            last=last,
         )
         vectors[f"{name}.x"] = pack((np.concatenate([j.words for j in jobs]), 16))
         vectors[f"{name}.o"] = pack((mean, 32), (reciprocal, 32), (status, len(Status)))

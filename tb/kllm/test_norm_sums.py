@@ -19,7 +19,7 @@ from golden.kllm.norms import exact_sums
 from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_token_layout
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
 from tb.run import simulate
-from tb.words import pack, unpack_ints
+from tb.words import layout_words, unpack_ints
 
 CONFIGS = {
     "longest": KllmNormSumsConfig(),
@@ -47,8 +47,10 @@ def words_of(config, job, codebook, valid, of_mask) -> dict:
     beats = []
     if job.cut:
         ends = np.arange(job.cut) == job.cut - 1
-        packed = pack((job.beat_index, config.bits_a), (job.beat_mask, 1), (ends, 1))
-        beats = list(unpack_ints(packed))
+        packed = layout_words(
+            config.i_layout, index=job.beat_index, outlier=job.beat_mask, last=ends
+        )
+        beats = unpack_ints(packed)
     return {
         "job": [
             config.job_layout.const({"length": job.length, "outliers": told, **header}).as_bits()

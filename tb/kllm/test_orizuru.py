@@ -20,7 +20,7 @@ from golden.kllm.orizuru import pop_token
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from tb.kllm.support.orizuru_tokens import token_words
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 # Configuration, tokens of each length, most pops of a tree
 CASES = {
@@ -138,12 +138,17 @@ def orizuru_vectors(config, lengths, most, seed):
         name: [np.array(column) for column in zip(*streams[name], strict=True)]
         for name in ("job", "pop_max", "pop_min", "done")
     }
-    widths = {"job": (16,) * 3, "pop_max": (16, 16, 1), "pop_min": (16, 16, 1)}
-    widths["done"] = (16, 16, 16, len(OrizuruStatus))
-    vectors = {
-        name: pack(*zip(column, widths[name], strict=True)) for name, column in columns.items()
+    pop = config.pop_layout, ("index", "word", "last")
+    fields = {
+        "job": (config.job_layout, ("length", "k_max", "k_min")),
+        "pop_max": pop,
+        "pop_min": pop,
+        "done": (config.done_layout, ("largest", "smallest", "scale", "status")),
     }
-    vectors["x"] = pack((np.array(streams["word"]), 16), (np.array(streams["last"]), 1))
+    vectors = {}
+    for name, (layout, names) in fields.items():
+        vectors[name] = layout_words(layout, **dict(zip(names, columns[name], strict=True)))
+    vectors["x"] = layout_words(config.x_layout, word=streams["word"], last=streams["last"])
     return vectors, counts, seen
 
 

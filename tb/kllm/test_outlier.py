@@ -15,7 +15,7 @@ import torch
 from golden.kllm.blocks import sparse_sums
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from tb.run import simulate
-from tb.words import pack, wide_fields
+from tb.words import layout_words, pack
 
 CONFIGS = {
     "three_columns": KllmOutlierConfig(bits_b=3, columns=3, outliers_max=127),  # 72-bit sums
@@ -78,9 +78,11 @@ def outlier_vectors(config, seed):
         last = np.concatenate([np.arange(n) == n - 1 for n in phases[name]])
         column = np.arange(len(sums)) % config.columns
         vectors[f"{name}.codebook"] = pack((codebook[None], 16))
-        vectors[f"{name}.i"] = pack((present, 1), (x, 16), (index, config.bits_b), (last, 1))
-        vectors[f"{name}.o"] = pack(
-            *wide_fields(sums, config.sum_bits), (column == config.columns - 1, 1)
+        vectors[f"{name}.i"] = layout_words(
+            config.i_layout, present=present, x=x, index=index, last=last
+        )
+        vectors[f"{name}.o"] = layout_words(
+            config.o_layout, sum=sums, last=column == config.columns - 1
         )
     return vectors, {"phases": phases}
 

@@ -16,7 +16,7 @@ from golden.fp16.vectors import random_words
 from golden.kllm.blocks import scale_outputs
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from tb.run import simulate
-from tb.words import pack, wide_fields
+from tb.words import layout_words
 
 CONFIGS = {
     "three_stages": KllmScalerConfig(sum_bits=72, tag_bits=10, stages=3),
@@ -105,12 +105,9 @@ def scaler_vectors(config, seed):
     assert ((y & 0x7C00 == 0) & (y & 0x3FF != 0)).any()
     tag = rng.integers(0, 2**config.tag_bits, len(operands))
     return {
-        "i": pack(
-            (np.array(d), 32), *wide_fields(s, config.sum_bits),
-            (np.array(s_a), 16), (np.array(s_b), 16), (tag, config.tag_bits),
-        ),
-        "o": pack((y.numpy(), 16), (overflow.numpy(), 1), (tag, config.tag_bits)),
-    }  # fmt: skip
+        "i": layout_words(config.i_layout, d=d, s=s, s_a=s_a, s_b=s_b, tag=tag),
+        "o": layout_words(config.o_layout, y=y, overflow=overflow, tag=tag),
+    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)

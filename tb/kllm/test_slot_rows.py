@@ -23,7 +23,7 @@ from hdl.index.table import IndexTableConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from tb.run import simulate
-from tb.words import pack, unpack_ints
+from tb.words import layout_words, pack, unpack_ints
 
 CONFIGS = {
     "width_8": KllmSlotRowsConfig(),
@@ -85,8 +85,8 @@ def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
             torch.tensor(index), torch.tensor(used), torch.tensor(x), int(scales[k]),
             codebooks[k], f if k == 0 else Function.IDENTITY,
         )  # fmt: skip
-        fields = ((index | junk).reshape(rows, 16), entry_bits), (mask.reshape(rows, 16), 1)
-        step["offers"][f"entries_{k}"] = unpack_ints(pack(*fields))
+        fields = {"value": (index | junk).reshape(rows, 16), "outlier": mask.reshape(rows, 16)}
+        step["offers"][f"entries_{k}"] = unpack_ints(layout_words(config.table.i_layout, **fields))
         step["offers"][f"outliers_{k}"] = x[used].tolist()
         step["takes"][f"rows_{k}"] = ints(golden.numpy().reshape(rows, 16))
         step["outliers"].append(used.reshape(rows, 16).sum(axis=1).tolist())

@@ -12,7 +12,7 @@ from golden.oaken.format import Group, ScaleWord, Threshold
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
 from tb.oaken.support.dequant_vectors import some_tokens
 from tb.run import simulate
-from tb.words import pack
+from tb.words import layout_words
 
 CONFIGS = {
     "default": OakenOutlierDequantizerConfig(),
@@ -33,19 +33,18 @@ def beats(config, seed, count=1500):
     present = encoded.group != Group.MIDDLE
     outer = (encoded.group == Group.OUTER).long()
     # Fields of elements that are none are junk.
-    junk = np.where(present, 0, rng.integers(0, 4, present.shape)) << 1
-    fields = (present.long() | outer << 1 | encoded.fifth << 2).numpy() | junk
-    words = [
-        *(thresholds[:, t] for t in (Threshold.OUTER_LOW, Threshold.OUTER_HIGH)),
-        *(encoded.scale[:, ScaleWord[name]] for name in WORDS),
-    ]
+    junk = np.where(present, 0, rng.integers(0, 4, present.shape))
+    fields = {"present": present, "group": outer | junk & 1, "fifth": encoded.fifth | junk >> 1}
+    words = {
+        "outer_low": thresholds[:, Threshold.OUTER_LOW],
+        "outer_high": thresholds[:, Threshold.OUTER_HIGH],
+        **{name.lower(): encoded.scale[:, ScaleWord[name]] for name in WORDS},
+    }
+    tag = tag @ (1 << np.arange(config.tag_bits, dtype=object))
     return {
-        "i": pack(
-            (encoded.code.numpy(), 4), (fields, 3),
-            *((word.numpy(), 16) for word in words), (tag, 1),
-        ),
-        "o": pack((golden.numpy(), 16), (tag, 1)),
-    }  # fmt: skip
+        "i": layout_words(config.i_layout, code=encoded.code, outlier=fields, **words, tag=tag),
+        "o": layout_words(config.o_layout, x=golden, tag=tag),
+    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -11,7 +11,7 @@ from golden.kllm.lane import JobHeader, header_status, job_status
 from golden.kllm.matmul import MatmulResult, integer_matmul, matmul
 from golden.kllm.records import Codebooks, Tokens, Weight
 from hdl.kllm.lane.config import KllmPeLaneConfig
-from tb.words import pack
+from tb.words import layout_words, pack
 
 __all__ = ["Job", "codebook_packet", "phase_vectors", "random_codebook", "random_job"]
 
@@ -182,19 +182,18 @@ def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[
     """
     elements, columns = config.elements, config.columns
     words: dict[str, list[np.ndarray]] = {name: [] for name in STREAMS}
-    value_bits = max(config.bits_a, config.integer_bits)
-    column_bits = max(config.columns - 1, 1).bit_length()
     for job in jobs:
         length = len(job.values)
         beats = -(-length // elements)
         header = _header(job)
         words["job"].append(
-            pack(
-                ([header.length], 16),
-                ([header.outliers], 16),
-                ([header.s_a], 16),
-                ([header.last_column], column_bits),
-                ([header.integer], 1),
+            layout_words(
+                config.job_layout,
+                length=[header.length],
+                outliers=[header.outliers],
+                s_a=[header.s_a],
+                last_column=[header.last_column],
+                integer=[header.integer],
             )
         )
         padding = beats * elements - length
@@ -206,15 +205,16 @@ def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[
         )
         index = index.reshape(beats, elements, columns).transpose(0, 2, 1)
         final = {}
-        for name, at, fields in (
-            ("a", job.last_a, [(values, value_bits), (outlier, 1)]),
-            ("w", job.last_w, [(index, config.bits_b)]),
+        for name, at, layout, fields in (
+            ("a", job.last_a, config.a_layout, {"value": values, "outlier": outlier}),
+            ("w", job.last_w, config.w_layout, {"index": index}),
         ):
             final[name] = beats - 1 if at is None else at
             take = np.minimum(np.arange(final[name] + 1), max(beats - 1, 0))
             if beats:
                 last = (np.arange(final[name] + 1) == final[name]).astype(np.int64)
-                words[name].append(pack(*((f[take], bits) for f, bits in fields), (last, 1)))
+                taken = {field: part[take] for field, part in fields.items()}
+                words[name].append(layout_words(layout, **taken, last=last))
         at_outliers = job.x[job.outlier]
         sent = (
             np.resize(at_outliers, header.outliers)
@@ -229,7 +229,7 @@ def phase_vectors(config: KllmPeLaneConfig, jobs: list[Job], codebooks) -> dict[
         y, status = _expected(config, job, codebooks, met)
         if len(y):
             last = (np.arange(len(y)) == len(y) - 1).astype(np.int64)
-            words["y"].append(pack((y, 16), (last, 1)))
+            words["y"].append(layout_words(config.word_layout, word=y, last=last))
         words["status"].append(pack(([status], len(Status))))
     empty = np.zeros((0, 1), dtype=np.uint8)
     return {name: np.concatenate(parts) if parts else empty for name, parts in words.items()}
