@@ -16,7 +16,7 @@ import cocotb
 from golden.timing import Timing
 from tb.bench import Bench, interface
 
-__all__ = ["Contract", "block_timing"]
+__all__ = ["Contract", "Gapless", "block_timing"]
 
 
 def block_timing() -> Timing:
@@ -42,6 +42,7 @@ class Contract:
     units : how many units of ``timing.interval`` the words are; None: the words of timing.start
     cuts : cycles after which the block is reset
     first : cycle after a reset in which the first word of ``timing.start`` is taken
+    masks : by sink, the bits of each word that are specified; all bits of a sink left out
     check : compares a run; called as check(flow, counts) in addition to the comparison of words
 
     ValueError if ``words`` leaves out a stream of the block or names one that it does not have.
@@ -57,6 +58,7 @@ class Contract:
         units: int | None = None,
         cuts: Sequence[int] = range(1, 16),
         first: int = 0,
+        masks: Mapping[str, Sequence[int]] | None = None,
         check=None,
     ):
         self.sources, self.sinks = interface["sources"], interface["sinks"]
@@ -72,19 +74,27 @@ class Contract:
         self.count = len(next(iter(packets.values())))
         self.some = min(some or self.count, self.count)
         self.causes, self.units, self.cuts, self.check = causes, units, cuts, check
-        self.first = first
+        self.first, self.masks = first, masks or {}
 
     def bench(self, dut) -> Bench:
         return Bench(dut, sources=self.sources, sinks=self.sinks)
+
+    async def restart(self, bench: Bench, cycles: int = 3) -> None:
+        """Reset the block. A subclass adds what a block needs after a reset, such as a table."""
+        await bench.reset(cycles)
+
+    def offers(self, counts: Mapping[str, int]) -> dict[str, Sequence[int]]:
+        """Words of each source for one run; a list may grow during the run."""
+        return {name: self.words[name][: counts[name]] for name in self.sources}
 
     async def replay(self, bench: Bench, packets: int | None = None, **flow):
         """Send the first ``packets`` packets, all by default, and compare every word."""
         packets = self.count if packets is None else packets
         counts = {name: self.packets[name][packets - 1] for name in self.words}
-        offers = {name: self.words[name][: counts[name]] for name in self.sources}
-        result = await bench.run(offers, {name: counts[name] for name in self.sinks}, **flow)
+        takes = {name: counts[name] for name in self.sinks}
+        result = await bench.run(self.offers(counts), takes, **flow)
         for name in self.sinks:
-            result.check(name, self.words[name][: counts[name]])
+            result.check(name, self.words[name][: counts[name]], masks=self.masks.get(name))
         if self.check is not None:
             self.check(result, counts)
         return result
@@ -97,7 +107,7 @@ class Contract:
         async def random_flow(dut, p_idle, p_stall):
             """No word is lost, repeated or changed, whatever idles or stalls."""
             bench = self.bench(dut)
-            await bench.reset()
+            await self.restart(bench)
             await self.replay(bench, self.some, p_idle=p_idle, p_stall=p_stall)
 
         @cocotb.test()
@@ -106,7 +116,7 @@ class Contract:
             bench = self.bench(dut)
             for slow in (*self.sources, *self.sinks):
                 for stall in (0.0, 0.3):
-                    await bench.reset()
+                    await self.restart(bench)
                     await self.replay(
                         bench,
                         self.some,
@@ -119,30 +129,30 @@ class Contract:
         async def late_ready(dut):
             """A sink is ready only after valid: a producer must not wait for ready."""
             bench = self.bench(dut)
-            await bench.reset()
+            await self.restart(bench)
             await self.replay(bench, self.some, late_ready=True)
 
         @cocotb.test()
         async def full_rate(dut):
             """Every word, with the latency and the interval that the block's timing states."""
             bench = self.bench(dut)
-            await bench.reset()
+            await self.restart(bench)
             self.check_timing(await self.replay(bench))
 
         @cocotb.test()
         async def reset_in_mid_packet(dut):
             """A reset forgets the words in flight; the block then behaves as new."""
             bench = self.bench(dut)
-            await bench.reset()
-            offers = {name: self.words[name] for name in self.sources}
-            takes = {name: len(self.words[name]) for name in self.sinks}
+            await self.restart(bench)
+            counts = {name: len(words) for name, words in self.words.items()}
+            takes = {name: counts[name] for name in self.sinks}
             for cut in self.cuts:
-                await bench.run(offers, takes, p_stall=0.5, stop_at=cut)
-                await bench.reset(1)
+                await bench.run(self.offers(counts), takes, p_stall=0.5, stop_at=cut)
+                await self.restart(bench, 1)
                 if cut % 2:
                     await bench.run({}, {})  # no word comes out
                 await self.replay(bench, min(4, self.count))
-            await bench.reset(1)
+            await self.restart(bench, 1)
             self.check_timing(await self.replay(bench, self.some), self.some)
 
         return random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet
@@ -169,3 +179,27 @@ class Contract:
         assert steady - timing.interval < spent <= steady, (
             f"{units} {timing.unit}s took {spent} cycles, not {float(steady):g}"
         )
+
+
+class Gapless(Contract):
+    """At full rate a word of ``timing.end`` leaves in every ``timing.interval``-th cycle.
+
+    For a block of which one word of ``timing.start`` causes any number of words. The first one
+    leaves ``timing.latency`` cycles after the run's first cycle.
+
+    is_full : whether the words of ``timing.start`` keep up; else the latency is a lower bound
+    """
+
+    def __init__(self, words, *, is_full: bool = True, **fields):
+        super().__init__(words, **fields)
+        self.is_full = is_full
+
+    def check_timing(self, flow, packets=None) -> None:
+        timing = block_timing()
+        given = flow.cycles[timing.end]
+        if not self.is_full:
+            assert given[0] >= timing.latency, f"{timing.end}: first word in cycle {given[0]}"
+            return
+        for n, cycle in enumerate(given):
+            due = timing.latency + int(n * timing.interval)
+            assert cycle == due, f"{timing.end}: word {n} came in cycle {cycle}, not {due}"

@@ -1,15 +1,18 @@
 """Runs inside the simulator, started by test_read_port.py: commands through AxiReadPort."""
 
+import random
+
 import cocotb
 
-from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
 from golden.axi.reference import bursts, read_words
 from tb.axi.support.memory import Memory, Words, random_commands
 from tb.bench import Bench, config
+from tb.contract import Contract, block_timing
 from tb.words import join
 
 SOURCES, SINKS = ("command", "axi__r"), ("axi__ar", "o")
+CUTS = (*range(3, 15), 21, 34, 55)
 
 
 def command(address: int, words: int) -> int:
@@ -62,44 +65,91 @@ async def start(dut, words=None, latency=1):
     return bench, memory
 
 
+class Reads(Contract):
+    """Commands on a memory that starts anew, with other words, at every reset.
+
+    The first command reads one word. ``is_full``: the memory answers in time for a word of ``o``
+    in every cycle.
+    """
+
+    def __init__(self, commands, *, errors: int = 0, latency: int = 1, is_full: bool = False):
+        self.commands, self.errors, self.latency = commands, errors, latency
+        self.is_full = is_full
+        self.memory: Memory | None = None
+        self.resets = 0
+        words: dict[str, list[int]] = {name: [] for name in (*SOURCES, *SINKS)}
+        ends: dict[str, list[int]] = {name: [] for name in words}
+        nothing = Words(config.data_bits)
+        for each in commands:
+            words["command"].append(command(*each))
+            words["o"] += outputs(nothing, [each])
+            words["axi__ar"] += [0] * len(requests([each]))
+            for name, of_stream in words.items():
+                ends[name].append(len(of_stream))
+        super().__init__(words, packets=ends, cuts=CUTS)
+
+    def bench(self, dut) -> Bench:
+        self.running = None
+        return super().bench(dut)
+
+    async def restart(self, bench, cycles=3) -> None:
+        if self.running is not None:
+            self.running.cancel()
+        await bench.reset(cycles)
+        self.resets += 1
+        words = Words(config.data_bits, self.errors, salt=str(self.resets))
+        self.memory = Memory(bench.dut, config, words, self.latency)
+        self.running = cocotb.start_soon(self.memory.run())
+
+    def offers(self, counts):
+        return super().offers(counts) | {"axi__r": self.memory.beats}
+
+    async def replay(self, bench, packets=None, **flow):
+        result = await read(bench, self.memory, self.commands[:packets], **flow)
+        assert self.memory.strays == 0
+        return result
+
+    def check_timing(self, flow, packets=None) -> None:
+        timing, cycles = block_timing(), flow.cycles
+        assert cycles[timing.end][0] - cycles[timing.start][0] == timing.latency
+        assert cycles["o"][0] - cycles["axi__r"][0] == timing.delay("from axi__r to o")
+        if self.is_full:
+            first = timing.latency + self.latency + timing.delay("from axi__r to o")
+            assert cycles["o"] == list(range(first, first + len(cycles["o"])))
+
+
+def full_commands() -> list[tuple[int, int]]:
+    """Over bursts, pages and commands."""
+    page = config.page_words * config.word_bytes
+    found = [(7 * page, 3 * BURST), (9 * page, BURST), (20 * page, 4 * BURST)]
+    return [(address, min(words, (1 << config.length_bits) - 1)) for address, words in found]
+
+
+RNG = random.Random(f"{cocotb.RANDOM_SEED} commands")
+MIXED = [(5 * config.word_bytes, 1), *random_commands(RNG, config, 40)]
+# Lengths of 0 and more, ends of pages, top of the address space, errors on some beats.
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = Reads(
+    MIXED, errors=20
+).tests()
+BURST = min(config.burst_beats, config.page_words)
+# A burst's place is free the cycle after its last beat, and AR takes two cycles more.
+COVERED = BURST * (config.outstanding - 1) - 3
+if COVERED >= 1:
+    full_rate = Reads(full_commands(), latency=COVERED, is_full=True).tests()[3]
+
+
 @cocotb.test()
 @cocotb.parametrize(
     p_idle=[0.0, {"command": 0.6, "axi__r": 0.4}],
     p_stall=[0.0, {"axi__ar": 0.7, "o": 0.3}, {"axi__ar": 0.0, "o": 0.8}],
     latency=[1, 9],
 )
-async def random_flow(dut, p_idle, p_stall, latency):
-    """Lengths of 0 and more, ends of pages, top of the address space, errors on some beats."""
-    bench, memory = await start(dut, Words(config.data_bits, errors=20), latency)
-    commands = random_commands(bench.rng("commands"), config, 40)
-    await read(bench, memory, commands, p_idle=p_idle, p_stall=p_stall)
-    assert memory.strays == 0
-
-
-@cocotb.test()
-async def late_ready(dut):
-    """Consumers that wait for valid, AR's among them."""
-    bench, memory = await start(dut)
-    await read(bench, memory, random_commands(bench.rng("commands"), config, 12), late_ready=True)
-
-
-@cocotb.test()
-async def full_rate(dut):
-    """A word per cycle from the first to the last, over bursts, pages and commands."""
-    burst = min(config.burst_beats, config.page_words)
-    # A burst's place is free the cycle after its last beat, and AR takes two cycles more.
-    latency = burst * (config.outstanding - 1) - 3
-    if latency < 1:
-        return
-    bench, memory = await start(dut, latency=latency)
-    page = config.page_words * config.word_bytes
-    commands = [(7 * page, 3 * burst), (9 * page, burst), (20 * page, 4 * burst)]
-    commands = [(a, min(n, (1 << config.length_bits) - 1)) for a, n in commands]
-    flow = await read(bench, memory, commands)
-    cycles = flow.cycles["o"]
-    assert cycles == list(range(cycles[0], cycles[0] + len(cycles)))
-    promised = timing.read_port(config.buffered)
-    assert cycles[0] == promised.latency + latency + promised.delay("from axi__r to o")
+async def slow_memory(dut, p_idle, p_stall, latency):
+    """A memory of another latency, whose requests and answers stall at rates of their own."""
+    reads = Reads(MIXED, errors=20, latency=latency)
+    bench = reads.bench(dut)
+    await reads.restart(bench)
+    await reads.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
@@ -124,26 +174,3 @@ async def stray_beats_are_dropped(dut):
     memory.on_their_way = memory.most = 0
     await read(bench, memory, random_commands(rng, config, 8))
     assert memory.strays == len(beats)
-
-
-@cocotb.test()
-async def reset_in_mid_burst(dut):
-    """With its bus, the port forgets requests, bursts in flight and words."""
-    bench, _ = await start(dut)
-    rng = bench.rng("cut")
-    for attempt in range(8):
-        memory = Memory(dut, config, Words(config.data_bits, salt=str(attempt)), 3)
-        running = cocotb.start_soon(memory.run())
-        commands = [(a, n) for a, n in random_commands(rng, config, 12) if n]
-        golden, asked = outputs(memory.words, commands), requests(commands)
-        await bench.run(
-            {"command": [command(*each) for each in commands], "axi__r": memory.beats},
-            {"o": len(golden), "axi__ar": len(asked)},
-            p_stall=0.4,
-            stop_at=rng.randrange(3, 60),
-        )
-        running.cancel()
-        await bench.reset(1)
-    memory = Memory(dut, config, Words(config.data_bits, salt="after"), 3)
-    cocotb.start_soon(memory.run())
-    await read(bench, memory, random_commands(rng, config, 8))

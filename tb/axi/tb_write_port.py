@@ -6,15 +6,16 @@ import random
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.axi import timing
 from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import bursts, command_words, write_packet
 from tb.axi.support.memory import Ram, random_packets
 from tb.bench import Bench, config
+from tb.contract import Contract, block_timing
 from tb.words import join
 
 SOURCES, SINKS = ("command", "i", "axi__b"), ("axi__aw", "axi__w", "done")
 WORD = config.word_bytes
+CUTS = (*range(3, 15), 21, 34, 55)
 RESP_EXOKAY = 0b01  # nobody requested it: it counts as OKAY
 
 
@@ -154,6 +155,93 @@ async def write(bench, ram, packets, contents, **flow):
     return result, sum(misfit for _, misfit in goldens)
 
 
+class Writes(Contract):
+    """Packets into a memory that starts anew, with other junk, at every reset.
+
+    The first packet is one word. ``is_full``: the memory answers in time for a beat in every cycle.
+    """
+
+    def __init__(self, written, contents, *, errors=no_errors, latency=1, is_full=False):
+        self.written, self.contents = written, contents
+        self.errors, self.latency, self.is_full = errors, latency, is_full
+        self.resets = 0
+        words: dict[str, list[int]] = {name: [] for name in (*SOURCES, *SINKS)}
+        ends: dict[str, list[int]] = {name: [] for name in words}
+        for packet, content in zip(written, contents, strict=True):
+            asked = requests([packet])
+            words["command"] += [command(*each) for each in commands_of([packet])]
+            words["i"] += i_words([content])
+            words["done"] += answers([packet], errors)
+            words["axi__aw"] += [0] * len(asked)
+            words["axi__w"] += [0] * sum(beats for _, _, beats in asked)
+            for name, of_stream in words.items():
+                ends[name].append(len(of_stream))
+        super().__init__(words, packets=ends, cuts=CUTS)
+
+    def bench(self, dut) -> Bench:
+        self.running = []
+        return super().bench(dut)
+
+    async def restart(self, bench, cycles=3) -> None:
+        for task in self.running:
+            task.cancel()
+        await bench.reset(cycles)
+        self.resets += 1
+        signature, salt = config.write_signature, str(self.resets)
+        self.ram = Ram(bench.dut, "axi", signature, self.latency, self.errors, salt)
+        self.pulses = Pulses(bench.dut)
+        self.running = [cocotb.start_soon(each.run()) for each in (self.ram, self.pulses)]
+
+    def offers(self, counts):
+        return super().offers(counts) | {"axi__b": self.ram.answers}
+
+    async def replay(self, bench, packets=None, **flow):
+        before = self.pulses.misfit
+        result, misfit = await write(
+            bench, self.ram, self.written[:packets], self.contents[:packets], **flow
+        )
+        assert self.pulses.misfit - before == misfit
+        assert self.pulses.stray == 0
+        return result
+
+    def check_timing(self, flow, packets=None) -> None:
+        timing, cycles = block_timing(), flow.cycles
+        assert (timing.start, timing.end) == ("command", "axi__aw and axi__w")
+        assert cycles["axi__aw"][0] - cycles["command"][0] == timing.latency
+        assert cycles["axi__w"][0] == cycles["axi__aw"][0]
+        assert cycles["done"][0] - cycles["axi__b"][0] == timing.delay("from axi__b to done")
+        if self.is_full:
+            first = timing.latency
+            assert cycles["axi__w"] == list(range(first, first + len(cycles["axi__w"])))
+
+
+def full_packets() -> list[list[tuple[int, int]]]:
+    """Over bursts, pages and commands."""
+    page = config.page_words * WORD
+    most = ((1 << config.length_bits) - 1) // (BURST * WORD)
+    return [
+        [(7 * n * page, min(bursts, most) * BURST * WORD)] for n, bursts in enumerate((3, 1, 4))
+    ]
+
+
+RNG = random.Random(f"{cocotb.RANDOM_SEED} packets")
+MIXED = [[(5 * WORD, WORD)], *random_packets(RNG, config, 30)]
+CONTENTS = [random_words(RNG, packet) for packet in MIXED]
+ERRORS = errors_of_256(6)
+# Packets of one byte and more, in one command and more; errors on some words.
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = Writes(
+    MIXED, CONTENTS, errors=ERRORS
+).tests()
+BURST = min(config.burst_beats, config.page_words)
+# A burst's place is free the cycle after its B: the latency that the bursts in flight cover.
+COVERED = BURST * (config.outstanding - 1) - 2
+if COVERED >= 1:
+    FULL = full_packets()
+    full_rate = Writes(
+        FULL, [random_words(RNG, packet) for packet in FULL], latency=COVERED, is_full=True
+    ).tests()[3]
+
+
 @cocotb.test()
 @cocotb.parametrize(
     p_idle=[
@@ -168,47 +256,12 @@ async def write(bench, ram, packets, contents, **flow):
     ],
     latency=[1, 9],
 )
-async def random_flow(dut, p_idle, p_stall, latency):
-    """Packets of one byte and more, in one command and more; errors on some words."""
-    bench, ram, pulses = await start(dut, latency, errors_of_256(6))
-    rng = bench.rng("packets")
-    packets = random_packets(rng, config, 30)
-    contents = [random_words(rng, packet) for packet in packets]
-    _, misfit = await write(bench, ram, packets, contents, p_idle=p_idle, p_stall=p_stall)
-    assert pulses.misfit == misfit
-    assert pulses.stray == 0
-
-
-@cocotb.test()
-async def late_ready(dut):
-    """Consumers that wait for valid, those of AW and W among them."""
-    bench, ram, _ = await start(dut)
-    rng = bench.rng("packets")
-    packets = random_packets(rng, config, 12)
-    contents = [random_words(rng, packet) for packet in packets]
-    await write(bench, ram, packets, contents, late_ready=True)
-
-
-@cocotb.test()
-async def full_rate(dut):
-    """A beat per cycle over bursts, pages and commands, up to the latency that bursts cover."""
-    burst = min(config.burst_beats, config.page_words)
-    # A burst's place is free the cycle after its B.
-    latency = burst * (config.outstanding - 1) - 2
-    if latency < 1:
-        return
-    bench, ram, _ = await start(dut, latency)
-    rng = bench.rng("packets")
-    page = config.page_words * WORD
-    most = ((1 << config.length_bits) - 1) // (burst * WORD)
-    packets = [
-        [(7 * n * page, min(bursts, most) * burst * WORD)] for n, bursts in enumerate((3, 1, 4))
-    ]
-    contents = [random_words(rng, packet) for packet in packets]
-    flow, _ = await write(bench, ram, packets, contents)
-    cycles = flow.cycles["axi__w"]
-    assert cycles[0] == flow.cycles["axi__aw"][0] == timing.write_port().latency
-    assert cycles == list(range(cycles[0], cycles[0] + len(cycles)))
+async def slow_memory(dut, p_idle, p_stall, latency):
+    """A memory of another latency, whose requests and answers stall at rates of their own."""
+    writes = Writes(MIXED, CONTENTS, errors=ERRORS, latency=latency)
+    bench = writes.bench(dut)
+    await writes.restart(bench)
+    await writes.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
@@ -243,7 +296,7 @@ async def requests_wait_for_data(dut):
         {"i": [1 << config.data_bits | 0xA5], "axi__b": ram.answers},
         {"axi__aw": 1, "axi__w": 1, "done": 1},
     )
-    promised = timing.write_port()
+    promised = block_timing()
     to_w, to_done = promised.delay("from i to axi__w"), promised.delay("from axi__b to done")
     assert flow.cycles["axi__aw"] == flow.cycles["axi__w"] == [flow.cycles["i"][0] + to_w]
     assert flow.cycles["done"] == [flow.cycles["axi__b"][0] + to_done]
@@ -289,30 +342,3 @@ async def strays_are_dropped(dut):
     packets = random_packets(rng, config, 8)
     await write(bench, ram, packets, [random_words(rng, packet) for packet in packets])
     assert pulses.stray == len(words)
-
-
-@cocotb.test()
-async def reset_in_mid_burst(dut):
-    """With its bus, the port forgets commands, packets, bursts and answers."""
-    bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-    await bench.reset()
-    rng = bench.rng("cut")
-    for attempt in range(8):
-        ram = Ram(dut, "axi", config.write_signature, 3, salt=str(attempt))
-        running = cocotb.start_soon(ram.run())
-        packets = random_packets(rng, config, 12)
-        contents = [random_words(rng, packet) for packet in packets]
-        wanted, asked = commands_of(packets), requests(packets)
-        await bench.run(
-            {"command": [command(*each) for each in wanted], "i": i_words(contents),
-             "axi__b": ram.answers},
-            {"done": len(wanted), "axi__aw": len(asked),
-             "axi__w": sum(count for _, _, count in asked)},
-            p_stall=0.4, stop_at=rng.randrange(3, 60),
-        )  # fmt: skip
-        running.cancel()
-        await bench.reset(1)
-    ram = Ram(dut, "axi", config.write_signature, 3, salt="after")
-    cocotb.start_soon(ram.run())
-    packets = random_packets(rng, config, 8)
-    await write(bench, ram, packets, [random_words(rng, packet) for packet in packets])

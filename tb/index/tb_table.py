@@ -1,69 +1,88 @@
 """Runs inside the simulator, started by test_table.py: tables, then rows through them."""
 
+from itertools import accumulate, pairwise
+
 import cocotb
 
 from golden.index.timing import table_row
-from tb.bench import Bench, config, params, vectors
+from tb.bench import config, params, vectors
+from tb.contract import Contract, block_timing
 from tb.words import unpack_ints
 
-PHASES = [
-    {name: unpack_ints(vectors[f"{phase}.{name}"]) for name in ("table", "i", "outlier", "o")}
-    for phase in range(params["phases"])
-]
-SOURCES, SINKS = ("table", "i", "outlier"), ("o",)
+OUTLIERS = params["outliers"]  # of each row
 
 
-async def replay(bench, phase, rows=None, **flow):
-    """A new table, then all rows or the first ones."""
-    await bench.run({"table": phase["table"]}, {}, settle=0)
-    count = len(phase["i"]) if rows is None else rows
-    outliers = sum(params["outliers"][:count]) if rows is not None else len(phase["outlier"])
-    offers = {"i": phase["i"][:count], "outlier": phase["outlier"][:outliers]}
-    result = await bench.run(offers, {"o": count}, **flow)
-    result.check("o", phase["o"][:count], what="row")
-    return result
+class Rows(Contract):
+    """All rows of one phase, after its table."""
+
+    def __init__(self, phase: int):
+        count = len(OUTLIERS)
+        words = {name: unpack_ints(vectors[f"{phase}.{name}"]) for name in ("i", "outlier", "o")}
+        packets = {
+            "table": [0] * count,
+            "i": range(1, count + 1),
+            "outlier": list(accumulate(OUTLIERS)),
+            "o": range(1, count + 1),
+        }
+        super().__init__(words | {"table": []}, packets=packets, cuts=range(1, 20))
+        self.table = unpack_ints(vectors[f"{phase}.table"])
+
+    async def load(self, bench, words=None) -> None:
+        await bench.run({"table": self.table[:words]}, {}, settle=0)
+
+    async def restart(self, bench, cycles=3) -> None:
+        await super().restart(bench, cycles)
+        await self.load(bench)
+
+    def check_timing(self, flow, packets=None) -> None:
+        """A row takes max(16 / width, outliers) cycles, and the next one begins at once."""
+        timing, start = block_timing(), flow.cycles[block_timing().start]
+        given = flow.cycles[timing.end]
+        taken = [table_row(config.width, 16, outliers) for outliers in OUTLIERS]
+        assert {timing.latency, timing.latency_max} == {min(taken), max(taken)}
+        assert timing.interval == min(taken)
+        assert given == list(accumulate(taken))[: len(given)]
+        assert [end - begin for begin, end in zip(start, given, strict=True)] == taken[: len(given)]
+        assert all(then == end for (_, then), end in zip(pairwise(start), given, strict=False))
+
+
+PHASES = [Rows(phase) for phase in range(params["phases"])]
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = PHASES[0].tests()
 
 
 @cocotb.test()
 @cocotb.parametrize(p_idle=[0.0, 0.5, 0.9], p_stall=[0.0, 0.5, 0.9])
-async def random_flow(dut, p_idle, p_stall):
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
+async def new_tables(dut, p_idle, p_stall):
+    """Further tables, each after the rows of the one before."""
+    bench = PHASES[0].bench(dut)
+    await bench.reset()
     for phase in PHASES:
-        await replay(bench, phase, p_idle=p_idle, p_stall=p_stall)
+        await phase.load(bench)
+        await phase.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
 async def late_words(dut):
     """One source much slower than the others; a consumer that waits for valid."""
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
+    bench = PHASES[0].bench(dut)
+    await PHASES[0].restart(bench)
     for slow in ("i", "outlier"):
-        idle = dict.fromkeys(SOURCES, 0.0) | {slow: 0.9}
-        await replay(bench, PHASES[0], p_idle=idle, late_ready=True)
+        idle = {name: 0.9 * (name == slow) for name in bench.sources}
+        await PHASES[0].replay(bench, p_idle=idle, late_ready=True)
 
 
 @cocotb.test()
-async def full_rate(dut):
-    """A row takes max(16 / width, outliers) cycles, and the next one begins at once."""
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
-    flow = await replay(bench, PHASES[0])
-    cycle, expected = 0, []
-    for outliers in params["outliers"]:
-        cycle += table_row(config.width, 16, outliers)
-        expected.append(cycle)
-    assert flow.cycles["o"] == expected
-    alone = flow.cycles["o"][0] - flow.cycles["i"][0]
-    assert alone == table_row(config.width, 16, params["outliers"][0])
-
-
-@cocotb.test()
-async def reset_in_mid_row(dut):
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
-    phase = PHASES[0]
+async def reset_in_mid_table(dut):
+    """A table that a reset cut begins anew; rows in flight are forgotten."""
+    rows = PHASES[0]
+    bench = rows.bench(dut)
+    await bench.reset()
     for cut in range(1, 20):
-        await bench.run({"table": phase["table"][: cut % 3]}, {}, settle=0)
-        offers = {"i": phase["i"], "outlier": phase["outlier"]}
-        await bench.run(offers, {"o": len(phase["i"])}, p_stall=0.5, stop_at=cut)
+        await rows.load(bench, cut % 3)
+        offers = {name: rows.words[name] for name in ("i", "outlier")}
+        await bench.run(offers, {"o": len(OUTLIERS)}, p_stall=0.5, stop_at=cut)
         await bench.reset(1)
         await bench.run({}, {})
-        await replay(bench, PHASES[1], 0)
-        await replay(bench, phase, 6)
+        await PHASES[1].load(bench)
+        await rows.load(bench)
+        await rows.replay(bench, 6)

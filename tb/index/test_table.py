@@ -4,6 +4,7 @@ Shown to fail:
 
 - a row given before its last outlier;
 - an outlier taken while o stalls;
+- a row that waits for an empty block (full_rate);
 - outliers from the highest position down;
 - a table written one place on;
 - indices one place on.
@@ -35,7 +36,7 @@ def test_table(name, seed):
     vectors = {}
     share = rng.choice([0, 0, 0, 1 / 16, 0.2, 0.5, 1], ROWS)
     outlier = rng.random((ROWS, 16)) < share[:, None]
-    outlier[0] = np.arange(16) == 15
+    outlier[:3] = [np.arange(16) == 15, np.zeros(16), np.ones(16)]
     for phase in range(PHASES):
         table = rng.integers(0, 1 << 16, 1 << config.bits_a)
         index = rng.integers(0, 1 << config.bits_a, (ROWS, 16))

@@ -4,7 +4,7 @@ Shown to fail:
 
 - the zero code rounded instead of floored;
 - an error that outlives its request;
-- a last beat that does not wait for a place for its status;
+- a last beat that does not wait for a place for its status (statuses_late);
 - zero insertion that is told of one request at a time (full_rate);
 - scale words accepted that no encoder writes.
 """

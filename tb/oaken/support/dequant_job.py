@@ -1,15 +1,17 @@
 """Requests to the dequantization engine with every word that they need and give."""
 
+import numpy as np
 import torch
 
 from golden.oaken.dequantize import insert_zeros, request_status
 from golden.oaken.format import Group, ScaleWord
 from golden.oaken.quantize import Encoded, decode, scales_valid, sparse_records
-from hdl.paging.layouts import TOKEN_BITS
 from tb.oaken.support.dequant_vectors import as_bytes, damaged, transfer
-from tb.words import join
+from tb.words import layout_word
 
-__all__ = ["Job"]
+__all__ = ["STREAMS", "Job"]
+
+STREAMS = ("request", "scale", "dense", "sparse", "o", "status")
 
 STEPS = (
     ScaleWord.MIDDLE_STEP, ScaleWord.OUTER_LOW_STEP, ScaleWord.OUTER_HIGH_STEP, ScaleWord.INNER_STEP
@@ -33,9 +35,8 @@ class Job:
 
     def __init__(self, config, rng):
         self.config, self.rng = config, rng
-        self.words = {
-            name: [] for name in ("request", "scale", "dense", "sparse", "o", "status", "mask")
-        }
+        self.words = {name: [] for name in (*STREAMS, "mask")}
+        self.ends: list[list[int]] = []  # words of each stream after each request
         self.bad = 0
 
     def add(
@@ -79,33 +80,33 @@ class Job:
         x = decode(read, thresholds).reshape(-1, lanes).tolist()
         odd = _is_odd(read.scale).tolist()
         codes = read.code.reshape(-1, lanes).tolist()
-        record = config.zero_insert.request_layout
         words["request"].append(
-            join(
-                (tokens, TOKEN_BITS), (skip, TOKEN_BITS), (blocks, record["blocks"].width),
-                *((word, 16) for word in thresholds.tolist()),
+            layout_word(
+                config.request_layout, tokens=tokens, skip=skip, blocks=blocks,
+                thresholds=thresholds.tolist(),
             )
         )  # fmt: skip
         chance = 0.02 if errors else 0.0
         scale_errors = [int(rng.random() < chance) for _ in range(tokens)]
         for row, error in zip(read.scale.tolist(), scale_errors, strict=True):
-            words["scale"].append(join(*((word, 16) for word in row), (error, 1)))
+            words["scale"].append(layout_word(config.scale_layout, scale=row, error=error))
         words["sparse"] += sparse_words
         sound = scales_valid(read.scale).tolist()
         error, per_token = 0, elements // lanes
         for n, (row, beat) in enumerate(zip(codes, beats, strict=True)):
             dense_error = int(rng.random() < chance / 4)
-            words["dense"].append(join(*((code, 4) for code in row), (dense_error, 1)))
+            words["dense"].append(layout_word(config.dense_layout, code=row, error=dense_error))
             at = n // per_token
             error |= dense_error | scale_errors[at] | (not sound[at]) | beat.error
             words["o"].append(
-                join(*((word, 16) for word in x[n]), (error, 1), (n == len(beats) - 1, 1))
+                layout_word(config.o_layout, x=x[n], error=error, last=n == len(beats) - 1)
             )
             checked = 0 if odd[n // per_token] else (1 << 16 * lanes) - 1
-            words["mask"].append(join((checked, 16 * lanes), (3, 2)))
+            words["mask"].append(layout_word(config.o_layout, x=checked, error=1, last=1))
         status = request_status(beats, read.scale, [bool(each) for each in scale_errors])
         words["status"].append(int(status))
         self.bad += int(status) != 0
+        self.ends.append([len(words[name]) for name in STREAMS])
 
     def vectors(self, phase: str) -> dict:
         config = self.config
@@ -118,4 +119,7 @@ class Job:
             "status": config.status_layout.size,
             "mask": config.o_layout.size,
         }
-        return {f"{phase}.{name}": as_bytes(self.words[name], size) for name, size in sizes.items()}
+        vectors = {
+            f"{phase}.{name}": as_bytes(self.words[name], size) for name, size in sizes.items()
+        }
+        return vectors | {f"{phase}.ends": np.array(self.ends)}
