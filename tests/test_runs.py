@@ -8,7 +8,10 @@ Shown to fail:
 - ``quantized.x`` in demo.layer_jobs;
 - ``config.slots`` in layer._report;
 - a key of the figures that a report does not find;
-- a command without a case.
+- a command without a case;
+- cycles of one run left out of the JSON file;
+- a prediction that is no whole number, or without its function;
+- a configuration that JSON does not give back.
 """
 
 import importlib
@@ -22,8 +25,10 @@ import torch
 import tb.run
 from golden.capture import Captured
 from golden.kllm.layer import LayerOptions
+from golden.kllm.timing import lane_cycles
 from synth.area import AreaReport
 from tb.kllm.test_layer import packed
+from tb.runs import cycles
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, constants, soak_config
@@ -33,6 +38,7 @@ COMMANDS = sorted(
     for path in (tb.run.ROOT / "tb" / "runs").rglob("*.py")
     if 'if __name__ == "__main__":' in path.read_text()
 )
+MEASURING = [name for name in COMMANDS if name == "layer" or name.endswith("_rates")]
 CYCLES = 1000
 
 
@@ -49,11 +55,13 @@ def lane_rates(params):
 def reports(params):
     return [
         {
-            "reports": [[tag, unit, 9 * n + 9] for n, (tag, unit, _) in enumerate(part["results"])],
+            "reports": [
+                [tag, unit, 9 * n + 9 + number] for n, (tag, unit, _) in enumerate(part["results"])
+            ],
             "words": [1 for _ in params["ports"]],
             "readback": len(part["readback"]),
         }
-        for part in params["parts"]
+        for number, part in enumerate(params["parts"])
     ]
 
 
@@ -79,7 +87,10 @@ FIGURES = {  # bench -> the file that it writes, and how
     ),
     "tb.oaken.tb_engine_rates": (
         "rates.json",
-        lambda params: {phase: {"cycles": 2.0, "latency": 9} for phase in params["phases"]},
+        lambda params: {
+            phase: {"cycles": 2.0, "latency": 9, "vectors": 4, "span": CYCLES}
+            for phase in params["phases"]
+        },
     ),
     "tb.oaken.tb_kv_engine": (
         "overlap.json",
@@ -126,6 +137,7 @@ def command(request, monkeypatch, tmp_path):
     same("build_model", made)
     same("run_model", run_model)
     same("simulate", simulate)
+    monkeypatch.setattr(cycles, "FOLDER", tmp_path / "cycles")
     shutil.copytree(tb.run.ROOT / "docs" / "blocks", tmp_path / "blocks")
     same("pages_directory", lambda: tmp_path / "blocks")
     if hasattr(module, "PAGE"):
@@ -135,6 +147,21 @@ def command(request, monkeypatch, tmp_path):
     module.ran = ran
     yield module
     del module.ran
+
+
+@pytest.fixture
+def figures(command, tmp_path):
+    """Gives the figures that the command has written."""
+
+    def read():
+        name = command.__name__.rpartition(".")[2]
+        found = cycles.load(tmp_path / "cycles" / f"{name}.json")
+        assert {figure.command for figure in found} == {command.__name__}
+        keys = [(f.parameters, f.configuration, f.span) for f in found]
+        assert all(key not in keys[:n] for n, key in enumerate(keys)), "two figures of one run"
+        return found
+
+    return read
 
 
 def test_demo(command, monkeypatch, capsys):
@@ -158,56 +185,78 @@ def test_demo(command, monkeypatch, capsys):
     assert "lane area, W4A4" in capsys.readouterr().out
 
 
-def test_layer(command, tmp_path, capsys):
+def test_layer(command, figures, tmp_path, capsys):
     packed(LayerOptions(), 1, 1, tmp_path / "pack")
     assert command.main(["--config", "small", "--pack", str(tmp_path / "pack")]) == 0
     assert command.ran
     assert "part 1: " in capsys.readouterr().out
+    parts = {figure.parameters["part"]: figure for figure in figures()}
+    assert [figure.parameters["opcode"] for figure in parts.values()] == ["all", "all"]
+    assert len(figures()) > 40
 
 
 @pytest.mark.parametrize("config", ["small", "smollm2", "table1"])
-def test_accelerator_rates(command, config, capsys):
+def test_accelerator_rates(command, figures, config, capsys):
     sizes = ["--size", "64", "--tokens", "2/1", "--no-page"]
     assert command.main(["--config", config, *sizes]) == 0
     assert command.ran
     assert "| 2 | 1 | offline |" in capsys.readouterr().out
+    assert len(figures()) == 4
 
 
-def test_weight_rates(command, monkeypatch):
+def test_weight_rates(command, figures, monkeypatch):
     monkeypatch.setattr(command, "_JOBS", ((576, 64, 1), (64, 520, 4)))
     assert command.main([]) == 0
     assert command.ran
+    assert [(figure.bound, figure.cycles) for figure in figures()] == [(9, 10)] * 2
 
 
-def test_lane_rates(command, monkeypatch):
+def test_lane_rates(command, figures, monkeypatch):
     monkeypatch.setattr(command, "LENGTHS", (64,))
     monkeypatch.setattr(command, "OUTPUTS", (32, 64))
     monkeypatch.setattr(command, "_emission", lambda: [("one", 1.0, 1), ("sixteen", 16.0, 16)])
     assert command.main([]) == 0
     assert len(command.ran) == 2
+    lone = {True: 0, False: 0}
+    for figure in figures():
+        lone[figure.predicted is None] += 1
+        assert (figure.predicted is None) == (figure.parameters["outliers"] > 0)
+    assert lone == {True: 4, False: 4}
 
 
-def test_kv_rates(command, monkeypatch):
+def test_kv_rates(command, figures, monkeypatch):
     monkeypatch.setattr(command, "RUNS", ((2, 1, 2, 20),))
     assert command.main([]) == 0
     assert command.ran
+    appends, reads, both = figures()
+    # One APPEND and its header, then one more; one READ of two tokens; nothing for both.
+    assert appends.predicted > 2 * 80
+    assert reads.predicted > 2 * 12
+    assert both.predicted is None
 
 
-def test_mmu_rates(command):
+def test_mmu_rates(command, figures):
     assert command.main([]) == 0
     assert len(command.ran) == 2
+    assert {figure.parameters.get("appends") for figure in figures()} == {None, 8}
 
 
-def test_dequant_rates(command, monkeypatch):
+def test_dequant_rates(command, figures, monkeypatch):
     monkeypatch.setattr(command, "_READS", ((1, 0, 10), (2, 1, 100)))
     assert command.main([]) == 0
     assert len(command.ran) == len(command._CONFIGS)
+    found = figures()
+    assert len(found) == 2 * len(command._CONFIGS)
+    # The page's first row: 16 beats after a latency of 9 cycles.
+    assert found[0].predicted == 25
+    assert all(figure.predicted is None for figure in found if figure.parameters["skipped"])
 
 
-def test_engine_rates(command, monkeypatch):
+def test_engine_rates(command, figures, monkeypatch):
     monkeypatch.setattr(command, "LENGTHS", (1024,))
     assert command.main(["--write", "--lanes", "8", "64"]) == 0
     assert len(command.ran) == 2
+    assert [figure.predicted for figure in figures()] == [22, 3 * 128, 23, 3 * 16]
 
 
 def test_real(command, monkeypatch, capsys):
@@ -245,6 +294,88 @@ def test_soak(command, fault, monkeypatch, capsys):
     monkeypatch.setattr(command, "soak", soak)
     assert command.main(["--page"] if fault is None else ["--fault", fault]) == 0
     assert ("pages taken" if fault is None else "") in capsys.readouterr().out
+
+
+FIGURE = {
+    "command": "tb.runs.lane_rates",
+    "block": "kllm_pe_lane",
+    "configuration": {"bits_a": 4},
+    "parameters": {"length": 64, "share": 0.1, "outliers": "online"},
+    "span": "from the first beat to the last output",
+    "cycles": 100,
+    "bound": None,
+    "predicted": 99,
+    "predicted_by": "golden.kllm.timing.lane_cycles",
+}
+
+
+def test_cycles(command, tmp_path, capsys):
+    """The command prints what a file holds; a file of another form is one line on stderr."""
+    file = tmp_path / "some" / "figures.json"
+    cycles.save(file, [cycles.Figure(**FIGURE), cycles.Figure(**{**FIGURE, "cycles": 7})])
+    assert json.loads(file.read_text())["figures"][0] == FIGURE
+    assert cycles.load(file) == [cycles.Figure(**{**FIGURE, "cycles": n}) for n in (100, 7)]
+    assert command.main([str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "+1" in printed
+    assert "-92" in printed
+    for text, line in (
+        ("{", "Expecting property name"),
+        ("[]", "must be an object of version and figures"),
+        ('{"version": 2, "figures": []}', "version must be 1, not 2"),
+        ('{"version": 1, "figures": [{"cycles": 1}]}', "figure 0 must have block, bound, command"),
+        (
+            json.dumps({"version": 1, "figures": [{**FIGURE, "cycles": 0}]}),
+            "figure 0: Figure.cycles must be 1 or more whole cycles, not 0",
+        ),
+    ):
+        file.write_text(text)
+        assert command.main([str(file)]) == 2
+        (printed,) = capsys.readouterr().err.splitlines()
+        assert printed.startswith(f"tb.runs.cycles: {file}: ")
+        assert line in printed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"command": ""}, "command must be a text, not ''"),
+        ({"block": "lane"}, "block must be a registered block, not 'lane'"),
+        ({"configuration": None}, "configuration must be an object, not None"),
+        ({"parameters": {"length": [1]}}, "parameters.length must be a number or a text, not [1]"),
+        (
+            {"parameters": {"length": True}},
+            "parameters.length must be a number or a text, not True",
+        ),
+        ({"cycles": 1.5}, "cycles must be 1 or more whole cycles, not 1.5"),
+        ({"cycles": None}, "cycles must be 1 or more whole cycles, not None"),
+        ({"bound": -1}, "bound must be 0 or more whole cycles, not -1"),
+        ({"predicted": None}, "predicted_by must be given with predicted, and only then, not "),
+        ({"predicted_by": None}, "predicted_by must be given with predicted, and only then, not "),
+        (
+            {"predicted_by": "golden.kllm.timing.none"},
+            "predicted_by must be a function of golden's",
+        ),
+        ({"predicted_by": "os.path.join"}, "predicted_by must be a function of golden's timing"),
+    ],
+)
+def test_a_figure_of_cycles_is_checked(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        cycles.Figure(**{**FIGURE, **wrong})
+    assert str(error.value).startswith(f"Figure.{message}")
+
+
+def test_a_prediction_is_whole():
+    with pytest.raises(ValueError, match=r"lane_cycles must predict whole cycles, not 1\.5"):
+        cycles.predicted(lane_cycles, 1.5)
+
+
+def test_commands_that_measure_save_their_cycles(capsys):
+    assert len(MEASURING) > 6
+    for name in MEASURING:
+        with pytest.raises(SystemExit):
+            importlib.import_module(f"tb.runs.{name}").main(["--help"])
+        assert "--json FILE" in capsys.readouterr().out, name
 
 
 def test_every_command_has_a_case():

@@ -1,7 +1,8 @@
 """Runs inside the simulator, started by tb.runs.engine_rates: vectors of one length at full rate.
 
-Writes rates.json. It holds for each phase the cycles per vector, from the first vector's last code
-to the last vector's. It also holds the cycles from a vector's last beat to its first code.
+Writes rates.json. It holds for each phase the cycles from the first vector's last code to the last
+vector's, in all and per vector. It also holds the cycles from a vector's last beat to its first
+code.
 """
 
 import json
@@ -32,6 +33,8 @@ async def rates(dut):
         beats = len(words["i"]) // count
         codes = flow.cycles["dense"]
         measured[phase] = {
+            "vectors": count,
+            "span": codes[-1] - codes[beats - 1],
             "cycles": (codes[-1] - codes[beats - 1]) / (count - 1),
             "latency": codes[0] - flow.cycles["i"][beats - 1],
         }

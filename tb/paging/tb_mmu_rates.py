@@ -38,12 +38,13 @@ async def rates(dut):
     for latency in params["append_latencies"]:
         # In another vector, so that what is read below stays as it is.
         host.latency = (latency, latency)
-        for n in range(8):
+        count = params["appends"]
+        for n in range(count):
             records = random_records(host.rng, KV, params["outliers"])
-            shadow.send(Request(Op.APPEND, kv=1, token=len(appends) * 8 + n), records)
+            shadow.send(Request(Op.APPEND, kv=1, token=len(appends) * count + n), records)
         start = host.cycle
         await host.until(lambda: shadow.is_done)
-        appends.append((latency, (host.moved["status"][-1] - start) / 8))
+        appends.append((latency, (host.moved["status"][-1] - start) / count))
     host.latency = (params["latency"],) * 2
     results = []
     for run in params["runs"]:

@@ -34,6 +34,7 @@ from golden.markers import fill
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
 from tb.run import ROOT, build_model, run_model
+from tb.runs.cycles import Figure, add_option, described, save
 
 __all__ = ["main", "product_parts"]
 
@@ -137,7 +138,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--tokens", nargs="+", default=["1/1", "4/4", "4/2", "16/2"], metavar="N/M",
         help="N tokens, M at a time",
     )  # fmt: skip
-    parser.add_argument("--no-page", action="store_true", help="print only")
+    parser.add_argument("--no-page", action="store_true", help="leave the page as it is")
+    add_option(parser)
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
     lane, machine_config, size = config.lane, config.machine, options.size
@@ -173,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     groups = -(-size // machine_config.group_outputs)
     memory = machine_config.image_words(size, size)
-    totals = {}
+    totals, figures = {}, []
     for n, (tokens, at_a_time, mode) in enumerate(cases):
         part = 3 + 3 * n  # constants, delivery; then load, run, read of each case
         quantize = cycle(part, Opcode.QUANTIZE, 0) - delivery
@@ -181,12 +183,30 @@ def main(arguments: list[str] | None = None) -> int:
         totals[tokens, at_a_time, mode] = total
         compute = lane.bound(size, groups * tokens)
         fetched = memory * (tokens // at_a_time)
+        given = {"length": size, "outputs": size, "tokens": tokens, "tokens_at_a_time": at_a_time,
+                 "outliers": mode, "memory_latency": options.latency}  # fmt: skip
+        for span, cycles, bound in (
+            ("from the program to the status of the first QUANTIZE", quantize, None),
+            ("from the program to the status of the last MATMUL", total, max(compute, fetched)),
+        ):
+            figures.append(
+                Figure(
+                    command="tb.runs.accelerator_rates",
+                    block="kllm_accelerator",
+                    configuration=described(config),
+                    parameters=given,
+                    span=span,
+                    cycles=cycles,
+                    bound=bound,
+                )
+            )
         above = f"{total / max(compute, fetched) - 1:.1%}"
         price = ""
         if mode == "offline":
             price = f"{totals[tokens, at_a_time, 'online'] / total - 1:.1%}"
         row = (tokens, at_a_time, mode, quantize, total, compute, fetched, above, price)
         lines.append("| " + " | ".join(map(str, row)) + " |")
+    save(options.json, figures)
     table = "\n".join(lines) + "\n"
     if not options.no_page:
         PAGE.write_text(fill(PAGE.read_text(), {f"cycles_{options.config}": table}))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from golden.markers import fill
+from golden.oaken import timing
 from golden.oaken.format import Group
 from golden.oaken.quantize import Encoded
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
@@ -19,6 +20,7 @@ from hdl.pages import pages_directory
 from tb.oaken.support.dequant_job import Job
 from tb.oaken.support.dequant_vectors import synthetic_tokens
 from tb.run import simulate
+from tb.runs.cycles import Figure, add_option, described, predicted, save
 
 __all__ = ["main"]
 
@@ -50,7 +52,9 @@ def _tokens(rng, count: int, percent: int) -> tuple[Encoded, torch.Tensor]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.dequant_rates", description=__doc__)
-    parser.parse_args(arguments)
+    add_option(parser)
+    options = parser.parse_args(arguments)
+    figures = []
     rng = np.random.default_rng(1)
     lines = [
         "| L | memory word | tokens | skipped | outliers | tokens * D / L | cycles | above |",
@@ -81,6 +85,24 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{took / bound - 1:.1%}",
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, row)) + " |")
+            # Golden states the full rate: no record is skipped, and a word feeds every beat.
+            is_fed = not skip and (config.zero_insert.chunk_bytes > lanes or not percent)
+            full = timing.dequant_engine(config.scale_stages, config.stages)
+            cycles = full.latency + bound * full.interval
+            figures.append(
+                Figure(
+                    command="tb.runs.dequant_rates",
+                    block="oaken_dequant_engine",
+                    configuration=described(config),
+                    parameters={"head_dim": _HEAD_DIM, "tokens": tokens, "skipped": skip,
+                                "outlier_percent": percent},
+                    span="from the request to the end of the last beat",
+                    cycles=took,
+                    bound=bound,
+                    **(predicted(timing.dequant_engine, cycles) if is_fed else {}),
+                )
+            )  # fmt: skip
+    save(options.json, figures)
     page = pages_directory() / "oaken_dequant_engine.md"
     page.write_text(fill(page.read_text(), {"dequant_rates": "\n".join(lines) + "\n"}))
     print("\n".join(lines))

@@ -12,11 +12,13 @@ import sys
 import numpy as np
 
 from golden.markers import fill
+from golden.oaken.timing import quant_engine
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.pages import pages_directory
 from tb.oaken.support.engine_vectors import Job, engine_vectors
 from tb.oaken.support.quantize_vectors import one_vector
 from tb.run import simulate
+from tb.runs.cycles import Figure, add_option, described, predicted, save
 
 __all__ = ["main"]
 
@@ -37,12 +39,40 @@ def _jobs(rng, config: OakenQuantEngineConfig, elements: int) -> list[Job]:
     ]
 
 
+def _figures(config: OakenQuantEngineConfig, found: dict[str, dict]) -> list[Figure]:
+    timing = OakenQuantEngine(config).timing
+    figures = []
+    for name, phase in found.items():
+        elements, further = int(name), phase["vectors"] - 1
+        beats = further * elements // config.lanes
+        for span, cycles, bound, golden in (
+            ("from a vector's last beat to its first codes", phase["latency"], None,
+             timing.latency),
+            ("from the first vector's last codes to the last one's", phase["span"], beats,
+             beats * timing.interval),
+        ):  # fmt: skip
+            figures.append(
+                Figure(
+                    command="tb.runs.engine_rates",
+                    block="oaken_quant_engine",
+                    configuration=described(config),
+                    parameters={"elements": elements, "vectors": phase["vectors"]},
+                    span=span,
+                    cycles=cycles,
+                    bound=bound,
+                    **predicted(quant_engine, golden),
+                )
+            )
+    return figures
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.engine_rates", description=__doc__)
     parser.add_argument("--lanes", type=int, choices=LANES, nargs="*", default=LANES)
     parser.add_argument("--write", action="store_true", help="put the table into the page")
+    add_option(parser)
     options = parser.parse_args(arguments)
-    measured = {}
+    measured, figures = {}, []
     for lanes in options.lanes:
         config = OakenQuantEngineConfig(lanes=lanes)
         rng = np.random.default_rng(1)
@@ -57,6 +87,8 @@ def main(arguments: list[str] | None = None) -> int:
             params={"phases": [str(elements) for elements in LENGTHS]},
         )
         measured[lanes] = json.loads((work / "rates.json").read_text())
+        figures += _figures(config, measured[lanes])
+    save(options.json, figures)
     lines = ["| lanes | " + " | ".join(f"D = {length}" for length in LENGTHS) + " | to the codes |"]
     lines.append("|" + " ---: |" * (len(LENGTHS) + 2))
     for lanes, found in measured.items():

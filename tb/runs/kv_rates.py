@@ -11,11 +11,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from golden.oaken import timing
+from golden.oaken.format import SCALE_BYTES
 from golden.paging.format import Status
+from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.room import BLOCKS
 from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
+from tb.runs.cycles import Figure, add_option, described, predicted, save
 
 __all__ = ["main", "overlap_script"]
 
@@ -52,9 +56,58 @@ def overlap_script(
     return script.done()
 
 
+def _append_cycles(config: OakenKvEngineConfig, appends: int, latency: int) -> int:
+    """Golden's cycles from the first beat of a train of APPENDs to the end of its last status."""
+    kv, word_bytes = config.cache.kv, config.mmu.word_bytes
+    words = [-(-(n * SCALE_BYTES % word_bytes + SCALE_BYTES) // word_bytes) for n in range(appends)]
+    first = timing.kv_append_latency(
+        config.lanes, OakenInlierQuantizer.SCALE_STAGES, kv.slots, words[0], latency
+    )
+    further = sum(timing.kv_append_cycles(kv.slots, count, latency) for count in words[1:])
+    return kv.elements // config.lanes + first + further
+
+
+def _read_cycles(config: OakenKvEngineConfig, beats: int, latency: int) -> int:
+    """Golden's cycles from the first READ to the end of the last status, all at full rate."""
+    decoder = config.reader.decoder
+    first = timing.kv_read_cycles(
+        decoder.scale_stages, decoder.stages, config.mmu.sparse_beats, latency
+    )
+    full = OakenKvEngine(config).timing
+    return first + beats * full.interval + full.delay("from a READ's last beat to its status")
+
+
+def _figures(config: OakenKvEngineConfig, run: tuple[int, ...], cycles: dict) -> list[Figure]:
+    appends, reads, tokens, latency = run
+    beats = reads * tokens * config.cache.kv.elements // config.lanes
+    written = appends * config.cache.kv.elements // config.lanes
+    golden = {
+        "appends": predicted(timing.kv_append_cycles, _append_cycles(config, appends, latency)),
+        "reads": predicted(timing.kv_read_cycles, _read_cycles(config, beats, latency)),
+        "both": {},
+    }
+    bounds = {"appends": written, "reads": beats, "both": max(written, beats)}
+    parameters = {"appends": appends, "reads": reads, "tokens": tokens, "memory_latency": latency}
+    return [
+        Figure(
+            command="tb.runs.kv_rates",
+            block="oaken_kv_engine",
+            configuration=described(config),
+            parameters={"traffic": traffic, **parameters},
+            span="from the first request to the end of the last status",
+            cycles=cycles[traffic],
+            bound=bounds[traffic],
+            **golden[traffic],
+        )
+        for traffic in ("appends", "reads", "both")
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.kv_rates", description=__doc__)
-    parser.parse_args(arguments)
+    add_option(parser)
+    options = parser.parse_args(arguments)
+    figures = []
     config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
     assert isinstance(config, OakenKvEngineConfig)
     kv = config.cache.kv
@@ -77,12 +130,14 @@ def main(arguments: list[str] | None = None) -> int:
             model, "tb.oaken.tb_kv_engine", config=config, params=params, testcase="overlap"
         )
         cycles = json.loads((work / "overlap.json").read_text())
+        figures += _figures(config, (appends, reads, tokens, latency), cycles)
         beats = reads * tokens * kv.elements // config.lanes
         lines.append(
             f"| {appends} | {reads} | {tokens} | {latency} | {cycles['appends']} "
             f"| {cycles['reads']} | {cycles['both']} | {beats / cycles['reads']:.2f} "
             f"| {beats / cycles['both']:.2f} |"
         )
+    save(options.json, figures)
     text = "\n".join(lines)
     Console().print(text, highlight=False, soft_wrap=True)
     page = PAGE.read_text()

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from golden.kllm.timing import LaneJob, lane_cycles, lane_steps
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.verilog import convert
 from tb.kllm.support.jobs import codebook_packet, phase_vectors, random_codebook, random_job
 from tb.run import build_model, run_model
+from tb.runs.cycles import Figure, add_option, described, predicted, save
 
 __all__ = ["main"]
 
@@ -28,8 +30,8 @@ OUTPUTS = (32, 64, 96, 128)
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "rates.md"
 
 
-def _sweep(config: KllmPeLaneConfig, console: Console) -> tuple[list[tuple], float]:
-    """(rows, cycles per second): every length and width, without and with 1 % of outliers."""
+def _sweep(config: KllmPeLaneConfig, console: Console) -> tuple[list[tuple], list[Figure], float]:
+    """(rows, figures, cycles per second) of all lengths and widths, with 0 and 1 % of outliers."""
     rng = np.random.default_rng(1)
     vectors, phases = {}, []
     books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
@@ -57,13 +59,28 @@ def _sweep(config: KllmPeLaneConfig, console: Console) -> tuple[list[tuple], flo
         params={"phases": [phase[0] for phase in phases]},
     )
     measured = json.loads((work / "rates.json").read_text())
-    rows = []
+    rows, figures = [], []
     for name, length, outputs, outliers in phases:
         bound = config.bound(length, outputs // config.columns)
         found = measured[name]
         rows.append((length, outputs, outliers, bound, found["reduced"], found["cycles"]))
+        # Golden counts equal jobs; here each job has its own outliers.
+        job = LaneJob(steps=lane_steps(length, config.elements), outputs=config.columns)
+        golden = 1 + lane_cycles(config.cycles, job, outputs // config.columns)
+        figures.append(
+            Figure(
+                command="tb.runs.lane_rates",
+                block="kllm_pe_lane",
+                configuration=described(config),
+                parameters={"length": length, "outputs": outputs, "outliers": outliers},
+                span="from the first beat to the last output, both included",
+                cycles=found["cycles"],
+                bound=bound,
+                **({} if outliers else predicted(lane_cycles, golden)),
+            )
+        )
     simulated = sum(found["simulated"] for found in measured.values())
-    return rows, simulated / sum(found["seconds"] for found in measured.values())
+    return rows, figures, simulated / sum(found["seconds"] for found in measured.values())
 
 
 def _emission() -> list[tuple[str, float, int]]:
@@ -80,15 +97,18 @@ def _emission() -> list[tuple[str, float, int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.lane_rates", description=__doc__)
-    parser.parse_args(arguments)
+    add_option(parser)
+    options = parser.parse_args(arguments)
     console = Console()
-    lines = []
+    lines: list[str] = []
+    figures: list[Figure] = []
     for title, config in (
         ("W4A4", KllmPeLaneConfig()),
         ("W4A3", KllmPeLaneConfig(bits_a=3)),
     ):
         console.print(f"{title}: {len(LENGTHS) * len(OUTPUTS) * 2} runs", highlight=False)
-        rows, speed = _sweep(config, console)
+        rows, found, speed = _sweep(config, console)
+        figures += found
         reduced = [row[4] / row[3] for row in rows]
         total = [row[5] / row[3] for row in rows]
         over = sum(ratio > 1.05 for ratio in total)
@@ -109,6 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
             ),
             "",
         ]
+    save(options.json, figures)
     emitted = _emission()
     lines += [
         "### Emission",

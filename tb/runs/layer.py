@@ -30,6 +30,7 @@ from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.rebase import counted, rebase
 from tb.run import ROOT, build_model, run_model
+from tb.runs.cycles import Figure, add_option, described, save
 
 __all__ = ["main", "measured_cycles", "parameters"]
 
@@ -127,8 +128,14 @@ def measured_cycles(
 
 
 def _report(
-    console: Console, name_of_config: str, pack: Pack, measured: list[dict], seconds: float
-) -> None:
+    console: Console,
+    name_of_config: str,
+    pack: Pack,
+    measured: list[dict],
+    seconds: float,
+    latency: int,
+) -> list[Figure]:
+    """Print the cycles of each command, and return them; the page gets their sums."""
     config = CONFIGS[name_of_config]
     machine = config.machine
     rates = Rates(
@@ -138,6 +145,19 @@ def _report(
     )
     issued = dict.fromkeys(Unit, 0)
     total = least = 0
+    figures = []
+
+    def figure(part: int, command: str, span: str, cycles: int, bound: int) -> Figure:
+        return Figure(
+            command="tb.runs.layer",
+            block="kllm_accelerator",
+            configuration=described(config),
+            parameters={"part": part, "opcode": command, "memory_latency": latency},
+            span=span,
+            cycles=cycles,
+            bound=bound,
+        )
+
     kinds: dict[tuple[str, str], list[int]] = {}  # unit, command: number, bound, cycles
     for number, (words, part) in enumerate(zip(pack.programs, measured, strict=True)):
         found = bounds(words, machine, rates)
@@ -153,6 +173,13 @@ def _report(
             table.add_column(name, justify="left" if is_text else "right")
         for bound in found:
             issued[bound.unit] += 1
+            figures.append(
+                figure(
+                    number, f"{bound.opcode.name} {bound.tag}",
+                    "from the last status that its start waited for to its own",
+                    took[bound.tag], bound.cycles,
+                )
+            )  # fmt: skip
             sums = kinds.setdefault((bound.unit.name, bound.opcode.name), [0, 0, 0])
             for n, amount in enumerate((1, bound.cycles, took[bound.tag])):
                 sums[n] += amount
@@ -161,6 +188,9 @@ def _report(
                 str(took[bound.tag]), str(done[bound.tag]),
             )  # fmt: skip
         console.print(table)
+        figures.append(
+            figure(number, "all", "from the start to the last status", last, planned.cycles)
+        )
         words_per_port = max(part["words"])
         console.print(
             f"part {number}: {len(found)} commands, {last} cycles, bound {planned.cycles} "
@@ -178,6 +208,7 @@ def _report(
         f"slot equal to golden; "
         f"{total / seconds:.0f} cycles/s in Verilator"
     )
+    return figures
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -186,6 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pack", type=Path, help="folder of golden.pack; made when missing")
     parser.add_argument("--layer", type=int, default=15)
     parser.add_argument("--latency", type=int, default=40, help="cycles of every memory")
+    add_option(parser)
     options = parser.parse_args(arguments)
     console = Console(width=100)
     config = CONFIGS[options.config]
@@ -207,7 +239,8 @@ def main(arguments: list[str] | None = None) -> int:
     work = run_model(model, "tb.kllm.tb_layer", config=config, params=params)
     seconds = time.perf_counter() - start
     measured = json.loads((work / "layer.json").read_text())
-    _report(console, options.config, pack, measured, seconds)
+    figures = _report(console, options.config, pack, measured, seconds, options.latency)
+    save(options.json, figures)
     return 0
 
 

@@ -14,6 +14,7 @@ from golden.oaken.config import CacheConfig, KvShape
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging.mmu import PagingMmu
 from tb.run import build_model, run_model
+from tb.runs.cycles import Figure, add_option, described, save
 
 __all__ = ["ONE_HEAD", "TARGET", "main", "measure"]
 
@@ -32,6 +33,7 @@ TARGET = {"reads": 32, "tokens": 256, "heads": 1}  # at least 0.90 of the bandwi
 LATENCY = 100  # cycles from AR to the first beat
 LENGTHS = (1, 16, 64, 256)
 OUTLIERS = 0.1  # of the elements
+APPENDS = 8  # of a train, one after the other
 
 
 def measure(config: PagingMmuConfig, runs: list[dict], seed: int = 1) -> dict:
@@ -44,6 +46,7 @@ def measure(config: PagingMmuConfig, runs: list[dict], seed: int = 1) -> dict:
             "runs": runs,
             "latency": LATENCY,
             "outliers": OUTLIERS,
+            "appends": APPENDS,
             "append_latencies": [1, LATENCY],
         },
         seed=seed,
@@ -59,18 +62,54 @@ def _runs(heads: int) -> list[dict]:
     ]
 
 
+def _figures(config: PagingMmuConfig, found: dict) -> list[Figure]:
+    """Of READs, whose bound is a word per cycle, and of trains of APPENDs."""
+
+    def figure(parameters: dict, span: str, cycles: int, bound: int | None = None) -> Figure:
+        return Figure(
+            command="tb.runs.mmu_rates",
+            block="paging_mmu",
+            configuration=described(config),
+            parameters={**parameters, "outlier_share": OUTLIERS},
+            span=span,
+            cycles=cycles,
+            bound=bound,
+        )
+
+    reads = [
+        figure(
+            {**{name: run[name] for name in ("reads", "tokens", "heads", "words")},
+             "memory_latency": LATENCY},
+            "from the first request to the last word, both included",
+            run["cycles"],
+            run["words"],
+        )
+        for run in found["reads"]
+    ]  # fmt: skip
+    return reads + [
+        figure(
+            {"appends": APPENDS, "memory_latency": latency},
+            "from the first request to the last status",
+            round(APPENDS * cycles),
+        )
+        for latency, cycles in found["appends"]
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.mmu_rates", description=__doc__)
-    parser.parse_args(arguments)
+    add_option(parser)
+    options = parser.parse_args(arguments)
     console = Console()
     lines = [
         "| heads of a READ | tokens | READs | words | cycles | words / cycle |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    appends, pages = [], []
+    appends, pages, figures = [], [], []
     for name, config, heads in (("one", ONE_HEAD, [1]), ("eight", MANY_HEADS, [1, 8])):
         runs = [run for each in heads for run in _runs(each)]
         found = measure(config, runs)
+        figures += _figures(config, found)
         for run in found["reads"]:
             console.print(name, run, highlight=False)
             rate = run["words"] / run["cycles"]
@@ -95,6 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
         "| ---: | ---: | ---: | ---: | ---: |",
         *pages,
     ]
+    save(options.json, figures)
     text = "\n".join(lines)
     console.print(text, highlight=False)
     if PAGE.exists():

@@ -16,6 +16,7 @@ from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.pages import pages_directory
 from tb.kllm.test_weight_supply import Job, supply_words
 from tb.run import simulate
+from tb.runs.cycles import Figure, add_option, described, save
 
 __all__ = ["main"]
 
@@ -33,7 +34,8 @@ _JOBS = (  # K, N, tokens
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.weight_rates", description=__doc__)
-    parser.parse_args(arguments)
+    add_option(parser)
+    options = parser.parse_args(arguments)
     config = KllmWeightSupplyConfig()
     width = config.lane.group_outputs
     rng = np.random.default_rng(1)
@@ -50,6 +52,21 @@ def main(arguments: list[str] | None = None) -> int:
         testcase="full_rate",
     )
     measured = json.loads((work / "rates.json").read_text())
+    save(
+        options.json,
+        [
+            Figure(
+                command="tb.runs.weight_rates",
+                block="kllm_weight_supply",
+                configuration=described(config),
+                parameters={"length": length, "outputs": outputs, "tokens": tokens},
+                span="from the first port word to the last beat, both included",
+                cycles=took,
+                bound=bound,
+            )
+            for (length, outputs, tokens), (bound, took) in zip(_JOBS, measured, strict=True)
+        ],
+    )
     lines = ["| K | N | tokens | T | groups | bound | cycles | above |"]
     lines.append("|" + " ---: |" * 8)
     for (length, outputs, tokens), (bound, took), rate in zip(_JOBS, measured, rates, strict=True):
