@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from golden.fp16.format import FP16, FP32
-from golden.kllm.isa import CommandStatus
+from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 
 __all__ = [
     "Bound",
@@ -15,6 +15,7 @@ __all__ = [
     "Split",
     "compare_row",
     "descriptors",
+    "first_pass",
     "schedule",
     "split_rows",
     "token_maximum",
@@ -105,6 +106,12 @@ def split_rows(
         status |= CommandStatus.OUTLIER_COUNT
     count = min(len(words), outliers_max)
     return Split(list(enumerate(words[:count])), words, count, status)
+
+
+def first_pass(length: int) -> list[tuple[int, bool]]:
+    """(mask of the live elements, whether it is the last) of each row of a token."""
+    lives = [min(length - first, ROW_ELEMENTS) for first in range(0, length, ROW_ELEMENTS)]
+    return [((1 << live) - 1, n == len(lives) - 1) for n, live in enumerate(lives)]
 
 
 def token_maximum(words: Sequence[int]) -> tuple[int, CommandStatus]:

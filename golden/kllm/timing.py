@@ -21,6 +21,7 @@ __all__ = [
     "descriptor_writer",
     "dispatcher",
     "entry_walk",
+    "first_pass",
     "function_control",
     "function_cycles",
     "function_decode",
@@ -659,6 +660,10 @@ def token_walk() -> Timing:
         latency=0, start="job, as offered,", end="token", unit="token",
         delays=(("from token to its first request", 1),),
     )  # fmt: skip
+
+
+def first_pass() -> Timing:
+    return Timing(latency=0, start="row", end="x or integer", unit="row")
 
 
 def token_maximum() -> Timing:

@@ -43,6 +43,7 @@ from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
 from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
 from hdl.kllm.quantize.descriptors import KllmDescriptorWriter
+from hdl.kllm.quantize.first_pass import KllmFirstPass
 from hdl.kllm.quantize.maximum import KllmTokenMaximum
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
@@ -389,6 +390,11 @@ BLOCKS = {
         config=KllmQuantizeDecodeConfig(),
         configs={name: quantizer.decode for name, quantizer in _QUANTIZERS.items()},
         golden="golden.kllm.quantizer:faults",
+    ),
+    "kllm_first_pass": Registered(
+        component=KllmFirstPass,
+        config=KllmQuantizePhaseConfig(),
+        golden="golden.kllm.quantizer_phases:first_pass",
     ),
     "kllm_token_maximum": Registered(
         component=KllmTokenMaximum,

@@ -1,8 +1,10 @@
-"""Rows of the first pass, to the trees or to the maximum."""
+"""Rows of the first pass, to the trees or to the maximum (docs/blocks/kllm_first_pass.md)."""
 
 from amaranth import Module, Mux, Value
 from amaranth.lib import stream
 
+from golden.kllm.timing import first_pass
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
@@ -25,7 +27,8 @@ class KllmFirstPass(Block):
 
     Latency 0 cycles, throughput 1 row per cycle. ``row.ready`` depends combinationally on ``token``
     and on the ready of the output; each output on ``row`` and ``token``. No row
-    is taken in the first cycle after reset.
+    is taken in the first cycle after reset. Nothing rounds.
+    Golden: golden.kllm.quantizer_phases.first_pass.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):
@@ -40,6 +43,10 @@ class KllmFirstPass(Block):
                 ),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return first_pass()
 
     def elaborate(self, platform) -> Module:
         m, token = Module(), self.token.p
