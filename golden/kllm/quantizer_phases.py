@@ -15,6 +15,7 @@ __all__ = [
     "Split",
     "compare_row",
     "descriptors",
+    "entry_row",
     "first_pass",
     "schedule",
     "split_rows",
@@ -106,6 +107,12 @@ def split_rows(
         status |= CommandStatus.OUTLIER_COUNT
     count = min(len(words), outliers_max)
     return Split(list(enumerate(words[:count])), words, count, status)
+
+
+def entry_row(values: Sequence[int], live: int, outlier: int) -> list[int]:
+    """Entries of a row: 0 outside of the mask ``live``, and where ``outlier`` marks an element."""
+    kept = live & ~outlier
+    return [value if kept >> e & 1 else 0 for e, value in enumerate(values)]
 
 
 def first_pass(length: int) -> list[tuple[int, bool]]:

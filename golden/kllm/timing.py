@@ -21,6 +21,7 @@ __all__ = [
     "descriptor_writer",
     "dispatcher",
     "entry_walk",
+    "entry_writer",
     "first_pass",
     "function_control",
     "function_cycles",
@@ -660,6 +661,10 @@ def token_walk() -> Timing:
         latency=0, start="job, as offered,", end="token", unit="token",
         delays=(("from token to its first request", 1),),
     )  # fmt: skip
+
+
+def entry_writer() -> Timing:
+    return Timing(latency=1, start="index or value", end="entries and beat", unit="row")
 
 
 def first_pass() -> Timing:

@@ -43,6 +43,7 @@ from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
 from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
 from hdl.kllm.quantize.descriptors import KllmDescriptorWriter
+from hdl.kllm.quantize.entries import KllmEntryWriter, KllmEntryWriterConfig
 from hdl.kllm.quantize.first_pass import KllmFirstPass
 from hdl.kllm.quantize.maximum import KllmTokenMaximum
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig
@@ -422,6 +423,12 @@ BLOCKS = {
         config=KllmRowSplitterConfig(),
         configs={name: quantizer.splitter for name, quantizer in _QUANTIZERS.items()},
         golden="golden.kllm.quantizer_phases:split_rows",
+    ),
+    "kllm_entry_writer": Registered(
+        component=KllmEntryWriter,
+        config=KllmEntryWriterConfig(),
+        configs={name: quantizer.writer for name, quantizer in _QUANTIZERS.items()},
+        golden="golden.kllm.quantizer_phases:entry_row",
     ),
     "kllm_descriptor_writer": Registered(
         component=KllmDescriptorWriter,

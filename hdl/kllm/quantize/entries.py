@@ -1,4 +1,4 @@
-"""Indices and integers to their slot, indices to the statistics."""
+"""Entries to their slot, indices to the statistics (docs/blocks/kllm_entry_writer.md)."""
 
 import dataclasses
 
@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.timing import entry_writer
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.fp16.shift import let
 from hdl.kllm.engine import entry_write_layout
@@ -59,7 +61,8 @@ class KllmEntryWriter(Block):
     has no outliers. A row of ``value`` goes first if both are offered.
 
     Latency 1 cycle, throughput 1 row per cycle. ``index.ready`` depends combinationally on
-    ``index.p`` and on ``value.valid``.
+    ``index.p`` and on ``value.valid``. Nothing rounds.
+    Golden: golden.kllm.quantizer_phases.entry_row.
     """
 
     def __init__(self, config: KllmEntryWriterConfig):
@@ -78,6 +81,10 @@ class KllmEntryWriter(Block):
                 "token_done": Out(1, "The last row of a token is taken."),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return entry_writer()
 
     def elaborate(self, platform) -> Module:
         m = Module()
