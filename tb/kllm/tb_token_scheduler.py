@@ -20,13 +20,13 @@ class Settled:
     """
 
     def __init__(self, bench, tokens, most):
-        self._running, self.left = True, 0
+        self.left = 0
         bench.dut.settled.value = 1
-        cocotb.start_soon(self._run(bench, tokens, most))
+        self._task = cocotb.start_soon(self._run(bench, tokens, most))
 
     async def _run(self, bench, tokens, most):
         rng, given = bench.rng("settled"), 0
-        while self._running:
+        while True:
             await ReadOnly()
             for _ in bench.transfers(("finish",)):
                 assert not self.left or not tokens[given]["waits"], f"token {given} did not wait"
@@ -37,7 +37,8 @@ class Settled:
             self.left = max(self.left - 1, 0)
 
     def stop(self):
-        self._running = False
+        """At once: a last write of ``settled`` would meet the first of the next run."""
+        self._task.cancel()
 
 
 async def replay(bench, tokens=TOKENS, most=0, **flow):
@@ -115,11 +116,18 @@ async def full_rate(dut):
         cycle = first + len(token["request"])
 
 
+def after_reset(tokens):
+    """The first token of a kind waits, whatever token was before it in the list."""
+    first = next(n for n, token in enumerate(tokens) if token["touched"])
+    return [*tokens[:first], {**tokens[first], "waits": True}, *tokens[first + 1 :]]
+
+
 @cocotb.test()
 async def reset_in_mid_token(dut):
     bench = await started(dut)
     for cut in range(1, 60, 4):
-        await replay(bench, TOKENS[cut % 5 :], most=3, p_stall=0.3, stop_at=cut)
+        await bench.reset(1)
+        await replay(bench, after_reset(TOKENS[cut % 5 :]), most=3, p_stall=0.3, stop_at=cut)
         await bench.reset(1)
         if cut % 2:
             await bench.run({}, {})
