@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -53,6 +54,7 @@ PER_BLOCK = 4  # most recorded tests that share a block's faults, spread over it
 PER_MODEL = 4  # fewest faults for which another model is built, while the block has so many
 TIMEOUT_FLOOR, TIMEOUT_FACTOR = 20.0, 6.0  # seconds; times the run without a fault
 PROOF_LIMIT = 20  # seconds for one equivalence
+WHOLE_LIMIT = 1_000_000  # characters of Verilog; in a larger design submodules stay whole
 SELECT = "mutant_select"
 
 
@@ -174,6 +176,7 @@ def _field(line: str, name: str) -> str:
 
 _PREPARE = """read_verilog design.v
 hierarchy -check -top {top}
+{black_boxes}
 proc
 {attributes}
 flatten
@@ -200,7 +203,8 @@ def make_mutants(
 
     Half are in the block's own modules and half in submodules, which have testbenches of their
     own. Among these a module's share grows with the square root of its cells, so that small ones
-    have some.
+    have some. A design above ``WHOLE_LIMIT`` has faults in the block's own modules alone. Its
+    submodules are black boxes for Yosys, and keep their Verilog.
     """
     design = convert(recording.block, tb.run.TOP, recording.wrap)
     directory.mkdir(parents=True, exist_ok=True)
@@ -208,6 +212,10 @@ def make_mutants(
     component = find(name).component
     modules = _modules(design, component)
     own = {module.name for module in design.modules if isinstance(module.block, component)}
+    texts = dict(re.findall(r"^(module (\S+?)\b.*?^endmodule)$", design.verilog, re.M | re.S))
+    texts = {name: text for text, name in texts.items()}
+    kept = _submodules(design, own, texts) if len(design.verilog) > WHOLE_LIMIT else []
+    modules = [module for module in modules if module in own] if kept else modules
     # A module of its own, or a plain submodule that Amaranth named after it. Attributes outlive
     # flattening.
     attributes = "\n".join(
@@ -222,7 +230,15 @@ def make_mutants(
         for k, module in enumerate(modules)
     )
     run(
-        _PREPARE.format(top=design.name, attributes=attributes) + counting + "\n" + listing + "\n",
+        _PREPARE.format(
+            top=design.name,
+            attributes=attributes,
+            black_boxes="\n".join(f"blackbox {module}" for module in kept),
+        )
+        + counting
+        + "\n"
+        + listing
+        + "\n",
         directory,
     )
 
@@ -280,7 +296,14 @@ def make_mutants(
         directory,
         stem="apply",
     )
-    return design, mutants, _select_by_plusarg((directory / "mutated.v").read_text(), width)
+    verilog = _select_by_plusarg((directory / "mutated.v").read_text(), width)
+    return design, mutants, "\n".join([verilog, *(texts[module] for module in kept)])
+
+
+def _submodules(design: Design, own: set[str], texts: dict[str, str]) -> list[str]:
+    """The modules below those in ``own``, at any depth. Plain ones, named OWN.x, belong to OWN."""
+    of_block = {name for name in texts if name == design.name or name.split(".")[0] in own}
+    return [name for name in texts if name not in of_block]
 
 
 def _shares(weights: dict[str, float], limits: dict[str, int], count: int) -> dict[str, int]:
@@ -326,11 +349,15 @@ class Simulation:
     tests: int = 0
 
 
-def prepare(recording: Recording, verilog: str) -> Simulation:
-    """Build the model with the faults, and write what its test needs."""
-    model = tb.run.build_model(
+def build(recording: Recording, verilog: str) -> tb.run.Model:
+    """The model with the faults."""
+    return tb.run.build_model(
         recording.block, transform=lambda design: verilog, wrap=recording.wrap
     )
+
+
+def prepare(model: tb.run.Model, recording: Recording) -> Simulation:
+    """Write what the recorded test needs, and run it without a fault for its time limit."""
     started: list[tuple[list[str], dict[str, str]]] = []
 
     class Recorder(tb.run._Runner):
@@ -345,10 +372,48 @@ def prepare(recording: Recording, verilog: str) -> Simulation:
     ):
         tb.run.run_model(model, recording.module, **recording.arguments)
     command, environment = started[0]
-    return Simulation(
+    simulation = Simulation(
         command, {**os.environ, **environment, "COCOTB_MAX_FAILURES": "1"},
         Path(environment["TB_DIR"]),
     )  # fmt: skip
+    by, seconds = simulate(simulation, 0)
+    if by:
+        raise RuntimeError(f"{recording.test} fails without a fault: {by}")
+    simulation.limit = TIMEOUT_FLOOR + TIMEOUT_FACTOR * seconds
+    return simulation
+
+
+class _Judges:
+    """The tests of one design, that of ``first`` before the others; a model for all of them."""
+
+    def __init__(self, first: Recording, recordings: list[Recording], verilog: str) -> None:
+        def design(each: Recording):
+            return type(each.block), each.block.config, each.wrap
+
+        others = [
+            each for each in recordings if each is not first and design(each) == design(first)
+        ]
+        self._recordings = [first, *others]
+        self._model = build(first, verilog)
+        self._lock = threading.Lock()  # prepare() patches tb.run
+        self._prepared = [prepare(self._model, first)]
+
+    def judge(self, number: int) -> tuple[str, float]:
+        """(what killed fault ``number`` or "", seconds)."""
+        seconds = 0.0
+        for n, recording in enumerate(self._recordings):
+            with self._lock:
+                if n == len(self._prepared):
+                    self._prepared.append(prepare(self._model, recording))
+            by, taken = simulate(self._prepared[n], number)
+            seconds += taken
+            if by:
+                return (by if not n else f"{recording.test.split('::')[-1]}: {by}"), seconds
+        return "", seconds
+
+    def close(self) -> None:
+        for simulation in self._prepared:
+            shutil.rmtree(simulation.directory, ignore_errors=True)
 
 
 def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
@@ -395,8 +460,8 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
 
     1. From equal registers and inputs, every register and output gets the same value (SAT).
     2. From registers that all start at zero, outputs never differ, whatever the inputs are (ABC's
-       PDR; only where the native Yosys is installed). Payloads are compared while ``valid`` is
-       high.
+       PDR; only where the native Yosys is installed, and without black boxes). Payloads are
+       compared while ``valid`` is high.
 
     Else "differs" where PDR has found inputs that show the fault, legal or not, or "undecided".
     """
@@ -408,10 +473,13 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
         "design -stash gate\n"
         "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
     )
+    is_whole = len(design.verilog) <= WHOLE_LIMIT
+    # Ports of submodules that are black boxes become inputs and outputs too.
+    cut = "" if is_whole else "-evert"
     one_step = (
         # Registers become inputs and outputs, so that one step of logic is compared; what the
         # fault does not reach is the same logic of the same inputs, and merges.
-        "expose -sep __register_ -dff -evert-dff -shared gold gate\n"
+        f"expose -sep __register_ -dff -evert-dff {cut} -shared gold gate\n"
         "miter -equiv -flatten gold gate both\nhierarchy -top both\nopt -full\n"
         f"sat -verify -prove trigger 0 -timeout {PROOF_LIMIT} both\n"
     )
@@ -422,7 +490,7 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
     except YosysError:
         pass
     abc = _native_abc()
-    if abc is None:
+    if abc is None or not is_whole:
         return "undecided"
     (directory / f"{stem}.v").write_text(_masked(design, "gold") + _masked(design, "gate"))
     every_step = (
@@ -488,7 +556,8 @@ def _progress(done: list[Mutant], total: int, start: float) -> str:
 
 def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool) -> list[Mutant]:
     """All faults of one block, run and judged; ``report`` is called after each."""
-    recordings = spread(collect(name, seed), count, seed)
+    collected = collect(name, seed)
+    recordings = spread(collected, count, seed)
     counts = [count // len(recordings) + (k < count % len(recordings))
               for k in range(len(recordings))]  # fmt: skip
     mutants: list[Mutant] = []
@@ -496,14 +565,10 @@ def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool)
         directory = REPORT_DIR / name / str(k)
         salt = int(hashlib.sha256(f"{seed} {name} {k}".encode()).hexdigest()[:6], 16)
         design, part, verilog = make_mutants(name, recording, share, salt, directory)
-        simulation = prepare(recording, verilog)
-        by, seconds = simulate(simulation, 0)
-        if by:
-            raise RuntimeError(f"{name}: {recording.test} fails without a fault: {by}")
-        simulation.limit = TIMEOUT_FLOOR + TIMEOUT_FACTOR * seconds
+        judges = _Judges(recording, collected, verilog)
 
-        def judge(mutant, simulation=simulation, directory=directory, design=design):
-            mutant.by, mutant.seconds = simulate(simulation, mutant.number)
+        def judge(mutant, judges=judges, directory=directory, design=design):
+            mutant.by, mutant.seconds = judges.judge(mutant.number)
             mutant.outcome = "killed" if mutant.by else "survived"
             if prove and not mutant.by:
                 mutant.proof = compare(directory, mutant, design)
@@ -515,7 +580,7 @@ def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool)
             for mutant in pool.map(judge, part):
                 mutants.append(mutant)
                 report(mutant)
-        shutil.rmtree(simulation.directory, ignore_errors=True)
+        judges.close()
     return mutants
 
 
