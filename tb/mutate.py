@@ -460,8 +460,8 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
 
     1. From equal registers and inputs, every register and output gets the same value (SAT).
     2. From registers that all start at zero, outputs never differ, whatever the inputs are (ABC's
-       PDR; only where the native Yosys is installed, and without black boxes). Payloads are
-       compared while ``valid`` is high.
+       PDR). Payloads are compared while ``valid`` is high. This proof needs the native Yosys and
+       a design without black boxes.
 
     Else "differs" where PDR has found inputs that show the fault, legal or not, or "undecided".
     """
