@@ -11,10 +11,10 @@ from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
-from hdl.emit import add
 from hdl.ports import In, Out, Payload
+from hdl.stream.link import link
 from hdl.stream.queue import queue
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.skid import skid
 
 __all__ = ["AxiReadPort", "AxiReadPortConfig"]
 
@@ -108,7 +108,7 @@ class AxiReadPort(Block):
         room, is_final, issue = Signal(range(page_words + 1)), Signal(), Signal()
 
         layout = data.StructLayout({"addr": len(page) + len(offset), "len": 8})
-        requests = add(m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
+        requests = skid(m, "requests", layout)
         # For each burst in flight: does its last word end the command?
         bursts = queue(m, "bursts", 1, config.outstanding)
 
@@ -123,11 +123,10 @@ class AxiReadPort(Block):
             issue.eq((left != 0) & requests.i.ready & bursts.i.ready),
             self.command.ready.eq((left == 0) | (issue & is_final)),
         ]
-        request = data.View(layout, requests.i.p.data)
         m.d.comb += [
             requests.i.valid.eq(issue),
-            request.addr.eq(Cat(offset, page)),
-            request.len.eq(count - 1),
+            requests.i.p.addr.eq(Cat(offset, page)),
+            requests.i.p.len.eq(count - 1),
             bursts.i.valid.eq(issue),
             bursts.i.p.eq(is_final),
         ]
@@ -142,43 +141,26 @@ class AxiReadPort(Block):
             ]
 
         ar, r = self.axi.ar, self.axi.r
-        request = data.View(layout, requests.o.p.data)
         m.d.comb += [
             ar.valid.eq(requests.o.valid),
             requests.o.ready.eq(ar.ready),
-            ar.p.addr.eq(Cat(Const(0, size), request.addr)),
-            ar.p.len.eq(request.len),
+            ar.p.addr.eq(Cat(Const(0, size), requests.o.p.addr)),
+            ar.p.len.eq(requests.o.p.len),
             ar.p.size.eq(size),
             ar.p.burst.eq(BURST_INCR),
             ar.p.cache.eq(CACHE_NORMAL),
         ]
 
         is_asked = bursts.o.valid
-        error = r.p.resp[1]  # SLVERR, DECERR
-        last = r.p.last & bursts.o.p
+        sink = self.o
         if config.buffered:
-            words = add(
-                m,
-                "words",
-                StreamSkidBuffer(StreamSkidBufferConfig(width=config.data_bits + 1)),
-            )
+            words = skid(m, "words", config.o_layout)
+            link(m, words.o, self.o)
             sink = words.i
-            m.d.comb += [
-                words.i.p.data.eq(Cat(r.p.data, error)),
-                words.i.p.last.eq(last),
-                self.o.valid.eq(words.o.valid),
-                words.o.ready.eq(self.o.ready),
-                Cat(self.o.p.data, self.o.p.error).eq(words.o.p.data),
-                self.o.p.last.eq(words.o.p.last),
-            ]
-        else:
-            sink = self.o
-            m.d.comb += [
-                self.o.p.data.eq(r.p.data),
-                self.o.p.error.eq(error),
-                self.o.p.last.eq(last),
-            ]
         m.d.comb += [
+            sink.p.data.eq(r.p.data),
+            sink.p.error.eq(r.p.resp[1]),  # SLVERR, DECERR
+            sink.p.last.eq(r.p.last & bursts.o.p),
             sink.valid.eq(r.valid & is_asked),
             r.ready.eq(sink.ready | ~is_asked),
             bursts.o.ready.eq(r.valid & r.ready & r.p.last),

@@ -12,11 +12,10 @@ from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
 from hdl.block import Block
-from hdl.emit import add
 from hdl.ports import In, Out, Payload
-from hdl.stream.payload import pack, unpack
-from hdl.stream.queue import queue
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.link import link
+from hdl.stream.queue import Queue, queue
+from hdl.stream.skid import skid
 
 __all__ = ["AxiWritePort", "AxiWritePortConfig"]
 
@@ -68,7 +67,8 @@ class AxiWritePortConfig(AxiPortConfig):
 
     @property
     def beat_layout(self) -> data.StructLayout:
-        return data.StructLayout({"data": self.data_bits, "strb": self.word_bytes})
+        """A beat of W, as the bus has it."""
+        return data.StructLayout({"data": self.data_bits, "strb": self.word_bytes, "last": 1})
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -143,18 +143,10 @@ class AxiWritePort(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        commands = add(
-            m,
-            "commands",
-            StreamSkidBuffer(StreamSkidBufferConfig(width=config.command_layout.size)),
-        )
-        pack(m, self.command, commands.i)
-        requests = add(
-            m, "requests", StreamSkidBuffer(StreamSkidBufferConfig(width=config.burst_layout.size))
-        )
-        beats = add(
-            m, "beats", StreamSkidBuffer(StreamSkidBufferConfig(width=config.beat_layout.size))
-        )
+        commands = skid(m, "commands", config.command_layout)
+        link(m, self.command, commands.i)
+        requests = skid(m, "requests", config.burst_layout)
+        beats = skid(m, "beats", config.beat_layout)
         # For each burst not answered: does it end its command? Commands without bytes are
         # among them, so that answers come in order.
         owed = queue(m, "owed", _OWED_LAYOUT, config.outstanding)
@@ -164,14 +156,12 @@ class AxiWritePort(Block):
             m, config, job, packet, self.i, beats.i.ready, requests.i.ready & owed.i.ready
         )
         word = _place(m, job, packet, step, self.i.p.data)
-        beat = data.View(config.beat_layout, beats.i.p.data)
-        request = data.View(config.burst_layout, requests.i.p.data)
-        owes = owed.i.p
+        beat, request, owes = beats.i.p, requests.i.p, owed.i.p
         m.d.comb += [
             beats.i.valid.eq(step.goes),
-            beats.i.p.last.eq(Mux(step.begins, step.burst, job.left_in_burst) == 1),
             beat.data.eq(word.data),
             beat.strb.eq(word.strb),
+            beat.last.eq(Mux(step.begins, step.burst, job.left_in_burst) == 1),
             requests.i.valid.eq(step.goes & step.begins),
             request.addr.eq(Cat(job.offset, job.page)),
             request.len.eq(step.burst - 1),
@@ -193,7 +183,7 @@ class AxiWritePort(Block):
         _load(m, config, job, commands.o, ends)
 
         self._request(m, requests.o)
-        unpack(m, beats.o, self.axi.w)
+        link(m, beats.o, self.axi.w)
         self._answer(m, owed)
         return m
 
@@ -202,23 +192,22 @@ class AxiWritePort(Block):
         config = self.config
         size = config.size_bits
         aw = self.axi.aw
-        request = data.View(config.burst_layout, requests.p.data)
         m.d.comb += [
             aw.valid.eq(requests.valid),
             requests.ready.eq(aw.ready),
-            aw.p.addr.eq(Cat(Const(0, size), request.addr)),
-            aw.p.len.eq(request.len),
+            aw.p.addr.eq(Cat(Const(0, size), requests.p.addr)),
+            aw.p.len.eq(requests.p.len),
             aw.p.size.eq(size),
             aw.p.burst.eq(BURST_INCR),
             aw.p.cache.eq(CACHE_NORMAL),
         ]
 
-    def _answer(self, m: Module, owed) -> None:
+    def _answer(self, m: Module, owed: Queue) -> None:
         """B to ``done``: the worst response of a command's bursts."""
         b = self.axi.b
         head = owed.o.p
-        answers = add(m, "answers", StreamSkidBuffer(StreamSkidBufferConfig(width=2)))
-        unpack(m, answers.o, self.done)
+        answers = skid(m, "answers", self.config.done_layout)
+        link(m, answers.o, self.done)
         is_asked, worst, resp = owed.o.valid, Signal(2), Signal(2)
         takes = Signal()
         m.d.comb += [
@@ -227,8 +216,7 @@ class AxiWritePort(Block):
             b.ready.eq(~is_asked | (~head.is_void & (~head.is_final | answers.i.ready))),
             takes.eq(b.valid & b.ready & is_asked),
             answers.i.valid.eq(is_asked & head.is_final & (head.is_void | b.valid)),
-            answers.i.p.data.eq(Mux(head.is_void, 0, resp)),
-            answers.i.p.last.eq(1),
+            answers.i.p.resp.eq(Mux(head.is_void, 0, resp)),
             owed.o.ready.eq(takes | (head.is_void & answers.i.ready)),
         ]
         with m.If(takes):
@@ -396,7 +384,7 @@ def _close(m: Module, packet: _Packet, step: _Step, closes, last) -> Value:
 def _load(m: Module, config, job: _Job, commands, ends) -> None:
     """The next command, when none is there or the present one ``ends``."""
     size = config.size_bits
-    command = data.View(config.command_layout, commands.p.data)
+    command = commands.p
     start, end = Signal(config.place), Signal(range(max(config.bytes_max, 2)))
     m.d.comb += [
         commands.ready.eq(((job.left == 0) & ~job.is_void) | ends),

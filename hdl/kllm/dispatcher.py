@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
@@ -19,10 +19,10 @@ from golden.kllm.isa import (
 )
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
 from hdl.kllm.engine import command_layout, command_stream, status_stream
 from hdl.ports import In, Out, Payload
-from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.arbiter import arbiter
+from hdl.stream.link import link
 from hdl.stream.queue import queue
 
 __all__ = ["KllmDispatcher", "KllmDispatcherConfig", "report_layout"]
@@ -124,18 +124,13 @@ class KllmDispatcher(Block):
         completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
         issue = _screen(m, words, complete, moved, issued, completed)
 
-        arbiter = add(
-            m,
-            "arbiter",
-            StreamArbiter(StreamArbiterConfig(width=report_layout.size, inputs=len(units) + 1)),
-        )
-        unknown = arbiter.i[0]
+        reports = arbiter(m, "arbiter", report_layout, len(units) + 1)
+        link(m, reports.o, self.report)
+        unknown = reports.i[0]
         m.d.comb += [
             unknown.valid.eq(issue.valid & ~issue.known),
-            unknown.p.data.eq(
-                Cat(Const(int(CommandStatus.MALFORMED), 13), Const(0, 3), issue.entry.tag)
-            ),
-            unknown.p.last.eq(1),
+            unknown.p.status.eq(int(CommandStatus.MALFORMED)),
+            unknown.p.tag.eq(issue.entry.tag),
         ]
         queue_ready = Signal(8)
         m.d.comb += moved.eq(
@@ -161,7 +156,7 @@ class KllmDispatcher(Block):
             begun = _begin(m, unit, waiting.o, tags, completed, aborting)
             ends_here = _end(
                 m, unit, begun, tags.o, self.status[unit],
-                arbiter.i[unit + 1], completed[unit],
+                reports.i[unit + 1], completed[unit],
             )  # fmt: skip
             m.d.comb += [
                 command.valid.eq(begun.started),
@@ -169,12 +164,7 @@ class KllmDispatcher(Block):
                 waiting.o.ready.eq((begun.started & command.ready) | ends_here),
             ]
 
-        m.d.comb += [
-            self.report.valid.eq(arbiter.o.valid),
-            self.report.p.as_value().eq(arbiter.o.p.data),
-            arbiter.o.ready.eq(self.report.ready),
-            self.idle.eq(empty.all() & ~complete & ~aborting),
-        ]
+        m.d.comb += self.idle.eq(empty.all() & ~complete & ~aborting)
         # An abort lasts until no command is queued or running and no word is offered. A command
         # whose words are complete goes its way and ends as the others do.
         with m.If(self.abort_pulse):
@@ -327,20 +317,12 @@ def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting) -> _Begun:
 def _end(m: Module, unit: Unit, begun: _Begun, tag, status, report, completed) -> Value:
     """Reports the engine's statuses, and the dead head; 1 in the cycle in which that one ends."""
     head = begun.head
+    fault = Mux(head.fault != 0, head.fault, int(CommandStatus.ABORTED))
     m.d.comb += [
         report.valid.eq(begun.ends | (status.valid & tag.valid)),
-        report.p.data.eq(
-            Mux(
-                begun.ends,
-                Cat(
-                    Mux(head.fault != 0, head.fault, int(CommandStatus.ABORTED)),
-                    Const(int(unit), 3),
-                    head.tag,
-                ),
-                Cat(status.p.status, Const(int(unit), 3), tag.p),
-            )
-        ),
-        report.p.last.eq(1),
+        report.p.status.eq(Mux(begun.ends, fault, status.p.status)),
+        report.p.unit.eq(int(unit)),
+        report.p.tag.eq(Mux(begun.ends, head.tag, tag.p)),
         status.ready.eq(report.ready & ~begun.ends & tag.valid),
         tag.ready.eq(report.ready & ~begun.ends & status.valid),
     ]

@@ -16,6 +16,7 @@ from hdl.fp16.compare import is_nan, total_order_key
 from hdl.fp16.shift import let
 from hdl.kllm.orizuru_trees import (
     RADIX,
+    TREES,
     OrizuruTreesConfig,
     OrizuruTreesParallel,
     OrizuruTreesShared,
@@ -23,8 +24,6 @@ from hdl.kllm.orizuru_trees import (
 from hdl.ports import In, Out, Payload, status_layout
 
 __all__ = ["KllmOrizuru", "KllmOrizuruConfig"]
-
-_TREES = ("max", "min")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,7 +167,7 @@ class KllmOrizuru(Block):
         elements, log = config.elements, config.elements.bit_length() - 1
         rows = config.trees_config.nodes[0]
         length, status = Signal(16, reset_less=True), Signal(len(OrizuruStatus), reset_less=True)
-        counts = {tree: Signal(16, name=f"k_{tree}", reset_less=True) for tree in _TREES}
+        counts = {tree: Signal(16, name=f"k_{tree}", reset_less=True) for tree in TREES}
         left = Signal(17, reset_less=True)  # beats before the one that must have last, and it
         flush = Signal(range(load_cycles + 1), reset_less=True)
         x, job = self.x, self.job.p
@@ -216,7 +215,7 @@ class KllmOrizuru(Block):
                 m.d.sync += [
                     length.eq(job.length),
                     status.eq(Cat(*(fault.get(bit, Const(0)) for bit in OrizuruStatus))),
-                    *(counts[tree].eq(job[f"k_{tree}"]) for tree in _TREES),
+                    *(counts[tree].eq(job[f"k_{tree}"]) for tree in TREES),
                     left.eq((job.length + (elements - 1)) >> log),
                     slot.eq(0),
                     number.eq(0),
@@ -267,26 +266,23 @@ class KllmOrizuru(Block):
         status = Signal(len(OrizuruStatus), reset_less=True)
         is_sound = status == 0
         finished = []
-        for tree in _TREES:
-            root = getattr(trees, tree)
-            pop = getattr(self, f"pop_{tree}")
-            shown = getattr(trees, f"shown_{tree}")
-            left = Signal(16, name=f"left_{tree}", reset_less=True)
+        for name, tree, pop in zip(TREES, trees.tree, (self.pop_max, self.pop_min), strict=True):
+            left = Signal(16, name=f"left_{name}", reset_less=True)
             m.d.comb += [
-                pop.valid.eq(busy & is_sound & shown & (left != 0)),
-                pop.p.index.eq(root.index),
-                pop.p.word.eq(_word(root.key)),
+                pop.valid.eq(busy & is_sound & tree.shown & (left != 0)),
+                pop.p.index.eq(tree.root.index),
+                pop.p.word.eq(_word(tree.root.key)),
                 pop.p.last.eq(left == 1),
-                getattr(trees, f"advance_{tree}").eq(pop.valid & pop.ready),
+                tree.advance.eq(pop.valid & pop.ready),
             ]
             with m.If(start):
-                m.d.sync += left.eq(loaded[tree])
+                m.d.sync += left.eq(loaded[name])
             with m.Elif(pop.valid & pop.ready):
                 m.d.sync += left.eq(left - 1)
-            finished.append(shown & (left == 0))
+            finished.append(tree.shown & (left == 0))
 
         done = self.done
-        largest, smallest = _word(trees.max.key), _word(trees.min.key)
+        largest, smallest = (_word(tree.root.key) for tree in trees.tree)
         magnitudes = largest[:-1], smallest[:-1]
         scale = Mux(magnitudes[0] > magnitudes[1], *magnitudes)
         nan = FP16.canonical_nan

@@ -17,10 +17,11 @@ from hdl.fp16.shift import let
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.ports import In, Out, Payload
+from hdl.ports import Bus, In, Out, Payload
 
 __all__ = [
     "RADIX",
+    "TREES",
     "OrizuruLeaves",
     "OrizuruTreesConfig",
     "OrizuruTreesParallel",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 RADIX = 16
-_TREES = ("max", "min")
+TREES = ("max", "min")  # order of the two trees wherever both are an array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,13 +79,19 @@ class OrizuruTreesConfig(Config):
                 "16 leaves of the token that is being loaded; rows in ascending order",
             ),
             "start": In(1, "the loaded token takes the place of the one in the trees"),
-            "advance_max": In(1, "with shown_max: the max tree's root is popped"),
-            "advance_min": In(1, "with shown_min: the min tree's root is popped"),
-            "max": Out(self.best_layout, "root of the max tree: key and position"),
-            "min": Out(self.best_layout, "root of the min tree: key and position"),
-            "shown_max": Out(1, "max is up to date"),
-            "shown_min": Out(1, "min is up to date"),
+            "tree": Out(self.tree_signature, ("the max tree", "the min tree")).array(len(TREES)),
         }
+
+    @property
+    def tree_signature(self) -> Bus:
+        """One tree, as the trees show it."""
+        return Bus(
+            {
+                "root": Out(self.best_layout, "key and position of the root"),
+                "shown": Out(1, "root is up to date"),
+                "advance": In(1, "with shown: the root is popped"),
+            }
+        )
 
 
 class OrizuruLeaves(Block):
@@ -97,7 +104,6 @@ class OrizuruLeaves(Block):
     verilate_separately = True  # 256 of them in a tree of 4096; every output is a register
 
     def __init__(self, config: KllmOrizuruUnitConfig):
-        winners = dict.fromkeys(_TREES, config.winner_layout)
         super().__init__(
             config,
             {
@@ -105,13 +111,14 @@ class OrizuruLeaves(Block):
                 "key": In(data.ArrayLayout(FP16.bits, RADIX), "keys of the leaves"),
                 "valid": In(RADIX, "which of them belong to the token"),
                 "start": In(1, "the loaded leaves become the leaves of the tree, all present"),
-                "pop": In(
-                    2, "bit 0: leaf_max leaves the max tree; bit 1: leaf_min leaves the min tree"
+                "pop": In(1, "leaf {0} leaves tree {0}").array(len(TREES)),
+                "leaf": In(4, ("leaf popped from the max tree", "of the min tree")).array(
+                    len(TREES)
                 ),
-                "leaf_max": In(4, "leaf popped from the max tree"),
-                "leaf_min": In(4, "leaf popped from the min tree"),
-                "max": Out(winners["max"], "winner of the max tree, one cycle later"),
-                "min": Out(winners["min"], "winner of the min tree, one cycle later"),
+                "winner": Out(
+                    config.winner_layout,
+                    ("winner of the max tree, one cycle later", "of the min tree"),
+                ).array(len(TREES)),
             },
         )
 
@@ -126,14 +133,14 @@ class OrizuruLeaves(Block):
         with m.Elif(self.en):
             m.d.sync += [loaded_key.eq(self.key), loaded_valid.eq(self.valid)]
         m.d.comb += [unit.i.valid.eq(1), unit.o.ready.eq(1), unit.i.p.key.eq(key)]
-        for bit, tree in enumerate(_TREES):
+        for n, tree in enumerate(TREES):
             present = Signal(RADIX, name=f"present_{tree}")
             after = Signal(RADIX, name=f"after_{tree}")
-            popped = self.pop[bit].replicate(RADIX) & (1 << getattr(self, f"leaf_{tree}"))[:RADIX]
+            popped = self.pop[n].replicate(RADIX) & (1 << self.leaf[n])[:RADIX]
             m.d.comb += [
                 after.eq(present & ~popped),
                 unit.i.p[f"valid_{tree}"].eq(after),
-                getattr(self, tree).eq(unit.o.p[tree]),
+                self.winner[n].eq(unit.o.p[tree]),
             ]
             m.d.sync += present.eq(Mux(self.start, loaded_valid, after))
         return m
@@ -165,25 +172,23 @@ class OrizuruTreesParallel(Block):
                 leaves.key.eq(self.row.key),
                 leaves.valid.eq(self.row.valid),
                 leaves.start.eq(self.start),
-                leaves.leaf_max.eq(self.max.index[:4]),
-                leaves.leaf_min.eq(self.min.index[:4]),
-                leaves.pop.eq(
-                    Cat(
-                        *(
-                            getattr(self, f"advance_{tree}") & (getattr(self, tree).index[4:] == n)
-                            for tree in _TREES
-                        )
-                    )
+                *(
+                    leaf.eq(tree.root.index[:4])
+                    for leaf, tree in zip(leaves.leaf, self.tree, strict=True)
+                ),
+                *(
+                    pop.eq(tree.advance & (tree.root.index[4:] == n))
+                    for pop, tree in zip(leaves.pop, self.tree, strict=True)
                 ),
             ]
-            winners.append({tree: getattr(leaves, tree) for tree in _TREES})
+            winners.append(dict(zip(TREES, leaves.winner, strict=True)))
         for level in range(1, config.levels):
             below, winners = winners, []
             unit_config = KllmOrizuruUnitConfig(shared=False, carry_bits=4 * level)
             for n in range(config.nodes[level]):
                 unit = add(m, f"unit_{level}_{n}", KllmOrizuruUnit(unit_config))
                 m.d.comb += [unit.i.valid.eq(1), unit.o.ready.eq(1)]
-                for tree in _TREES:
+                for tree in TREES:
                     children = [child[tree] for child in below[RADIX * n : RADIX * (n + 1)]]
                     absent = RADIX - len(children)
                     m.d.comb += unit.i.p[f"valid_{tree}"].eq(
@@ -195,19 +200,19 @@ class OrizuruTreesParallel(Block):
                             unit.i.p[f"key_{tree}"][k].eq(child.key),
                             unit.i.p[f"carry_{tree}"][k].eq(index),
                         ]
-                winners.append({tree: unit.o.p[tree] for tree in _TREES})
-        for tree in _TREES:
-            root = winners[0][tree]
-            wait = Signal(range(config.levels + 1), name=f"wait_{tree}")
+                winners.append({tree: unit.o.p[tree] for tree in TREES})
+        for name, tree in zip(TREES, self.tree, strict=True):
+            root = winners[0][name]
+            wait = Signal(range(config.levels + 1), name=f"wait_{name}")
             index = root.index if config.levels == 1 else Cat(root.carry, root.index)
             m.d.comb += [
-                getattr(self, tree).key.eq(root.key),
-                getattr(self, tree).index.eq(index),
-                getattr(self, f"shown_{tree}").eq(wait == 0),
+                tree.root.key.eq(root.key),
+                tree.root.index.eq(index),
+                tree.shown.eq(wait == 0),
             ]
             with m.If(self.start):
                 m.d.sync += wait.eq(config.levels)
-            with m.Elif(getattr(self, f"advance_{tree}")):
+            with m.Elif(tree.advance):
                 m.d.sync += wait.eq(config.levels - 1)
             with m.Elif(wait != 0):
                 m.d.sync += wait.eq(wait - 1)
@@ -271,7 +276,7 @@ class OrizuruTreesShared(Block):
                 tree: _Top(m, level, tree)
                 if level == levels - 1
                 else _Rows(m, level, tree, self.node_memory(level))
-                for tree in _TREES
+                for tree in TREES
             }
 
         # The token in the trees.
@@ -290,10 +295,9 @@ class OrizuruTreesShared(Block):
         )
         m.d.comb += [pick.i.valid.eq(1), pick.o.ready.eq(1)]
         reads: dict[str, Signal] = {}
-        for tree in _TREES:
+        for tree, shown in zip(TREES, self.tree, strict=True):
             best = Signal(config.best_layout, name=f"best_{tree}", reset_less=True)
-            advance = getattr(self, f"advance_{tree}")
-            read, step = _steps(m, tree, advance, levels, reads.get("max"))
+            read, step = _steps(m, tree, shown.advance, levels, reads.get("max"))
             reads[tree] = read
             winner = Signal(_entry(levels), name=f"winner_{tree}", reset_less=True)
             with m.If(step[0]):
@@ -305,22 +309,24 @@ class OrizuruTreesShared(Block):
                 store.write(m, self.start, loads[level][tree], repaired, bank)
                 with m.If(step[level]):
                     _repair_node(m, pick, store, bank, best, tree_end, winner)
-            self._show(m, tree, stage.winner[tree], step[levels - 1], pick.o.p[tree], best)
+            picked = pick.o.p[tree]
+            self._show(m, tree, shown, stage.winner[tree], step[levels - 1], picked, best)
 
-        row = Mux(reads["max"], self.max.index[4:], self.min.index[4:]) if levels > 1 else Const(0)
+        index = Mux(reads["max"], *(tree.root.index[4:] for tree in self.tree))
+        row = index if levels > 1 else Const(0)
         m.d.comb += [
             leaves.read_en.eq(reads["max"] | reads["min"]),
             leaves.read_addr.eq(row + Mux(bank, rows, 0)),
         ]
         return m
 
-    def _show(self, m: Module, tree: str, root, is_end, picked, best) -> None:
+    def _show(self, m: Module, name: str, tree, root, is_end, picked, best) -> None:
         """``best`` is the root of the token loaded, then that of each repair."""
-        shown = Signal(name=f"is_shown_{tree}")
-        m.d.comb += [getattr(self, tree).eq(best), getattr(self, f"shown_{tree}").eq(shown)]
+        shown = Signal(name=f"is_shown_{name}")
+        m.d.comb += [tree.root.eq(best), tree.shown.eq(shown)]
         with m.If(self.start):
             m.d.sync += [best.key.eq(root.key), best.index.eq(root.index), shown.eq(1)]
-        with m.Elif(getattr(self, f"advance_{tree}")):
+        with m.Elif(tree.advance):
             m.d.sync += shown.eq(0)
         with m.Elif(is_end):
             index = Cat(picked.carry, picked.index) if self.config.levels > 1 else picked.index
@@ -386,14 +392,14 @@ def _load_rows(m: Module, row, rows: int) -> tuple[_End, _Stage]:
             end.row.eq(row.row),
             end.tail.eq(row.valid),
         ]
-    winner = {tree: unit.o.p[tree] for tree in _TREES}
+    winner = {tree: unit.o.p[tree] for tree in TREES}
     return end, _Stage(unit.o.valid, number, closes, winner)
 
 
 def _held(m: Module, stage: _Stage) -> _Stage:
     """The winners in registers: those of a tree of one node."""
     held = {}
-    for tree in _TREES:
+    for tree in TREES:
         held[tree] = Signal(_entry(1), name=f"root_{tree}", reset_less=True)
         with m.If(stage.valid):
             m.d.sync += [
@@ -407,7 +413,7 @@ def _merge(m: Module, config: OrizuruTreesConfig, level: int, stage: _Stage):
     """(what each tree's store of ``level`` loads, the winners above): one comparison per tree."""
     is_first = stage.number[:4] == 0
     merged, loads = {}, {}
-    for tree in _TREES:
+    for tree in TREES:
         new = stage.winner[tree]
         best = Signal(_entry(level + 1), name=f"merged_{level}_{tree}", reset_less=True)
         # Later nodes have higher positions: an equal one wins the min tree alone.

@@ -26,7 +26,7 @@ from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.skid import skid
 
 __all__ = ["OakenDequantEngine", "OakenDequantEngineConfig"]
 
@@ -231,8 +231,8 @@ class OakenDequantEngine(Block):
     def _merge(self, m: Module, inliers, outliers) -> StreamView:
         """Elements of both groups as one stream: that of ``o``, and ``bad``."""
         layout = data.StructLayout({**self.config.o_layout.members, "bad": 1})
-        merged = add(m, "merged", StreamSkidBuffer(StreamSkidBufferConfig(width=layout.size)))
-        word = data.View(layout, merged.i.p.data)
+        merged = skid(m, "merged", layout)
+        word = merged.i.p
         tag = data.View(_TAG_LAYOUT, inliers.p.tag)
         m.d.comb += [
             merged.i.valid.eq(inliers.valid),
@@ -243,7 +243,7 @@ class OakenDequantEngine(Block):
             word.last.eq(tag.last),
             *(word.x[k].eq(inliers.p.x[k] | outliers.p.x[k]) for k in range(self.config.lanes)),
         ]
-        return StreamView.of(merged.o.p.data, layout, merged.o)
+        return merged.o
 
     def _give(self, m: Module, merged: StreamView) -> None:
         """To ``o`` and ``status``: a last beat is offered only when its status has a place."""

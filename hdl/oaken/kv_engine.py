@@ -28,11 +28,10 @@ from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.mmu import PagingMmu
 from hdl.ports import In, Out, Payload
-from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
-from hdl.stream.payload import pack, unpack
 from hdl.stream.queue import queue
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.skid import skid
 
 __all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
 
@@ -179,19 +178,13 @@ class OakenKvEngine(Block):
         appends, reads, controls = self._sort(m)
         table = _Table(m, config.cache.layers, ("append", "read"))
         # To the MMU: vectors that have been looked at, heads to read, and everything else.
-        requests = add(
-            m,
-            "requests",
-            StreamArbiter(StreamArbiterConfig(width=REQUEST_LAYOUT.size, inputs=3)),
-        )
-        unpack(m, requests.o, mmu.request)
+        requests = arbiter(m, "requests", REQUEST_LAYOUT, 3)
+        link(m, requests.o, mmu.request)
 
         # From the MMU: READs are not complete before their last beat; the others are.
-        statuses = add(
-            m, "statuses", StreamSkidBuffer(StreamSkidBufferConfig(width=STATUS_LAYOUT.size))
-        )
-        pack(m, mmu.status, statuses.i)
-        ended = data.View(STATUS_LAYOUT, statuses.o.p.data)
+        statuses = skid(m, "statuses", STATUS_LAYOUT)
+        link(m, mmu.status, statuses.i)
+        ended = statuses.o.p
         read_ends = queue(m, "read_ends", STATUS_LAYOUT, max(config.mmu.reads, 2))
         other_ends = queue(m, "other_ends", STATUS_LAYOUT, 2)
         own_ends = queue(m, "own_ends", STATUS_LAYOUT, 2)
@@ -245,16 +238,10 @@ class OakenKvEngine(Block):
         with m.If(taken & (ended.status == Status.OK)):
             starts.follow(m, ended, trims.o.p)
 
-        ends = add(
-            m, "ends", StreamArbiter(StreamArbiterConfig(width=STATUS_LAYOUT.size, inputs=3))
-        )
-        for source, sink in (
-            (tracker.status, ends.i[0]),
-            (other_ends.o, ends.i[1]),
-            (own_ends.o, ends.i[2]),
-        ):
-            pack(m, source, sink)
-        unpack(m, ends.o, self.status)
+        ends = arbiter(m, "ends", STATUS_LAYOUT, 3)
+        for source, sink in zip((tracker.status, other_ends.o, own_ends.o), ends.i, strict=True):
+            link(m, source, sink)
+        link(m, ends.o, self.status)
 
         count = Signal(_COUNT_BITS)
         m.d.sync += count.eq(
@@ -268,14 +255,9 @@ class OakenKvEngine(Block):
     def _sort(self, m: Module):
         """Queues of APPENDs, READs and other requests."""
         config = self.config
-        size = config.request_layout.size
-        entry = add(m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=size)))
-        m.d.comb += [
-            entry.i.valid.eq(self.request.valid),
-            self.request.ready.eq(entry.i.ready),
-            entry.i.p.data.eq(self.request.p),
-        ]
-        op = data.View(config.request_layout, entry.o.p.data).op
+        entry = skid(m, "entry", config.request_layout)
+        link(m, self.request, entry.i)
+        op = entry.o.p.op
         depth = max(config.queue, 2)
         appends = queue(m, "appends", REQUEST_LAYOUT, depth)
         reads = queue(m, "reads", REQUEST_LAYOUT, depth)
@@ -289,7 +271,7 @@ class OakenKvEngine(Block):
                     ]
         for each in (appends, reads, controls):
             # The request's own fields are the first of those of the engine's requests.
-            m.d.comb += Value.cast(each.i.p).eq(entry.o.p.data)
+            m.d.comb += Value.cast(each.i.p).eq(Value.cast(entry.o.p))
         return appends, reads, controls
 
     def _append(self, m: Module, requests, table, sink, mmu):
@@ -336,8 +318,7 @@ class OakenKvEngine(Block):
         scale = Signal(SCALE_LAYOUT, reset_less=True)
         m.d.comb += [
             given.i.p.eq(own),
-            sink.p.data.eq(request),
-            sink.p.last.eq(1),
+            sink.p.eq(request),
             writer.start.p.void.eq(own != Status.OK),
             writer.start.p.scale.eq(scale),
         ]
@@ -381,7 +362,7 @@ class OakenKvEngine(Block):
             tracker.i.p.thresholds.eq(look.thresholds),
             tracker.start.eq(starts.of(look.request.sequence)),
         ]
-        pack(m, tracker.request, sink)
+        link(m, tracker.request, sink)
         link(m, mmu.info, tracker.info)
         link(m, tracker.head, reader.head)
         for name in ("dense", "sparse", "scale"):
@@ -401,8 +382,7 @@ class OakenKvEngine(Block):
         end = own_ends.i.p
         sent, told, is_changing = Signal(), Signal(), Signal()
         m.d.comb += [
-            sink.p.data.eq(request.as_value()[: REQUEST_LAYOUT.size]),
-            sink.p.last.eq(1),
+            Value.cast(sink.p).eq(request.as_value()[: REQUEST_LAYOUT.size]),
             end.tag.eq(request.tag),
             end.op.eq(request.op),
             end.status.eq(status),

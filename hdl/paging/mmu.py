@@ -29,11 +29,10 @@ from hdl.paging.page_table import (
     PagingPageTable,
 )
 from hdl.ports import In, Out, Payload
-from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
-from hdl.stream.payload import pack
 from hdl.stream.queue import Queue, queue
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.skid import skid
 
 __all__ = ["PagingMmu", "PagingMmuConfig", "PagingMmuNumbers"]
 
@@ -269,23 +268,20 @@ class PagingMmu(Block):
             (getattr(reader, f"{name}_command"), getattr(reader, f"{name}_response"))
             for name in self.config.reader.clients
         ]
-        width = PAGE_COMMAND_LAYOUT.size
-        turns = add(
-            m, "turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=len(clients)))
-        )
-        owners = queue(m, "owners", len(turns.o.p.source), 2)
+        turns = arbiter(m, "turns", PAGE_COMMAND_LAYOUT, len(clients))
+        owners = queue(m, "owners", len(turns.source), 2)
         m.d.comb += [
             table.command.valid.eq(turns.o.valid & owners.i.ready),
-            table.command.payload.eq(turns.o.p.data),
+            table.command.p.eq(turns.o.p),
             turns.o.ready.eq(table.command.ready & owners.i.ready),
             owners.i.valid.eq(turns.o.valid & table.command.ready),
-            owners.i.p.eq(turns.o.p.source),
+            owners.i.p.eq(turns.source),
             # Who has asked waits for nothing but the answer.
             table.response.ready.eq(owners.o.valid),
             owners.o.ready.eq(table.response.valid),
         ]
         for k, (command, response) in enumerate(clients):
-            pack(m, command, turns.i[k])
+            link(m, command, turns.i[k])
             m.d.comb += [
                 response.valid.eq(table.response.valid & owners.o.valid & (owners.o.p == k)),
                 response.payload.eq(table.response.payload),
@@ -298,33 +294,24 @@ class PagingMmu(Block):
     def _elaborate_status(self, m: Module, parts: "_Parts"):
         """Statuses of all kinds in turn; returns whether one waits at the exit."""
         sources = [parts.reader.status, parts.writer.status, parts.control.status, parts.opened.o]
-        width = STATUS_LAYOUT.size
-        turns = add(m, "status_turns", StreamArbiter(StreamArbiterConfig(width=width, inputs=4)))
+        turns = arbiter(m, "status_turns", STATUS_LAYOUT, len(sources))
         for source, sink in zip(sources, turns.i, strict=True):
-            pack(m, source, sink)
-        waiting = add(m, "status_exit", StreamSkidBuffer(StreamSkidBufferConfig(width=width)))
-        m.d.comb += [
-            waiting.i.valid.eq(turns.o.valid),
-            waiting.i.p.data.eq(turns.o.p.data),
-            waiting.i.p.last.eq(1),
-            turns.o.ready.eq(waiting.i.ready),
-            self.status.valid.eq(waiting.o.valid),
-            self.status.payload.eq(waiting.o.p.data),
-            waiting.o.ready.eq(self.status.ready),
-        ]
+            link(m, source, sink)
+        waiting = skid(m, "status_exit", STATUS_LAYOUT)
+        link(m, turns.o, waiting.i)
+        link(m, waiting.o, self.status)
         return waiting.o.valid
 
     def _elaborate_dispatch(self, m: Module, parts: "_Parts", is_set_up):
         """Requests in order to those who carry them out; returns whether one is under way."""
         config = self.config
-        entry = add(m, "entry", StreamSkidBuffer(StreamSkidBufferConfig(width=REQUEST_LAYOUT.size)))
+        entry = skid(m, "entry", REQUEST_LAYOUT)
         m.d.comb += [
             entry.i.valid.eq(self.request.valid & is_set_up),
-            entry.i.p.data.eq(self.request.payload),
-            entry.i.p.last.eq(1),
+            entry.i.p.eq(self.request.p),
             self.request.ready.eq(entry.i.ready & is_set_up),
         ]
-        request = data.View(REQUEST_LAYOUT, entry.o.p.data)
+        request = entry.o.p
 
         # Who is under way, and which of them a later request must know of.
         reads = _Ring(m, "reads", config.reads, parts.reader.status)

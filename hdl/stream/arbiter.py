@@ -2,18 +2,19 @@
 
 import dataclasses
 
-from amaranth import Module, Mux, Signal
-from amaranth.lib import stream
+from amaranth import Module, Mux, Shape, Signal, Value
+from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import PORTS_BITS
+from hdl.emit import PORTS_BITS, add
 from hdl.ports import In, Out, Payload
+from hdl.stream.link import StreamView
 from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
-__all__ = ["StreamArbiter", "StreamArbiterConfig"]
+__all__ = ["Arbiter", "StreamArbiter", "StreamArbiterConfig", "arbiter"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,12 +24,14 @@ class StreamArbiterConfig(Config):
     width: int = 32  # bits of data, 1..65529, and inputs * (width + 2) below 2**20 - 8
     inputs: int = 2  # 1..64
     policy: str = "round_robin"  # or "priority": the lowest index first
+    last: bool = True  # whether a word has last; without it every word is a packet
 
     def __post_init__(self) -> None:
         self._check_range("inputs", 1, 64)
         most = min(MAX_BITS - 6, (PORTS_BITS - 1) // self.inputs - 2)  # room for source
         self._check_range("width", 1, most)
         self._check_choice("policy", ("round_robin", "priority"))
+        self._check_bool("last")
 
     @property
     def source_bits(self) -> int:
@@ -37,14 +40,14 @@ class StreamArbiterConfig(Config):
 
     @property
     def i_layout(self):
-        return payload_layout(self.width)
+        return payload_layout(self.width, self.last)
 
     @property
     def o_layout(self):
         return Payload(
             data=(self.width, "bits that pass unchanged"),
             source=(self.source_bits, "index of the input that the word came from"),
-            last=LAST,
+            **({"last": LAST} if self.last else {}),
         )
 
 
@@ -107,14 +110,41 @@ class StreamArbiter(Block):
                 with m.Case(k):
                     m.d.comb += [
                         self.o.valid.eq(i.valid),
-                        self.o.payload.data.eq(i.payload.data),
-                        self.o.payload.last.eq(i.payload.last),
+                        *(
+                            self.o.payload[name].eq(i.payload[name])
+                            for name in config.i_layout.members
+                        ),
                         i.ready.eq(self.o.ready & i.valid),
                     ]
         m.d.comb += self.o.payload.source.eq(source)
+        ends = self.o.ready & self.o.payload.last if config.last else self.o.ready
         with m.If(self.o.valid):
-            m.d.sync += [
-                held.eq(source),
-                locked.eq(~(self.o.ready & self.o.payload.last)),
-            ]
+            m.d.sync += [held.eq(source), locked.eq(~ends)]
         return m
+
+
+@dataclasses.dataclass(frozen=True)
+class Arbiter:
+    """What ``arbiter`` returns: typed streams ``i[k]`` and ``o``; the input that ``o`` is from."""
+
+    i: tuple[StreamView, ...]
+    o: StreamView
+    source: Value  # 0..inputs - 1, while o is valid
+
+
+def arbiter(m: Module, name: str, shape, inputs: int, *, policy: str = "round_robin") -> Arbiter:
+    """Add a StreamArbiter for words of ``shape`` to ``m`` as ``name``.
+
+    ``shape`` is a layout or a width in bits. If it has a field ``last``, ``o`` carries whole
+    packets of one input. Otherwise every word is a packet. Order and timing are those of
+    StreamArbiter. ConfigError names a number that StreamArbiter refuses.
+    """
+    has_last = isinstance(shape, data.StructLayout) and "last" in shape.members
+    config = StreamArbiterConfig(
+        width=Shape.cast(shape).width, inputs=inputs, policy=policy, last=has_last
+    )
+    block = add(m, name, StreamArbiter(config))
+    words = tuple(StreamView.of(i.p.data, shape, i) for i in block.i)
+    if has_last:
+        m.d.comb += [i.p.last.eq(word.p.last) for i, word in zip(block.i, words, strict=True)]
+    return Arbiter(words, StreamView.of(block.o.p.data, shape, block.o), block.o.p.source)

@@ -9,10 +9,10 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
 from hdl.ports import In, Out, Payload
-from hdl.stream.payload import LAST, unpack
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.link import link
+from hdl.stream.payload import LAST
+from hdl.stream.skid import skid
 
 __all__ = ["StreamRepack", "StreamRepackConfig"]
 
@@ -92,13 +92,9 @@ class StreamRepack(Block):
     def timing(self) -> Timing:
         return timing.repack()
 
-    @property
-    def buffer_bits(self) -> int:
-        return self.config.o_layout.size - 1  # without last
-
     def add_buffer(self, m: Module):
         """For the words of ``o``; the proofs look at what goes in."""
-        return add(m, "words", StreamSkidBuffer(StreamSkidBufferConfig(width=self.buffer_bits)))
+        return skid(m, "words", self.config.o_layout)
 
     def elaborate(self, platform) -> Module:
         config = self.config
@@ -158,8 +154,10 @@ class StreamRepack(Block):
         bytes_out = Signal(range(out + 1))
         m.d.comb += [
             bytes_out.eq(Mux(is_more, out, count)),
-            words.i.p.data.eq(Cat(held[: 8 * out], bytes_out, self.error)),
+            words.i.p.data.eq(held[: 8 * out]),
+            words.i.p.bytes.eq(bytes_out),
+            words.i.p.error.eq(self.error),
             words.i.p.last.eq(is_final),
         ]
-        unpack(m, words.o, self.o)
+        link(m, words.o, self.o)
         return m

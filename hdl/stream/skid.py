@@ -2,17 +2,19 @@
 
 import dataclasses
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import stream
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.emit import add
 from hdl.ports import In, Out
+from hdl.stream.link import StreamView
 from hdl.stream.payload import MAX_BITS, payload_layout
 
-__all__ = ["StreamSkidBuffer", "StreamSkidBufferConfig"]
+__all__ = ["Skid", "StreamSkidBuffer", "StreamSkidBufferConfig", "skid"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,13 +22,15 @@ class StreamSkidBufferConfig(Config):
     """Payload of StreamSkidBuffer."""
 
     width: int = 32  # bits of data, 1..65535
+    last: bool = True  # whether a word has last, which ends a packet
 
     def __post_init__(self) -> None:
         self._check_range("width", 1, MAX_BITS)
+        self._check_bool("last")
 
     @property
     def layout(self):
-        return payload_layout(self.width)
+        return payload_layout(self.width, self.last)
 
 
 class StreamSkidBuffer(Block):
@@ -72,3 +76,25 @@ class StreamSkidBuffer(Block):
             # i.ready promised a place before the stall was known.
             m.d.sync += [skid_valid.eq(1), skid_word.eq(self.i.payload)]
         return m
+
+
+@dataclasses.dataclass(frozen=True)
+class Skid:
+    """What ``skid`` returns: typed streams ``i`` and ``o``."""
+
+    i: StreamView
+    o: StreamView
+
+
+def skid(m: Module, name: str, shape) -> Skid:
+    """Add a StreamSkidBuffer for words of ``shape`` to ``m`` as ``name``.
+
+    ``shape`` is a layout or a width in bits; the buffer has ``last`` only if ``shape`` has it.
+    ConfigError if ``shape`` has no bits, or more than StreamSkidBuffer takes.
+    """
+    config = StreamSkidBufferConfig(width=Shape.cast(shape).width, last=False)
+    block = add(m, name, StreamSkidBuffer(config))
+    return Skid(
+        StreamView.of(block.i.p.data, shape, block.i),
+        StreamView.of(block.o.p.data, shape, block.o),
+    )

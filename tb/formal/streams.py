@@ -351,9 +351,9 @@ class RepackSpec(Spec):
 class _Wire(wiring.Component):
     """No register: a proof of a block is a proof of what it sends to its buffer."""
 
-    def __init__(self, config):
-        layout = stream.Signature(config.layout)
-        super().__init__({"i": wiring.In(layout), "o": wiring.Out(layout)})
+    def __init__(self, layout):
+        words = stream.Signature(layout)
+        super().__init__({"i": wiring.In(words), "o": wiring.Out(words)})
 
     def elaborate(self, platform):
         m = Module()
@@ -365,7 +365,7 @@ class BareRepack(StreamRepack):
     """StreamRepack without its skid buffer, which has a proof of its own."""
 
     def add_buffer(self, m):
-        m.submodules.words = words = _Wire(StreamSkidBufferConfig(width=self.buffer_bits))
+        m.submodules.words = words = _Wire(self.config.o_layout)
         return words
 
 
@@ -379,9 +379,10 @@ class ArbiterSpec(Spec):
         waiting = [self.source(m, i, holds=True) for i in inputs]
         self.sink(m, o)
         source = o.payload.source
+        last = o.payload.last if block.config.last else Const(1)  # every word is a packet
         opened, owner = Signal(), Signal(block.config.source_bits)  # an unfinished packet
         with m.If(transfer(o)):
-            m.d.sync += [opened.eq(~o.payload.last), owner.eq(source)]
+            m.d.sync += [opened.eq(~last), owner.eq(source)]
         self.always(m, ~(o.valid & opened) | (source == owner), "no packet is interrupted")
         anything = Const(0)
         for i in inputs:
@@ -395,15 +396,17 @@ class ArbiterSpec(Spec):
         self.state(m, block.held < n, "held in range")
         for k, i in enumerate(inputs):
             self.always(m, transfer(i) == (transfer(o) & (source == k)), f"i_{k} each word once")
-            match = (o.payload.data == i.payload.data) & (o.payload.last == i.payload.last)
+            match = o.payload.data == i.payload.data
+            if block.config.last:
+                match = match & (o.payload.last == i.payload.last)
             self.always(
                 m, ~o.valid | (source != k) | (i.valid & match), f"words of i_{k} unchanged"
             )
             self.state(m, ~stalled | (block.held != k) | waiting[k], "the held source waits")
-            self.cover(m, transfer(o) & (source == k) & o.payload.last, f"a packet of i_{k}")
+            self.cover(m, transfer(o) & (source == k) & last, f"a packet of i_{k}")
             if n > 1:
                 passed = Signal(range(n + 2), name=f"passed_{k}")  # packets it has seen pass
-                ends = transfer(o) & o.payload.last
+                ends = transfer(o) & last
                 with m.If(transfer(i) | ~i.valid):
                     m.d.sync += passed.eq(0)
                 with m.Elif(ends & (passed <= n)):
@@ -443,7 +446,9 @@ def _proofs() -> list[Proof]:
 
     for width in (1, 2, 7, 32):
         add(RegisterSpec, StreamRegister, StreamRegisterConfig(width=width), 6)
-        add(SkidSpec, StreamSkidBuffer, StreamSkidBufferConfig(width=width), 8)
+        for last in (True, False) if width == 7 else (True,):
+            config = StreamSkidBufferConfig(width=width, last=last)
+            add(SkidSpec, StreamSkidBuffer, config, 8)
     for width, depth in ((1, 1), (2, 2), (7, 3), (3, 5), (32, 4)):
         for block, storage in ((StreamFifo, "flipflop"), (RamFifo, "memory")):
             for last in (True, False) if depth == 3 else (True,):
@@ -461,8 +466,9 @@ def _proofs() -> list[Proof]:
         add(RepackSpec, BareRepack, config, 6)
     for policy in ("round_robin", "priority"):
         for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
-            config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy)
-            add(ArbiterSpec, StreamArbiter, config, inputs + 4)
+            for last in (True, False) if width == 7 else (True,):
+                config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy, last=last)
+                add(ArbiterSpec, StreamArbiter, config, inputs + 4)
     return proofs
 
 

@@ -6,11 +6,12 @@ from tb.formal.prove import check
 from tb.formal.streams import DEFECTS, PROOFS
 
 QUICK = (
-    "SkidBuffer-2",
+    "SkidBuffer-7-False",
     "RamFifo-7-3-memory-True",
     "Fork-7-3",
     "Widen-7-3",
-    "Arbiter-7-3-round_robin",
+    "Arbiter-7-3-round_robin-True",
+    "Arbiter-7-3-round_robin-False",
 )
 PLANTED = ("defect-fifo", "defect-fork")
 

@@ -61,12 +61,15 @@ async def _run_all(bench, **options):
 
 
 def _check_merge(k, case, output, is_busy):
-    """A legal merge; where no input ever pauses (``is_busy``), the one of the policy."""
+    """A legal merge; where no input ever pauses (``is_busy``), the one of the policy.
+
+    A word without ``last`` is a packet.
+    """
     layout = config.members[k][1]
 
     def fields(layout, word, *names):
         constant = layout.from_bits(word)
-        return tuple(int(constant[name]) for name in names)
+        return tuple(int(constant[name]) if name in layout.members else 1 for name in names)
 
     inputs = [
         [fields(layout.i_layout, word, "data", "last") for word in case["sources"][f"i_{n}"]]

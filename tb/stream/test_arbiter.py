@@ -10,8 +10,10 @@ COUNT = 80
 def test_arbiter(seed):
     cases = []
     for policy in ("round_robin", "priority"):
-        for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):
-            config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy)
+        for width, inputs, last in (
+            (1, 1, True), (32, 2, True), (7, 3, True), (2, 5, True), (7, 3, False)
+        ):  # fmt: skip
+            config = StreamArbiterConfig(width=width, inputs=inputs, policy=policy, last=last)
             # The last input has the most, so that at the end it is alone.
             words = [
                 random_words(rng(seed, "arbiter", k), width, COUNT + 10 * k) for k in range(inputs)
@@ -22,7 +24,8 @@ def test_arbiter(seed):
                     block=StreamArbiter,
                     config=config,
                     sources={
-                        f"i_{k}": pack(config.i_layout, queue) for k, queue in enumerate(words)
+                        f"i_{k}": pack(config.i_layout, [word[: 1 + last] for word in queue])
+                        for k, queue in enumerate(words)
                     },
                     sinks={"o": [0] * total},  # their number; the order is the block's choice
                     cycles={"o": list(range(total))},

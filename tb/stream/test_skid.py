@@ -11,9 +11,9 @@ COUNT = 150
 
 def test_skid(seed):
     cases = []
-    for width in (1, 2, 7, 32, 129):
-        config = StreamSkidBufferConfig(width=width)
-        words = random_words(rng(seed, "skid", width), width, COUNT)
+    for width, last in ((1, True), (2, True), (7, False), (7, True), (32, True), (129, True)):
+        config = StreamSkidBufferConfig(width=width, last=last)
+        words = [word[: 1 + last] for word in random_words(rng(seed, "skid", width), width, COUNT)]
         cases.append(
             Case(
                 block=StreamSkidBuffer,

@@ -1,20 +1,23 @@
-"""link, queue, fork: layouts are compared, words arrive in order, field by field (pysim).
+"""Typed streams (link, queue, skid, arbiter, fork): words arrive in order, field by field (pysim).
 
 Seen to fail with: ``rename`` applied to the wrong side, widths not compared, and fields connected
-by position. Also with a fork whose source is ready when one output is.
+by position. Also with a fork whose source is ready when one output is, and with an arbiter that
+does not drive ``last`` of its block.
 """
 
 import random
 
 import pytest
-from amaranth import Module, Signal, signed
+from amaranth import Module, Shape, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
 from golden.config import ConfigError
+from hdl.stream.arbiter import arbiter
 from hdl.stream.fork import fork
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
+from hdl.stream.skid import skid
 
 INNER = data.StructLayout({"x": 3, "y": signed(4)})
 LAYOUT = data.StructLayout({"a": 5, "inner": INNER, "words": data.ArrayLayout(6, 3), "last": 1})
@@ -222,3 +225,84 @@ def test_fork_gives_each_output_every_word(seed):
     simulator.run()
     expected = [(word["a"], word["words"]) for word in words]
     assert [[(w.a, [*w.words]) for w in taken] for taken in got] == [expected] * 3
+
+
+@pytest.mark.parametrize("shape", [LAYOUT, 7])
+def test_skid_keeps_words_and_shape(shape, seed):
+    rng = random.Random(seed)
+    m = Module()
+    source = stream_of(shape)
+    typed = skid(m, "typed", shape)
+    link(m, source, typed.i)
+    assert typed.o.payload.shape() == (shape if shape is LAYOUT else Shape(7))
+    bits = Shape.cast(shape).width
+    assert len(Value.cast(m.submodules.typed.o.payload)) == bits  # none that the shape lacks
+    words = [rng.getrandbits(bits) for _ in range(40)]
+    got = []
+    ready = Signal()
+    m.d.comb += typed.o.ready.eq(ready)
+
+    async def bench(ctx):
+        sent = 0
+        while len(got) < len(words):
+            offer = sent < len(words) and rng.random() < 0.7
+            ctx.set(source.valid, offer)
+            if offer:
+                ctx.set(Value.cast(source.payload), words[sent])
+            ctx.set(ready, rng.random() < 0.6)
+            sent += offer and ctx.get(source.ready)
+            if ctx.get(typed.o.valid) and ctx.get(ready):
+                got.append(ctx.get(Value.cast(typed.o.payload)))
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert got == words
+
+
+@pytest.mark.parametrize("has_last", [True, False])
+def test_arbiter_keeps_packets_of_its_shape(has_last, seed):
+    """Two inputs with packets of three words: interleaved by packets, or word by word."""
+    rng = random.Random(seed)
+    members = {"last": 1, "a": 5} if has_last else {"a": 5}
+    shape = data.StructLayout(members)
+    m = Module()
+    sources = [stream_of(shape) for _ in range(2)]
+    merged = arbiter(m, "merged", shape, 2)
+    for source, sink in zip(sources, merged.i, strict=True):
+        link(m, source, sink)
+    assert merged.o.payload.shape() == shape
+    words = [[rng.getrandbits(5) for _ in range(12)] for _ in range(2)]
+    got = []
+    m.d.comb += merged.o.ready.eq(1)
+
+    async def bench(ctx):
+        sent = [0, 0]
+        while len(got) < 24:
+            for source, word, n in zip(sources, words, sent, strict=True):
+                ctx.set(source.valid, n < 12)
+                if n < 12:
+                    ctx.set(source.payload.a, word[n])
+                    if has_last:
+                        ctx.set(source.payload.last, n % 3 == 2)
+            source = ctx.get(merged.source)
+            got.append((source, ctx.get(merged.o.payload.a)))
+            assert ctx.get(merged.o.valid)
+            sent[source] += 1
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    length = 3 if has_last else 1
+    order = [n // length % 2 for n in range(24)]
+    places = [iter(words[0]), iter(words[1])]
+    assert got == [(source, next(places[source])) for source in order]
+
+
+def test_arbiter_refuses_a_policy():
+    with pytest.raises(ConfigError, match=r"^StreamArbiterConfig\.policy must be "):
+        arbiter(used(Module()), "merged", 7, 2, policy="lottery")
