@@ -15,7 +15,7 @@ from hdl.axi.signature import axi4_read, axi_lite, pass_channels
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
-from hdl.kllm.engine import ROW
+from hdl.kllm.engine import ROW, slot_client
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -28,9 +28,8 @@ from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.ports import In, Out
-from hdl.stream.link import as_bits, link
-from hdl.stream.payload import pack, unpack
-from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
+from hdl.stream.link import as_bits, link, link_members
+from hdl.stream.skid import skid
 
 __all__ = ["KllmAccelerator", "KllmAcceleratorConfig", "KllmLaneBuild"]
 
@@ -328,37 +327,24 @@ def _link_vectors(m: Module, vectors, engines) -> None:
 
 def _link_slots(m: Module, slots, engines) -> None:
     """Clients of the slots: the quantizer writes, three engines read."""
-    for name in ("entries", "outlier", "descriptor"):
-        link(m, getattr(engines[Unit.QUANTIZE], name), getattr(slots, name))
-    for k, unit in enumerate((Unit.MATMUL, Unit.FUNCTION, Unit.READ)):
-        for request, answer in (
-            ("slot", "descriptor"),
-            ("entry_request", "entries"),
-            ("outlier_request", "outlier"),
-        ):
-            link(
-                m,
-                getattr(engines[unit], f"slot_{request}"),
-                getattr(slots, f"reader_{k}_{request}"),
-            )
-            link(
-                m,
-                getattr(slots, f"reader_{k}_{answer}"),
-                getattr(engines[unit], f"slot_{answer}"),
-            )
+    link_members(m, engines[Unit.QUANTIZE], slots, ("entries", "outlier", "descriptor"))
+    readers = (engines[unit] for unit in (Unit.MATMUL, Unit.FUNCTION, Unit.READ))
+    for engine, served in zip(readers, slots.reader, strict=True):
+        for its, port in zip(slot_client(engine, "slot"), served, strict=True):
+            link(m, its.request, port.request)
+            link(m, port.answer, its.answer)
 
 
 def _link_lanes(m: Module, matmul, lanes, supply, count: int) -> None:
     """``count`` lanes with the matmul engine, and their weights."""
-    for name in ("job", "a", "x", "codebook"):
-        link(m, getattr(matmul, name), getattr(lanes, name))
+    link_members(m, matmul, lanes, ("job", "a", "x", "codebook"))
     for n in range(count):
         link(m, supply.w[n], lanes.w[n])
         # A lane takes a scale only with its sums: its ready follows from its valid. The skid
         # buffer keeps that from the supply.
-        scales = add(m, f"scales_{n}", StreamSkidBuffer(StreamSkidBufferConfig(width=16)))
-        pack(m, supply.s_b[n], scales.i)
-        unpack(m, scales.o, lanes.s_b[n])
+        scales = skid(m, f"scales_{n}", supply.s_b[n].p.shape())
+        link(m, supply.s_b[n], scales.i)
+        link(m, scales.o, lanes.s_b[n])
         link(m, lanes.y[n], matmul.y[n])
         link(m, lanes.status[n], matmul.lane_status[n])
     link(m, matmul.supply, supply.job)

@@ -8,17 +8,22 @@ command is offered when all its writes have been taken. golden.kllm.machine says
 command has written.
 """
 
+from typing import Any, NamedTuple
+
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import COMMANDS, OPERANDS_MAX, ROW_ELEMENTS, CommandStatus, Opcode
+from hdl.block import Block
 from hdl.ports import In, Out, Payload
 
 __all__ = [
     "ROW",
     "SLOT_LENGTH_BITS",
     "SLOT_ROW_BITS",
+    "SlotClient",
+    "SlotRead",
     "command_layout",
     "command_stream",
     "descriptor_layout",
@@ -28,6 +33,7 @@ __all__ = [
     "outlier_write_layout",
     "row_read",
     "row_write_layout",
+    "slot_client",
     "slot_read",
     "status_stream",
 ]
@@ -119,6 +125,28 @@ descriptor_layout = Payload(
     rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32; 1.0 without statistics"),
     mean=(FP32.bits, "mean of the token, FP32; +0 without statistics"),
 )
+
+
+class SlotRead(NamedTuple):
+    """One kind of read of the slots: requests, and their answers in order."""
+
+    request: Any
+    answer: Any
+
+
+class SlotClient(NamedTuple):
+    """The streams of one read client of the slots."""
+
+    descriptor: SlotRead
+    entries: SlotRead
+    outlier: SlotRead
+
+
+def slot_client(block: Block, prefix: str) -> SlotClient:
+    """The streams that ``slot_read(prefix, ...)`` gave ``block``."""
+    names = ("slot", "descriptor"), ("entry_request", "entries"), ("outlier_request", "outlier")
+    streams = ((getattr(block, f"{prefix}_{name}") for name in pair) for pair in names)
+    return SlotClient(*(SlotRead(*pair) for pair in streams))
 
 
 def slot_read(prefix: str, bits_a: int, integer_bits: int) -> dict:

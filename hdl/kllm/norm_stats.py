@@ -12,7 +12,7 @@ from hdl.emit import add
 from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
 from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_inputs
 from hdl.ports import Out
-from hdl.stream.link import link
+from hdl.stream.link import link, link_members
 
 __all__ = ["KllmNormStats", "KllmNormStatsConfig"]
 
@@ -123,8 +123,7 @@ class KllmNormStats(Block):
         m = Module()
         sums = add(m, "sums", KllmNormSums(self.config.sums))
         finish = add(m, "finish", KllmNormFinish(self.config.finish))
-        for name in ("codebook", "job", "i", "x"):
-            link(m, getattr(self, name), getattr(sums, name))
+        link_members(m, self, sums, ("codebook", "job", "i", "x"))
         link(m, sums.token, finish.token)
         link(m, sums.value, finish.value)
         link(m, finish.o, self.o)

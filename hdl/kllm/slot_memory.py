@@ -12,10 +12,12 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import (
+    SlotClient,
     descriptor_layout,
     entry_row_layout,
     entry_write_layout,
     outlier_write_layout,
+    slot_client,
     slot_read,
 )
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
@@ -88,6 +90,11 @@ class KllmSlotMemory(Block):
     def timing(self) -> Timing:
         return timing.slot_memory()
 
+    @property
+    def reader(self) -> tuple[SlotClient, ...]:
+        """The streams of each read client: ``reader_k_...`` of the ports."""
+        return tuple(slot_client(self, f"reader_{k}") for k in range(self.config.readers))
+
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
@@ -103,29 +110,24 @@ class KllmSlotMemory(Block):
                 ),
             )
 
-        def connect(memory, write, word, address, requests) -> None:
-            """Write client 0 and the readers; requests: (address, request, answer)."""
+        def connect(memory, write, word, place, reads) -> None:
+            """Write client 0 and the readers; place: payload of a request -> address."""
             m.d.comb += [
                 memory.write[0].valid.eq(write.valid),
-                memory.write[0].p.address.eq(address),
+                memory.write[0].p.address.eq(place(write.p)),
                 memory.write[0].p.word.eq(word),
                 write.ready.eq(memory.write[0].ready),
             ]
-            for k, (place, request, answer) in enumerate(requests):
+            for k, (request, answer) in enumerate(reads):
                 source, sink = memory.request[k], memory.answer[k]
                 m.d.comb += [
                     source.valid.eq(request.valid),
-                    source.p.address.eq(place),
+                    source.p.address.eq(place(request.p)),
                     request.ready.eq(source.ready),
                     answer.valid.eq(sink.valid),
                     answer.p.as_value().eq(sink.p.word),
                     sink.ready.eq(answer.ready),
                 ]
-
-        def readers(request: str, answer: str, place):
-            for k in range(config.readers):
-                wanted = getattr(self, f"reader_{k}_{request}")
-                yield place(wanted.p), wanted, getattr(self, f"reader_{k}_{answer}")
 
         def entry_place(p):
             return p.slot * config.slot.rows + p.row
@@ -138,15 +140,15 @@ class KllmSlotMemory(Block):
             ram("entry_ram", config.slot.slots * config.slot.rows, rows.size),
             self.entries,
             self.entries.p.entries,
-            entry_place(self.entries.p),
-            readers("entry_request", "entries", entry_place),
+            entry_place,
+            [client.entries for client in self.reader],
         )
         connect(
             ram("outlier_ram", config.slot.slots * config.slot.outliers_max, 16),
             self.outlier,
             self.outlier.p.word,
-            outlier_place(self.outlier.p),
-            readers("outlier_request", "outlier", outlier_place),
+            outlier_place,
+            [client.outlier for client in self.reader],
         )
 
         # Descriptors, cleared after reset before anyone is served.
@@ -161,11 +163,8 @@ class KllmSlotMemory(Block):
         ]
         with m.If(clearing & memory.write[0].ready):
             m.d.sync += [place.eq(place + 1), clearing.eq(place != config.slot.slots - 1)]
-        for k in range(config.readers):
-            request, answer = (
-                getattr(self, f"reader_{k}_slot"),
-                getattr(self, f"reader_{k}_descriptor"),
-            )
+        for k, client in enumerate(self.reader):
+            request, answer = client.descriptor
             source, sink = memory.request[k], memory.answer[k]
             m.d.comb += [
                 source.valid.eq(request.valid & ~clearing),

@@ -29,7 +29,7 @@ from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.mmu import PagingMmu
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import arbiter
-from hdl.stream.link import link
+from hdl.stream.link import link, link_members
 from hdl.stream.queue import queue
 from hdl.stream.skid import skid
 
@@ -365,8 +365,7 @@ class OakenKvEngine(Block):
         link(m, tracker.request, sink)
         link(m, mmu.info, tracker.info)
         link(m, tracker.head, reader.head)
-        for name in ("dense", "sparse", "scale"):
-            link(m, getattr(mmu, name), getattr(reader, name))
+        link_members(m, mmu, reader, ("dense", "sparse", "scale"))
         link(m, reader.o, self.o)
         link(m, reader.done, tracker.done)
         return tracker, _Waiting(m, "read", requests, config.queue + _HELD, look.take)

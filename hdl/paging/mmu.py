@@ -30,7 +30,7 @@ from hdl.paging.page_table import (
 )
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import arbiter
-from hdl.stream.link import link
+from hdl.stream.link import link, link_members
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import skid
 
@@ -240,10 +240,9 @@ class PagingMmu(Block):
             parts.reader.base.eq(self.base),
             parts.writer.base.eq(self.base),
         ]
-        for name in ("info", *(kind.name for kind in config.cache.kv.kinds)):
-            link(m, getattr(parts.reader, name), getattr(self, name))
-        for name in ("record", "w"):
-            link(m, getattr(self, name), getattr(parts.writer, name))
+        kinds = (kind.name for kind in config.cache.kv.kinds)
+        link_members(m, parts.reader, self, ("info", *kinds))
+        link_members(m, self, parts.writer, ("record", "w"))
         pass_channels(m, parts.reader.axi, self.axi)
         pass_channels(m, parts.writer.axi, self.axi)
         is_set_up = self._elaborate_table(m, parts)
@@ -263,10 +262,7 @@ class PagingMmu(Block):
             (parts.open_command, parts.open_response),
             (parts.control.command, parts.control.response),
             (parts.writer.command, parts.writer.response),
-        ]
-        clients += [
-            (getattr(reader, f"{name}_command"), getattr(reader, f"{name}_response"))
-            for name in self.config.reader.clients
+            *zip(reader.command, reader.response, strict=True),
         ]
         turns = arbiter(m, "turns", PAGE_COMMAND_LAYOUT, len(clients))
         owners = queue(m, "owners", len(turns.source), 2)

@@ -19,9 +19,8 @@ from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS, info_layout, word_layo
 from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.ports import In, Out, Payload
-from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
+from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
-from hdl.stream.payload import pack
 from hdl.stream.queue import queue
 
 __all__ = [
@@ -43,16 +42,6 @@ READ_LAYOUT = Payload(
     status=(4, "not OK: refused already"),
 )
 _END_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "status": 4})
-
-
-def table_client(name: str) -> dict:
-    """Members for the requests of a part of the MMU to the page table: a command, its answer."""
-    return {
-        f"{name}_command": Out(
-            stream.Signature(PAGE_COMMAND_LAYOUT), "Commands to the page table."
-        ),
-        f"{name}_response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
-    }
 
 
 def _slot(kv: RecordShape, kind: RecordKind, head):
@@ -159,7 +148,7 @@ class PagingMmuReaderConfig(Config):
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Users of the page table: look-ups come before walks, which are requested ahead."""
+        """Users of the page table, the front first; look-ups before walks, which read ahead."""
         lookups = [f"{kind.name}_lookup" for kind in self.kv.per_head]
         return ("front", *lookups, *(f"{kind.name}_walk" for kind in self.kv.kinds))
 
@@ -220,8 +209,14 @@ class PagingMmuReader(Block):
             },
             "axi": Out(config.read_signature, "AXI4 read manager."),
         }
-        for client in config.clients:
-            members |= table_client(client)
+        clients = len(config.clients)
+        members["command"] = Out(
+            stream.Signature(PAGE_COMMAND_LAYOUT),
+            tuple(f"Commands of {client} to the page table." for client in config.clients),
+        ).array(clients)
+        members["response"] = In(
+            stream.Signature(PAGE_RESPONSE_LAYOUT), "Answers to command {0}."
+        ).array(clients)
         super().__init__(config, members)
 
     def elaborate(self, platform) -> Module:
@@ -254,8 +249,9 @@ class PagingMmuReader(Block):
         return lookup
 
     def _join_client(self, m: Module, part, client: str) -> None:
-        link(m, part.command, getattr(self, f"{client}_command"))
-        link(m, getattr(self, f"{client}_response"), part.response)
+        place = self.config.clients.index(client)
+        link(m, part.command, self.command[place])
+        link(m, self.response[place], part.response)
 
     def _elaborate_front(self, m: Module, channels, lookups, ends) -> None:
         config, kv = self.config, self.config.kv
@@ -321,7 +317,7 @@ class PagingMmuReader(Block):
 
     def _elaborate_command(self, m: Module, front: "_Front", steps: list["_Step"]) -> None:
         """The command of each step to the page table; the last READ's where none is asked."""
-        command, request, kv = self.front_command.p, front.request, self.config.kv
+        command, request, kv = self.command[0].p, front.request, self.config.kv
         m.d.comb += [front.head.eq(request.head + front.done)]
         m.d.comb += front.is_final.eq(front.done + 1 == request.heads)
         op, slot, token = PageOp.READ, None, request.token
@@ -339,12 +335,12 @@ class PagingMmuReader(Block):
             command.kv.eq(request.kv),
             command.slot.eq(slot),
             command.token.eq(token),
-            self.front_response.ready.eq(1),
+            self.response[0].ready.eq(1),
         ]
 
     def _ask(self, m: Module, front: "_Front", step: "_Step", after) -> None:
         """Two states: ``step``'s command, and what its answer says; then ``after``."""
-        command, response = self.front_command, self.front_response
+        command, response = self.command[0], self.response[0]
         with m.State(step.state):
             m.d.comb += [command.valid.eq(1), step.asks.eq(1)]
             with m.If(command.ready):
@@ -376,28 +372,23 @@ class PagingMmuReader(Block):
         """Bursts of the channels in turn through one port; their words back to the channels."""
         config = self.config
         burst_layout = channels[0].burst.p.shape()
-        turns = add(
-            m,
-            "turns",
-            StreamArbiter(StreamArbiterConfig(width=burst_layout.size, inputs=len(channels))),
-        )
+        turns = arbiter(m, "turns", burst_layout, len(channels))
         for channel, turn in zip(channels, turns.i, strict=True):
-            pack(m, channel.burst, turn)
+            link(m, channel.burst, turn)
         port = add(m, "port", AxiReadPort(config.port))
         # A burst in the port and its registers waits here as well: two more than are outstanding.
         depth = config.outstanding + 4
         owned_layout = data.StructLayout(
-            {"place": burst_layout.members["place"], "source": len(turns.o.p.source)}
+            {"place": burst_layout.members["place"], "source": len(turns.source)}
         )
         places = queue(m, "places", owned_layout, depth)
-        burst = data.View(burst_layout, turns.o.p.data)
         m.d.comb += [
             port.command.valid.eq(turns.o.valid & places.i.ready),
-            port.command.p.address.eq(burst.address),
-            port.command.p.words.eq(burst.words),
+            port.command.p.address.eq(turns.o.p.address),
+            port.command.p.words.eq(turns.o.p.words),
             places.i.valid.eq(turns.o.valid & port.command.ready),
-            places.i.p.place.eq(burst.place),
-            places.i.p.source.eq(turns.o.p.source),
+            places.i.p.place.eq(turns.o.p.place),
+            places.i.p.source.eq(turns.source),
             turns.o.ready.eq(port.command.ready & places.i.ready),
         ]
         pass_channels(m, port.axi, self.axi)

@@ -1,13 +1,13 @@
 """The one way to connect two streams: layouts are compared before a wire is drawn."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from amaranth import Module, Shape, Value
 from amaranth.hdl import ShapeCastable
 from amaranth.lib import data
 
-__all__ = ["StreamView", "as_bits", "link"]
+__all__ = ["StreamView", "as_bits", "link", "link_members"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +80,12 @@ def link(
             raise TypeError(f"link: the payload of the source is {difference}")
         m.d.comb += Value.cast(sink.payload).eq(Value.cast(source.payload))
     m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
+
+
+def link_members(m: Module, source, sink, names: Iterable[str]) -> None:
+    """``link`` from block ``source`` to block ``sink`` the streams that both call by each name."""
+    for name in names:
+        link(m, getattr(source, name), getattr(sink, name))
 
 
 def _shape(stream):

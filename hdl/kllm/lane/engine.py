@@ -16,7 +16,7 @@ from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.ports import In, Out
 from hdl.stream.fork import fork
-from hdl.stream.link import link
+from hdl.stream.link import link, link_members
 from hdl.stream.queue import queue
 
 __all__ = ["KllmPeLane"]
@@ -107,8 +107,7 @@ class KllmPeLane(Block):
             m, "weight_buffer", config.w_layout, config.weight_buffer_beats, storage="memory"
         )
 
-        for name in ("job", "a", "x", "codebook"):
-            link(m, getattr(self, name), getattr(control, name))
+        link_members(m, self, control, ("job", "a", "x", "codebook"))
         link(m, self.w, weights.i)
         link(m, weights.o, control.w)
         link(m, control.packet, codebook.i)
