@@ -6,6 +6,7 @@ import random
 
 import pytest
 from amaranth import ClockDomain, Module
+from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
 from golden.config import ConfigError
@@ -365,7 +366,7 @@ def test_reference_refuses_bad_merges():
     "wrong",
     [
         lambda: StreamRegisterConfig(width=0),
-        lambda: StreamSkidBufferConfig(width=65_521),
+        lambda: StreamSkidBufferConfig(width=65_536),
         lambda: StreamFifoConfig(depth=0),
         lambda: StreamFifoConfig(depth=2.5),
         lambda: StreamFifoConfig(storage="latch"),
