@@ -6,6 +6,7 @@ import random
 
 import pytest
 from amaranth import ClockDomain, Module
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
@@ -19,6 +20,7 @@ from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
 from hdl.stream.join import StreamJoin, StreamJoinConfig
+from hdl.stream.link import StreamView, link
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from hdl.stream.payload import payload_layout
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
@@ -360,6 +362,32 @@ def test_reference_refuses_bad_merges():
         reference.check_arbitration(inputs, [(1, 0, 0), (3, 1, 1), (2, 0, 1)])
     with pytest.raises(AssertionError, match="lost"):
         reference.check_arbitration(inputs, [(1, 0, 0), (2, 0, 1)])
+
+
+class Wrapped(wiring.Component):
+    """A register slice on a payload of its own: ``data`` of the slice seen as that payload."""
+
+    def __init__(self, layout):
+        self.layout = layout
+        super().__init__({"i": In(stream.Signature(layout)), "o": Out(stream.Signature(layout))})
+
+    def elaborate(self, platform):
+        m = Module()
+        config = StreamRegisterConfig(width=self.layout.size)
+        m.submodules.slice = block = StreamRegister(config)
+        link(m, self.i, StreamView.of(block.i.p.data, self.layout, block.i))
+        link(m, StreamView.of(block.o.p.data, self.layout, block.o), self.o)
+        return m
+
+
+@pytest.mark.parametrize(
+    "members", [{"a": 3, "last": 1, "b": 4}, {"a": 3, "b": data.ArrayLayout(2, 3)}]
+)
+def test_own_payload_passes_unchanged(members):
+    block = Wrapped(data.StructLayout(members))
+    words = [random.Random(1).getrandbits(block.layout.size) for _ in range(40)]
+    got, _ = run(block, {"i": words}, {"o": 40}, p_idle=0.3, p_stall=0.3)
+    assert got["o"] == words
 
 
 @pytest.mark.parametrize(
