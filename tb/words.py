@@ -95,6 +95,41 @@ def _is_signed(shape, bits: int) -> bool:
     return Shape.cast(shape).width == bits and Shape.cast(shape).signed
 
 
+class _Fields(dict):
+    """The fields of a layout by name, and whether elements of ``bits`` bits are signed.
+
+    Amaranth computes the width of a field anew at each use.
+    """
+
+    def __init__(self, layout):
+        super().__init__()
+        self.layout = layout
+        self._signed: dict[tuple[str, int], bool] = {}
+
+    def __missing__(self, name: str) -> tuple[int, int]:
+        field = self.layout[name]
+        self[name] = (field.offset, field.width)
+        return self[name]
+
+    def is_signed(self, name: str, bits: int) -> bool:
+        found = self._signed.get((name, bits))
+        if found is None:
+            found = self._signed[name, bits] = _is_signed(self.layout[name].shape, bits)
+        return found
+
+
+_seen: dict[int, _Fields] = {}  # by id of the layout, which its value keeps alive
+
+
+def _fields(layout) -> _Fields:
+    found = _seen.get(id(layout))
+    if found is None:
+        if len(_seen) > 100:
+            _seen.clear()
+        found = _seen[id(layout)] = _Fields(layout)
+    return found
+
+
 def layout_word(layout, **fields) -> int:
     """A payload of an Amaranth ``layout``; arrays as nested sequences, missing fields 0.
 
@@ -102,17 +137,17 @@ def layout_word(layout, **fields) -> int:
     one number although it has parts takes its bits. ValueError: a value outside its field, or an
     array of another length.
     """
-    packed = 0
+    packed, known = 0, _fields(layout)
     for name, value in fields.items():
-        field = layout[name]
-        elements = list(_flat(value))
-        bits = field.width // len(elements)
-        if bits * len(elements) != field.width:
-            raise ValueError(f"{name} must fill {field.width} bits, not {len(elements)} elements")
-        signed = _is_signed(field.shape, bits)
+        offset, width = known[name]
+        elements = [int(value)] if isinstance(value, int) else list(_flat(value))
+        bits = width // len(elements)
+        if bits * len(elements) != width:
+            raise ValueError(f"{name} must fill {width} bits, not {len(elements)} elements")
+        signed = known.is_signed(name, bits)
         for n, element in enumerate(elements):
             _check(element, bits, signed)
-            packed |= (element & (1 << bits) - 1) << field.offset + bits * n
+            packed |= (element & (1 << bits) - 1) << offset + bits * n
     return packed
 
 

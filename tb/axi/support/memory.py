@@ -176,16 +176,9 @@ class Ram:
     def _word(self, channel: str, **fields) -> int:
         return layout_word(self.shapes[channel], **fields)
 
-    def _transfer(self, channel: str):
-        if channel not in self.shapes:
-            return None
-        payload, valid, ready = self._ports[channel]
-        return self._fields(channel, payload.get()) if valid.get() and ready.get() else None
-
-    def _request(self, channel: str):
-        request = self._transfer(channel)
-        if request is None:
-            return None
+    def _request(self, channel: str, word: int) -> tuple[int, int]:
+        """(address, beats) of a transfer of AR or AW."""
+        request = self._fields(channel, word)
         address, beats = request.pop("addr"), request.pop("len") + 1
         size = (self.word_bytes - 1).bit_length()
         assert request == {
@@ -226,31 +219,42 @@ class Ram:
                 self._aw.popleft()
                 self._done, self._resp = 0, RESP_OKAY
 
+    def _moved(self, channel: str, word: int, cycle: int) -> None:
+        """A transfer in ``cycle``."""
+        if channel == "ar":
+            burst = self._read_burst(*self._request("ar", word))
+            self._waiting["r"].append((cycle + self.latency - 1, burst))
+        elif channel == "aw":
+            self._aw.append(self._request("aw", word))
+        elif channel == "w":
+            self._w.append(self._fields("w", word))
+        elif channel == "r":
+            self._on_their_way["ar"] -= self._fields("r", word)["last"]
+        else:
+            self._on_their_way["aw"] -= 1
+
     async def run(self) -> None:
         cycle = 0
+        channels = []
+        for name in ("ar", "aw", "w", "r", "b"):
+            if name in self._ports:
+                payload, valid, ready = self._ports[name]
+                channels.append((name, payload, valid.get, ready.get))
+        settled, falling = ReadOnly(), FallingEdge(self.dut.clk)
         while True:
-            await ReadOnly()
-            request = self._request("ar")
-            if request:
-                burst = self._read_burst(*request)
-                self._waiting["r"].append((cycle + self.latency - 1, burst))
-            request = self._request("aw")
-            if request:
-                self._aw.append(request)
-            beat = self._transfer("w")
-            if beat:
-                self._w.append(beat)
-            self._write_beats(cycle)
-            beat = self._transfer("r")
-            if beat:
-                self._on_their_way["ar"] -= beat["last"]
-            if self._transfer("b"):
-                self._on_their_way["aw"] -= 1
-            for channel, offered in (("r", self.beats), ("b", self.answers)):
-                waiting = self._waiting[channel]
-                while waiting and waiting[0][0] <= cycle:
-                    offered += waiting.popleft()[1]
-            await FallingEdge(self.dut.clk)
+            await settled
+            for name, payload, valid, ready in channels:
+                if valid() and ready():
+                    self._moved(name, payload.get(), cycle)
+            if self._aw and self._w:
+                self._write_beats(cycle)
+            waiting = self._waiting["r"]
+            while waiting and waiting[0][0] <= cycle:
+                self.beats += waiting.popleft()[1]
+            waiting = self._waiting["b"]
+            while waiting and waiting[0][0] <= cycle:
+                self.answers += waiting.popleft()[1]
+            await falling
             cycle += 1
 
 
