@@ -57,11 +57,18 @@ LINT_WAIVERS = {
     "PROCASSINIT": "Yosys starts its combinational processes through an initialised helper",
 }
 
-# cocotb has pytest rewrite the assertions of every module that the simulator imports, numpy and
-# Amaranth included, and load every plugin: 1 s per run. Those of the benches give the messages.
-_ASSERTIONS = {
+# What the start of a simulation need not spend:
+# - cocotb has pytest rewrite the assertions of every module that the simulator imports, numpy and
+#   Amaranth included, and load every plugin: 1 s. Those of the benches give the messages.
+# - Bytecode, also that of rewritten modules, is kept in build, whatever the caller's environment
+#   says of the source tree: 0.1 to 0.5 s.
+# - numpy's BLAS starts its threads and their buffers: 0.02 s.
+_START = {
     "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py bench.py",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(BUILD_DIR / "pycache"),
+    "OPENBLAS_NUM_THREADS": "1",
 }
 
 
@@ -71,6 +78,10 @@ _IMPORTS_SECONDS = 10  # that the imports before this one took at most
 
 class _Runner(Verilator):
     """cocotb's runner of a model that ``compile_model`` has built."""
+
+    def _set_env_test(self) -> None:
+        super()._set_env_test()
+        self.env.update(_START)  # above what the caller's environment says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,7 +267,7 @@ def run_model(
             testcase=testcase,
             # Every register starts at a random value: only reset may bring order.
             plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
-            extra_env={"TB_DIR": str(work), **_ASSERTIONS},
+            extra_env={"TB_DIR": str(work)},
             results_xml=str(work / "results.xml"),
             log_file=log,
         )
