@@ -328,9 +328,9 @@ def _link_vectors(m: Module, vectors, engines) -> None:
 def _link_slots(m: Module, slots, engines) -> None:
     """Clients of the slots: the quantizer writes, three engines read."""
     link_members(m, engines[Unit.QUANTIZE], slots, ("entries", "outlier", "descriptor"))
-    readers = (engines[unit] for unit in (Unit.MATMUL, Unit.FUNCTION, Unit.READ))
-    for engine, served in zip(readers, slots.reader, strict=True):
-        for its, port in zip(slot_client(engine, "slot"), served, strict=True):
+    for k, unit in enumerate((Unit.MATMUL, Unit.FUNCTION, Unit.READ)):
+        served = slot_client(slots, f"reader_{k}")
+        for its, port in zip(slot_client(engines[unit], "slot"), served, strict=True):
             link(m, its.request, port.request)
             link(m, port.answer, its.answer)
 

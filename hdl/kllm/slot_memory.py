@@ -91,8 +91,8 @@ class KllmSlotMemory(Block):
         return timing.slot_memory()
 
     @property
-    def reader(self) -> tuple[SlotClient, ...]:
-        """The streams of each read client: ``reader_k_...`` of the ports."""
+    def _clients(self) -> tuple[SlotClient, ...]:
+        """Streams of each read client: the ports ``reader_k_...``."""
         return tuple(slot_client(self, f"reader_{k}") for k in range(self.config.readers))
 
     def elaborate(self, platform) -> Module:
@@ -141,14 +141,14 @@ class KllmSlotMemory(Block):
             self.entries,
             self.entries.p.entries,
             entry_place,
-            [client.entries for client in self.reader],
+            [client.entries for client in self._clients],
         )
         connect(
             ram("outlier_ram", config.slot.slots * config.slot.outliers_max, 16),
             self.outlier,
             self.outlier.p.word,
             outlier_place,
-            [client.outlier for client in self.reader],
+            [client.outlier for client in self._clients],
         )
 
         # Descriptors, cleared after reset before anyone is served.
@@ -163,7 +163,7 @@ class KllmSlotMemory(Block):
         ]
         with m.If(clearing & memory.write[0].ready):
             m.d.sync += [place.eq(place + 1), clearing.eq(place != config.slot.slots - 1)]
-        for k, client in enumerate(self.reader):
+        for k, client in enumerate(self._clients):
             request, answer = client.descriptor
             source, sink = memory.request[k], memory.answer[k]
             m.d.comb += [
