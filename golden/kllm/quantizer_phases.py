@@ -17,6 +17,7 @@ __all__ = [
     "descriptors",
     "entry_row",
     "first_pass",
+    "outlier_bound",
     "schedule",
     "split_rows",
     "token_maximum",
@@ -45,6 +46,14 @@ class Bound:
     key: int
     position: int = 0
     tie: bool = False
+
+
+def outlier_bound(pops: Sequence[tuple[int, int]]) -> Bound | None:
+    """The bound that the (position, word) of the last of a tree's pops gives; None: no pops."""
+    if not pops:
+        return None
+    position, word = pops[-1]
+    return Bound(total_order_key(word), position, tie=True)
 
 
 def compare_row(

@@ -48,6 +48,7 @@ __all__ = [
     "norm_sums",
     "orizuru",
     "outlier",
+    "outlier_bounds",
     "outlier_walk",
     "pe_lane",
     "quantize_decode",
@@ -665,6 +666,11 @@ def token_walk() -> Timing:
 
 def entry_writer() -> Timing:
     return Timing(latency=1, start="index or value", end="entries and beat", unit="row")
+
+
+def outlier_bounds() -> Timing:
+    """``done`` comes after the pops of its token; a pop of each tree may come in a cycle."""
+    return Timing(latency=1, start="done", unit="pop of each tree")
 
 
 def first_pass() -> Timing:

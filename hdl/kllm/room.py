@@ -40,6 +40,7 @@ from hdl.kllm.norm_sums import KllmNormSums, KllmNormSumsConfig
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
+from hdl.kllm.quantize.bounds import KllmOutlierBounds
 from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
 from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
 from hdl.kllm.quantize.descriptors import KllmDescriptorWriter
@@ -396,6 +397,11 @@ BLOCKS = {
         component=KllmFirstPass,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:first_pass",
+    ),
+    "kllm_outlier_bounds": Registered(
+        component=KllmOutlierBounds,
+        config=KllmQuantizePhaseConfig(),
+        golden="golden.kllm.quantizer_phases:outlier_bound",
     ),
     "kllm_token_maximum": Registered(
         component=KllmTokenMaximum,

@@ -1,9 +1,11 @@
-"""The last pop of either tree, as the bound of a token's outliers."""
+"""The last pop of either tree bounds a token's outliers (docs/blocks/kllm_outlier_bounds.md)."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
+from golden.kllm.timing import outlier_bounds
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.fp16.compare import total_order_key
 from hdl.fp16.shift import let
@@ -25,6 +27,7 @@ class KllmOutlierBounds(Block):
     Latency: done to o 1 cycle. Throughput 1 pop of either tree per cycle, 1 token per cycle. A
     tree waits after its last pop until its token's ``done`` is taken. ``done.ready`` depends
     combinationally on ``o.ready``. Nothing rounds.
+    Golden: golden.kllm.quantizer_phases.outlier_bound.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):
@@ -44,6 +47,10 @@ class KllmOutlierBounds(Block):
                 "o": Out(stream.Signature(found_layout), "Bounds and scale of each token."),
             },
         )
+
+    @property
+    def timing(self) -> Timing:
+        return outlier_bounds()
 
     def elaborate(self, platform) -> Module:
         m = Module()
