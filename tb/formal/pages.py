@@ -1,4 +1,4 @@
-"""Properties of Oaken's page table: who owns each page, at any time and after any commands.
+"""Properties of the page table: who owns each page, and which bytes READ and EXTEND name.
 
 A ghost model follows the table and gives every page one owner and a place. The owner is free, a
 stream, or a slot of the open transaction. The place is the page's rank in the stack of free pages,
@@ -7,9 +7,13 @@ table's memories. The invariant is that the memories agree with the ghost. It ma
 inductive: with it the proof is unbounded. Without it (planted defects) the properties must find the
 fault.
 
+A second part of the ghost follows sizes alone: where each stream ends, and where the first record
+of each page starts. The bytes in the answers of READ and EXTEND must follow from these.
+
 Commands are free inputs: any op with any field in any cycle, answers stalled at will, reset at
-any time. The only assumption on the user concerns NEXT. It is judged only where it has a meaning:
-on a page of a stream that is not its last.
+any time. Nothing is assumed of the user. NEXT is judged on pages of a stream that are not its last:
+only there does it have a meaning. The properties of READ say that its bytes end in its chain, so a
+client that counts them never sends NEXT for the last page.
 """
 
 import contextlib
@@ -19,7 +23,7 @@ import itertools
 import operator
 import unittest.mock
 
-from amaranth import Array, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth import Array, Const, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.hdl import Assume, Fragment
 from amaranth.lib import data
 
@@ -46,25 +50,25 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallShape(VectorRecords):
-    """Records of 1, 1..2 and 2 bytes: as real ones, at most half a page."""
+    """Records of 2, 1..3 and 3 bytes: at most half a page, and all ways to straddle two pages."""
 
     heads: int = 1
     per_head: tuple[RecordKind, ...] = (
-        RecordKind(name="dense", least=1, most=1),
-        RecordKind(name="sparse", least=1, most=2),
+        RecordKind(name="dense", least=2, most=2),
+        RecordKind(name="sparse", least=1, most=3),
     )
-    per_vector: tuple[RecordKind, ...] = (RecordKind(name="scale", least=2, most=2),)
+    per_vector: tuple[RecordKind, ...] = (RecordKind(name="scale", least=3, most=3),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallCache(CacheConfig):
-    """3 sequences, 18 streams, 8 pages of 4 bytes: widths that a solver can bear."""
+    """3 sequences, 18 streams, 8 pages of 7 bytes: widths that a solver can bear."""
 
     kv: VectorRecords = SmallShape()
     sequences: int = 3
     layers: int = 1
     pages: int = 8
-    page_bytes: int = 4
+    page_bytes: int = 7
     max_tokens: int = 7
 
     def __post_init__(self):
@@ -180,6 +184,21 @@ class PageTableSpec(Spec):
         states = [Signal(2, name=f"ghost_state_{q}") for q in range(sequences)]
         appending, extended = Signal(name="ghost_appending"), Signal(range(slots + 1))
         to_vector, to_token = Signal(range(config.vectors)), Signal(words.token)
+        # Of the records alone: where each stream ends in its last page (no pages: at the end of
+        # one), where the first record of each page begins, tokens, starts, sizes by slot.
+        page_bytes = config.page_bytes
+        end = [
+            Signal(range(page_bytes + 1), name=f"ghost_end_{s}", init=page_bytes)
+            for s in range(streams)
+        ]
+        shift = [Signal(range(config.kv.record_bytes_max), name=f"shift_{p}") for p in range(pages)]
+        written = [Signal(words.token, name=f"ghost_tokens_{v}") for v in range(config.vectors)]
+        begun = [Signal(words.token, name=f"ghost_start_{q}") for q in range(sequences)]
+        sizes = [
+            Signal(range(config.kv.record_bytes_max + 1), name=f"ghost_size_{j}")
+            for j in range(slots)
+        ]
+        end_at, written_at, begun_at = Array(end), Array(written), Array(begun)
         owner_at, place_at, born_at = Array(owner), Array(place), Array(born)
 
         free = Signal(range(pages + 1))
@@ -218,6 +237,12 @@ class PageTableSpec(Spec):
             takes.eq(extend & (straddles | (answer.offset == 0))),
             handed.eq(Mux(straddles, answer.page2, answer.page)),
         ]
+        ends, room = Signal(range(page_bytes + 1)), Signal(range(page_bytes + 1))
+        m.d.comb += [
+            ends.eq(end_at[(to_vector * slots + command.slot)[: (streams - 1).bit_length()]]),
+            room.eq(page_bytes - ends),
+        ]
+        fits = command.bytes <= room
         # TRIM_STREAM: may the first page go? Yes if a record that counts starts after it.
         may_drop = Signal()
         seconds = [
@@ -232,7 +257,11 @@ class PageTableSpec(Spec):
                 return [owner[p].eq(FREE), place[p].eq(rank)]
 
             with m.If(takes & (handed == p)):
-                m.d.sync += [owner[p].eq(SLOT + command.slot), born[p].eq(to_token + straddles)]
+                m.d.sync += [
+                    owner[p].eq(SLOT + command.slot),
+                    born[p].eq(to_token + straddles),
+                    shift[p].eq(Mux(straddles, command.bytes - room, 0)),
+                ]
             for j in range(slots):
                 to_stream = to_vector * slots + j
                 with m.If((owner[p] == SLOT + j) & (slot == j)):
@@ -257,8 +286,16 @@ class PageTableSpec(Spec):
             )
             with m.If(self.step("COMMIT") & commits):
                 m.d.sync += following[s].eq(following[s] + 1)
+            with m.If(self.step("COMMIT") & (to_vector == s // slots) & (slot == s % slots)):
+                m.d.sync += end[s].eq(end[s] + sizes[s % slots] - Mux(commits, page_bytes, 0))
+            with m.If(self.step("FREE_STREAM") & (stream == s)):
+                m.d.sync += end[s].eq(page_bytes)
+        with m.If(self.step("FREE_STREAM") & (command.slot == slots - 1)):
+            m.d.sync += written_at[vector].eq(0)
         with m.If(after(PageOp.OPEN)):
-            m.d.sync += Array(states)[answer.sequence].eq(OPEN)
+            m.d.sync += [Array(states)[answer.sequence].eq(OPEN), begun_at[answer.sequence].eq(0)]
+        with m.If(after(PageOp.SET_START) & (command.token > begun_at[command.sequence])):
+            m.d.sync += begun_at[command.sequence].eq(command.token)
         with m.If(after(PageOp.CLOSE)):
             m.d.sync += Array(states)[command.sequence].eq(CLOSING)
         with m.If(after(PageOp.VACATE)):
@@ -268,7 +305,9 @@ class PageTableSpec(Spec):
                 appending.eq(1), extended.eq(0), to_vector.eq(vector), to_token.eq(command.token)
             ]  # fmt: skip
         with m.If(extend):
-            m.d.sync += extended.eq(extended + 1)
+            m.d.sync += [extended.eq(extended + 1), Array(sizes)[command.slot].eq(command.bytes)]
+        with m.If(after(PageOp.COMMIT)):
+            m.d.sync += written_at[to_vector].eq(written_at[to_vector] + 1)
         with m.If(after(PageOp.COMMIT) | after(PageOp.ABORT)):
             m.d.sync += appending.eq(0)
 
@@ -301,6 +340,13 @@ class PageTableSpec(Spec):
                & (behind_at[answer.page] == 0)),
             "a record goes on in the last page of its stream",
         )  # fmt: skip
+        is_in_last = fits | (room != 0)
+        always(~extend | (takes == ~fits), "a page is taken only where the last one has no room")
+        always(~extend | (answer.offset == Mux(is_in_last, ends, 0)), "EXTEND: offset")
+        part = Mux(fits | (room == 0), command.bytes, room)
+        always(~extend | (answer.bytes == part), "EXTEND: bytes in the first page")
+        always(~extend | straddles | (answer.page2 == 0), "EXTEND: no second page")
+        always(~extend | (answer.skip == 0), "EXTEND: skip")
         refused = done & (command.op == PageOp.EXTEND) & (answer.status == Status.OUT_OF_PAGES)
         always(~refused | (free == 0), "out of pages only when none is free")
         always(~takes | (free != 0), "no page is handed out when none is free")
@@ -322,6 +368,60 @@ class PageTableSpec(Spec):
         always(~read | (front + 1 == n) | jumps, "READ answers the first page, or the second")
         always(
             ~(read & command.slot[0]) | (front + 1 == n), "READ of a sparse slot: the first page"
+        )
+        # Where READ begins, from first tokens and sizes alone.
+        is_first = [(owner[p] == STREAM + stream) & (behind[p] + 1 == n) for p in range(pages)]
+        first_born, first_shift = Signal.like(born[0]), Signal.like(shift[0])
+        for p in range(pages):
+            with m.If(is_first[p]):
+                m.d.comb += [first_born.eq(born[p]), first_shift.eq(shift[p])]
+        start = begun_at[command.sequence]
+        past, wanted_tokens = Signal(signed(8)), Signal(signed(8))
+        size, place_of, total = Signal(4), Signal(signed(10)), Signal(10)
+        m.d.comb += [
+            past.eq(start - first_born),
+            wanted_tokens.eq(command.token[: words.token] - start),
+            total.eq((n - 1) * page_bytes + end_at[stream] - first_shift),
+        ]
+        for j in range(slots):
+            with m.If(command.slot == j):
+                m.d.comb += size.eq(config.kv.kind(j).most)
+        m.d.comb += place_of.eq(first_shift + past * size)
+        is_fixed = ~some(
+            (command.slot == j) for j in range(slots) if not config.kv.kind(j).is_fixed
+        )
+        always(~read | (past >= 0), "READ: the first page begins at or before the start")
+        always(
+            ~read | ((command.token <= written_at[vector]) & (command.token > start)),
+            "READ: tokens that are there",
+        )
+        always(
+            ~(read & is_fixed)
+            | ((answer.bytes == wanted_tokens * size) & (answer.skip == wanted_tokens)),
+            "READ of records of one size: bytes and tokens",
+        )
+        always(
+            ~(read & is_fixed) | Mux(
+                front + 1 == n,
+                (answer.offset == place_of) & (place_of < page_bytes),
+                (answer.offset == 0) & (place_of == page_bytes),
+            ),
+            "READ of records of one size: the byte of the first",
+        )  # fmt: skip
+        always(
+            ~read | is_fixed
+            | ((answer.offset == first_shift) & (answer.skip == past) & (answer.bytes == total)),
+            "READ of records of many sizes: all bytes from the first record on",
+        )  # fmt: skip
+        refuses = self.step("ANSWER") & (answer.status != Status.OK)
+        always(
+            ~refuses
+            | (is_fixed & (place_of > page_bytes) & (answer.status == Status.BAD_REQUEST)),
+            "READ is refused only where its first record lies beyond the first page",
+        )
+        always(
+            ~read | (answer.offset + answer.bytes <= front * page_bytes + end_at[stream]),
+            "READ: its bytes end in its chain, so NEXT is not needed on the last page",
         )
         judged = after(PageOp.NEXT) & Array(in_stream)[command.page]
         judged = judged & (behind_at[command.page] != 0)
@@ -413,9 +513,12 @@ class PageTableSpec(Spec):
             self.state(m, ~writing | (at <= p) | link, f"link {p} is written")
         for s in range(streams):
             row = rams["entries"].rows[s]
+            self.state(m, ~writing | (of["end"][s] == page_bytes), f"end {s} is that of no page")
             self.state(m, ~writing | (at <= s) | (row == none), f"entry {s} is written")
         for v in range(config.vectors):
             self.state(m, ~writing | (at <= v) | (tokens[v] == 0), f"tokens {v} are written")
+            self.state(m, ~writing | (of["written"][v] == 0), f"vector {v} has no tokens")
+            state(tokens[v] == of["written"][v], f"tokens of vector {v}")
         self.state(m, ~writing | (at < max(pages, streams)), "rows in range")
         for q in range(sequences):
             fresh = (registers[f"state_{q}"] == VACANT) & (registers[f"owned_{q}"] == 0)
@@ -443,6 +546,7 @@ class PageTableSpec(Spec):
             # First tokens and their offsets.
             has_info = in_stream[p] | (owner[p] >= SLOT)
             state(~has_info | (infos[p].first_token == born[p]), f"first token of page {p}")
+            state(~has_info | (infos[p].offset == of["shift"][p]), f"offset {p}")
             state(~has_info | (infos[p].offset < config.kv.record_bytes_max), f"offset {p}")
 
         # Streams.
@@ -463,6 +567,7 @@ class PageTableSpec(Spec):
                 f"last page of stream {s}",
             )
             state(entry.end <= page_bytes, f"end of stream {s}")
+            state(entry.end == of["end"][s], f"end of stream {s}")
             state(Mux(some_pages, entry.end != 0, entry.end == page_bytes), f"end of stream {s}")
             info = data.View(words.info, info_at[first])
             used = held[s] * page_bytes + entry.end
@@ -496,6 +601,8 @@ class PageTableSpec(Spec):
             state(registers[f"owned_{q}"] == own, f"pages of sequence {q}")
             state(registers[f"state_{q}"] == states[q], f"state of sequence {q}")
             state(states[q] < 3, f"state of sequence {q}")
+            same = registers[f"start_{q}"] == of["begun"][q]
+            state((states[q] == VACANT) | same, f"start of sequence {q}")
             state((states[q] == VACANT) | (registers[f"start_{q}"] <= config.max_tokens), "start")
             for v in range(2 * layers * q, 2 * layers * (q + 1)):
                 state((states[q] != VACANT) | (tokens[v] == 0), f"vector {v} is empty")
@@ -517,6 +624,7 @@ class PageTableSpec(Spec):
             live = appending & (j < extended) & ~past
             state(live | ~taken, f"slot {j} has a page only while it is extended")
             state(~live | (log[j].taken == taken), f"slot {j} knows that it took a page")
+            state(~live | (log[j].bytes == of["sizes"][j]), f"slot {j} knows its size")
             state(~live | ~taken | (owner_at[log[j].page] == SLOT + j), f"slot {j} knows its page")
             # What the slot will do to its stream when it is committed.
             to = data.View(words.entry, entry_at[to_vector * slots + j])
@@ -597,8 +705,18 @@ class PageTableSpec(Spec):
         aborts &= rams["log"].read_data == Array(rams["log"].rows)[slot]
         while_(["ABORT"], aborts, "the slot to abort")
         reads = named & opened & started & op(PageOp.READ)
-        # A commit never runs during a READ: entry and tokens are what they were.
+        # A commit never runs during a READ: entry and tokens are what they were. The bytes of the
+        # stream are a whole number of records: an answer's arithmetic needs no choice of stream.
+        records = of["written_at"][vector] - of["first_born"]
+        whole = (records >= 0) & (of["past"] >= 0)
+        whole &= ~of["is_fixed"] | (of["total"] == records * of["size"])
         while_(["READ"], reads & read_row & has_tokens, "the stream to read")
+        whole |= (command.token > Array(tokens)[vector]) | (command.token <= start)
+        reading = ["READ", "LOCATE", "ANSWER"]
+        while_(reading, whole, "the bytes of its stream")
+        for p in range(pages):
+            is_first = (of["n"] != 0) & (entry.first == p)
+            while_(reading, of["is_first"][p] == is_first, f"page {p} is the first of its stream")
         there = (command.token <= Array(tokens)[vector]) & (command.token > start)
         reads = reads & read_row & there
         located = rams["infos"].read_data == info_at[entry.first]
@@ -657,7 +775,7 @@ def _small():
     return PageTableSpec(WatchedTable(SmallCache()))
 
 
-# Cases of under a minute each; the others take 4 to 10 minutes each.
+# Cases of one to three minutes each, DECODE of nine; the others take longer.
 MOST = (
     "reset", "WRITE_TABLES", "IDLE", "DECODE", "TRIM_CHECK", "BEGIN", "FREE_STREAM", "EXTEND",
     "ABORT", "READ", "LOCATE", "ANSWER", "TRIM_STREAM",
@@ -706,5 +824,23 @@ DEFECTS = [
         "a second page is not linked to the first",
         8,
         "COMMIT",
+    ),
+    _defect(
+        "offset",
+        "_read",
+        "finish(page=entry.first, offset=offset, bytes=size, skip=count)",
+        "finish(page=entry.first, offset=offset + 1, bytes=size, skip=count)",
+        "READ begins a byte too late",
+        4,
+        "LOCATE",
+    ),
+    _defect(
+        "count",
+        "_read",
+        "size.eq(kinds.fixed(lambda kind: count * kind.most))",
+        "size.eq(kinds.fixed(lambda kind: (count + 1) * kind.most))",
+        "READ gives one record too many",
+        4,
+        "LOCATE",
     ),
 ]
