@@ -19,7 +19,7 @@ from synth.yosys import run as run_yosys
 from tb.formal.aiger import Aiger
 from tb.formal.spec import Spec
 
-__all__ = ["FORMAL_DIR", "Proof", "Result", "check"]
+__all__ = ["FORMAL_DIR", "Proof", "Result", "check", "decide"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORMAL_DIR = ROOT / "build" / "formal"
@@ -135,8 +135,8 @@ def check(proof: Proof) -> Result:
     if not all(re.search(rf'\\FLAVOR "{flavor}"', text) for flavor in ("assert", "cover")):
         return Result(proof, "ERROR", "-", "no assertion or no cover", 0.0)
     if proof.mode == "cases":
-        chosen = proof.only or tuple(spec.cases)
-        status, detail = _cases(directory, {name: spec.cases[name] for name in chosen}, proof.depth)
+        chosen = {name: spec.cases[name] for name in proof.only or spec.cases}
+        status, detail = _cases(directory, chosen, spec.splits, proof.depth)
     else:
         status, detail = _run(directory, "prove")
     covers = "-"
@@ -157,49 +157,92 @@ def _run(directory: Path, task: str) -> tuple[str, str]:
     return (status[1] if status else "ERROR"), (failed[0] if failed else "")
 
 
-# Constraints into the outputs; two cycles; each output by itself, without a limit.
-_SOLVE = "fold; strash; frames -i -F 2; strash; &get -n; &sat -C 0 -v"
+# Constraints into the outputs; two cycles; each output by itself. A pass makes the outputs that it
+# proves constants, so the next, of more conflicts, has a smaller graph.
+_CONFLICTS = (300, 3_000, 30_000, 1_000_000)
+_BAD = ("ERROR", "FAIL", "UNKNOWN")  # the worst first
+_UNROLL = "fold; strash; frames -i -F 2; strash"
 _SEARCH = "fold; strash; bmc3 -F {depth}"  # for a planted defect: any output, in any cycle
 
 
-def _cases(directory: Path, cases: dict[str, dict[str, int]], depth: int) -> tuple[str, str]:
+def decide(directory: Path, name: str, prepare: str = "strash") -> str:
+    """Whether no input raises an output of ``name``.aig: PASS, FAIL, UNKNOWN or ERROR.
+
+    ABC's counts of calls leave out an output that is 1 for all inputs. So the verdict comes from
+    the graph that the last pass writes: PASS only where every output of it is the constant 0.
+    """
+    passes = "; ".join(f"&sat -C {conflicts} -z -v" for conflicts in _CONFLICTS)
+    left = directory / f"{name}.left.aig"
+    left.unlink(missing_ok=True)
+    run = _abc(directory, name, f"{prepare}; &get -n; {passes}; &write {left.name}")
+    if run.returncode or not left.exists():
+        return "ERROR"
+    outputs = [row[0] for row in Aiger(left.read_bytes()).outputs]
+    counts = [int(number) for number in re.findall(r"Sat +calls +(\d+)", run.stdout)]
+    if not outputs or len(counts) != len(_CONFLICTS):
+        return "ERROR"
+    if any(counts) or 1 in outputs:
+        return "FAIL"
+    return "UNKNOWN" if any(outputs) else "PASS"
+
+
+def _abc(directory: Path, name: str, commands: str) -> subprocess.CompletedProcess:
+    abc = Path(importlib.util.find_spec("pyosys").origin).with_name("yosys-abc")
+    words = [str(abc), "-c", f"read_aiger {name}.aig; {commands}"]
+    run = subprocess.run(words, cwd=directory, capture_output=True, text=True)
+    (directory / f"{name}.log").write_text(run.stdout + run.stderr)
+    return run
+
+
+def _cases(
+    directory: Path, cases: dict[str, dict[str, int]], splits: dict[str, str], depth: int
+) -> tuple[str, str]:
     """One step of induction, a case at a time, on an and-inverter graph.
 
     A case gives values of inputs, and of registers in the first of two cycles. They are swept as
     constants through the unrolled graph. So whatever the case leaves as it was is one node in
     both cycles, and every assertion is decided by itself. An SMT solver, which has neither, does
-    not come to an end. A ``depth`` above 2 is a search for a violation in that many cycles.
+    not come to an end. ``splits`` names a register for some cases: such a case is decided once for
+    every value of that register. A ``depth`` above 2 is a search for a violation in that many
+    cycles. ``cases.txt`` gets a line for each case.
     """
     run_yosys(_AIGER, directory, tool="pyosys", stem="aiger")
     graph = Aiger((directory / "spec.aig").read_bytes())
     table = (directory / "spec.aim").read_text()
-    names = re.findall(r"^(input|init) (\d+) (\d+) (\S+)$", table, re.M)
-    abc = Path(importlib.util.find_spec("pyosys").origin).with_name("yosys-abc")
+    bits: dict[str, dict[int, int]] = {}  # of each name: bit and number of the input
+    for index, bit, name in re.findall(r"^(?:input|init) (\d+) (\d+) (\S+)$", table, re.M):
+        bits.setdefault(name, {})[int(bit)] = int(index)
+    verdicts = {}
     for case, values in cases.items():
-        constants = {
-            int(index): values[name] >> int(bit) & 1
-            for _, index, bit, name in names
-            if name in values
-        }
-        if len({name for *_, name in names} & values.keys()) != len(values):
-            return "ERROR", f"{case}: not all of {', '.join(values)} are inputs"
-        (directory / f"{case}.aig").write_bytes(graph.substitute(constants))
-        solve = f"read_aiger {case}.aig; {_SOLVE}"
-        if depth > 2:
-            solve = f"read_aiger {case}.aig; {_SEARCH.format(depth=depth)}"
-        run = subprocess.run([str(abc), "-c", solve], cwd=directory, capture_output=True, text=True)
-        (directory / f"{case}.log").write_text(run.stdout + run.stderr)
-        if depth > 2:
-            found = re.search(r"Output \d+ .*was asserted in frame \d+", run.stdout)
-            return ("FAIL", f"{case}: {found[0]}") if found else ("UNKNOWN", case)
-        calls = dict(re.findall(r"(Unsat|Sat|Undef) +calls +(\d+)", run.stdout))
-        if run.returncode or len(calls) != 3 or "constraints" not in run.stdout:
-            return "ERROR", case
-        if int(calls["Sat"]):
-            return "FAIL", case
-        if int(calls["Undef"]):
-            return "UNKNOWN", case
-    return "PASS", ""
+        start = time.perf_counter()
+        split = splits.get(case)
+        if missing := ({*values, *([split] if split else [])} - bits.keys()):
+            return "ERROR", f"{case}: no inputs: {', '.join(missing)}"
+        runs = {case: values}
+        if split and depth <= 2:
+            if sorted(bits[split]) != list(range(len(bits[split]))):
+                return "ERROR", f"{case}: not all bits of {split} are inputs"
+            every = range(1 << len(bits[split]))
+            runs = {f"{case}.{value}": values | {split: value} for value in every}
+        for name, constants in runs.items():
+            constant = {
+                index: value >> bit & 1
+                for register, value in constants.items()
+                for bit, index in bits[register].items()
+            }
+            (directory / f"{name}.aig").write_bytes(graph.substitute(constant))
+            if depth > 2:
+                run = _abc(directory, name, _SEARCH.format(depth=depth))
+                found = re.search(r"Output \d+ .*was asserted in frame \d+", run.stdout)
+                return ("FAIL", f"{name}: {found[0]}") if found else ("UNKNOWN", name)
+            verdicts[name] = decide(directory, name, _UNROLL)
+            if "constraints" not in (directory / f"{name}.log").read_text():
+                verdicts[name] = "ERROR"
+        words = " ".join(sorted({verdicts[name] for name in runs}))
+        with (directory / "cases.txt").open("a") as file:
+            file.write(f"{case:14} {words:8} {time.perf_counter() - start:6.1f} s\n")
+    worst = next((word for word in _BAD if word in verdicts.values()), "PASS")
+    return worst, ", ".join(f"{name}: {word}" for name, word in verdicts.items() if word != "PASS")
 
 
 def _script(name: str) -> Path:
