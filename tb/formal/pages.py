@@ -132,7 +132,7 @@ class PageTableSpec(Spec):
         self.cases = {"reset": {"rst": 1}}
         for name, number in self.steps.items():
             self.cases[name] = {"rst": 0, "dut.step_state": number}
-        self.splits = {"DECODE": "dut.command.op"}
+        self.splits = {"DECODE": ("dut.command.op", "dut.vector")}
         self.specify(m)
         return m
 

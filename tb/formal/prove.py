@@ -165,25 +165,42 @@ _UNROLL = "fold; strash; frames -i -F 2; strash"
 _SEARCH = "fold; strash; bmc3 -F {depth}"  # for a planted defect: any output, in any cycle
 
 
-def decide(directory: Path, name: str, prepare: str = "strash") -> str:
+def decide(
+    directory: Path, name: str, prepare: str = "strash", splits: tuple[list[int], ...] = ()
+) -> str:
     """Whether no input raises an output of ``name``.aig: PASS, FAIL, UNKNOWN or ERROR.
 
     ABC's counts of calls leave out an output that is 1 for all inputs. So the verdict comes from
     the graph that the last pass writes: PASS only where every output of it is the constant 0.
+    ``splits`` are groups of inputs. If outputs are left after two passes, the graph that is left
+    is decided once for each value of the first group, with the other groups.
     """
-    passes = "; ".join(f"&sat -C {conflicts} -z -v" for conflicts in _CONFLICTS)
+    efforts = _CONFLICTS[:2] if splits else _CONFLICTS
+    passes = "; ".join(f"&sat -C {conflicts} -z -v" for conflicts in efforts)
     left = directory / f"{name}.left.aig"
     left.unlink(missing_ok=True)
     run = _abc(directory, name, f"{prepare}; &get -n; {passes}; &write {left.name}")
     if run.returncode or not left.exists():
         return "ERROR"
-    outputs = [row[0] for row in Aiger(left.read_bytes()).outputs]
+    graph = Aiger(left.read_bytes())
+    outputs = [row[0] for row in graph.outputs]
     counts = [int(number) for number in re.findall(r"Sat +calls +(\d+)", run.stdout)]
-    if not outputs or len(counts) != len(_CONFLICTS):
+    if not outputs or len(counts) != len(efforts):
         return "ERROR"
     if any(counts) or 1 in outputs:
         return "FAIL"
-    return "UNKNOWN" if any(outputs) else "PASS"
+    if not any(outputs):
+        return "PASS"
+    if not splits:
+        return "UNKNOWN"
+    group, *others = splits
+    found = set()
+    for value in range(1 << len(group)):
+        part = f"{name}.{value}"
+        constants = {index: value >> bit & 1 for bit, index in enumerate(group)}
+        (directory / f"{part}.aig").write_bytes(graph.substitute(constants))
+        found.add(decide(directory, part, splits=tuple(others)))
+    return next((word for word in _BAD if word in found), "PASS")
 
 
 def _abc(directory: Path, name: str, commands: str) -> subprocess.CompletedProcess:
@@ -195,16 +212,19 @@ def _abc(directory: Path, name: str, commands: str) -> subprocess.CompletedProce
 
 
 def _cases(
-    directory: Path, cases: dict[str, dict[str, int]], splits: dict[str, str], depth: int
+    directory: Path,
+    cases: dict[str, dict[str, int]],
+    splits: dict[str, tuple[str, ...]],
+    depth: int,
 ) -> tuple[str, str]:
     """One step of induction, a case at a time, on an and-inverter graph.
 
     A case gives values of inputs, and of registers in the first of two cycles. They are swept as
     constants through the unrolled graph. So whatever the case leaves as it was is one node in
     both cycles, and every assertion is decided by itself. An SMT solver, which has neither, does
-    not come to an end. ``splits`` names a register for some cases: such a case is decided once for
-    every value of that register. A ``depth`` above 2 is a search for a violation in that many
-    cycles. ``cases.txt`` gets a line for each case.
+    not come to an end. ``splits`` names registers for some cases: assertions that are left are
+    decided once for each of their values in the first cycle. A ``depth`` above 2 is a search for a
+    violation in that many cycles. ``cases.txt`` gets a line for each case.
     """
     run_yosys(_AIGER, directory, tool="pyosys", stem="aiger")
     graph = Aiger((directory / "spec.aig").read_bytes())
@@ -215,34 +235,28 @@ def _cases(
     verdicts = {}
     for case, values in cases.items():
         start = time.perf_counter()
-        split = splits.get(case)
-        if missing := ({*values, *([split] if split else [])} - bits.keys()):
+        names = splits.get(case, ())
+        if missing := {*values, *names} - bits.keys():
             return "ERROR", f"{case}: no inputs: {', '.join(missing)}"
-        runs = {case: values}
-        if split and depth <= 2:
-            if sorted(bits[split]) != list(range(len(bits[split]))):
-                return "ERROR", f"{case}: not all bits of {split} are inputs"
-            every = range(1 << len(bits[split]))
-            runs = {f"{case}.{value}": values | {split: value} for value in every}
-        for name, constants in runs.items():
-            constant = {
-                index: value >> bit & 1
-                for register, value in constants.items()
-                for bit, index in bits[register].items()
-            }
-            (directory / f"{name}.aig").write_bytes(graph.substitute(constant))
-            if depth > 2:
-                run = _abc(directory, name, _SEARCH.format(depth=depth))
-                found = re.search(r"Output \d+ .*was asserted in frame \d+", run.stdout)
-                return ("FAIL", f"{name}: {found[0]}") if found else ("UNKNOWN", name)
-            verdicts[name] = decide(directory, name, _UNROLL)
-            if "constraints" not in (directory / f"{name}.log").read_text():
-                verdicts[name] = "ERROR"
-        words = " ".join(sorted({verdicts[name] for name in runs}))
+        constants = {
+            index: value >> bit & 1
+            for name, value in values.items()
+            for bit, index in bits[name].items()
+        }
+        (directory / f"{case}.aig").write_bytes(graph.substitute(constants))
+        if depth > 2:
+            run = _abc(directory, case, _SEARCH.format(depth=depth))
+            found = re.search(r"Output \d+ .*was asserted in frame \d+", run.stdout)
+            return ("FAIL", f"{case}: {found[0]}") if found else ("UNKNOWN", case)
+        # The inputs of the first cycle keep their numbers in the unrolled graph.
+        groups = tuple([index for _, index in sorted(bits[name].items())] for name in names)
+        verdicts[case] = decide(directory, case, _UNROLL, groups)
+        if "constraints" not in (directory / f"{case}.log").read_text():
+            verdicts[case] = "ERROR"
         with (directory / "cases.txt").open("a") as file:
-            file.write(f"{case:14} {words:8} {time.perf_counter() - start:6.1f} s\n")
+            file.write(f"{case:14} {verdicts[case]:8} {time.perf_counter() - start:6.1f} s\n")
     worst = next((word for word in _BAD if word in verdicts.values()), "PASS")
-    return worst, ", ".join(f"{name}: {word}" for name, word in verdicts.items() if word != "PASS")
+    return worst, ", ".join(f"{case}: {word}" for case, word in verdicts.items() if word != "PASS")
 
 
 def _script(name: str) -> Path:

@@ -31,7 +31,7 @@ class Spec(Elaboratable, abc.ABC):
         self.ports: list[Signal] = []  # the top's free inputs
         # Of mode "cases": values of inputs and registers by case, and registers that split cases.
         self.cases: dict[str, dict[str, int]] = {}
-        self.splits: dict[str, str] = {}
+        self.splits: dict[str, tuple[str, ...]] = {}
 
     @abc.abstractmethod
     def specify(self, m: Module) -> None:

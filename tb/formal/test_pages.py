@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from tb.formal import __main__ as command
+from tb.formal import prove
 from tb.formal.aiger import Aiger
 from tb.formal.pages import DEFECTS, PROOFS
 from tb.formal.prove import Result, check, decide
@@ -58,6 +59,20 @@ def test_verdict_is_that_of_every_output(tmp_path, outputs, verdict):
     graph = b"aig 3 2 0 %d 1\n" % len(outputs) + rows + bytes([6 - 4, 4 - 2])
     (tmp_path / "graph.aig").write_bytes(graph)
     assert decide(tmp_path, "graph") == verdict
+
+
+def test_what_is_left_is_split(monkeypatch, tmp_path):
+    """No solver: constants alone decide i0 & i1, and (i0 & i1) & (!i0 & i1)."""
+    monkeypatch.setattr(prove, "_CONFLICTS", ())
+    (tmp_path / "one.aig").write_bytes(b"aig 3 2 0 1 1\n6\n" + bytes([2, 2]))
+    (tmp_path / "never.aig").write_bytes(b"aig 5 2 0 1 3\n10\n" + bytes([2, 2, 4, 1, 2, 2]))
+    assert decide(tmp_path, "one") == "UNKNOWN"
+    assert decide(tmp_path, "one", splits=([0],)) == "UNKNOWN"
+    assert decide(tmp_path, "one", splits=([0], [1])) == "FAIL"
+    assert decide(tmp_path, "one", splits=([1, 0],)) == "FAIL"
+    assert decide(tmp_path, "never") == "UNKNOWN"
+    assert decide(tmp_path, "never", splits=([0],)) == "PASS"
+    assert (tmp_path / "never.1.left.aig").exists()
 
 
 def test_every_case_is_run_or_named_as_left_out(monkeypatch, capsys):
