@@ -172,8 +172,8 @@ def decide(
 
     ABC's counts of calls leave out an output that is 1 for all inputs. So the verdict comes from
     the graph that the last pass writes: PASS only where every output of it is the constant 0.
-    ``splits`` are groups of inputs. If outputs are left after two passes, the graph that is left
-    is decided once for each value of the first group, with the other groups.
+    ``splits`` are groups of inputs. If two passes leave outputs, they are decided once for each
+    value of the first group. The other groups split these parts again.
     """
     efforts = _CONFLICTS[:2] if splits else _CONFLICTS
     passes = "; ".join(f"&sat -C {conflicts} -z -v" for conflicts in efforts)

@@ -1,16 +1,17 @@
 """Cheap cases of the page table's proof, and that its properties can fail.
 
-``python -m tb.formal PageTable`` runs all cases and the covers.
+``python -m tb.formal PageTable --long`` runs all cases and the covers.
 """
 
 import dataclasses
 
 import pytest
+from amaranth.hdl import Fragment
 
 from tb.formal import __main__ as command
 from tb.formal import prove
 from tb.formal.aiger import Aiger
-from tb.formal.pages import DEFECTS, PROOFS
+from tb.formal.pages import DEFECTS, LONG, MOST, PROOFS
 from tb.formal.prove import Result, check, decide
 
 QUICK = ("reset", "WRITE_TABLES")
@@ -22,9 +23,10 @@ def named(name):
 
 
 def test_quick_cases():
-    """The two fastest of the cases that ``python -m tb.formal PageTable-cases`` runs."""
-    proof = dataclasses.replace(named("PageTable-cases"), name="PageTable-quick", only=QUICK)
-    result = check(proof)
+    """The two fastest of the cases that ``python -m tb.formal PageTable-most`` runs."""
+    most = named("PageTable-most")
+    assert set(QUICK) < set(most.only)
+    result = check(dataclasses.replace(most, name="PageTable-quick", only=QUICK))
     assert result.status == "PASS", result.detail
 
 
@@ -77,21 +79,18 @@ def test_what_is_left_is_split(monkeypatch, tmp_path):
 
 def test_every_case_is_run_or_named_as_left_out(monkeypatch, capsys):
     """``make formal`` once ran 2 of the 16 cases and did not name the others."""
-    (cases,) = (proof for proof in PROOFS if proof.mode == "cases")
-    assert not cases.only  # all cases
-    assert not cases.long
+    spec = named("PageTable-most").spec()
+    spec.invariants = True
+    Fragment.get(spec, "formal")
+    assert sorted(MOST + LONG) == sorted(spec.cases)
+    assert set(spec.splits) <= set(spec.cases)
     sound = {True: "FAIL", False: "PASS"}
     monkeypatch.setattr(
         command, "check", lambda proof: Result(proof, sound[bool(proof.defect)], "PASS", "", 0.0)
     )
     assert command.main(["PageTable"]) == 0
     said = capsys.readouterr().out
-    assert "PageTable-cases" in said
-    assert "not run" not in said
-    long = dataclasses.replace(cases, long=True, only=QUICK)
-    monkeypatch.setattr(command.pages, "PROOFS", [*PROOFS, long])
-    assert command.main(["PageTable"]) == 0
-    said = capsys.readouterr().out
-    assert f"not run without --long: PageTable-cases ({', '.join(QUICK)})" in said
+    assert "PageTable-most" in said
+    assert f"not run without --long: PageTable-long ({', '.join(LONG)})" in said
     assert command.main(["PageTable", "--long"]) == 0
     assert "not run" not in capsys.readouterr().out
