@@ -8,7 +8,10 @@ Shown to fail:
 - ``last`` of each burst or of the newest request;
 - a burst more than ``outstanding``;
 - stray beats that hang;
-- a burst done after each beat.
+- a burst done after each beat;
+- a place less than ``outstanding`` (full_rate);
+- AR valid only with ready (late_ready);
+- words to request kept over a reset (reset_in_mid_packet).
 """
 
 import pytest

@@ -19,7 +19,10 @@ Shown to fail:
 - further words of a long packet not dropped;
 - traces of a short packet left;
 - commands of 0 bytes unanswered;
-- commands of 0 bytes that do not end, or do not begin, a packet.
+- commands of 0 bytes that do not end, or do not begin, a packet;
+- a place less than ``outstanding`` (full_rate);
+- AW valid only with ready (late_ready);
+- an open packet kept over a reset (reset_in_mid_packet).
 """
 
 import pytest

@@ -19,7 +19,7 @@ def requests(phase: str, is_full: bool = True) -> Gapless:
 
 
 mixed = requests("mixed", is_full=False)
-random_flow, uneven_flow, late_ready, _, reset_in_mid_packet = mixed.tests()
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = mixed.tests()
 # A word in every cycle, also across heads and requests: later words come in meanwhile.
 full_rate = requests("full").tests()[3]
 

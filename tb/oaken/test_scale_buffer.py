@@ -6,6 +6,7 @@ Shown to fail:
 - without the return to the first row;
 - without the refusal of more tokens than rows (it hangs);
 - a cycle lost between requests (full_rate);
+- ``o`` valid only with ready (late_ready);
 - a request kept over a reset (reset_in_mid_packet).
 """
 
