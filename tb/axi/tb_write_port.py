@@ -158,7 +158,8 @@ async def write(bench, ram, packets, contents, **flow):
 class Writes(Contract):
     """Packets into a memory that starts anew, with other junk, at every reset.
 
-    The first packet is one command. ``is_full``: the memory answers in time for a beat in every cycle.
+    The first packet is one command. ``is_full``: the memory answers in time for a beat in every
+    cycle.
     """
 
     def __init__(self, written, contents, *, errors=no_errors, latency=1, is_full=False):
