@@ -11,7 +11,7 @@ from golden.axi.format import RESP_SLVERR
 from golden.axi.reference import write_packet
 from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.axi.support.memory import random_packets
-from tb.axi.tb_write_port import answers, command, commands_of, errors_of_256, random_words
+from tb.axi.support.writes import answers, command, commands_of, errors_of_256, random_words
 from tb.bench import Bench, config
 
 
