@@ -45,6 +45,7 @@ from hdl.block import Block
 from hdl.registry import all_blocks, find, rooms
 from hdl.verilog import Design, convert
 from synth.yosys import YosysError, run
+from tb import equivalence
 from tb.sweep import sources_key
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -456,27 +457,24 @@ def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
 
 
 def compare(directory: Path, mutant: Mutant, design: Design) -> str:
-    """ "equivalent" where it is proved that no test can see the fault, by one of two proofs:
+    """ "equivalent" where it is proved that no test can see the fault, by one of these proofs:
 
     1. From equal registers and inputs, every register and output gets the same value (SAT).
-    2. From registers that all start at zero, outputs never differ, whatever the inputs are (ABC's
-       PDR). Payloads are compared while ``valid`` is high. This proof needs the native Yosys and
-       a design without black boxes.
+    2. One of ``tb.equivalence``. It needs the native Yosys, which has an ABC, and a design without
+       black boxes.
 
-    Else "differs" where PDR has found inputs that show the fault, legal or not, or "undecided".
+    Else "differs" where inputs are known that show the fault, legal or not, or "undecided".
     """
     top = design.name
     fault = mutant.command.replace(f"-module {top} ", "-module gate ")
-    pair = (
-        f"read_rtlil base.il\nrename {top} gold\nmemory_map\nopt_clean\ndesign -stash gold\n"
-        f"read_rtlil base.il\nrename {top} gate\n{fault}\nmemory_map\nopt_clean\n"
-        "design -stash gate\n"
-        "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
-    )
     is_whole = len(design.verilog) <= WHOLE_LIMIT
     # Ports of submodules that are black boxes become inputs and outputs too.
     cut = "" if is_whole else "-evert"
     one_step = (
+        f"read_rtlil base.il\nrename {top} gold\nmemory_map\nopt_clean\ndesign -stash gold\n"
+        f"read_rtlil base.il\nrename {top} gate\n{fault}\nmemory_map\nopt_clean\n"
+        "design -stash gate\n"
+        "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
         # Registers become inputs and outputs, so that one step of logic is compared; what the
         # fault does not reach is the same logic of the same inputs, and merges.
         f"expose -sep __register_ -dff -evert-dff {cut} -shared gold gate\n"
@@ -484,35 +482,13 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
         f"sat -verify -prove trigger 0 -timeout {PROOF_LIMIT} both\n"
     )
     stem = f"equal_{mutant.number}"
-    try:
-        run(pair + one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
+    with contextlib.suppress(YosysError):
+        run(one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
         return "equivalent"
-    except YosysError:
-        pass
     abc = _native_abc()
     if abc is None or not is_whole:
         return "undecided"
-    (directory / f"{stem}.v").write_text(_masked(design, "gold") + _masked(design, "gate"))
-    every_step = (
-        f"read_verilog {stem}.v\nmiter -equiv -flatten masked_gold masked_gate both\n"
-        "hierarchy -top both\nflatten\nsetundef -zero -init\nopt -full\ntechmap\nopt\n"
-        f"dffunmap\naigmap\nopt_clean\nwrite_aiger -zinit {stem}.aig\n"
-    )
-    try:
-        run(pair + every_step, directory, stem=f"{stem}_pdr", timeout=2 * PROOF_LIMIT)
-        proof = subprocess.run(
-            [abc, "-c", f"read_aiger {stem}.aig; strash; scorr; pdr -T {PROOF_LIMIT}"],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=3 * PROOF_LIMIT,
-        )
-    except (YosysError, subprocess.TimeoutExpired):
-        return "undecided"
-    (directory / f"{stem}_abc.log").write_text(proof.stdout)
-    if "Property proved" in proof.stdout:
-        return "equivalent"
-    return "differs" if "was asserted in frame" in proof.stdout else "undecided"
+    return equivalence.judge(directory, top, mutant.command, stem, abc, PROOF_LIMIT)
 
 
 def _native_abc() -> str | None:
@@ -521,28 +497,6 @@ def _native_abc() -> str | None:
         return None
     path = Path(next(iter(spec.submodule_search_locations))) / "yosys-abc"
     return str(path) if path.exists() else None
-
-
-def _masked(design: Design, inner: str) -> str:
-    """A wrapper of ``inner`` that shows payloads only while they are valid."""
-    ports = design.description["ports"]
-    names = {port["name"] for port in ports}
-    lines = []
-    for port in ports:
-        name, width = port["name"], port["width"]
-        lines.append(f"  {port['direction']} [{width - 1}:0] {name};")
-        valid = re.sub(r"_t(data|last)$", "_tvalid", name.replace("__payload", "__valid"))
-        if port["direction"] == "output":
-            lines.append(f"  wire [{width - 1}:0] {name}_inner;")
-            mask = f" & {{{width}{{{valid}_inner}}}}" if valid != name and valid in names else ""
-            lines.append(f"  assign {name} = {name}_inner{mask};")
-    pins = ", ".join(
-        f".{port['name']}({port['name']}{'_inner' * (port['direction'] == 'output')})"
-        for port in ports
-    )
-    body = "\n".join(lines)
-    header = ", ".join(port["name"] for port in ports)
-    return f"module masked_{inner}({header});\n{body}\n  {inner} inner({pins});\nendmodule\n"
 
 
 # Whole run

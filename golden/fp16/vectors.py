@@ -344,6 +344,15 @@ def convert_vectors(
     return _pack({"a": (a, i), "y": (ops.convert(_tensor(a), i, o).numpy(), o)})
 
 
+def _hardest(value: np.ndarray, precision: int, count: int) -> np.ndarray:
+    """Indices of the ``count`` exact results nearest to a word or to a tie of ``precision`` bits.
+
+    There the last bits of a remainder decide the rounding. ``value`` is positive binary64.
+    """
+    half_steps = np.ldexp(np.frexp(value)[0], precision + 1)
+    return np.argpartition(np.abs(half_steps - np.rint(half_steps)), count)[:count]
+
+
 def divide_vectors(
     seed: int,
     a: FloatFormat = FP16,
@@ -351,7 +360,7 @@ def divide_vectors(
     o: FloatFormat = FP16,
     count: int = 4000,
 ) -> dict:
-    """a, b, y of functions.divide; 1764 + 7 * count rows."""
+    """a, b, y of functions.divide; 1764 + 7.25 * count rows."""
     rng = np.random.default_rng(seed)
     # Quotients next to a tie: an odd number of half steps times the divisor, and neighbours.
     odd = rng.integers(1 << o.frac_bits, 1 << o.precision, count) * 2 + 1
@@ -373,10 +382,17 @@ def divide_vectors(
     biased = np.clip(a_weight - end + b.bias + rng.integers(-3, 3, count), 0, b.exp_max - 1)
     sign = rng.integers(0, 2, count) << (b.bits - 1)
     other = sign | (biased << b.frac_bits) | rng.integers(0, 1 << b.frac_bits, count)
+    # Quotients nearest to a word or a tie of many.
+    many_a = rng.integers(1 << a.frac_bits, 1 << a.precision, 64 * count)
+    many_b = rng.integers(1 << b.frac_bits, 1 << b.precision, 64 * count)
+    hard = _hardest(many_a / many_b, o.precision, count // 4)
+    hard_a = _encode(many_a[hard], np.full(hard.size, -a.frac_bits), a)
+    hard_b = _encode(many_b[hard], np.full(hard.size, -b.frac_bits), b)
     x, y = _stack(
         _cross(corner_words(a), corner_words(b)),
         _with_neighbours(rng, [tie_a, tie_b], [a, b]),
         _with_neighbours(rng, [low_a, low_b], [a, b]),
+        [hard_a, hard_b],
         [wide, other],
         [_near_one(rng, count, a), _near_one(rng, count, b)],
         [random_words(rng, count, a), random_words(rng, count, b)],
@@ -390,8 +406,8 @@ def function_vectors(
 ) -> dict:
     """a, y of ``reciprocal``, ``sqrt``, ``rsqrt`` or ``exp`` (a: binary16) of golden's functions.
 
-    All words of a 16-bit format a, else 42 + 7 * count rows: with squares and powers of two, and
-    their neighbours.
+    All words of a 16-bit format a, else 42 + 7.25 * count rows: with squares and powers of two, and
+    their neighbours, and the words of 256 * count whose exact result is nearest to a tie.
     """
     words = _operand_words(seed, a, o, count)
     if a.bits > 16:
@@ -400,6 +416,14 @@ def function_vectors(
         square = _encode(root * root, rng.integers(-30, 30, count) * 2, a)
         power = rng.integers(0, a.exp_max + 1, count) << a.frac_bits
         words = np.concatenate([words, *_with_neighbours(rng, [square, power], [a, a])])
+        exact = {"reciprocal": np.reciprocal, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5}
+        if name in exact:
+            # Values of 1..4: there a root of an even and of an odd exponent begin.
+            many = rng.integers(0, 2 << a.frac_bits, 256 * count) + (a.bias << a.frac_bits)
+            odd = (many >> a.frac_bits) - a.bias
+            value = np.ldexp(many % (1 << a.frac_bits) + (1 << a.frac_bits), odd - a.frac_bits)
+            hard = _hardest(exact[name](value), o.precision, count // 4)
+            words = np.concatenate([words, many[hard]])
     function = getattr(functions, name)
     y = function(_tensor(words), o) if name == "exp" else function(_tensor(words), a, o)
     return _pack({"a": (words, a), "y": (y.numpy(), o)})

@@ -29,12 +29,18 @@ CONFIGS = {
     "two_bits": IndexNearestConfig(bits_a=2, elements=1, tag_bits=1),
 }
 ONE, INF, NAN = 0x3C00, 0x7C00, 0x7E00
+ONE_HOT = [1 << k | sign for k in range(15) for sign in (0, 0x8000)]
 SCALES = [0, 0x8000, 0x0001, 0x03FF, 0x0400, ONE, 0x4A3C, 0x7BFF, 0xBC00, INF, 0xFC00, NAN]
 
 
 def random_midpoints(rng, bounds):
     value = np.sort(rng.uniform(-1, 1, bounds + 1)).astype(np.float16)
     return midpoints(torch.tensor(value.view(np.uint16).astype(np.int64))).numpy()
+
+
+def _six_bits(words):
+    """Significands of six bits, the last one 1: half of their products are exact ties."""
+    return np.asarray(words) & 0xFFC0 | 0x20
 
 
 def packets(rng, bounds) -> dict[str, tuple[np.ndarray, bool]]:
@@ -49,6 +55,7 @@ def packets(rng, bounds) -> dict[str, tuple[np.ndarray, bool]]:
         "any": (random_words(rng, bounds).astype(np.int64), True),
         "longer": (random_words(rng, 2 * bounds + 2).astype(np.int64), False),
         "one": (random_words(rng, 1).astype(np.int64), False),
+        "ties": (_six_bits(random_midpoints(rng, bounds)), True),
         "again": (random_midpoints(rng, bounds), True),
     }
 
@@ -74,12 +81,19 @@ def unit_vectors(config, seed):
         scales[len(SCALES) :] = rng.integers(0x3000, 0x5000, max(0, len(beats) - len(SCALES)))
         order = rng.permutation(len(scales))
         scales = scales[order]
+        if name == "ties":
+            scales = np.where(np.isin(scales, SCALES), scales, _six_bits(scales))
+        # Each magnitude of one bit next to thresholds of at most one step.
+        beats.append(-(-len(ONE_HOT) // config.elements))
+        scales = np.append(scales, 0x0001)
         words, indices = [], []
-        for scale, count in zip(scales, beats, strict=True):
+        for token, (scale, count) in enumerate(zip(scales, beats, strict=True)):
             s = torch.tensor([int(scale)])
             shown = torch.tensor(midpoint if valid else random_midpoints(rng, config.bounds))
             bound = mul(s[:, None], shown[None, :])[0].numpy()
             x = elements_of(rng, bound, count * config.elements)
+            if token == len(beats) - 1:
+                x[: len(ONE_HOT)] = ONE_HOT
             index = cluster_by_midpoints(torch.tensor(x)[None], s, shown)[0].numpy()
             words.append(x.reshape(count, config.elements))
             indices.append((index if valid else 0 * index).reshape(count, config.elements))

@@ -37,8 +37,10 @@ def test_table(name, seed):
     share = rng.choice([0, 0, 0, 1 / 16, 0.2, 0.5, 1], ROWS)
     outlier = rng.random((ROWS, 16)) < share[:, None]
     outlier[:3] = [np.arange(16) == 15, np.zeros(16), np.ones(16)]
+    first = rng.integers(0, 1 << 16, 1 << config.bits_a)
     for phase in range(PHASES):
-        table = rng.integers(0, 1 << 16, 1 << config.bits_a)
+        # The second table is the complement of the first: each of its bits is seen at 0 and at 1.
+        table = (first, first ^ 0xFFFF, rng.integers(0, 1 << 16, first.size))[phase]
         index = rng.integers(0, 1 << config.bits_a, (ROWS, 16))
         junk = rng.integers(0, 1 << entry_bits, (ROWS, 16)) >> config.bits_a << config.bits_a
         x = rng.integers(0, 1 << 16, (ROWS, 16))

@@ -9,6 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from golden.fp16.format import FloatFormat
+from golden.fp16.vectors import corner_words
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -21,6 +23,7 @@ __all__ = [
     "at_all_depths",
     "at_depths",
     "check",
+    "flow_rows",
     "pack",
     "some",
 ]
@@ -125,17 +128,35 @@ def pack(layout: data.StructLayout, columns: dict[str, np.ndarray]) -> np.ndarra
     return np.frombuffer(rows, dtype=np.uint8).reshape(count, size)
 
 
-def check(operator: type[Operator], cases, seed: int, flow_rows: int = 400) -> None:
+def flow_rows(config: OperatorConfig, columns: dict, rng: np.random.Generator, count: int):
+    """Rows to send with idle and stall cycles: half of them hold a corner word as an operand.
+
+    Zeros, infinities and NaN are rare among all words, and each has a flag that must be held.
+    """
+    formats = [each for each in vars(config).values() if isinstance(each, FloatFormat)]
+    total = len(next(iter(columns.values())))
+    chosen = rng.integers(0, total, count)
+    if formats:
+        corners = np.concatenate([corner_words(each) for each in formats])
+        operands = [np.isin(columns[name], corners) for name in config.operands]
+        corner_rows = np.flatnonzero(np.any(operands, axis=0))
+        if corner_rows.size:
+            chosen[::2] = rng.choice(corner_rows, chosen[::2].size)
+    return rng.permutation(chosen)
+
+
+def check(operator: type[Operator], cases, seed: int, flow_count: int = 400) -> None:
     """Run tb.fp16.check_operator on ``cases``: (configuration, columns by payload field) each."""
     block = Bank(BankConfig(operator=operator, members=tuple(config for config, _ in cases)))
-    packed = {}
+    packed, rng = {}, np.random.default_rng([seed, 17])
     for k, (config, columns) in enumerate(cases):
         packed[f"i{k}"] = pack(config.i_layout, columns)
         packed[f"o{k}"] = pack(config.o_layout, columns)
+        packed[f"flow{k}"] = flow_rows(config, columns, rng, 4 * flow_count)
     simulate(
         block,
         "tb.fp16.check_operator",
         vectors=packed,
-        params={"flow_rows": flow_rows},
+        params={"flow_rows": flow_count},
         seed=seed,
     )
