@@ -406,8 +406,8 @@ def function_vectors(
 ) -> dict:
     """a, y of ``reciprocal``, ``sqrt``, ``rsqrt`` or ``exp`` (a: binary16) of golden's functions.
 
-    All words of a 16-bit format a, else 42 + 7.25 * count rows: with squares and powers of two, and
-    their neighbours, and the words of 256 * count whose exact result is nearest to a tie.
+    All words of a 16-bit format a, else 42 + 7.25 * count rows. These have squares and powers of
+    two, and their neighbours. The last are those of 256 * count whose result is nearest to a tie.
     """
     words = _operand_words(seed, a, o, count)
     if a.bits > 16:
