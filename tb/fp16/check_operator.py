@@ -1,7 +1,7 @@
 """Inside the simulator: what every floating-point operator must do, whatever it computes.
 
 ``vectors``: per member k of the bank the payloads ``i{k}`` and the expected ones ``o{k}``, rows
-of bytes, and ``flow{k}``, the rows for runs with idle and stall cycles.
+of bytes. ``flow{k}`` are the numbers of the rows for runs with idle and stall cycles.
 """
 
 import cocotb
