@@ -7,11 +7,30 @@ a lane can see: counts that contradict ``last`` bits, and a missing codebook.
 import dataclasses
 from collections.abc import Sequence
 
-from golden.kllm.format import Status
+from golden.fp16.format import FP16
+from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length
+from golden.kllm.isa import MatmulMode
 
-__all__ = ["JobHeader", "Step", "header_status", "job_status", "job_steps"]
+__all__ = [
+    "JobHeader", "Step", "codebook_mode", "header_status", "job_status", "job_steps",
+]  # fmt: skip
 
 _INFINITY = 0x7C00  # the exponent field of an FP16 word, all ones
+
+
+def codebook_mode(
+    words: Sequence[int], *, bits_a: int, bits_b: int, product: str, integers: bool
+) -> MatmulMode | None:
+    """The mode whose codebook the buffer holds after a packet of FP16 ``words``; None: of no mode.
+
+    A packet has the length of a mode's packet (golden.kllm.format), and words in -1..1.
+    """
+    if any(word & FP16.sign_bit - 1 > FP16.bias << FP16.frac_bits for word in words):
+        return None
+    if len(words) == kmeans_packet_length(bits_a, bits_b, product):
+        return MatmulMode.KMEANS
+    is_integer = integers and len(words) == integer_packet_length(bits_b)
+    return MatmulMode.INTEGER if is_integer else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

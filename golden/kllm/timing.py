@@ -30,6 +30,7 @@ __all__ = [
     "functional_unit",
     "integer_quantizer",
     "job_walk",
+    "lane_codebook",
     "lane_control",
     "lane_cycles",
     "lane_dense",
@@ -404,6 +405,15 @@ def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
     reduce = max(shape.columns * shape.gap(job.mode), shape.words_of(job.mode))
     further = max(job.steps, reduce, 2) + (4 if shape.together else 0)
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
+
+
+def lane_codebook(has_product: bool) -> Timing:
+    """``has_product``: words of the table of products leave in the cycle in which they come."""
+    if not has_product:
+        return Timing(latency=1, start="a packet's last word", end="loaded")
+    return Timing(
+        latency=0, end="product", delays=(("from a packet's last word to loaded", 1),)
+    )
 
 
 def lane_control() -> Timing:

@@ -16,6 +16,7 @@ from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelin
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.codebook import KllmLaneCodebook
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
@@ -294,6 +295,12 @@ BLOCKS = {
         config=_TABLE1,
         configs=_LANES,
         golden="golden.kllm.matmul:matmul",
+    ),
+    "kllm_lane_codebook": Registered(
+        component=KllmLaneCodebook,
+        config=_TABLE1,
+        configs=_LANES,
+        golden="golden.kllm.lane:codebook_mode",
     ),
     "kllm_lane_control": Registered(
         component=KllmLaneControl,

@@ -1,10 +1,12 @@
-"""The codebook buffer of a lane: one packet, loaded between jobs."""
+"""The codebook buffer of a lane (docs/blocks/kllm_lane_codebook.md)."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.format import integer_packet_length
+from golden.kllm.timing import lane_codebook
+from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
 from hdl.ports import In, Out
@@ -20,7 +22,8 @@ class KllmLaneCodebook(Block):
     another length, or with an entry that is not in -1..1.
 
     Throughput 1 word per cycle. Latency: ``product`` 0 cycles, the other outputs 1 cycle.
-    ``i.ready`` depends combinationally on ``product.ready``.
+    ``i.ready`` depends combinationally on ``product.ready``. Nothing rounds.
+    Golden: golden.kllm.lane.codebook_mode.
     """
 
     def __init__(self, config: KllmPeLaneConfig):
@@ -38,6 +41,10 @@ class KllmLaneCodebook(Block):
                 stream.Signature(config.product_layout), "Words of the table of products."
             )
         super().__init__(config, members)
+
+    @property
+    def timing(self) -> Timing:
+        return lane_codebook(self.config.counter != "two_level")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
