@@ -1,12 +1,24 @@
 """Sizes of a KV cache that golden, RTL and testbenches share. Pure Python."""
 
 import dataclasses
+import functools
 
 import golden.paging.config
 from golden.oaken.format import BLOCK_MAX, SCALE_BYTES
 from golden.paging.config import RecordKind, RecordShape
 
 __all__ = ["CacheConfig", "KvShape"]
+
+_PER_VECTOR = (RecordKind(name="scale", least=SCALE_BYTES, most=SCALE_BYTES),)
+
+
+@functools.cache
+def _per_head(dense_bytes: int, sparse_least: int, sparse_most: int) -> tuple[RecordKind, ...]:
+    """The records of a head: benches read them every cycle, and each is checked when made."""
+    return (
+        RecordKind(name="dense", least=dense_bytes, most=dense_bytes),
+        RecordKind(name="sparse", least=sparse_least, most=sparse_most),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,14 +61,11 @@ class KvShape(RecordShape):
 
     @property
     def per_head(self) -> tuple[RecordKind, ...]:  # type: ignore[override]
-        return (
-            RecordKind(name="dense", least=self.dense_bytes, most=self.dense_bytes),
-            RecordKind(name="sparse", least=self.head_blocks, most=self.sparse_bytes_max),
-        )
+        return _per_head(self.dense_bytes, self.head_blocks, self.sparse_bytes_max)
 
     @property
     def per_vector(self) -> tuple[RecordKind, ...]:  # type: ignore[override]
-        return (RecordKind(name="scale", least=SCALE_BYTES, most=SCALE_BYTES),)
+        return _PER_VECTOR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

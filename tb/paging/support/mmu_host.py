@@ -31,10 +31,6 @@ SINKS = ("status", "info", *CHANNELS, "axi__ar", "axi__aw", "axi__w")
 _GOES_AHEAD = {Status.OK, Status.SLAVE_ERROR, Status.DECODE_ERROR}
 
 
-def _fields(layout, word: int) -> dict[str, int]:
-    return {name: word >> field.offset & (1 << field.width) - 1 for name, field in layout}
-
-
 def _word(layout, fields: dict[str, int]) -> int:
     return layout_word(layout, **fields)
 
@@ -92,15 +88,22 @@ class Host:
             **dict.fromkeys(CHANNELS, config.word_layout),
             **{f"axi__{name}": shape for name, shape in channels.items()},
         }
+        # By port: (name, offset, mask) of each field, which Amaranth computes anew at each use.
+        self._fields = {
+            name: [(each, field.offset, (1 << field.width) - 1) for each, field in layout]
+            for name, layout in self.layouts.items()
+        }
         self._port = {
             name: stream_port(dut, name)
             for name in (*SOURCES, *SINKS)
         }
+        self._shown: dict[str, int] = dict.fromkeys(SOURCES, -1)  # what valid was driven to
         self.queues: dict[str, deque] = {name: deque() for name in SOURCES}
         self._offered: dict[str, int | None] = dict.fromkeys(SOURCES)
         self._held: dict[str, int | None] = dict.fromkeys(SINKS)
         self._ready: dict[str, int] = dict.fromkeys(SINKS, -1)
         self.events: dict[str, Callable[[dict[str, int]], None]] = {}
+        self._settled, self._falling = ReadOnly(), FallingEdge(dut.clk)
         self.cycle = 0
         self.moved: dict[str, list[int]] = defaultdict(list)  # cycles of transfers
         self._last_moved = 0
@@ -129,6 +132,7 @@ class Host:
             await FallingEdge(dut.clk)
         for name in SOURCES:
             self._port[name][1].value = 0
+            self._shown[name] = 0
         for name in SINKS:
             self._port[name][2].value = 0
         dut.rst.value = 0
@@ -163,58 +167,60 @@ class Host:
 
     async def step(self) -> None:
         """One cycle; AssertionError if no stream has moved a word for SILENCE cycles: a hang."""
-        rng = self.rng
+        rng, offered, held, ports = self.rng, self._offered, self._held, self._port
         silent = self.cycle - self._last_moved
         assert silent <= SILENCE, f"nothing moves for {silent} cycles: {self.progress()}"
         for name in SOURCES:
-            if self._offered[name] is not None:
+            if offered[name] is not None:
                 continue
-            payload, valid, _ = self._port[name]
-            queue, idle = self.queues[name], self.idle.get(name, 0.0)
+            payload, valid, _ = ports[name]
+            queue, idle, word = self.queues[name], self.idle.get(name, 0.0), None
             if queue and (not idle or rng.random() >= idle):
                 word = queue[0]
                 if name in ("axi__r", "axi__b"):
                     due, word = word
                     if due > self.cycle:
-                        valid.value = 0
-                        continue
-                queue.popleft()
-                self._offered[name] = word
-                payload.value = word
-                valid.value = 1
-            else:
-                valid.value = 0
-                if idle:
-                    payload.value = rng.getrandbits(len(payload))
+                        word = None
+                if word is not None:
+                    queue.popleft()
+                    offered[name] = word
+                    payload.put(word)
+            elif idle:
+                payload.put(rng.getrandbits(payload.width))
+            if self._shown[name] != (word is not None):
+                self._shown[name] = int(word is not None)
+                valid.put(self._shown[name])
         for name in SINKS:
             stall = self.stall.get(name, 0.0)
             ready = int(not stall or rng.random() >= stall)
             if ready != self._ready[name]:
-                self._port[name][2].value = self._ready[name] = ready
-        await ReadOnly()
+                self._ready[name] = ready
+                ports[name][2].put(ready)
+        await self._settled
         taken = []
         for name in SOURCES:
-            word = self._offered[name]
-            if word is not None and self._port[name][2].value:
-                self._offered[name] = None
+            word = offered[name]
+            if word is not None and ports[name][2].get():
+                offered[name] = None
                 taken.append((name, word))
         for name in SINKS:
-            payload, valid, _ = self._port[name]
-            if valid.value:
-                word = int(payload.value)
-                held = self._held[name]
-                assert held is None or held == word, f"{name} changed before its transfer"
-                self._held[name] = word
+            payload, valid, _ = ports[name]
+            if valid.get():
+                word = payload.get()
+                assert held[name] is None or held[name] == word, (
+                    f"{name} changed before its transfer"
+                )
+                held[name] = word
                 if self._ready[name]:
-                    self._held[name] = None
+                    held[name] = None
                     taken.append((name, word))
             else:
-                assert self._held[name] is None, f"{name}: valid fell before the transfer"
-        await FallingEdge(self.dut.clk)
+                assert held[name] is None, f"{name}: valid fell before the transfer"
+        await self._falling
         for name, word in taken:
             self.moved[name].append(self.cycle)
             self._last_moved = self.cycle
-            fields = _fields(self.layouts[name], word)
+            fields = {each: word >> offset & mask for each, offset, mask in self._fields[name]}
             if name.startswith("axi__"):
                 getattr(self, f"_{name[5:]}")(fields)
             elif name in self.events:
