@@ -9,8 +9,8 @@ from amaranth import Cat, Module, Mux
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FloatFormat
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, word
-from hdl.fp16.shift import let
 
 __all__ = ["FpCompare", "FpCompareConfig", "compare_phases", "is_nan", "total_order_key"]
 

@@ -8,10 +8,11 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
 
 from golden.fp16.format import FP16, FP32, FloatFormat
+from hdl.bits import let
 from hdl.fp16.from_fixed import from_fixed_phases
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let, shift_right_sticky
+from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
 __all__ = [

@@ -10,9 +10,10 @@ from amaranth import Array, Cat, Const, Module, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FP32, FloatFormat, exp_tables
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let, shift_right_sticky
+from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
 __all__ = ["FpExp", "FpExpConfig", "exp", "exp_phases"]

@@ -8,9 +8,10 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
 from golden.fp16.format import FP16, FloatFormat
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let, shift_right_sticky
+from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
 __all__ = ["FpFma", "FpFmaConfig", "fma", "fma_phases"]

@@ -6,9 +6,9 @@ from amaranth import Array, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import ShapeLike
 
 from golden.fp16.format import FP16, FP32, FloatFormat
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let
 
 __all__ = ["FixedToFloat", "FixedToFloatConfig", "from_fixed", "from_fixed_phases"]
 

@@ -8,9 +8,9 @@ import dataclasses
 from amaranth import Const, Module, signed
 
 from golden.fp16.format import FP16, FloatFormat
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let
 from hdl.fp16.unpack import unpack
 
 __all__ = ["FpMul", "FpMulConfig", "mul", "mul_phases"]

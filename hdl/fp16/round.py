@@ -11,7 +11,8 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FloatFormat
-from hdl.fp16.shift import leading_zeros, let, shift_left
+from hdl.bits import let
+from hdl.fp16.shift import leading_zeros, shift_left
 
 __all__ = ["Rounder"]
 

@@ -13,9 +13,9 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
 from golden.fp16.format import FP16, FloatFormat
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, UnaryConfig, compute
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let
 from hdl.fp16.unpack import normalise, unpack
 
 __all__ = ["FpRsqrt", "FpRsqrtConfig", "rsqrt", "rsqrt_phases"]

@@ -1,17 +1,11 @@
 """Shifters and the leading-zero count that the operators share. Combinational."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux
 from amaranth.hdl import Value
 
-__all__ = ["leading_zeros", "let", "shift_left", "shift_right_sticky"]
+from hdl.bits import let
 
-
-def let(m: Module, name: str, value) -> Signal:
-    """Name an expression: a signal of its shape, driven by it."""
-    value = Value.cast(value)
-    signal = Signal(value.shape(), name=name)
-    m.d.comb += signal.eq(value)
-    return signal
+__all__ = ["leading_zeros", "shift_left", "shift_right_sticky"]
 
 
 def leading_zeros(m: Module, value, name: str = "zeros") -> tuple[Value, Value]:

@@ -8,7 +8,8 @@ from amaranth import Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FloatFormat
-from hdl.fp16.shift import leading_zeros, let, shift_left
+from hdl.bits import let
+from hdl.fp16.shift import leading_zeros, shift_left
 from hdl.ports import Payload
 
 __all__ = ["normalise", "raw_layout", "unpack"]

@@ -10,11 +10,12 @@ from golden.fp16.format import FP16
 from golden.index.format import INT_BITS
 from golden.kllm import timing
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let, shift_right_sticky
+from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 from hdl.ports import In, Out, Payload
 

@@ -10,10 +10,10 @@ from golden.fp16.format import FP16
 from golden.kllm import timing
 from golden.kllm.format import OrizuruStatus
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_nan, total_order_key
-from hdl.fp16.shift import let
 from hdl.kllm.orizuru_trees import (
     RADIX,
     TREES,

@@ -11,9 +11,9 @@ from amaranth.lib import data
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
-from hdl.fp16.shift import let
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

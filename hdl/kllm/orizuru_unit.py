@@ -7,8 +7,8 @@ from amaranth.hdl import Value
 from amaranth.lib import data
 
 from golden.fp16.format import FP16
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig
-from hdl.fp16.shift import let
 from hdl.ports import Payload
 
 __all__ = ["KllmOrizuruUnit", "KllmOrizuruUnitConfig"]

@@ -14,6 +14,7 @@ from golden.fp16.format import FP16, FP32
 from golden.kllm import timing
 from golden.kllm.format import weight_beat_bits, weight_lane_words
 from golden.timing import Timing
+from hdl.bits import after
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
@@ -275,9 +276,6 @@ def _weights(m: Module, config, gathered: _Gathered, passes, w, has_room) -> Sig
     fetch, is_last, free, blocked = Signal(), Signal(), Signal(), Signal()
     w_ended = Signal()
 
-    def after(row):
-        return Mux(row == depth - 1, 0, row + 1)
-
     m.d.comb += [
         has_room.eq(level != depth),
         ram.write_en.eq(gathered.keep),
@@ -300,16 +298,16 @@ def _weights(m: Module, config, gathered: _Gathered, passes, w, has_room) -> Sig
         unread.eq(Mux(fetch & is_last & ~current.release, level, unread - fetch) + gathered.keep),
     ]
     with m.If(gathered.keep):
-        m.d.sync += write_row.eq(after(write_row))
+        m.d.sync += write_row.eq(after(write_row, depth))
     with m.If(fetch):
         m.d.sync += [
             at.eq(Mux(is_last, 0, at + 1)),
-            read_row.eq(Mux(is_last & ~current.release, first_row, after(read_row))),
+            read_row.eq(Mux(is_last & ~current.release, first_row, after(read_row, depth))),
             shown_last.eq(is_last),
             shown_end.eq(is_last & current.end),
         ]
         with m.If(is_last & current.release):
-            m.d.sync += first_row.eq(after(read_row))
+            m.d.sync += first_row.eq(after(read_row, depth))
     with m.If(free):
         m.d.sync += shown.eq(fetch)
     with m.If(w.valid & w.ready & shown_end):

@@ -11,8 +11,9 @@ from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
 from golden.oaken.format import Threshold
+from hdl.bits import let
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import leading_zeros, let, shift_left, shift_right_sticky
+from hdl.fp16.shift import leading_zeros, shift_left, shift_right_sticky
 
 __all__ = [
     "MAGNITUDE_BITS",

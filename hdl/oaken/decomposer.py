@@ -10,10 +10,10 @@ from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.format import Group, Threshold
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
-from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
 from hdl.ports import In, Out, Payload

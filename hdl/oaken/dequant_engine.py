@@ -11,9 +11,9 @@ from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS
 from golden.paging.format import Status
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
-from hdl.fp16.shift import let
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from hdl.oaken.layouts import THRESHOLDS
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig

@@ -7,9 +7,10 @@ from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FP32
 from golden.oaken.format import MAX_FINITE
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let, shift_left
+from hdl.fp16.shift import shift_left
 from hdl.fp16.unpack import unpack
 
 __all__ = [

@@ -6,9 +6,9 @@ from amaranth import Module, Mux, Signal, signed
 
 from golden.fp16.format import FP32
 from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
+from hdl.bits import let
 from hdl.fp16.from_fixed import from_fixed_phases
 from hdl.fp16.pipeline import Operator, OperatorConfig
-from hdl.fp16.shift import let
 from hdl.oaken.dequant_lane import BASE_BITS, GRID, fixed16, signed_value
 from hdl.oaken.layouts import SCALE, THRESHOLDS
 

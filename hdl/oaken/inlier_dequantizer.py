@@ -7,7 +7,7 @@ from amaranth.lib import data
 
 from golden.fp16.format import FP16, FP32
 from golden.oaken.format import DENSE_BITS
-from hdl.fp16.shift import let
+from hdl.bits import let
 from hdl.oaken.dequant_lane import BASE_BITS, fixed32
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.ports import Payload

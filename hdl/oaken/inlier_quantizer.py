@@ -7,9 +7,9 @@ from amaranth.lib import data
 
 from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS, Group
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator
 from hdl.fp16.round import Rounder
-from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import (
     MAGNITUDE_BITS,
     STATE,

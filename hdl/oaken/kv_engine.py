@@ -55,7 +55,7 @@ class OakenKvEngineConfig(Config):
 
     def __post_init__(self) -> None:
         if not isinstance(self.mmu, PagingMmuConfig):
-            self._refuse("mmu", "an PagingMmuConfig")
+            self._refuse("mmu", "a PagingMmuConfig")
         self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.cache.kv.block:
             self._refuse("lanes", f"at most block = {self.cache.kv.block}")

@@ -6,8 +6,8 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
 from golden.oaken.format import DENSE_BITS, Group
+from hdl.bits import let
 from hdl.fp16.pipeline import Operator
-from hdl.fp16.shift import let
 from hdl.oaken.arithmetic import (
     MAGNITUDE_BITS,
     STATE,

@@ -11,9 +11,9 @@ from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
 from golden.paging.format import Status
 from golden.timing import Timing
+from hdl.bits import after, let
 from hdl.block import Block
 from hdl.emit import SIGNAL_BITS, add
-from hdl.fp16.shift import let
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.arithmetic import thresholds_valid
@@ -164,10 +164,7 @@ class VectorBuffer(Block):
             Signal(name=name) for name in ("move", "push", "keep", "forget", "fetch")
         )
 
-        def after(row):
-            return Mux(row == rows - 1, 0, row + 1)
-
-        next_row = let(m, "next_row", Mux(push, after(write_row), write_row))
+        next_row = let(m, "next_row", Mux(push, after(write_row, rows), write_row))
         m.d.comb += [
             self.i.ready.eq(used != rows),
             move.eq(self.i.valid & self.i.ready),
@@ -191,7 +188,7 @@ class VectorBuffer(Block):
         with m.If(keep):
             m.d.sync += start_row.eq(next_row)
         with m.If(fetch):
-            m.d.sync += read_row.eq(after(read_row))
+            m.d.sync += read_row.eq(after(read_row, rows))
         with m.If(~shown | self.o.ready):
             m.d.sync += shown.eq(fetch)
         return m

@@ -2,15 +2,15 @@
 
 import dataclasses
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.oaken import timing
 from golden.timing import Timing
+from hdl.bits import after, let
 from hdl.block import Block
 from hdl.emit import add
-from hdl.fp16.shift import let
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
@@ -89,9 +89,6 @@ class OakenScaleBuffer(Block):
         m = Module()
         ram = add(m, "ram", Memory1R1W(config.memory))
 
-        def after(row):
-            return Mux(row == depth - 1, 0, row + 1)
-
         level = Signal(range(depth + 1))  # words held
         ahead = Signal(range(depth + 1))  # of these, read by this head and kept for the next
         write_row, base_row, read_row = (
@@ -126,13 +123,13 @@ class OakenScaleBuffer(Block):
         ]
         m.d.sync += level.eq(level + enters - leaves)
         with m.If(enters):
-            m.d.sync += write_row.eq(after(write_row))
+            m.d.sync += write_row.eq(after(write_row, depth))
         with m.If(leaves):
-            m.d.sync += base_row.eq(after(base_row))
+            m.d.sync += base_row.eq(after(base_row, depth))
         with m.If(free):
             m.d.sync += [shown.eq(give), forced.eq(beyond)]
         with m.If(fetch):
-            m.d.sync += read_row.eq(after(read_row))
+            m.d.sync += read_row.eq(after(read_row, depth))
             with m.If(~leaves):
                 m.d.sync += ahead.eq(ahead + 1)
         with m.If(give):

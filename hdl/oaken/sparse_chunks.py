@@ -8,8 +8,8 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.oaken import timing
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
-from hdl.fp16.shift import let
 from hdl.paging.layouts import word_layout
 from hdl.ports import In, Out, Payload
 

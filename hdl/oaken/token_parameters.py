@@ -10,9 +10,9 @@ from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.format import ScaleWord, Threshold
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
-from hdl.fp16.shift import let
 from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
 from hdl.oaken.layouts import SCALE, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.paging.layouts import TOKEN_BITS

@@ -11,9 +11,10 @@ from golden.config import Config
 from golden.oaken import timing
 from golden.oaken.format import INDEX_BITS
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
-from hdl.fp16.shift import let, shift_left
+from hdl.fp16.shift import shift_left
 from hdl.oaken.layouts import OUTLIER_LAYOUT
 from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout

@@ -8,10 +8,11 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.oaken import timing
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
-from hdl.fp16.shift import let, shift_left
+from hdl.fp16.shift import shift_left
 from hdl.ports import In, Out, Payload
 
 __all__ = ["OakenZeroRemove", "OakenZeroRemoveConfig"]

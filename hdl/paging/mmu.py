@@ -11,6 +11,7 @@ from golden.paging.config import CacheConfig, RecordKind
 from golden.paging.format import Op, PageOp, Status
 from golden.timing import Timing
 from hdl.axi.signature import Axi4, axi4, pass_channels
+from hdl.bits import after
 from hdl.block import Block
 from hdl.emit import add
 from hdl.paging.layouts import (
@@ -38,6 +39,7 @@ __all__ = ["PagingMmu", "PagingMmuConfig", "PagingMmuNumbers"]
 
 CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
 KINDS_MAX = 16  # of records: each has a stream
+# Names of ports and parts of an MMU or of its reader, which no kind of record may have.
 _MEMBERS = ("request", "status", "base", "free_pages", "idle", "record", "w", "info", "axi", "i",
             "clk", "rst", "config", "elaborate", "texts")  # fmt: skip
 
@@ -465,7 +467,7 @@ class _Ring:
         m.d.sync += level.eq(level + self.enters - leaves)
         for pointer, steps in ((head, leaves), (tail, self.enters)):
             with m.If(steps):
-                m.d.sync += pointer.eq(Mux(pointer == depth - 1, 0, pointer + 1))
+                m.d.sync += pointer.eq(after(pointer, depth))
         for k in range(depth):
             with m.If(self.enters & (tail == k)):
                 m.d.sync += [

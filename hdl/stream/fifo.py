@@ -2,12 +2,13 @@
 
 import dataclasses
 
-from amaranth import Array, Module, Mux, Signal
+from amaranth import Array, Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
+from hdl.bits import after
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.config import MemoryConfig
@@ -88,9 +89,6 @@ class StreamFifo(Block):
         write_row, read_row = self.write_row, self.read_row
         push, take, fetch = Signal(), Signal(), Signal()
 
-        def after(row):
-            return Mux(row == depth - 1, 0, row + 1)
-
         m.d.comb += [
             self.level.eq(level),
             self.i.ready.eq(level != depth),
@@ -99,9 +97,9 @@ class StreamFifo(Block):
         ]
         m.d.sync += level.eq(level + push - take)
         with m.If(push):
-            m.d.sync += write_row.eq(after(write_row))
+            m.d.sync += write_row.eq(after(write_row, depth))
         with m.If(fetch):
-            m.d.sync += read_row.eq(after(read_row))
+            m.d.sync += read_row.eq(after(read_row, depth))
 
         if self.config.storage == "flipflop":
             rows = Array(self.rows)

@@ -6,9 +6,9 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.kllm.timing import outlier_bounds
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.fp16.compare import total_order_key
-from hdl.fp16.shift import let
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, bound_layout, found_layout

@@ -11,9 +11,9 @@ from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import row_compare
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.fp16.compare import total_order_key
-from hdl.fp16.shift import let
 from hdl.kllm.quantize.payloads import (
     ALL,
     TokenKind,

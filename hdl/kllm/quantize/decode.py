@@ -11,8 +11,8 @@ from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
 from golden.kllm.timing import quantize_decode
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
-from hdl.fp16.shift import let
 from hdl.kllm.engine import command_stream, operand
 from hdl.kllm.quantize.payloads import STATUS_BITS, TokenKind, quantize_job_layout
 from hdl.ports import Out

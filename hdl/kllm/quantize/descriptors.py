@@ -6,8 +6,8 @@ from amaranth.lib import data, stream
 from golden.fp16.format import FP32
 from golden.kllm.timing import descriptor_writer
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
-from hdl.fp16.shift import let
 from hdl.kllm.engine import SLOT_LENGTH_BITS, status_stream
 from hdl.kllm.norm_finish import norm_result_layout
 from hdl.kllm.quantize.payloads import (

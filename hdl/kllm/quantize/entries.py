@@ -10,8 +10,8 @@ from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import entry_writer
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
-from hdl.fp16.shift import let
 from hdl.kllm.engine import entry_write_layout
 from hdl.kllm.norm_stats import KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import tag_layout

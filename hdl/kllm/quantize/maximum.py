@@ -7,8 +7,8 @@ from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.kllm.timing import token_maximum
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
-from hdl.fp16.shift import let
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
     KllmQuantizePhaseConfig,

@@ -7,9 +7,9 @@ from golden.fp16.format import FP16, FP32
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm
 from golden.kllm.timing import token_scheduler
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
 from hdl.fp16.compare import total_order_key
-from hdl.fp16.shift import let
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,

@@ -11,8 +11,8 @@ from golden.index.format import K_MAX
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.kllm.timing import row_splitter
 from golden.timing import Timing
+from hdl.bits import let
 from hdl.block import Block
-from hdl.fp16.shift import let
 from hdl.index.nearest import IndexNearestConfig
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.quantize.payloads import (
