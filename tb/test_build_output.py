@@ -3,7 +3,9 @@
 Shown to fail: with the sum's sign inverted in cocotb_build_output.py.
 """
 
+import hashlib
 import os
+import sys
 
 import pytest
 from cocotb_test.simulator import run
@@ -19,13 +21,15 @@ def test_fp16_add_as_a_user_takes_it(tmp_path, seed, monkeypatch):
     # A run this short is not worth the time of an optimizing compiler.
     monkeypatch.setenv("MAKEFLAGS", tool_environment()["MAKEFLAGS"].replace("-O2", "-O0"))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    # Its makefile names files of this environment: another environment builds aside.
+    environment = hashlib.sha256(sys.prefix.encode()).hexdigest()[:8]
     try:
         run(
             simulator="verilator",
             verilog_sources=[str(tmp_path / "fp16_add.v")],
             toplevel="fp16_add",
             module="tb.cocotb_build_output",
-            sim_build=str(SIM_DIR / "build_output"),
+            sim_build=str(SIM_DIR / f"build_output_{environment}"),
             compile_args=["-Wno-WIDTH"],
             seed=seed,
         )
