@@ -13,6 +13,7 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
 from golden.kllm.engines import screen
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FIRST_OPERAND_WORD, CommandStatus, Unit
 from tb.bench import SILENCE, Bench, Watch, params
+from tb.contract import block_timing
 from tb.kllm.support.commands import command_payload
 
 UNITS = list(Unit)
@@ -321,17 +322,18 @@ async def random_commands(dut, flow):
 
 @cocotb.test()
 async def full_rate(dut):
-    """One command per COMMAND_WORDS + 2 cycles; latency as stated."""
-    system = await started(dut)
+    """Latency and interval as the block's timing states them."""
+    system, timing = await started(dut), block_timing()
     rng = system.bench.rng("rate")
     issued = [0] * len(UNITS)
     words = []
     for _ in range(12):
         words += commands(rng, 1, issued, faulty=0.0, far=1.0)
     log = await system.run(words, rng)
-    assert log["last_word"] == [15 + 18 * n for n in range(12)], log
+    first = COMMAND_WORDS - 1
+    assert log["last_word"] == [first + timing.interval * n for n in range(12)], log
     late = [start - last for start, last in zip(log["start"], log["last_word"], strict=True)]
-    assert set(late) == {params["latency"]}, late
+    assert set(late) == {timing.latency}, late
 
 
 @cocotb.test()

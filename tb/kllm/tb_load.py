@@ -4,6 +4,7 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 from tb.words import join
 
 SOURCES, SINKS = ("command", "data"), ("status", "read", "write")
@@ -71,10 +72,12 @@ async def full_rate(dut):
     bench = await started(dut)
     step = params["long"]
     flow = await play(bench, step, delay=0)
-    assert flow.cycles["read"][0] == params["latency"]
+    timing = block_timing()
+    assert flow.cycles["read"][0] == timing.latency  # the command is offered in cycle 0
     rows = len(PROGRAM[step]["write"])
     assert flow.cycles["write"][:rows] == flow.cycles["data"][:rows]
-    assert flow.cycles["write"][rows - 1] - flow.cycles["write"][0] == rows - 1
+    taken = flow.cycles["write"][rows - 1] - flow.cycles["write"][0]
+    assert taken == (rows - 1) * timing.interval
     assert flow.cycles["status"][0] == flow.cycles["write"][rows - 1] + 1
 
 

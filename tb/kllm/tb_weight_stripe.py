@@ -1,8 +1,11 @@
 """Runs inside the simulator, started by test_weight_stripe.py: port words to slots."""
 
+import math
+
 import cocotb
 
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 DATA = tuple(f"data_{p}" for p in range(config.ports))
 SLOTS = tuple(f"slot_{s}" for s in range(config.slots))
@@ -54,8 +57,10 @@ async def full_rate(dut):
     flow = await replay(bench, params["long"])
     cycles = [cycle for name in SLOTS for cycle in flow.cycles[name]]
     count = len(cycles)
-    bound = -(-count // min(config.ports, config.slots))
+    timing = block_timing()
+    bound = math.ceil(count * timing.interval)
     assert max(cycles) - min(cycles) + 1 == bound, (max(cycles), min(cycles), bound)
+    assert min(cycles) - min(flow.cycles[name][0] for name in DATA) == timing.latency
 
 
 @cocotb.test()

@@ -22,7 +22,6 @@ from golden.kllm.config import MACHINES
 from golden.kllm.engines import screen
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Opcode, Unit, encode
 from golden.kllm.machine import Machine
-from golden.kllm.timing import dispatcher
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from tb.run import simulate
 
@@ -37,7 +36,7 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dispatcher(name, seed):
     config = CONFIGS[name]
-    params = {"commands": 150, "aborts": 90, "latency": dispatcher(COMMAND_WORDS).latency}
+    params = {"commands": 150, "aborts": 90}
     params["wrap"] = name == "table1"
     simulate(KllmDispatcher(config), "tb.kllm.tb_dispatcher", params=params, seed=seed)
 

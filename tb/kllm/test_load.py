@@ -18,7 +18,6 @@ from golden.config import ConfigError
 from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
-from golden.kllm.timing import load
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
@@ -99,7 +98,7 @@ def made(config, seed):
 def test_load(name, seed):
     config = CONFIGS[name]
     program, memory = made(config, seed)
-    params = {"program": program, "memory": memory, "long": 0, "latency": load().latency}
+    params = {"program": program, "memory": memory, "long": 0}
     simulate(KllmLoad(config), "tb.kllm.tb_load", params=params, seed=seed)
 
 

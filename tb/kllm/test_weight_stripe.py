@@ -5,7 +5,8 @@ Shown to fail:
 - rotations that do not start again at a job's end;
 - a slot that takes a word whose port points elsewhere;
 - ``done`` after the first port that ends;
-- an ``error`` that is kept for the next job.
+- an ``error`` that is kept for the next job;
+- a latency of 1 in golden.kllm.timing (full_rate).
 """
 
 import numpy as np
