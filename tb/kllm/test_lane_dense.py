@@ -66,6 +66,7 @@ def words_of(config: KllmPeLaneConfig, packets: list[tuple]) -> np.ndarray:
     value_bits, elements = config.counter_config.value_bits, config.elements
     words = []
     for value, index, inlier in packets:
+        pack((value, value_bits))  # raises where a value would lose a bit
         above = (value & (1 << value_bits) - 1) << config.bits_b
         pair = (above[:, None] | index).reshape(-1, elements, config.columns).transpose(0, 2, 1)
         beats = len(pair)

@@ -24,7 +24,7 @@ SCALE = (ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP)
 
 
 def codes_of(code, fifth, group):
-    return [(np.where(group == Group.MIDDLE, code, 0), 4)]
+    return {"code": np.where(group == Group.MIDDLE, code, 0)}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

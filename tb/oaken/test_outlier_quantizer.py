@@ -27,12 +27,12 @@ SCALE = (
 
 def codes_of(code, fifth, group):
     kept = group != Group.MIDDLE
-    return [
-        (np.where(kept, code, 0), 4),
-        (np.where(kept, fifth, 0), 1),
-        (group == Group.OUTER, 1),
-        (kept, 1),
-    ]
+    return {
+        "code": np.where(kept, code, 0),
+        "fifth": np.where(kept, fifth, 0),
+        "outer": group == Group.OUTER,
+        "keep": kept,
+    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)

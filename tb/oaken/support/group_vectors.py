@@ -49,7 +49,8 @@ def made_vector(rng, elements: int) -> tuple[np.ndarray, np.ndarray]:
 def group_vectors(config, seed: int, scale_words, codes_of) -> dict[str, np.ndarray]:
     """Packed words of scan, i, scale, o and running counts.
 
-    scale_words: ScaleWords of the block; codes_of(code, fifth, group): fields of o but last.
+    scale_words: ScaleWords of the block
+    codes_of(code, fifth, group): fields of o by name, but last
     """
     rng = np.random.default_rng([seed, 66])
     lanes = config.lanes
@@ -77,7 +78,8 @@ def group_vectors(config, seed: int, scale_words, codes_of) -> dict[str, np.ndar
             chosen = np.array([words[int(word)] for word in scale_words])
             scale.append(pack((chosen[None], 16)))
             parts = codes_of(code.numpy(), fifth.numpy(), group)
-            out.append(pack(*((beats(values, lanes), bits) for values, bits in parts), (last, 1)))
+            fields = {name: beats(values, lanes) for name, values in parts.items()}
+            out.append(layout_words(config.o_layout, **fields, last=last))
             kept = 1
         before = counts[-1]
         counts.append((before[0] + count, before[1] + kept * count, before[2] + kept))
