@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from golden.attention.timing import softmax
+from golden.axi import timing as axi
 from golden.index.timing import table, table_row
 from golden.kllm.isa import MatmulMode, Norm
+from golden.stream.timing import fifo
 from golden.timing import Timing
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "LaneJob",
     "LaneTiming",
     "QuantizerCycles",
+    "accelerator",
     "concat",
     "descriptor_walk",
     "descriptor_writer",
@@ -200,6 +203,31 @@ def dispatcher(command_words: int) -> Timing:
         start="a command's last word",
         end="command_k.valid",
         unit="command",
+    )
+
+
+def accelerator(command_words: int, words_held: int, storage: str) -> Timing:
+    """Of LOADs of one row, whose engine is idle. The host writes a word in every access.
+
+    A word passes the registers, their queue of ``words_held`` words in ``storage`` and the
+    dispatcher. The engine then requests the row. The last cycles are those of the status.
+    Other commands take the cycles of their units after the dispatcher's.
+    """
+    registers, port, row = axi.lite_registers(), axi.read_port(True), load()
+    steps = (
+        registers.latency - 1,  # the word enters the queue a cycle before the answer
+        fifo(words_held, storage).latency,
+        dispatcher(command_words).latency,
+        row.latency,
+        port.latency,
+    )
+    return Timing(
+        latency=sum(steps),
+        interval=max(registers.interval * command_words, dispatcher(command_words).interval),
+        start="a LOAD's last word on host__w",
+        end="data__ar",
+        unit="command",
+        delays=(("from its final data__r to idle", port.delay("from axi__r to o") + 2),),
     )
 
 

@@ -7,8 +7,10 @@ from amaranth.lib import wiring
 
 from golden.config import Config, Shape
 from golden.index.format import K_MAX
+from golden.kllm import timing
 from golden.kllm.config import MachineConfig
-from golden.kllm.isa import ROW_ELEMENTS, Unit
+from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, Unit
+from golden.timing import Timing
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import axi4_read, axi_lite, pass_channels
@@ -33,6 +35,7 @@ from hdl.stream.skid import skid
 
 __all__ = ["KllmAccelerator", "KllmAcceleratorConfig", "KllmLaneBuild"]
 
+_REGISTERS = AxiLiteRegistersConfig(command_depth=256, readback_depth=256)
 _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 
 
@@ -218,14 +221,16 @@ class KllmAccelerator(Block):
         )
 
     @property
-    def latency(self) -> str:
-        return "per command: docs/kllm-commands.md"
+    def timing(self) -> Timing:
+        """Of the path of commands; docs/kllm-commands.md has the cycles of each command."""
+        depth = _REGISTERS.command_depth
+        return timing.accelerator(COMMAND_WORDS, depth, _REGISTERS.storage(depth))
 
     @property
     def throughput(self) -> str:
         lane, ports = self.config.machine.lane, self.config.machine.ports
         return (
-            f"{lane.group_outputs * lane.elements} index pairs per cycle; "
+            f"{super().throughput}; {lane.group_outputs * lane.elements} index pairs per cycle; "
             f"{ports.ports * ports.bits} bits of weights per cycle"
         )
 
@@ -235,7 +240,7 @@ class KllmAccelerator(Block):
         registers = add(
             m,
             "registers",
-            AxiLiteRegisters(AxiLiteRegistersConfig(command_depth=256, readback_depth=256)),
+            AxiLiteRegisters(_REGISTERS),
         )
         dispatcher = add(m, "dispatcher", KllmDispatcher(KllmDispatcherConfig(queue=config.queue)))
         load = add(m, "load", KllmLoad(config.load_config))

@@ -5,12 +5,17 @@ short one without faults: it loads all that it uses.
 """
 
 import cocotb
+import pytest
+from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.axi.format import REGISTERS
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus
 from tb.bench import config, params
+from tb.contract import block_timing
 from tb.kllm.support.host import Host
 from tb.kllm.support.rebase import counted, rebase
 from tb.kllm.support.reports import compare
+from tb.ports import stream_port
 
 ABORTED = int(CommandStatus.ABORTED)
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
@@ -159,6 +164,54 @@ async def bus_errors(dut):
     for program in params["errors"]:
         await host.reset()
         await execute(host, program, p_stall=0.1, latency=(1, 30))
+
+
+@cocotb.test()
+async def a_hang_is_found(dut):
+    """Without it a run would wait for ever: of a status that does not come, and after a reset."""
+    host = Host(dut, config)
+    await host.reset()
+    program = params["follow"]
+    prepare(host, program)
+    with pytest.raises(AssertionError, match="nothing moves"):
+        await host.run(program["words"], len(program["results"]) + 1, silence=1500)
+    await host.reset()
+    await execute(host, program, silence=1500)
+
+
+@cocotb.test()
+async def loads_at_full_rate(dut):
+    """The block's timing: of each LOAD the read, the next command and ``idle``, to the cycle."""
+    timing, host = block_timing(), Host(dut, config)
+    await host.reset()
+    words, memory, rng = params["loads"], host.data, host._bench.rng("loads")
+    memory.data = bytearray(rng.randbytes(len(memory.data) or 1 << 14))
+    (aw, w, b), idle = (stream_port(dut, f"host__{name}") for name in ("aw", "w", "b")), dut.idle
+    b[2].value = 1
+    taken, reads, rows, is_idle = [], [], [], []
+    for cycle in range(timing.interval.numerator * len(words) // COMMAND_WORDS + 100):
+        memory.drive(cycle, rng, 0.0)
+        more = len(taken) < len(words)
+        aw[0].value = REGISTERS["COMMAND"].offset
+        w[0].value = words[len(taken)] | 0xF << 32 if more else 0
+        aw[1].value = w[1].value = more
+        await ReadOnly()
+        assert aw[2].value == w[2].value
+        if more and w[2].value:
+            taken.append(cycle)
+        reads += [cycle] * bool(memory.ar[1].value)
+        rows += [cycle] * bool(memory.offered and memory.r[2].value)
+        is_idle.append(bool(idle.value))
+        memory.sample(cycle, 1)
+        await FallingEdge(dut.clk)
+    starts = taken[COMMAND_WORDS - 1 :: COMMAND_WORDS]
+    assert len(taken) == len(words)
+    assert starts == [starts[0] + n * timing.interval for n in range(len(starts))]
+    assert reads == [start + timing.latency for start in starts]
+    assert len(rows) == len(starts)
+    end = timing.delay("from its final data__r to idle")
+    for row in rows:
+        assert is_idle[row : row + end + 1] == [False] * end + [True]
 
 
 @cocotb.test()

@@ -10,6 +10,9 @@ Shown to fail:
 - DECERR taken for OKAY;
 - an abort that lets queued commands begin;
 - the words of an incomplete command kept through an abort.
+
+``test_timing`` fails where latency, interval or delay of the block's timing is off by one.
+``test_a_hang_is_found`` shows that the host's rule of silence ends a run.
 """
 
 import functools
@@ -21,7 +24,16 @@ import pytest
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.format import groups, weight_port_words
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FAILED, CommandStatus, Opcode, Unit, decode
+from golden.kllm.isa import (
+    COMMAND_WORDS,
+    COMMANDS,
+    FAILED,
+    CommandStatus,
+    Opcode,
+    Unit,
+    decode,
+    encode,
+)
 from golden.kllm.machine import Machine
 from golden.kllm.programs import Program, random_program
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig, KllmLaneBuild
@@ -211,6 +223,20 @@ def test_bus_errors(seed):
             made = (with_bus_error(program, port, resp, rng) for program in pool)
             errors.append(next(found for found in made if found is not None))
     run(seed, "bus_errors", errors=errors)
+
+
+def test_a_hang_is_found(seed):
+    run(seed, "a_hang_is_found")
+
+
+def test_timing(seed):
+    """20 LOADs of one row: fewer than there are places for statuses."""
+    rng = np.random.default_rng(seed)
+    loads = [
+        encode(Opcode.LOAD, n, {}, {"address": int(rng.integers(100)), "dst": n % 16, "rows": 1})
+        for n in range(20)
+    ]
+    run(seed, "loads_at_full_rate", loads=[int(word) for words in loads for word in words])
 
 
 def test_malformed(seed):
