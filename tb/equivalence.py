@@ -12,7 +12,8 @@ and each is sound by itself:
     sequential  all, from zero                              every output at every time
 
 A memory is cut where possible: its read data is a free input, its addresses, enables and write data
-are outputs. Equal inputs of a memory give equal outputs at all later times.
+are outputs. Equal inputs of a memory give equal outputs at all later times. So do those of a black
+box.
 """
 
 import dataclasses
@@ -28,6 +29,7 @@ __all__ = ["Aig", "Netlist", "Unsuited", "cut_memories", "judge", "pipeline", "s
 
 SELECT = "mutant_select"
 FREE = "memory_cut"  # prefix of the ports that replace a memory
+BOX = "__box__"  # in the names of the ports that replace a black box
 LEVELS = 6  # registers after the fault at which the pipeline is compared, at most
 LARGEST = 100_000  # nodes of one graph
 _DATA = re.compile(r"_t(data|last)$")
@@ -238,6 +240,8 @@ class Netlist:
 
     def mask(self, name: str, k: int) -> list[int]:
         """Bits of which one must be high while this bit of an output counts; [] for always."""
+        if BOX in name:
+            return []  # what a box reads is not known
         valid = _DATA.sub("_tvalid", name.replace("__payload", "__valid"))
         if valid != name and (valid, 0) in self.outputs:
             return [self.outputs[valid, 0]]
@@ -396,6 +400,7 @@ def cut_memories(text: str, keep: str) -> str:
 
 _NETLIST = """read_rtlil {base}
 {fault}
+{boxes}
 select -set hit w:{select} %co*
 delete -port o:* @hit %d o:*valid %d o:{free}_*_EN %d
 opt_clean
@@ -412,7 +417,9 @@ write_json {stem}.json
 """
 
 
-def _netlist(directory: Path, top: str, command: str, stem: str, cut: bool, limit: float):
+def _netlist(
+    directory: Path, top: str, command: str, stem: str, cut: bool, boxes: bool, limit: float
+) -> Netlist:
     base = "base.il"
     if cut:
         cell = re.search(r"-cell (\S+)", command)
@@ -420,7 +427,10 @@ def _netlist(directory: Path, top: str, command: str, stem: str, cut: bool, limi
         text = cut_memories((directory / "base.il").read_text(), cell[1] if cell else "")
         (directory / base).write_text(text)
     fault = command.replace("mutate ", f"mutate -ctrl {SELECT} 1 1 ", 1)
-    script = _NETLIST.format(base=base, fault=fault, stem=stem, select=SELECT, free=FREE)
+    evert = f"expose -sep {BOX} -evert c:* t:$* %d" if boxes else ""
+    script = _NETLIST.format(
+        base=base, fault=fault, boxes=evert, stem=stem, select=SELECT, free=FREE
+    )
     try:
         run(script, directory, stem=stem, timeout=limit)
         modules = json.loads((directory / f"{stem}.json").read_text())["modules"]
@@ -466,14 +476,26 @@ def _prove(abc: str, aig: Aig, wrong: int, path: Path, limit: int) -> str:
 
 
 def judge(
-    directory: Path, top: str, command: str, stem: str, abc: str, limit: int, trace=None
+    directory: Path,
+    top: str,
+    command: str,
+    stem: str,
+    abc: str,
+    limit: int,
+    *,
+    boxes: bool = False,
+    trace=None,
 ) -> str:
-    """The verdict on the fault of Yosys' ``command`` in ``directory``/base.il."""
+    """The verdict on the fault of Yosys' ``command`` in ``directory``/base.il.
+
+    boxes: the netlist has black boxes. trace: called with a line per proof.
+    """
     say = trace or (lambda text: None)
     verdict, found = "undecided", "undecided"
     for cut in (True, False):
         try:
-            netlist = _netlist(directory, top, command, f"{stem}_{'cut' * cut}", cut, 6 * limit)
+            part = f"{stem}_{'cut' if cut else 'whole'}"
+            netlist = _netlist(directory, top, command, part, cut, boxes, 6 * limit)
         except (YosysError, Unsuited) as error:
             say(f"cut {cut}: {str(error)[:200]}")
             continue
@@ -496,8 +518,8 @@ def judge(
             say(f"{name}: {len(aig.kinds)} nodes: {found}")
             if found == "equivalent":
                 return found
-        # The last proof is exact, but for memories that are cut.
-        if not any(name.startswith(FREE) for name, _ in netlist.outputs):
+        # The last proof is exact, but for memories and boxes that are cut.
+        if not boxes and not any(name.startswith(FREE) for name, _ in netlist.outputs):
             return found
         if not any(
             n.startswith(FREE) and b in netlist.hit for (n, _), b in netlist.outputs.items()

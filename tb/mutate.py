@@ -460,8 +460,7 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
     """ "equivalent" where it is proved that no test can see the fault, by one of these proofs:
 
     1. From equal registers and inputs, every register and output gets the same value (SAT).
-    2. One of ``tb.equivalence``. It needs the native Yosys, which has an ABC, and a design without
-       black boxes.
+    2. One of ``tb.equivalence``; only where the native Yosys, which has an ABC, is installed.
 
     Else "differs" where inputs are known that show the fault, legal or not, or "undecided".
     """
@@ -486,9 +485,11 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
         run(one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
         return "equivalent"
     abc = _native_abc()
-    if abc is None or not is_whole:
+    if abc is None:
         return "undecided"
-    return equivalence.judge(directory, top, mutant.command, stem, abc, PROOF_LIMIT)
+    return equivalence.judge(
+        directory, top, mutant.command, stem, abc, PROOF_LIMIT, boxes=not is_whole
+    )
 
 
 def _native_abc() -> str | None:

@@ -43,6 +43,22 @@ module top(input clk, input write, input [2:0] at, input [3:0] data, output reg 
 endmodule
 """
 
+# ``last`` never is without ``first``. The box may use either at any time.
+BOXES = """
+(* blackbox *) module box(input clk, input a, input b, output [1:0] y);
+endmodule
+module top(input clk, input rst, input i, output [1:0] o);
+  reg first, last; wire also;
+  \\$or #(.A_WIDTH(1), .B_WIDTH(1), .Y_WIDTH(1), .A_SIGNED(0), .B_SIGNED(0))
+    pick (.A(first), .B(last), .Y(also));
+  box inner (.clk(clk), .a(also), .b(last), .y(o));
+  always @(posedge clk) begin
+    if (rst) begin first <= 0; last <= 0; end
+    else begin first <= first | i; last <= first & o[0]; end
+  end
+endmodule
+"""
+
 
 def verdict(tmp_path, verilog: str, fault: str) -> str:
     (tmp_path / "design.v").write_text(verilog)
@@ -51,7 +67,9 @@ def verdict(tmp_path, verilog: str, fault: str) -> str:
         "opt -nodffe -nosdff\nmemory -nomap\nopt_clean\nwrite_rtlil base.il\n",
         tmp_path,
     )
-    return equivalence.judge(tmp_path, "top", f"mutate {fault}", "equal", ABC, 10)
+    return equivalence.judge(
+        tmp_path, "top", f"mutate {fault}", "equal", ABC, 10, boxes="blackbox" in verilog
+    )
 
 
 @pytest.mark.skipif(ABC is None, reason="the native Yosys is not installed")
@@ -63,6 +81,8 @@ def verdict(tmp_path, verilog: str, fault: str) -> str:
         (PIPELINE, "-mode const1 -module top -cell pick -port S -portbit 0", "differs"),
         (PIPELINE, "-mode const1 -module top -cell both -port B -portbit 0", "differs"),
         (MEMORY, "-mode const1 -module top -cell pick -port B -portbit 0", "equivalent"),
+        (BOXES, "-mode const0 -module top -cell pick -port B -portbit 0", "equivalent"),
+        (BOXES, "-mode const0 -module top -cell pick -port A -portbit 0", "undecided"),
         (MEMORY, "-mode inv -module top -cell pick -port A -portbit 0", "differs"),
     ],
 )
