@@ -865,6 +865,15 @@ DEFECTS = [
         "LOCATE",
     ),
     _defect(
+        "start",
+        "_decode_sequence",
+        "finish(skip=Mux(rises, token, starts[sequence]))",
+        "finish(skip=token)",
+        "SET_START answers the token wanted, not the start",
+        4,
+        "DECODE",
+    ),
+    _defect(
         "count",
         "_read",
         "size.eq(kinds.fixed(lambda kind: count * kind.most))",
