@@ -134,7 +134,12 @@ class PageTableSpec(Spec):
         self.cases = {"reset": {"rst": 1}}
         for name, number in self.steps.items():
             self.cases[name] = {"rst": 0, "dut.step_state": number}
-        self.splits = {"DECODE": ("dut.command.op", "dut.vector")}
+        self.splits = {
+            "DECODE": ("dut.command.op", 4),
+            f"DECODE.{PageOp.TRIM_STREAM.value}": ("dut.vector", 3),
+            f"DECODE.{PageOp.READ.value}": ("dut.vector", 3),
+            f"DECODE.{PageOp.NEXT.value}": ("dut.command.page", 3),
+        }
         self.specify(m)
         return m
 

@@ -166,16 +166,17 @@ _SEARCH = "fold; strash; bmc3 -F {depth}"  # for a planted defect: any output, i
 
 
 def decide(
-    directory: Path, name: str, prepare: str = "strash", splits: tuple[list[int], ...] = ()
+    directory: Path, name: str, prepare: str = "strash", splits: dict[str, list[int]] | None = None
 ) -> str:
     """Whether no input raises an output of ``name``.aig: PASS, FAIL, UNKNOWN or ERROR.
 
     ABC's counts of calls leave out an output that is 1 for all inputs. So the verdict comes from
     the graph that the last pass writes: PASS only where every output of it is the constant 0.
-    ``splits`` are groups of inputs. If two passes leave outputs, they are decided once for each
-    value of the first group. The other groups split these parts again.
+    ``splits`` gives inputs for some names. If two passes leave outputs, they are decided once for
+    each value of these inputs. The graph of value 3 is ``name``.3, which may have its own split.
     """
-    efforts = _CONFLICTS[:2] if splits else _CONFLICTS
+    group = (splits or {}).get(name)
+    efforts = _CONFLICTS[:2] if group else _CONFLICTS
     passes = "; ".join(f"&sat -C {conflicts} -z -v" for conflicts in efforts)
     left = directory / f"{name}.left.aig"
     left.unlink(missing_ok=True)
@@ -191,15 +192,14 @@ def decide(
         return "FAIL"
     if not any(outputs):
         return "PASS"
-    if not splits:
+    if not group:
         return "UNKNOWN"
-    group, *others = splits
     found = set()
     for value in range(1 << len(group)):
         part = f"{name}.{value}"
         constants = {index: value >> bit & 1 for bit, index in enumerate(group)}
         (directory / f"{part}.aig").write_bytes(graph.substitute(constants))
-        found.add(decide(directory, part, splits=tuple(others)))
+        found.add(decide(directory, part, splits=splits))
     return next((word for word in _BAD if word in found), "PASS")
 
 
@@ -214,7 +214,7 @@ def _abc(directory: Path, name: str, commands: str) -> subprocess.CompletedProce
 def _cases(
     directory: Path,
     cases: dict[str, dict[str, int]],
-    splits: dict[str, tuple[str, ...]],
+    splits: dict[str, tuple[str, int]],
     depth: int,
 ) -> tuple[str, str]:
     """One step of induction, a case at a time, on an and-inverter graph.
@@ -222,9 +222,10 @@ def _cases(
     A case gives values of inputs, and of registers in the first of two cycles. They are swept as
     constants through the unrolled graph. So whatever the case leaves as it was is one node in
     both cycles, and every assertion is decided by itself. An SMT solver, which has neither, does
-    not come to an end. ``splits`` names registers for some cases: assertions that are left are
-    decided once for each of their values in the first cycle. A ``depth`` above 2 is a search for a
-    violation in that many cycles. ``cases.txt`` gets a line for each case.
+    not come to an end. ``splits`` names a register, and how many of its low bits, for some
+    cases. Assertions that are left are decided once for each value of these bits. A ``depth``
+    above 2 is a search for a violation in that many cycles. ``cases.txt`` gets a line for each
+    case.
     """
     run_yosys(_AIGER, directory, tool="pyosys", stem="aiger")
     graph = Aiger((directory / "spec.aig").read_bytes())
@@ -235,7 +236,7 @@ def _cases(
     verdicts = {}
     for case, values in cases.items():
         start = time.perf_counter()
-        names = splits.get(case, ())
+        names = {register for register, _ in splits.values()}
         if missing := {*values, *names} - bits.keys():
             return "ERROR", f"{case}: no inputs: {', '.join(missing)}"
         constants = {
@@ -249,7 +250,10 @@ def _cases(
             found = re.search(r"Output \d+ .*was asserted in frame \d+", run.stdout)
             return ("FAIL", f"{case}: {found[0]}") if found else ("UNKNOWN", case)
         # The inputs of the first cycle keep their numbers in the unrolled graph.
-        groups = tuple([index for _, index in sorted(bits[name].items())] for name in names)
+        groups = {
+            name: [bits[register][bit] for bit in range(width)]
+            for name, (register, width) in splits.items()
+        }
         verdicts[case] = decide(directory, case, _UNROLL, groups)
         if "constraints" not in (directory / f"{case}.log").read_text():
             verdicts[case] = "ERROR"

@@ -29,9 +29,9 @@ class Spec(Elaboratable, abc.ABC):
         # The one register with an initial value: the runner removes all others.
         self.first = Signal(init=1, reset_less=True, name="first")
         self.ports: list[Signal] = []  # the top's free inputs
-        # Of mode "cases": values of inputs and registers by case, and registers that split cases.
+        # Of mode "cases": values of inputs and registers by case, and bits of registers that split.
         self.cases: dict[str, dict[str, int]] = {}
-        self.splits: dict[str, tuple[str, ...]] = {}
+        self.splits: dict[str, tuple[str, int]] = {}
 
     @abc.abstractmethod
     def specify(self, m: Module) -> None:
