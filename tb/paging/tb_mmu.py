@@ -189,6 +189,7 @@ class Sequential:
     def __init__(self, host: Host, golden: Mmu):
         self.host, self.golden = host, golden
         self.statuses, self.got = [], {name: [] for name in ("info", *CHANNELS)}
+        self.opened = 0  # number that the latest OPEN gave
         host.events["status"] = self.statuses.append
         for name, found in self.got.items():
             host.events[name] = found.append
@@ -229,6 +230,8 @@ class Sequential:
         for found in self.got.values():
             found.clear()
         assert int(host.dut.free_pages.value) == self.golden.free_pages
+        if request.op == Op.OPEN:
+            self.opened = answer.sequence
         return answer.status
 
 
@@ -525,10 +528,14 @@ class Trims:
 
 @cocotb.test()
 async def trims(dut):
-    """A window slides: a TRIM takes a walk over the vectors that give pages back, or 9 cycles.
+    """Windows slide: a TRIM takes a walk over the vectors that give pages back, or 9 cycles.
+
+    Two sequences live at once, each with a window of its own, and change after each request.
 
     Shown to fail:
 
+    - bounds that all sequences share;
+    - a mark of written bounds that all sequences share;
     - a bound that a FREE leaves to the next sequence;
     - the bound of the last vector for the sequence;
     - a stream of one page without a bound;
@@ -540,9 +547,9 @@ async def trims(dut):
     vectors = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
     counts = {"alone": 0, "walk": 0, "refused": 0, "freed": 0}
 
-    async def trim(token: int) -> None:
+    async def trim(sequence: int, token: int) -> None:
         free = golden.free_pages
-        status = await bench.run(Request(Op.TRIM, token=token))
+        status = await bench.run(Request(Op.TRIM, sequence=sequence, token=token))
         took = host.moved["status"][-1] - host.moved["request"][-1]
         is_alone, wanted = not work.checks, work.cycles()
         assert took == wanted if status == Status.OK else took <= wanted, f"{took} for {wanted}"
@@ -551,26 +558,41 @@ async def trims(dut):
         counts["freed"] += golden.free_pages - free
         assert not is_alone or golden.free_pages == free
 
-    for _ in range(2):  # the second time in a sequence with the number of the first
+    async def life():
+        """From OPEN to FREE; the caller may let another sequence go on at each ``yield``."""
         assert await bench.run(Request(Op.OPEN)) == Status.OK
-        await trim(0)
+        sequence = bench.opened
+        await trim(sequence, 0)
         window = host.rng.randint(3, 8)
         for token in range(min(CACHE.max_tokens, 50)):
             for layer, kv in vectors:
-                request = Request(Op.APPEND, layer=layer, kv=kv, token=token)
+                yield
+                request = Request(Op.APPEND, sequence=sequence, layer=layer, kv=kv, token=token)
                 if host.rng.random() < 0.1:  # rolled back, then again
                     wrong = spoiled(host.rng, random_records(host.rng, KV))
                     assert await bench.run(request, wrong) == Status.VECTOR_LENGTH
                 records = random_records(host.rng, KV)
                 assert await bench.run(request, records) == Status.OK
+            targets = [max(token - window, 0), host.rng.randint(0, max(token - window, 0))]
             if host.rng.random() < 0.2:
-                await trim(token + 2 + host.rng.randrange(3))  # beyond the length
-            await trim(max(token - window, 0))
-            await trim(host.rng.randint(0, max(token - window, 0)))
+                targets.insert(0, token + 2 + host.rng.randrange(3))  # beyond the length
             if host.rng.random() < 0.1:
-                await trim(token + 1)  # all there is
-                await trim(token + 1)
-        assert await bench.run(Request(Op.FREE)) == Status.OK
+                targets += [token + 1] * 2  # all there is
+            for target in targets:
+                yield
+                await trim(sequence, target)
+        assert await bench.run(Request(Op.FREE, sequence=sequence)) == Status.OK
+
+    # As many lives again, in sequences with the numbers of the first.
+    lives = [life() for _ in range(4 if CACHE.sequences > 1 else 2)]
+    live = lives[: len(lives) // 2]
+    waiting = lives[len(live) :]
+    while live:
+        one = host.rng.choice(live)
+        if await anext(one, "ended") == "ended":
+            live.remove(one)
+            live += waiting[:1]
+            del waiting[:1]
     dut._log.info(f"TRIMs: {counts}")
     assert all(counts.values())
     assert int(dut.free_pages.value) == CACHE.pages
