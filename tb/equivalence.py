@@ -363,7 +363,7 @@ def pipeline(netlist: Netlist, most: int) -> tuple[Aig, int]:
 
 
 def cut_memories(text: str, keep: str) -> str:
-    """RTLIL in which each memory is ports of the last module; ``keep`` names a cell to leave."""
+    """RTLIL in which each memory that is written is ports; the cell ``keep`` stays whole."""
     count = 0
 
     def replace(found: re.Match) -> str:
@@ -371,6 +371,8 @@ def cut_memories(text: str, keep: str) -> str:
         if found["name"] == keep or "INIT" not in found["body"]:
             return found[0]
         fields = dict(re.findall(r"parameter (?:signed )?\\(\w+) (\S+)", found["body"]))
+        if int(fields["WR_PORTS"]) == 0:
+            return found[0]  # a table of constants
         pins = dict(re.findall(r"connect \\(\w+) (.*)", found["body"]))
         width, abits = int(fields["WIDTH"]), int(fields["ABITS"])
         lines = []

@@ -60,6 +60,12 @@ class Registers:
         await with_timeout(model.wait(), 100, "us")
         await ClockCycles(self.dut.aclk, 4)
 
+    async def ready_after_valid(self):
+        """From now on ``command`` is ready only in cycles after valid has come."""
+        while True:
+            await FallingEdge(self.dut.aclk)
+            self.command.pause = not self.dut.m_axis_command_tvalid.value
+
     async def drain(self) -> list[int]:
         """Let every word of ``command`` go."""
         self.command.clear_pause_generator()
@@ -145,6 +151,22 @@ async def commands_arrive_in_order(dut, p_pause):
             taken.append(word)
     assert await registers.drain() == taken
     assert len(taken) >= config.command_depth
+
+
+@cocotb.test()
+async def commands_do_not_wait_for_ready(dut):
+    """A consumer that is ready only after valid takes every word, single ones and a full queue."""
+    registers = Registers(dut, 0.0)
+    registers.command.pause = True
+    await registers.start()
+    cocotb.start_soon(registers.ready_after_valid())
+    rng = Bench.rng(None, "late")
+    for count in (1, 1, 2, config.command_depth):
+        words = [rng.getrandbits(32) for _ in range(count)]
+        for word in words:
+            assert await registers.write(COMMAND, word) == RESP_OKAY
+        await ClockCycles(dut.aclk, 3 * count + 10)
+        assert registers.command.read_nowait() == words
 
 
 @cocotb.test()

@@ -8,7 +8,8 @@ Shown to fail:
 - LEVELS one too low;
 - addresses decoded by bits 2 to 4 alone;
 - a write performed before its data came;
-- an answer on R or B overwritten before it was taken.
+- an answer on R or B overwritten before it was taken;
+- a command whose valid waits for ready.
 """
 
 import pytest
