@@ -31,6 +31,7 @@ SELECT = "mutant_select"
 FREE = "memory_cut"  # prefix of the ports that replace a memory
 BOX = "__box__"  # in the names of the ports that replace a black box
 LEVELS = 6  # registers after the fault at which the pipeline is compared, at most
+CYCLES = 4  # registers without an enable that a pipeline is looked through, at most
 LARGEST = 100_000  # nodes of one graph
 _DATA = re.compile(r"_t(data|last)$")
 
@@ -299,17 +300,19 @@ def sequential(netlist: Netlist, *, local: bool) -> tuple[Aig, int]:
     return aig, wrong
 
 
-def pipeline(netlist: Netlist, most: int) -> tuple[Aig, int]:
+def pipeline(netlist: Netlist, most: int, cycles: int = 0) -> tuple[Aig, int]:
     """(graph without registers, output that is high where a register would load another value).
 
     Registers of one enable that hold words load together. So their word is the function of what
     they loaded, or still zero. What they loaded is again a word of registers that load together.
-    Every other bit is free, and free once more for each word that it went into.
+    Every other bit is free, and free once more for each word that it went into. Registers without
+    an enable load in every cycle: those of the last ``cycles`` cycles are looked through.
     """
     level = netlist.levels(most)
-    groups: dict[int, list[int]] = defaultdict(list)
+    groups: dict[int | None, list[int]] = defaultdict(list)
     for register in netlist.registers.values():
-        if register.enable is not None and register.enable not in netlist.hit:
+        always = register.enable is None
+        if cycles if always else register.enable not in netlist.hit:
             groups[register.enable].append(register.q)
     group_of = {q: enable for enable, members in groups.items() for q in members}
     points: set[tuple[int, tuple[int, ...]]] = set()
@@ -324,21 +327,21 @@ def pipeline(netlist: Netlist, most: int) -> tuple[Aig, int]:
             points.add((register.d, ()))
     aig = Aig()
 
-    def pair(bits, held: frozenset) -> tuple[list[int], list[int]]:
+    def pair(bits, path: tuple) -> tuple[list[int], list[int]]:
         """Literals without and with the fault, of one moment."""
         sources = netlist.sources(bits)
         sound: dict[int, int] = {}
         wrong: dict[int, int] = {}
-        wanted: dict[int, list[int]] = defaultdict(list)
+        wanted: dict[int | None, list[int]] = defaultdict(list)
         for bit in sources:
             enable = group_of.get(bit)
-            if enable is None or enable in held:
+            if bit not in group_of or path.count(enable) >= (cycles if enable is None else 1):
                 sound[bit] = wrong[bit] = aig.free()
             else:
                 wanted[enable].append(bit)
         for enable, members in wanted.items():
             loaded = aig.free()
-            before = pair([netlist.registers[q].d for q in members], held | {enable})
+            before = pair([netlist.registers[q].d for q in members], (*path, enable))
             for known, values in zip((sound, wrong), before, strict=True):
                 known.update({q: aig.both(loaded, each)
                               for q, each in zip(members, values, strict=True)})  # fmt: skip
@@ -348,7 +351,7 @@ def pipeline(netlist: Netlist, most: int) -> tuple[Aig, int]:
         )
 
     bits = [each for bit, mask in sorted(points) for each in (bit, *mask)]
-    halves = pair(bits, frozenset())
+    halves = pair(bits, ())
     wrong, place = 0, 0
     for _, mask in sorted(points):
         shown = []
@@ -504,6 +507,9 @@ def judge(
         proofs = [("local", 4, lambda n=netlist: sequential(n, local=True))]
         # Without the cut only what is stored is known better.
         proofs += [(f"pipeline {most}", 4, lambda n=netlist, most=most: pipeline(n, most))
+                   for most in range(LEVELS * cut)]  # fmt: skip
+        proofs += [(f"pipeline {most}, no enable", 4,
+                    lambda n=netlist, most=most: pipeline(n, most, CYCLES))
                    for most in range(LEVELS * cut)]  # fmt: skip
         proofs += [("sequential", 1, lambda n=netlist: sequential(n, local=False))]
         sizes = set()
