@@ -107,7 +107,7 @@ def _read_once() -> Iterator[None]:
         return
 
     class Reader(gguf.GGUFReader):
-        @property
+        @property  # type: ignore[override]  # gguf declares a variable, and a memmap
         def data(self) -> np.ndarray:
             return self._data
 
@@ -115,11 +115,11 @@ def _read_once() -> Iterator[None]:
         def data(self, value: np.ndarray) -> None:
             self._data = np.asarray(value)
 
-    once = {
-        "GGUFReader": functools.cache(Reader),
-        "get_tensor_name_map": functools.cache(gguf.get_tensor_name_map),
-    }
-    with mock.patch.multiple(gguf, **once):
+    names = functools.cache(gguf.get_tensor_name_map)
+    with (
+        mock.patch.object(gguf, "GGUFReader", functools.cache(Reader)),
+        mock.patch.object(gguf, "get_tensor_name_map", names),
+    ):
         yield
 
 

@@ -8,6 +8,7 @@ results of golden.fp16.ops the name of the result field. Words are unsigned inte
 """
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -416,7 +417,9 @@ def function_vectors(
         square = _encode(root * root, rng.integers(-30, 30, count) * 2, a)
         power = rng.integers(0, a.exp_max + 1, count) << a.frac_bits
         words = np.concatenate([words, *_with_neighbours(rng, [square, power], [a, a])])
-        exact = {"reciprocal": np.reciprocal, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5}
+        exact: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+            "reciprocal": np.reciprocal, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5,
+        }  # fmt: skip
         if name in exact:
             # Values of 1..4: there a root of an even and of an odd exponent begin.
             many = rng.integers(0, 2 << a.frac_bits, 256 * count) + (a.bias << a.frac_bits)
