@@ -139,6 +139,11 @@ def counter_vectors(config, seed):
         pair = packet.value * 2**config.bits_b + packet.index
         junk = rng.integers(0, 2 ** (config.bits_a + config.bits_b), missing)
         pair = np.concatenate([pair, junk]).reshape(beats, -1)
+        if config.architecture == "two_level":
+            # A signed addend above the index; the layout has the pair's bits.
+            width = config.value_bits + config.bits_b
+            assert pair.min() >= -(1 << width - 1) and pair.max() < 1 << width - 1
+            pair = pair & (1 << width) - 1
         inlier = np.pad(packet.inlier, (0, missing)).reshape(beats, -1)
         # Without an integer mode the bit says nothing.
         integer = np.full(beats, packet.integer or not config.integer_bits)

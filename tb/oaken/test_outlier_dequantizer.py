@@ -31,10 +31,11 @@ def beats(config, seed, count=1500):
     assert ((magnitude > 0) & (magnitude < 0x400)).any()
     tag = rng.integers(0, 2, (count, config.tag_bits))
     present = encoded.group != Group.MIDDLE
-    outer = (encoded.group == Group.OUTER).long()
+    outer = (encoded.group == Group.OUTER).long().numpy()
     # Fields of elements that are none are junk.
     junk = np.where(present, 0, rng.integers(0, 4, present.shape))
-    fields = {"present": present, "group": outer | junk & 1, "fifth": encoded.fifth | junk >> 1}
+    fifth = encoded.fifth.numpy() | junk >> 1
+    fields = {"present": present, "group": outer | junk & 1, "fifth": fifth}
     words = {
         "outer_low": thresholds[:, Threshold.OUTER_LOW],
         "outer_high": thresholds[:, Threshold.OUTER_HIGH],

@@ -22,7 +22,7 @@ from hdl.verilog import convert
         {"depth": 0},
         {"depth": (1 << 20) + 1},
         {"width": 0},
-        {"width": 32_761},
+        {"width": 65_537},
         {"width": 8, "granularity": 3},
         {"width": 8, "granularity": 16},
         {"granularity": -1},
