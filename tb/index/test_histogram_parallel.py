@@ -142,7 +142,8 @@ def counter_vectors(config, seed):
         if config.architecture == "two_level":
             # A signed addend above the index; the layout has the pair's bits.
             width = config.value_bits + config.bits_b
-            assert pair.min() >= -(1 << width - 1) and pair.max() < 1 << width - 1
+            assert pair.min() >= -(1 << width - 1)
+            assert pair.max() < 1 << width - 1
             pair = pair & (1 << width) - 1
         inlier = np.pad(packet.inlier, (0, missing)).reshape(beats, -1)
         # Without an integer mode the bit says nothing.
