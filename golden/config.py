@@ -51,7 +51,7 @@ class Config:
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             self._refuse(field, " or ".join(map(str, choices)))
 
-    def _check_shape(self, field: str, kind: "type[Shape]") -> None:
+    def _check_shape(self, field: str, kind: "type[Config]") -> None:
         if not isinstance(getattr(self, field), kind):
             self._refuse(field, f"a {kind.__name__}")
 

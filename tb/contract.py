@@ -127,10 +127,11 @@ class Contract:
 
         @cocotb.test()
         async def late_ready(dut):
-            """A sink is ready only after valid: a producer must not wait for ready."""
+            """A sink is ready only after valid, at once or later: a producer must not wait for it."""
             bench = self.bench(dut)
-            await self.restart(bench)
-            await self.replay(bench, self.some, late_ready=True)
+            for stall in (0.0, 0.3):
+                await self.restart(bench)
+                await self.replay(bench, self.some, p_stall=stall, late_ready=True)
 
         @cocotb.test()
         async def full_rate(dut):

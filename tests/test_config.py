@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from golden.config import Config, ConfigError
+from hdl.registry import all_blocks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,3 +56,53 @@ def test_refuses_assignments(text, message):
     with pytest.raises(ConfigError) as error:
         Example.parse(Example(), [text])
     assert str(error.value) == message
+
+
+def _holders(config: Config) -> dict[type, Config]:
+    """``config`` and every configuration inside it, one of each class."""
+    found = {type(config): config}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Config):
+                found |= _holders(each)
+    return found
+
+
+def _accepted(config: Config) -> list[str]:
+    """Fields of ``config`` that hold a configuration, and do not refuse another value by name."""
+    accepted = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if not any(isinstance(part, Config) for part in parts):
+            continue
+        for wrong in (3, None, Example(), (3,)):
+            line = f"{type(config).__name__}.{field.name} must be "
+            try:
+                dataclasses.replace(config, **{field.name: wrong})
+                message = ""
+            except ConfigError as error:
+                message = str(error)
+            except (AttributeError, TypeError) as error:
+                message = repr(error)
+            if not message.startswith(line) or not message.endswith(f", not {wrong!r}"):
+                accepted.append(f"{line}... for {wrong!r}: {message or 'accepted'}")
+    return accepted
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holder(Config):
+    example: Example = dataclasses.field(default_factory=Example)
+
+
+def test_accepted_finds_a_field_without_a_check():
+    assert len(_accepted(Holder())) == 4
+
+
+@pytest.mark.parametrize("name", all_blocks())
+def test_a_field_for_a_configuration_refuses_everything_else(name):
+    block = all_blocks()[name]
+    for base in (block.config, *block.configs.values()):
+        for config in _holders(base).values():
+            assert _accepted(config) == []

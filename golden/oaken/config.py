@@ -74,5 +74,9 @@ class CacheConfig(golden.paging.config.CacheConfig):
 
     kv: KvShape = KvShape()
 
+    def __post_init__(self) -> None:
+        self._check_shape("kv", KvShape)
+        super().__post_init__()
+
 
 assert BLOCK_MAX == 64  # six bits of index

@@ -122,6 +122,7 @@ class CacheConfig(Config):
     max_tokens: int = 4096  # longest sequence, 1..2**20
 
     def __post_init__(self) -> None:
+        self._check_shape("kv", RecordShape)
         self._check_range("sequences", 1, 256)
         self._check_range("layers", 1, 256)
         self._check_range("pages", self.kv.slots, 1 << 20)  # else no token finds room

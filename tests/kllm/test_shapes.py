@@ -3,7 +3,7 @@
 import pytest
 
 from golden.config import ConfigError
-from golden.kllm.config import LaneShape, PortShape, SlotShape, VectorShape
+from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
 from hdl.registry import all_blocks
 
 
@@ -26,6 +26,14 @@ from hdl.registry import all_blocks
         (PortShape, {"ports": 65}, "ports must be 1..64, not 65"),
         (PortShape, {"bits": 12}, "bits must be a multiple of 8, not 12"),
         (PortShape, {"bits": 4097}, "bits must be 8..4096, not 4097"),
+        (MachineConfig, {"softmax_elements": 15}, "softmax_elements must be 16..16383, not 15"),
+        (
+            MachineConfig,
+            {"softmax_elements": 16384},
+            "softmax_elements must be 16..16383, not 16384",
+        ),
+        (MachineConfig, {"replay_beats": 0}, "replay_beats must be 1..16383, not 0"),
+        (MachineConfig, {"replay_beats": 16384}, "replay_beats must be 1..16383, not 16384"),
     ],
 )
 def test_rejects(shape, wrong, message):

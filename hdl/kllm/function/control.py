@@ -38,6 +38,12 @@ class KllmFunctionControlConfig(Config):
     outliers: KllmSlotFetchConfig = dataclasses.field(default_factory=KllmSlotFetchConfig)
     slots: KllmSlotRowsConfig = dataclasses.field(default_factory=KllmSlotRowsConfig)
 
+    def __post_init__(self) -> None:
+        self._check_shape("softmax", AttentionSoftmaxConfig)
+        self._check_shape("entries", KllmSlotFetchConfig)
+        self._check_shape("outliers", KllmSlotFetchConfig)
+        self._check_shape("slots", KllmSlotRowsConfig)
+
 
 class KllmFunctionControl(Block):
     """Runs one job after another: starts the phases, and gives the status when all are idle.

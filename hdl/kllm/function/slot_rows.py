@@ -31,6 +31,7 @@ class KllmSlotRowsConfig(Config):
     rows: int = 256  # most rows of a slot, 1..1024
 
     def __post_init__(self) -> None:
+        self._check_shape("table", IndexTableConfig)
         self._check_range("rows", 1, 1024)
 
     @property
