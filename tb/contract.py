@@ -127,7 +127,7 @@ class Contract:
 
         @cocotb.test()
         async def late_ready(dut):
-            """A sink is ready only after valid, at once or later: a producer must not wait for it."""
+            """A sink is ready only after valid, and stalls: a producer must not wait for it."""
             bench = self.bench(dut)
             for stall in (0.0, 0.3):
                 await self.restart(bench)

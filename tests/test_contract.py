@@ -26,7 +26,7 @@ class Recorded(Contract):
         self.runs.append(flow)
 
 tests = Recorded({"i": [1], "o": [2]}).tests()
-asyncio.run({test.name: test for test in tests}["late_ready"].func(None))
+asyncio.run({test.func.__name__: test.func for test in tests}["late_ready"](None))
 print(json.dumps(Recorded.runs))
 """
 
