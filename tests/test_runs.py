@@ -11,12 +11,15 @@ Shown to fail:
 - a command without a case;
 - cycles of one run left out of the JSON file;
 - a prediction that is no whole number, or without its function;
-- a configuration that JSON does not give back.
+- a configuration that JSON does not give back;
+- a file of figures with wrong types, NaN or deep nesting: TypeError and RecursionError;
+- ``--json FOLDER``: a traceback after the whole measurement.
 """
 
 import importlib
 import inspect
 import json
+import math
 import shutil
 
 import pytest
@@ -323,6 +326,15 @@ def test_cycles(command, tmp_path, capsys):
         ("{", "Expecting property name"),
         ("[]", "must be an object of version and figures"),
         ('{"version": 2, "figures": []}', "version must be 1, not 2"),
+        ('{"version": true, "figures": []}', "version must be 1, not True"),
+        ('{"version": 1.0, "figures": []}', "version must be 1, not 1.0"),
+        ('{"version": 1, "figures": {}}', "figures must be a list, not {}"),
+        ("[" * 100_000, "must not be nested so deeply"),
+        ("9" * 10_000, "integer string conversion"),
+        (
+            json.dumps({"version": 1, "figures": [{**FIGURE, "block": []}]}),
+            "figure 0: Figure.block must be a registered block, not []",
+        ),
         ('{"version": 1, "figures": [{"cycles": 1}]}', "figure 0 must have block, bound, command"),
         (
             json.dumps({"version": 1, "figures": [{**FIGURE, "cycles": 0}]}),
@@ -341,6 +353,19 @@ def test_cycles(command, tmp_path, capsys):
     [
         ({"command": ""}, "command must be a text, not ''"),
         ({"block": "lane"}, "block must be a registered block, not 'lane'"),
+        ({"block": []}, "block must be a registered block, not []"),
+        ({"configuration": {"x": math.nan}}, "configuration must be values of JSON without NaN"),
+        ({"parameters": {"x": math.nan}}, "parameters.x must be a finite number, not nan"),
+        ({"parameters": {"x": math.inf}}, "parameters.x must be a finite number, not inf"),
+        ({"predicted_by": 5}, "predicted_by must be a function of golden's timing, not 5"),
+        (
+            {"predicted_by": "golden.kllm.timing.Fraction"},
+            "predicted_by must be a function of golden's timing, not ",
+        ),
+        (
+            {"predicted_by": "golden.paging.timing.Timing"},
+            "predicted_by must be a function of golden's timing, not ",
+        ),
         ({"configuration": None}, "configuration must be an object, not None"),
         ({"parameters": {"length": [1]}}, "parameters.length must be a number or a text, not [1]"),
         (
@@ -376,6 +401,31 @@ def test_commands_that_measure_save_their_cycles(capsys):
         with pytest.raises(SystemExit):
             importlib.import_module(f"tb.runs.{name}").main(["--help"])
         assert "--json FILE" in capsys.readouterr().out, name
+
+
+@pytest.mark.parametrize("name", MEASURING)
+def test_a_file_that_cannot_be_written_is_refused_first(name, tmp_path, monkeypatch, capsys):
+    """One line and exit status 2, before anything is built or simulated."""
+    module = importlib.import_module(f"tb.runs.{name}")
+    for step in ("build_model", "run_model", "simulate"):
+        monkeypatch.setattr(module, step, None, raising=False)
+    (tmp_path / "file").write_text("")
+    for wrong, line in (
+        (tmp_path, "must be a file, not "),
+        (tmp_path / "file" / "cycles.json", "must be a file that can be written, not "),
+    ):
+        with pytest.raises(SystemExit) as status:
+            module.main(["--json", str(wrong)])
+        assert status.value.code == 2
+        assert f"error: argument --json: {line}'{wrong}'" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURING if name != "layer"])
+def test_cycles_are_saved_last(name):
+    """A file that can no longer be written costs the cycles, not the page."""
+    text = inspect.getsource(importlib.import_module(f"tb.runs.{name}").main)
+    assert max(text.rfind("write_text("), text.rfind("print(")) < text.index("    save(")
 
 
 def test_every_command_has_a_case():

@@ -206,11 +206,11 @@ def main(arguments: list[str] | None = None) -> int:
             price = f"{totals[tokens, at_a_time, 'online'] / total - 1:.1%}"
         row = (tokens, at_a_time, mode, quantize, total, compute, fetched, above, price)
         lines.append("| " + " | ".join(map(str, row)) + " |")
-    save(options.json, figures)
     table = "\n".join(lines) + "\n"
     if not options.no_page:
         PAGE.write_text(fill(PAGE.read_text(), {f"cycles_{options.config}": table}))
     print(table)
+    save(options.json, figures)
     return 0
 
 

@@ -7,8 +7,11 @@
 import argparse
 import dataclasses
 import importlib
+import inspect
 import json
+import math
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +62,7 @@ class Figure:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 self._refuse(name, "a text", value)
-        if self.block not in all_blocks():
+        if not isinstance(self.block, str) or self.block not in all_blocks():
             self._refuse("block", "a registered block", self.block)
         for name, value in (("configuration", self.configuration), ("parameters", self.parameters)):
             if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
@@ -67,6 +70,9 @@ class Figure:
         for name, value in self.parameters.items():
             if isinstance(value, bool) or not isinstance(value, int | float | str):
                 self._refuse(f"parameters.{name}", "a number or a text", value)
+            if isinstance(value, float) and not math.isfinite(value):
+                self._refuse(f"parameters.{name}", "a finite number", value)
+        _check_json("configuration", self.configuration)
         for name in ("cycles", "bound", "predicted"):
             value = getattr(self, name)
             if value is None and name != "cycles":
@@ -83,14 +89,26 @@ class Figure:
         raise ValueError(f"Figure.{field} must be {wanted}, not {value!r}")
 
 
-def _is_function(name: str) -> bool:
-    module, _, function = name.rpartition(".")
+def _check_json(field: str, value) -> None:
+    """ValueError unless JSON gives ``value`` back: no NaN, no infinity, no key but texts."""
+    try:
+        same = json.loads(json.dumps(value, allow_nan=False)) == value
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError(f"Figure.{field} must be values of JSON without NaN, not {value!r}")
+
+
+def _is_function(name) -> bool:
+    """Whether ``name`` is a function that a module ``golden.*.timing`` defines."""
+    module, _, function = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     if not (module.startswith("golden.") and module.endswith(".timing")):
         return False
     try:
-        return callable(getattr(importlib.import_module(module), function, None))
+        found = getattr(importlib.import_module(module), function, None)
     except ImportError:
         return False
+    return inspect.isfunction(found) and found.__module__ == module
 
 
 def predicted(function: Callable, cycles) -> dict[str, Any]:
@@ -101,11 +119,31 @@ def predicted(function: Callable, cycles) -> dict[str, Any]:
     return {"predicted": whole, "predicted_by": f"{function.__module__}.{function.__name__}"}
 
 
+def _writable(text: str) -> Path:
+    """The path of a file that ``save`` can write; its folder is made. ArgumentTypeError if not."""
+    file = Path(text)
+    try:
+        if file.exists() and not file.is_file():
+            raise argparse.ArgumentTypeError(f"must be a file, not {text!r}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise argparse.ArgumentTypeError(
+            f"must be a file that can be written, not {text!r}: {reason}"
+        ) from None
+    return file
+
+
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """``--json FILE``, by default ``build/cycles/COMMAND.json``."""
+    """``--json FILE``, by default ``build/cycles/COMMAND.json``.
+
+    A measurement takes minutes. So the option refuses, before it, a file that cannot be written.
+    """
     name = parser.prog.rpartition(".")[2]
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", default=FOLDER / f"{name}.json",
+        "--json", type=_writable, metavar="FILE", default=str(FOLDER / f"{name}.json"),
         help=f"file for the measured cycles (build/cycles/{name}.json)",
     )  # fmt: skip
 
@@ -121,13 +159,22 @@ def save(file: Path, figures: Sequence[Figure]) -> None:
 def load(file: Path) -> list[Figure]:
     """The figures of ``file``; ValueError names the file and what is wrong in it."""
     try:
+        return _load(file)
+    except RecursionError:
+        raise ValueError(f"{file}: must not be nested so deeply") from None
+
+
+def _load(file: Path) -> list[Figure]:
+    try:
         found = json.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, no JSON, a number of too many digits
         raise ValueError(f"{file}: {error}") from None
     if not isinstance(found, dict) or set(found) != {"version", "figures"}:
         raise ValueError(f"{file}: must be an object of version and figures")
-    if found["version"] != VERSION or not isinstance(found["figures"], list):
+    if type(found["version"]) is not int or found["version"] != VERSION:
         raise ValueError(f"{file}: version must be {VERSION}, not {found['version']!r}")
+    if not isinstance(found["figures"], list):
+        raise ValueError(f"{file}: figures must be a list, not {found['figures']!r}")
     names = {field.name for field in dataclasses.fields(Figure)}
     figures = []
     for n, fields in enumerate(found["figures"]):

@@ -102,10 +102,10 @@ def main(arguments: list[str] | None = None) -> int:
                     **(predicted(timing.dequant_engine, cycles) if is_fed else {}),
                 )
             )  # fmt: skip
-    save(options.json, figures)
     page = pages_directory() / "oaken_dequant_engine.md"
     page.write_text(fill(page.read_text(), {"dequant_rates": "\n".join(lines) + "\n"}))
     print("\n".join(lines))
+    save(options.json, figures)
     return 0
 
 

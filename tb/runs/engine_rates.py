@@ -90,7 +90,6 @@ def main(arguments: list[str] | None = None) -> int:
         )
         measured[lanes] = json.loads((work / "rates.json").read_text())
         figures += _figures(config, measured[lanes])
-    save(options.json, figures)
     lines = ["| lanes | " + " | ".join(f"D = {length}" for length in LENGTHS) + " | to the codes |"]
     lines.append("|" + " ---: |" * (len(LENGTHS) + 2))
     for lanes, found in measured.items():
@@ -104,6 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.write:
         page = pages_directory() / "oaken_quant_engine.md"
         page.write_text(fill(page.read_text(), {"engine_rates": "\n".join(lines) + "\n"}))
+    save(options.json, figures)
     return 0
 
 

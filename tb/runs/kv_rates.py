@@ -139,7 +139,6 @@ def main(arguments: list[str] | None = None) -> int:
             f"| {cycles['reads']} | {cycles['both']} | {beats / cycles['reads']:.2f} "
             f"| {beats / cycles['both']:.2f} |"
         )
-    save(options.json, figures)
     text = "\n".join(lines)
     Console().print(text, highlight=False, soft_wrap=True)
     page = PAGE.read_text()
@@ -147,6 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     PAGE.write_text(
         re.sub(pattern, lambda match: f"{match[1]}{text}\n{match[2]}", page, flags=re.DOTALL)
     )
+    save(options.json, figures)
     return 0
 
 

@@ -129,7 +129,6 @@ def main(arguments: list[str] | None = None) -> int:
             ),
             "",
         ]
-    save(options.json, figures)
     emitted = _emission()
     lines += [
         "### Emission",
@@ -145,6 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     section = re.compile(r"(<!-- generated: rates -->\n).*?(<!-- end generated -->)", re.S)
     PAGE.write_text(section.sub(lambda m: m[1] + "\n".join(lines) + m[2], text))
     console.print("\n".join(line for line in lines if not line.startswith("|")), highlight=False)
+    save(options.json, figures)
     return 0
 
 

@@ -134,7 +134,6 @@ def main(arguments: list[str] | None = None) -> int:
         "| ---: | ---: | ---: | ---: | ---: |",
         *pages,
     ]
-    save(options.json, figures)
     text = "\n".join(lines)
     console.print(text, highlight=False)
     if PAGE.exists():
@@ -143,6 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         PAGE.write_text(
             re.sub(pattern, lambda match: match[1] + text + "\n" + match[2], page, flags=re.S)
         )
+    save(options.json, figures)
     return 0
 
 

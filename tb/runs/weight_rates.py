@@ -52,6 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         testcase="full_rate",
     )
     measured = json.loads((work / "rates.json").read_text())
+    lines = ["| K | N | tokens | T | groups | bound | cycles | above |"]
+    lines.append("|" + " ---: |" * 8)
+    for (length, outputs, tokens), (bound, took), rate in zip(_JOBS, measured, rates, strict=True):
+        row = (length, outputs, tokens, rate[0], rate[1], bound, took, f"{took / bound - 1:.1%}")
+        lines.append("| " + " | ".join(map(str, row)) + " |")
+    page = pages_directory() / "kllm_weight_supply.md"
+    page.write_text(fill(page.read_text(), {"supply_rates": "\n".join(lines) + "\n"}))
+    print("\n".join(lines))
     save(
         options.json,
         [
@@ -67,14 +75,6 @@ def main(arguments: list[str] | None = None) -> int:
             for (length, outputs, tokens), (bound, took) in zip(_JOBS, measured, strict=True)
         ],
     )
-    lines = ["| K | N | tokens | T | groups | bound | cycles | above |"]
-    lines.append("|" + " ---: |" * 8)
-    for (length, outputs, tokens), (bound, took), rate in zip(_JOBS, measured, rates, strict=True):
-        row = (length, outputs, tokens, rate[0], rate[1], bound, took, f"{took / bound - 1:.1%}")
-        lines.append("| " + " | ".join(map(str, row)) + " |")
-    page = pages_directory() / "kllm_weight_supply.md"
-    page.write_text(fill(page.read_text(), {"supply_rates": "\n".join(lines) + "\n"}))
-    print("\n".join(lines))
     return 0
 
 
