@@ -1,19 +1,27 @@
 """Does a fault of a netlist show at all? Proofs on an and-inverter graph, judged by ABC.
 
-``judge(...)`` returns "equivalent", "differs" or "undecided". The netlist has the fault on a select
-input, so both halves of a comparison share what the fault cannot reach. Three proofs are tried,
-and each is sound by itself:
+``judge(...)`` returns "equivalent", "differs" or "undecided". A fault is equivalent if no output
+differs, from the second cycle on, for any inputs and any state that both halves start with. In the
+first cycle ``rst`` is high. Without such an input the first cycle counts too. A register without a
+reset keeps the value that it started with: any value, the same in both halves.
+
+The netlist has the fault on a select input, so both halves of a comparison share what the fault
+cannot reach. Three proofs are tried, and each is sound by itself:
 
     proof       registers                                   what must be equal
-    local       those that the fault does not reach are     every output at every time
-                free inputs
+    local       those that the fault does not reach are     every output
+                free inputs at every time
     pipeline    those that load together are the function   the first registers, enables and
-                of the words before them, or zero           outputs that the fault reaches
-    sequential  all, from zero                              every output at every time
+                of the words before them, or hold what      outputs that the fault reaches
+                they started with
+    sequential  all, from the same state                    every output
+
+"differs" is a counterexample of ``sequential`` in a netlist that is whole. The graphs of the others
+allow more than the netlist does.
 
 A memory is cut where possible: its read data is a free input, its addresses, enables and write data
 are outputs. Equal inputs of a memory give equal outputs at all later times. So do those of a black
-box.
+box. These are compared in the first cycle too.
 """
 
 import dataclasses
@@ -25,9 +33,10 @@ from pathlib import Path
 
 from synth.yosys import YosysError, run
 
-__all__ = ["Aig", "Netlist", "Unsuited", "cut_memories", "judge", "pipeline", "sequential"]
+__all__ = ["Aig", "Netlist", "Setting", "Unsuited", "cut_memories", "judge", "proofs"]
 
 SELECT = "mutant_select"
+RESET = "rst"
 FREE = "memory_cut"  # prefix of the ports that replace a memory
 BOX = "__box__"  # in the names of the ports that replace a black box
 LEVELS = 6  # registers after the fault at which the pipeline is compared, at most
@@ -83,8 +92,8 @@ class Aig:
     def choose(self, select: int, one: int, zero: int) -> int:
         return self.either(self.both(select, one), self.both(select ^ 1, zero))
 
-    def write(self, path: Path, output: int) -> None:
-        """Binary AIGER with one output."""
+    def encode(self, output: int) -> bytes:
+        """Binary AIGER of what ``output`` depends on, with this one output."""
         order: list[int] = []
         found = {0}
         stack = [output >> 1]
@@ -125,7 +134,7 @@ class Aig:
                     body.append(delta & 127 | 128)
                     delta >>= 7
                 body.append(delta)
-        path.write_bytes(bytes(body))
+        return bytes(body)
 
 
 @dataclasses.dataclass
@@ -142,7 +151,7 @@ class Netlist:
         self.gates: dict[int, tuple] = {}
         self.registers: dict[int, Register] = {}
         self.outputs: dict[tuple[str, int], int] = {}
-        self.inputs: set[int] = set()
+        self.reset: int | None = None  # input that is high in the first cycle
         readers = defaultdict(list)
         for cell in module["cells"].values():
             pins = {name: bits[0] for name, bits in cell["connections"].items()}
@@ -170,8 +179,8 @@ class Netlist:
                     self.outputs[name, k] = bit
                 elif name == SELECT:
                     self.select = bit
-                else:
-                    self.inputs.add(bit)
+                elif name == RESET:
+                    self.reset = bit
         self.hit: set[int] = set()
         stack = [self.select]
         while stack:
@@ -239,6 +248,10 @@ class Netlist:
                 found.add(bit)
         return found
 
+    def is_excused(self, name: str) -> bool:
+        """Does output ``name`` not count in the first cycle? Those of a memory or box do."""
+        return self.reset is not None and not name.startswith(FREE) and BOX not in name
+
     def mask(self, name: str, k: int) -> list[int]:
         """Bits of which one must be high while this bit of an output counts; [] for always."""
         if BOX in name:
@@ -254,18 +267,26 @@ class Netlist:
 
 
 def sequential(netlist: Netlist, *, local: bool) -> tuple[Aig, int]:
-    """(graph, output that is high when an output differs), registers of either half from zero."""
+    """(graph, output that is high when an output differs).
+
+    Both halves start with the same values. These are inputs that the first cycle alone reads.
+    """
     aig = Aig()
+    started = aig.latch()  # low in the first cycle
+    aig.next[started] = 1
+    initial: dict[int, int] = defaultdict(aig.free)
     shared: dict[int, int] = {}
     faulty: dict[int, int] = {}
-    waiting: list[tuple[int, bool]] = []
+    waiting: list[tuple[int, bool, int]] = []
 
     def state(bit: int, half: bool) -> int:
-        register = netlist.registers.get(bit)
-        if register is None or (local and bit not in netlist.hit):
+        if bit == netlist.reset:
+            return aig.either(started ^ 1, aig.free())
+        if bit not in netlist.registers or (local and bit not in netlist.hit):
             return aig.free()
-        waiting.append((bit, half))
-        return aig.latch()
+        latch = aig.latch()
+        waiting.append((bit, half, latch))
+        return aig.choose(started, latch, initial[bit])
 
     def values(bits, half: bool) -> list[int]:
         if not half:
@@ -287,16 +308,17 @@ def sequential(netlist: Netlist, *, local: bool) -> tuple[Aig, int]:
             for each in gates:
                 gate = aig.either(gate, each)
             pair.append(aig.both(value, gate))
-        wrong = aig.either(wrong, aig.differ(*pair))
+        counts = started if netlist.is_excused(name) else 1
+        wrong = aig.either(wrong, aig.both(counts, aig.differ(*pair)))
     while waiting:
-        bit, half = waiting.pop()
+        bit, half, latch = waiting.pop()
         register = netlist.registers[bit]
         literal = (faulty if half else shared)[bit]
         (following,) = values([register.d], half)
         if register.enable is not None:
             (enable,) = values([register.enable], half)
             following = aig.choose(enable, following, literal)
-        aig.next[literal] = following
+        aig.next[latch] = following
     return aig, wrong
 
 
@@ -304,9 +326,13 @@ def pipeline(netlist: Netlist, most: int, cycles: int = 0) -> tuple[Aig, int]:
     """(graph without registers, output that is high where a register would load another value).
 
     Registers of one enable that hold words load together. So their word is the function of what
-    they loaded, or still zero. What they loaded is again a word of registers that load together.
-    Every other bit is free, and free once more for each word that it went into. Registers without
-    an enable load in every cycle: those of the last ``cycles`` cycles are looked through.
+    they loaded, or what they started with. What they loaded is again a word of registers that load
+    together. Every other bit is free, and free once more for each word that it went into. Registers
+    without an enable load in every cycle: those of the last ``cycles`` cycles are looked through.
+
+    It is an induction over time. A register holds equal values in both halves if its data and its
+    enable are equal at all earlier times. Any other register is looked through. Where that ends its
+    two values are independent.
     """
     level = netlist.levels(most)
     groups: dict[int | None, list[int]] = defaultdict(list)
@@ -315,52 +341,68 @@ def pipeline(netlist: Netlist, most: int, cycles: int = 0) -> tuple[Aig, int]:
         if cycles if always else register.enable not in netlist.hit:
             groups[register.enable].append(register.q)
     group_of = {q: enable for enable, members in groups.items() for q in members}
-    points: set[tuple[int, tuple[int, ...]]] = set()
+    # (bit, mask, does it not count in the first cycle)
+    points: set[tuple[int, tuple[int, ...], bool]] = set()
     for (name, k), bit in netlist.outputs.items():
         if bit in level:
-            points.add((bit, tuple(netlist.mask(name, k))))
+            points.add((bit, tuple(netlist.mask(name, k)), netlist.is_excused(name)))
+    unequal: set[int] = set()
     for q, register in netlist.registers.items():
         if register.enable in level:
-            points.add((register.enable, ()))
+            points.add((register.enable, (), False))
         # A register that is compared need not be looked through.
         if register.d in level and (level[register.d] == most or q not in group_of):
-            points.add((register.d, ()))
+            points.add((register.d, (), False))
+        elif register.d in level:
+            unequal.add(q)
     aig = Aig()
 
-    def pair(bits, path: tuple) -> tuple[list[int], list[int]]:
-        """Literals without and with the fault, of one moment."""
-        sources = netlist.sources(bits)
+    def loads_in_reset(enable: int | None) -> bool:
+        known = {} if netlist.reset is None else {netlist.reset: 1}
+        return enable is None or netlist.build(aig, [enable], lambda _: aig.free(), 0, known) == [1]
+
+    in_reset = {enable: loads_in_reset(enable) for enable in groups}
+
+    def pair(bits, path: tuple, first: int) -> tuple[list[int], list[int]]:
+        """Literals without and with the fault, of one moment; ``first``: is it the first cycle?"""
         sound: dict[int, int] = {}
         wrong: dict[int, int] = {}
         wanted: dict[int | None, list[int]] = defaultdict(list)
-        for bit in sources:
+        for bit in netlist.sources(bits):
             enable = group_of.get(bit)
-            if bit not in group_of or path.count(enable) >= (cycles if enable is None else 1):
-                sound[bit] = wrong[bit] = aig.free()
-            else:
+            if bit in group_of and path.count(enable) < (cycles if enable is None else 1):
                 wanted[enable].append(bit)
+            else:
+                sound[bit] = aig.free()
+                if bit == netlist.reset:
+                    sound[bit] = aig.either(first, sound[bit])
+                wrong[bit] = aig.free() if bit in unequal else sound[bit]
         for enable, members in wanted.items():
-            loaded = aig.free()
-            before = pair([netlist.registers[q].d for q in members], (*path, enable))
-            for known, values in zip((sound, wrong), before, strict=True):
-                known.update({q: aig.both(loaded, each)
-                              for q, each in zip(members, values, strict=True)})  # fmt: skip
+            loaded = aig.both(first ^ 1, 1 if in_reset[enable] else aig.free())
+            data = [netlist.registers[q].d for q in members]
+            before = pair(data, (*path, enable), aig.free())
+            for q, *words in zip(members, *before, strict=True):
+                initial = aig.free()
+                sound[q], wrong[q] = (aig.choose(loaded, word, initial) for word in words)
         return (
             netlist.build(aig, bits, sound.__getitem__, 0, sound),
             netlist.build(aig, bits, wrong.__getitem__, 1, wrong),
         )
 
-    bits = [each for bit, mask in sorted(points) for each in (bit, *mask)]
-    halves = pair(bits, ())
+    ordered = sorted(points)
+    bits = [each for bit, mask, _ in ordered for each in (bit, *mask)]
+    first = aig.free()
+    halves = pair(bits, (), first)
     wrong, place = 0, 0
-    for _, mask in sorted(points):
+    for _, mask, is_excused in ordered:
         shown = []
         for half in halves:
             gate = int(not mask)
             for each in half[place + 1 : place + 1 + len(mask)]:
                 gate = aig.either(gate, each)
             shown.append(aig.both(half[place], gate))
-        wrong = aig.either(wrong, aig.differ(*shown))
+        counts = first ^ 1 if is_excused else 1
+        wrong = aig.either(wrong, aig.both(counts, aig.differ(*shown)))
         place += 1 + len(mask)
     return aig, wrong
 
@@ -377,6 +419,8 @@ def cut_memories(text: str, keep: str) -> str:
         if int(fields["WR_PORTS"]) == 0:
             return found[0]  # a table of constants
         pins = dict(re.findall(r"connect \\(\w+) (.*)", found["body"]))
+        if any(pins[f"RD_{name}RST"].split("'")[-1].strip("0x") for name in "AS"):
+            return found[0]  # a reset of the read data is not among the outputs below
         width, abits = int(fields["WIDTH"]), int(fields["ABITS"])
         lines = []
         for kind in ("RD", "WR"):
@@ -422,9 +466,19 @@ write_json {stem}.json
 """
 
 
-def _netlist(
-    directory: Path, top: str, command: str, stem: str, cut: bool, boxes: bool, limit: float
-) -> Netlist:
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A design without faults, and how its faults are judged."""
+
+    directory: Path  # that holds base.il
+    top: str
+    abc: str  # the program
+    limit: int  # seconds of the longest proof
+    boxes: bool = False  # the netlist has black boxes
+
+
+def _netlist(setting: Setting, command: str, stem: str, cut: bool) -> Netlist:
+    directory = setting.directory
     base = "base.il"
     if cut:
         cell = re.search(r"-cell (\S+)", command)
@@ -432,17 +486,17 @@ def _netlist(
         text = cut_memories((directory / "base.il").read_text(), cell[1] if cell else "")
         (directory / base).write_text(text)
     fault = command.replace("mutate ", f"mutate -ctrl {SELECT} 1 1 ", 1)
-    evert = f"expose -sep {BOX} -evert c:* t:$* %d" if boxes else ""
+    evert = f"expose -sep {BOX} -evert c:* t:$* %d" if setting.boxes else ""
     script = _NETLIST.format(
         base=base, fault=fault, boxes=evert, stem=stem, select=SELECT, free=FREE
     )
     try:
-        run(script, directory, stem=stem, timeout=limit)
+        run(script, directory, stem=stem, timeout=6 * setting.limit)
         modules = json.loads((directory / f"{stem}.json").read_text())["modules"]
     finally:
         for suffix in ("json", "il"):
             (directory / f"{stem}.{suffix}").unlink(missing_ok=True)
-    return Netlist(modules[top])
+    return Netlist(modules[setting.top])
 
 
 def _is_constant(path: Path) -> bool | None:
@@ -454,14 +508,14 @@ def _is_constant(path: Path) -> bool | None:
     return bool(int(output))
 
 
-def _prove(abc: str, aig: Aig, wrong: int, path: Path, limit: int) -> str:
-    if wrong <= 1:
-        return "differs" if wrong else "equivalent"
-    aig.write(path, wrong)
+def _prove(abc: str, graph: bytes, path: Path, limit: int) -> str:
+    """The verdict on an AIGER graph of which the output must never be high."""
+    _, _, _, latches, *_ = graph.split(b"\n")[0].split()
+    path.write_bytes(graph)
     reduced = path.with_suffix(".reduced.aig")
     reduced.unlink(missing_ok=True)
     # PDR calls an output undecided that scorr has already made constant. So that is read apart.
-    steps = f"scorr; write_aiger {reduced.name}; pdr -T {limit}" if aig.latches else "iprove"
+    steps = f"scorr; write_aiger {reduced.name}; pdr -T {limit}" if int(latches) else "iprove"
     try:
         done = subprocess.run(
             [abc, "-c", f"read_aiger {path.name}; strash; {steps}"],
@@ -480,58 +534,59 @@ def _prove(abc: str, aig: Aig, wrong: int, path: Path, limit: int) -> str:
     return "differs" if is_seen else "undecided"
 
 
-def judge(
-    directory: Path,
-    top: str,
-    command: str,
-    stem: str,
-    abc: str,
-    limit: int,
-    *,
-    boxes: bool = False,
-    trace=None,
-) -> str:
-    """The verdict on the fault of Yosys' ``command`` in ``directory``/base.il.
+def proofs(netlist: Netlist, *, is_cut: bool):
+    """(name, part of the time limit, function that returns (graph, output)); the last is exact."""
+    yield "local", 4, lambda: sequential(netlist, local=True)
+    if is_cut:  # in the whole netlist only what is stored is known better
+        for cycles in (0, CYCLES):
+            for most in range(LEVELS):
+                yield (
+                    f"pipeline {most} {cycles}",
+                    4,
+                    lambda most=most, cycles=cycles: pipeline(netlist, most, cycles),
+                )
+    yield "sequential", 1, lambda: sequential(netlist, local=False)
 
-    boxes: the netlist has black boxes. trace: called with a line per proof.
-    """
+
+def settle(netlist: Netlist, setting: Setting, stem: str, *, is_cut: bool, say) -> str:
+    """The verdict on ``netlist``: "differs" is a counterexample of ``sequential`` alone."""
+    judged: dict[bytes, str] = {}
+    for name, share, build in proofs(netlist, is_cut=is_cut):
+        is_last = name == "sequential"
+        try:
+            aig, wrong = build()
+        except Unsuited as error:
+            say(f"{name}: {error}")
+            continue
+        graph = aig.encode(wrong)
+        found = judged.get(graph, "")
+        if not found or (is_last and found == "undecided"):
+            limit = max(setting.limit // share, 1)
+            found = "differs" if wrong == 1 else "equivalent" if wrong == 0 else _prove(
+                setting.abc, graph, setting.directory / f"{stem}.aig", limit
+            )  # fmt: skip
+            say(f"{name}: {len(aig.kinds)} nodes: {found}")
+            judged[graph] = found
+        if found == "equivalent" or (is_last and found == "differs"):
+            return found
+    return "undecided"
+
+
+def judge(setting: Setting, command: str, stem: str, *, trace=None) -> str:
+    """The verdict on the fault of Yosys' ``command``; ``trace`` is called with a line per proof."""
     say = trace or (lambda text: None)
-    verdict, found = "undecided", "undecided"
     for cut in (True, False):
         try:
-            part = f"{stem}_{'cut' if cut else 'whole'}"
-            netlist = _netlist(directory, top, command, part, cut, boxes, 6 * limit)
+            netlist = _netlist(setting, command, f"{stem}_{'cut' if cut else 'whole'}", cut)
         except (YosysError, Unsuited) as error:
             say(f"cut {cut}: {str(error)[:200]}")
             continue
-        proofs = [("local", 4, lambda n=netlist: sequential(n, local=True))]
-        # Without the cut only what is stored is known better.
-        proofs += [(f"pipeline {most}", 4, lambda n=netlist, most=most: pipeline(n, most))
-                   for most in range(LEVELS * cut)]  # fmt: skip
-        proofs += [(f"pipeline {most}, no enable", 4,
-                    lambda n=netlist, most=most: pipeline(n, most, CYCLES))
-                   for most in range(LEVELS * cut)]  # fmt: skip
-        proofs += [("sequential", 1, lambda n=netlist: sequential(n, local=False))]
-        sizes = set()
-        for name, share, build in proofs:
-            try:
-                aig, wrong = build()
-            except Unsuited as error:
-                say(f"{name}: {error}")
-                continue
-            if len(aig.kinds) in sizes:
-                continue  # no register further on: the same comparison
-            sizes.add(len(aig.kinds))
-            found = _prove(abc, aig, wrong, directory / f"{stem}.aig", max(limit // share, 1))
-            say(f"{name}: {len(aig.kinds)} nodes: {found}")
-            if found == "equivalent":
-                return found
-        # The last proof is exact, but for memories and boxes that are cut.
-        if not boxes and not any(name.startswith(FREE) for name, _ in netlist.outputs):
+        found = settle(netlist, setting, stem, is_cut=cut, say=say)
+        if found == "equivalent":
             return found
-        if not any(
-            n.startswith(FREE) and b in netlist.hit for (n, _), b in netlist.outputs.items()
-        ):
+        memory = [bit for (name, _), bit in netlist.outputs.items() if name.startswith(FREE)]
+        if not memory and not setting.boxes:
+            return found
+        if not netlist.hit.intersection(memory):
             break
-    return verdict
-    return verdict
+    return "undecided"

@@ -6,9 +6,11 @@ fault is a bit inverted, stuck or controlled by a neighbour, at any port of any 
 plusarg selects the active one. A fault is killed when a test fails, crashes or hangs with it. A
 fault that every test passes has survived, and is then tried for equivalence.
 
-A block whose faults are all judged is kept in ``build/mutate/kept`` under the hash of every source
-file, the seed and its number of faults. So a run that was interrupted resumes. Exit status: 0 if
-every block was examined to the end, 1 if not, 2 for bad input, 130 if interrupted.
+``build/mutate/kept`` holds each block whose faults are all judged. Its name has the seed and the
+number of faults. Its folder is a hash of every source file at the start of the run, and of whether
+the native ABC is installed. So a run that was interrupted resumes. A block is not kept if a source
+has changed since the start. Exit status: 0 if every block was examined to the end, 1 if not, 2 for
+bad input, 130 if interrupted.
 """
 
 import argparse
@@ -487,9 +489,8 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
     abc = _native_abc()
     if abc is None:
         return "undecided"
-    return equivalence.judge(
-        directory, top, mutant.command, stem, abc, PROOF_LIMIT, boxes=not is_whole
-    )
+    setting = equivalence.Setting(directory, top, abc, PROOF_LIMIT, boxes=not is_whole)
+    return equivalence.judge(setting, mutant.command, stem)
 
 
 def _native_abc() -> str | None:
@@ -618,13 +619,37 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
     }
 
 
-def _kept_file(name: str, count: int, seed: int, prove: bool) -> Path:
-    folder = REPORT_DIR / "kept" / sources_key([])
-    return folder / f"{name}-{count}-{seed}{'' if prove else '-unproved'}.json"
+def results_key() -> str:
+    """16 hexadecimal digits of what decides a result: the sources, and whether ABC is there."""
+    return sources_key(["no native ABC"] if _native_abc() is None else [])
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is the same for every block of one seed."""
+
+    key: str  # results_key() at the start of the run
+    seed: int
+    jobs: int
+    prove: bool
+
+    def kept_file(self, name: str, count: int) -> Path:
+        folder = REPORT_DIR / "kept" / self.key
+        return folder / f"{name}-{count}-{self.seed}{'' if self.prove else '-unproved'}.json"
+
+    def keep(self, name: str, count: int, found: dict) -> bool:
+        """Write one block's result, but for a run whose sources have changed since its start."""
+        if results_key() != self.key:
+            return False
+        kept = self.kept_file(name, count)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(kept) as part:
+            part.write_text(json.dumps(found) + "\n")
+        return True
 
 
 def examine_all(
-    counts: dict[str, int], seed: int, jobs: int, prove: bool, console: Console
+    counts: dict[str, int], setting: Setting, console: Console
 ) -> tuple[list[Mutant], dict[str, str], float]:
     """(faults, blocks not examined to the end and why, seconds) of one seed.
 
@@ -645,7 +670,7 @@ def examine_all(
                 status.update(f"{name}: {line}")
 
             before, begin = len(done), time.perf_counter()
-            kept = _kept_file(name, count, seed, prove)
+            kept = setting.kept_file(name, count)
             if kept.exists():
                 found = json.loads(kept.read_text())
                 done.extend(Mutant(**each) for each in found["mutants"])
@@ -653,14 +678,13 @@ def examine_all(
                 console.print(f"{name}: {_result(done[before:], False)}, as kept", highlight=False)
                 continue
             try:
-                examine(name, count, seed, jobs, report, prove=prove)
-                kept.parent.mkdir(parents=True, exist_ok=True)
+                examine(name, count, setting.seed, setting.jobs, report, prove=setting.prove)
                 found = {
                     "seconds": round(time.perf_counter() - begin, 1),
                     "mutants": [dataclasses.asdict(mutant) for mutant in done[before:]],
                 }
-                with replacing(kept) as part:
-                    part.write_text(json.dumps(found) + "\n")
+                if not setting.keep(name, count, found):
+                    console.print(f"{name}: not kept: a source has changed since the start")
             except Exception as error:  # the other blocks are still worth examining
                 broken[name] = str(error)
                 console.print(f"{name}: {str(error)[:2000]}", style="red", markup=False)
@@ -733,11 +757,11 @@ def main(arguments: list[str] | None = None) -> int:
     counts = allocate(names, options.mutants, {name: weights[name] for name in names})
     console = Console()
     any_broken = False
+    key = results_key()
     try:
         for seed in options.seed:
-            done, broken, seconds = examine_all(
-                counts, seed, options.jobs, not options.no_prove, console
-            )
+            setting = Setting(key, seed, options.jobs, not options.no_prove)
+            done, broken, seconds = examine_all(counts, setting, console)
             _print_seed(done, broken, seed, seconds, console)
             any_broken = any_broken or bool(broken)
     except KeyboardInterrupt:

@@ -188,7 +188,7 @@ TOOLS = [
     "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
     "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "tb/compile.py",
     "tb/contract.py", "tb/ports.py", "tb/sources.py", "tb/sweep.py", "tb/words.py", "tb/plant.py",
-    "golden/markers.py", "golden/isa.py", "golden/timing.py",
+    "tb/equivalence.py", "golden/markers.py", "golden/isa.py", "golden/timing.py",
 ]  # fmt: skip
 
 

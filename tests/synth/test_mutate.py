@@ -25,6 +25,24 @@ def test_faults_are_shared_by_weight_within_limits():
     assert counts == {"a": 3, "b": 6}
 
 
+def test_a_block_is_kept_while_no_source_has_changed(tmp_path, monkeypatch):
+    """Shown to fail: ``keep`` that does not compare the keys."""
+    monkeypatch.setattr(mutate, "REPORT_DIR", tmp_path)
+    monkeypatch.setattr(mutate, "results_key", lambda: "now")
+    assert mutate.Setting("now", 1, 1, True).keep("a", 8, {"seconds": 1})
+    assert not mutate.Setting("before", 1, 1, True).keep("b", 8, {})
+    files = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")]
+    assert files == ["kept/now/a-8-1.json"]
+
+
+def test_the_key_says_whether_abc_is_installed(monkeypatch):
+    keys = set()
+    for abc in (None, "yosys-abc"):
+        monkeypatch.setattr(mutate, "_native_abc", lambda abc=abc: abc)
+        keys.add(mutate.results_key())
+    assert len(keys) == 2
+
+
 def test_the_added_port_becomes_a_register_set_by_a_plusarg():
     verilog = (
         "module dut(clk, i, o, mutant_select);\n"
