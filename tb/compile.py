@@ -43,6 +43,7 @@ _HEADER = """\
 #include "verilated_dpi.h"
 #include "verilated_vpi.h"
 """
+SLOW_LEAST = 300_000  # bytes of C++ that run once, for which a compiler call of its own pays
 _RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
 _DEFINES = (
     "VERILATOR", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE=0", "VM_TRACE_FST=0",
@@ -152,6 +153,7 @@ def compile_model(
 
     separate: modules that ``ports.vlt`` makes hierarchical blocks. long_run: for runs of minutes,
     each file by itself and -O2. Of a short run the compiler takes longer: all files in one, -Og.
+    In both, what runs once at the start is compiled with -O0, if it is much.
     """
     log = directory / "build.log"
     verilate = [
@@ -169,11 +171,17 @@ def compile_model(
         files = sorted(file.name for file in folder.glob("[!_]*.cpp"))
         if folder == directory:
             files.append(str(simulator))
-        for n, group in enumerate([[file] for file in files] if long_run else [files]):
+        # What runs once at the start. A compiler call of its own pays only if that is much.
+        slow = [file for file in files if "__Slow" in file]
+        if not long_run and sum((folder / file).stat().st_size for file in slow) < SLOW_LEAST:
+            slow = []
+        fast = [file for file in files if file not in slow]
+        groups = [[file] for file in files] if long_run else [each for each in (fast, slow) if each]
+        for n, group in enumerate(groups):
             source = folder / f"_part{n}.cpp"
             source.write_text("".join(f'#include "{file}"\n' for file in group))
-            fast = "-O0" if "__Slow" in group[0] else "-O2"
-            jobs.append((source, fast if long_run else "-Og"))
+            optimization = "-O0" if group[0] in slow else "-O2" if long_run else "-Og"
+            jobs.append((source, optimization))
     for optimization in {optimization for _, optimization in jobs}:
         _header(optimization)
     with ThreadPoolExecutor(2) as pool:
