@@ -5,6 +5,7 @@ value compares hardware that lacks a bit with golden that lacks the same bit.
 Without torch, so that the simulator process may import it.
 """
 
+import operator
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -80,9 +81,9 @@ def join(*fields: tuple[int, int]) -> int:
 
 
 def _flat(value) -> Iterator[int]:
-    """The elements of nested sequences, in order."""
+    """The elements of nested sequences, in order; TypeError unless each is an integer."""
     if isinstance(value, str) or not hasattr(value, "__iter__"):
-        yield int(value)
+        yield operator.index(value)
     else:
         for each in value:
             yield from _flat(each)
@@ -134,15 +135,18 @@ def layout_word(layout, **fields) -> int:
     """A payload of an Amaranth ``layout``; arrays as nested sequences, missing fields 0.
 
     Only a signed field, or an array of signed elements, takes negative values. A field given as
-    one number although it has parts takes its bits. ValueError: a value outside its field, or an
-    array of another length.
+    one number although it has parts takes its bits. ValueError: a value outside its field or that
+    is no integer, or an array of another length.
     """
     packed, known = 0, _fields(layout)
     for name, value in fields.items():
         offset, width = known[name]
-        elements = [int(value)] if isinstance(value, int) else list(_flat(value))
-        bits = width // len(elements)
-        if bits * len(elements) != width:
+        try:
+            elements = [int(value)] if isinstance(value, int) else list(_flat(value))
+        except TypeError:
+            raise ValueError(f"{name} must hold integers, not {value!r}") from None
+        bits = width // len(elements) if elements else 0
+        if not elements or bits * len(elements) != width:
             raise ValueError(f"{name} must fill {width} bits, not {len(elements)} elements")
         signed = known.is_signed(name, bits)
         for n, element in enumerate(elements):

@@ -81,6 +81,13 @@ def test_words_of_a_layout() -> None:
         ({"sums": -1}, "a field of 6 bits must be 0..63, not -1"),
         ({"pair": -1}, "a field of 3 bits must be 0..7, not -1"),
         ({"rows": [1, 2, 3]}, "rows must fill 8 bits, not 3 elements"),
+        ({"rows": []}, "rows must fill 8 bits, not 0 elements"),
+        ({"plain": 1.9}, "plain must hold integers, not 1.9"),
+        ({"plain": np.float64(2.5)}, "plain must hold integers, not np.float64(2.5)"),
+        ({"plain": "1"}, "plain must hold integers, not '1'"),
+        ({"plain": None}, "plain must hold integers, not None"),
+        ({"sums": [1, 2.0]}, "sums must hold integers, not [1, 2.0]"),
+        ({"pair": {"low": 1}}, "pair must hold integers, not {'low': 1}"),
     ):
         with pytest.raises(ValueError, match="must") as error:
             layout_word(layout, **wrong)

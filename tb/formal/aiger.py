@@ -17,6 +17,7 @@ class Aiger:
         self.counts = [int(field) for field in fields[1:]]
         _, inputs, latches, outputs, ands, *more = self.counts
         self.inputs = inputs
+        self.constraints = more[1] if len(more) > 1 else 0
         rows = []
         for _ in range(latches + outputs + sum(more)):
             row, at = self._line(text, at)

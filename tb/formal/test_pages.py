@@ -47,6 +47,21 @@ def test_aiger_input_becomes_constant():
     assert Aiger(text).substitute({1: 0}) == text[:-2] + bytes([8 - 2, 2 - 0])
 
 
+@pytest.mark.parametrize("constraints", [0, 1])
+def test_a_graph_without_its_assumptions_is_an_error(constraints, monkeypatch, tmp_path):
+    """One input, a bad state that is 0, and that input as a constraint or none at all.
+
+    The guard once searched ABC's log for a word that ABC's warning of no constraints holds too.
+    """
+    graph = b"aig 1 1 0 0 0 1 %d 0 0\n0\n" % constraints + b"2\n" * constraints
+    (tmp_path / "spec.aig").write_bytes(graph)
+    (tmp_path / "spec.aim").write_text("input 0 0 x\n")
+    monkeypatch.setattr(prove, "run_yosys", lambda *_, **__: None)
+    status, detail = prove._cases(tmp_path, {"x": {}}, {}, 2)
+    assert status == ("PASS" if constraints else "ERROR"), detail
+    assert detail == ("" if constraints else "no constraints in spec.aig: the assumptions are lost")
+
+
 # Outputs of a graph with inputs i0 and i1: 0, 1 and i0 & i1 as literals.
 ZERO, ONE, AND = 0, 1, 6
 
