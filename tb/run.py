@@ -13,7 +13,6 @@ import pickle
 import platform
 import re
 import subprocess
-import sys
 import tempfile
 import time
 import zlib
@@ -28,6 +27,7 @@ from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth.modules import instantiated, module_texts, stub
 from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
+from tb.patches import is_patched
 from tb.sources import source_files, sources_digest
 
 __all__ = [
@@ -127,24 +127,14 @@ def _sources_digest(root: Path, packages: tuple[str, ...]) -> str | None:
     return None if max(changed, default=0) > _STARTED - _IMPORTS_SECONDS else digest
 
 
-def _is_patched() -> bool:
-    """Whether a module of hdl holds a class or function of ``tb`` or ``tests``: a planted fault."""
-    return any(
-        str(getattr(value, "__module__", "")).split(".")[0] in ("tb", "tests")
-        for name, module in list(sys.modules.items())
-        if name.split(".")[0] == "hdl"
-        for value in list(vars(module).values())
-    )
-
-
 def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -> str | None:
     """Hash of everything that decides the Verilog of ``block``; None: keep no copy of it.
 
     Class and configuration are pickled by reference. So a class that is not what its module
     defines, such as one of ``tb.plant``, has no key. Neither has a class from outside this tree,
-    nor any block while a module of hdl holds a part that tb or tests made.
+    nor any block while ``tb.patches.is_patched`` finds a change of golden or hdl.
     """
-    if _is_patched():
+    if is_patched():
         return None
     try:
         reference = pickle.dumps((type(block), block.config), protocol=4)

@@ -4,20 +4,26 @@ Shown to fail:
 
 - without the settings file that run_model writes into the folder of the run;
 - with a key of the Verilog that leaves out the sources, the configuration or the wrapper;
-- with a key that names a class instead of pickling a reference to it: a planted fault is not found.
+- with a key that names a class instead of pickling a reference to it: a planted fault is not found;
+- with a key that looks at names of modules alone: methods, constants and golden are patched unseen.
 """
 
 import dataclasses
 import math
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+import golden.stream.timing
+import hdl.emit
+import hdl.registry
 import hdl.stream.register
 import tb.run
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
+from tb.patches import is_patched
 from tb.plant import plant
 from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
 
@@ -70,6 +76,42 @@ def test_a_planted_part_is_not_kept(monkeypatch):
         patch.setattr(hdl.stream.register, "StreamRegister", faulty)
         assert emission_key(block, "dut", None) is None
     assert emission_key(block, "dut", None) == key
+
+
+def other(*_):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "value"),
+    [
+        (StreamRegister, "elaborate", other),
+        (StreamRegister, "elaborate", mock.Mock()),
+        (StreamRegisterConfig, "__post_init__", lambda _: None),
+        (StreamRegisterConfig, "describe", property(other)),
+        (StreamRegisterConfig, "parse", classmethod(other)),
+        (hdl.stream.register, "MAX_BITS", 9),
+        (hdl.emit, "SIGNAL_BITS", 9),
+        (golden.stream.timing, "register", other),
+        (golden.stream.timing, "register", eval(compile("lambda: None", "<planted>", "eval"))),
+    ],
+)
+def test_a_patched_generator_has_no_key(target, name, value, monkeypatch):
+    """Of a class, a module's constant, and golden's timing, which the description holds."""
+    block = register(width=8)
+    block._MustUse__silence = True
+    key = emission_key(block, "dut", None)
+    assert key is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, value, raising=False)
+        assert emission_key(block, "dut", None) is None
+    assert emission_key(block, "dut", None) == key
+
+
+def test_no_module_is_taken_for_a_patched_one():
+    for room in hdl.registry.rooms().values():
+        assert room.blocks
+    assert not is_patched()
 
 
 def test_key_is_of_everything_that_decides_the_verilog(tmp_path, monkeypatch):

@@ -88,6 +88,12 @@ class Reads(Contract):
                 ends[name].append(len(of_stream))
         super().__init__(words, packets=ends, cuts=CUTS)
 
+    def renewed(self, commands) -> "Reads":
+        """Other commands, after the same resets: the next reset stops this one's memory."""
+        found = Reads(commands, errors=self.errors, latency=self.latency)
+        found.running, found.resets = self.running, self.resets
+        return found
+
     def bench(self, dut) -> Bench:
         self.running = None
         return super().bench(dut)
@@ -150,6 +156,28 @@ async def slow_memory(dut, p_idle, p_stall, latency):
     bench = reads.bench(dut)
     await reads.restart(bench)
     await reads.replay(bench, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def reset_in_mid_burst(dut):
+    """Other commands after each reset: neither they nor their words pass for those before it."""
+    rng = random.Random(f"{cocotb.RANDOM_SEED} cut")
+
+    def fresh() -> list[tuple[int, int]]:
+        return [(address, words) for address, words in random_commands(rng, config, 12) if words]
+
+    reads = Reads(fresh(), errors=20, latency=3)
+    bench = reads.bench(dut)
+    await reads.restart(bench)
+    for _ in range(8):
+        takes = {name: len(reads.words[name]) for name in SINKS}
+        counts = {name: len(words) for name, words in reads.words.items()}
+        cut = rng.randrange(3, 60)
+        await bench.run(reads.offers(counts), takes, p_stall=0.4, stop_at=cut)
+        reads = reads.renewed(fresh())
+        await reads.restart(bench, 1)
+        await reads.replay(bench)
+        await reads.restart(bench, 1)
 
 
 @cocotb.test()

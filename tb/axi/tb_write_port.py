@@ -114,6 +114,12 @@ class Writes(Contract):
                 ends[name].append(len(of_stream))
         super().__init__(words, packets=ends, cuts=CUTS)
 
+    def renewed(self, written, contents, errors) -> "Writes":
+        """Other packets, after the same resets: the next reset stops this one's memory."""
+        found = Writes(written, contents, errors=errors, latency=self.latency)
+        found.running, found.resets = self.running, self.resets
+        return found
+
     def bench(self, dut) -> Bench:
         self.running = []
         return super().bench(dut)
@@ -199,6 +205,31 @@ async def slow_memory(dut, p_idle, p_stall, latency):
     bench = writes.bench(dut)
     await writes.restart(bench)
     await writes.replay(bench, p_idle=p_idle, p_stall=p_stall)
+
+
+@cocotb.test()
+async def reset_in_mid_burst(dut):
+    """Other packets, words and errors after each reset: nothing of those before it is written."""
+    rng = random.Random(f"{cocotb.RANDOM_SEED} cut")
+
+    def fresh():
+        packets = random_packets(rng, config, 12)
+        contents = [random_words(rng, packet) for packet in packets]
+        return packets, contents, errors_of_256(6, str(rng.random()))
+
+    packets, contents, errors = fresh()
+    writes = Writes(packets, contents, errors=errors, latency=3)
+    bench = writes.bench(dut)
+    await writes.restart(bench)
+    for _ in range(8):
+        takes = {name: len(writes.words[name]) for name in SINKS}
+        counts = {name: len(words) for name, words in writes.words.items()}
+        cut = rng.randrange(3, 60)
+        await bench.run(writes.offers(counts), takes, p_stall=0.4, stop_at=cut)
+        writes = writes.renewed(*fresh())
+        await writes.restart(bench, 1)
+        await writes.replay(bench)
+        await writes.restart(bench, 1)
 
 
 @cocotb.test()

@@ -22,11 +22,16 @@ Shown to fail:
 - commands of 0 bytes that do not end, or do not begin, a packet;
 - a place less than ``outstanding`` (full_rate);
 - AW valid only with ready (late_ready);
-- an open packet kept over a reset (reset_in_mid_packet).
+- an open packet kept over a reset (reset_in_mid_packet);
+- the place of a word in ``carry`` kept over a reset (reset_in_mid_burst alone).
 """
 
-import pytest
+import dataclasses
 
+import pytest
+from amaranth import Signal
+
+import hdl.axi.write_port
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
 from tb.run import simulate
 
@@ -40,6 +45,21 @@ CONFIGS = {
     ),
     "widest": AxiWritePortConfig(data_bits=1024, burst_beats=16, outstanding=16, length_bits=32),
 }
+
+
+def test_a_word_kept_over_a_reset_is_found(monkeypatch, seed):
+    """``has_carry`` is not reset: packets that are the same after each reset do not show it."""
+    packet = hdl.axi.write_port._Packet
+
+    def kept(config):
+        lax = Signal(name="has_carry", reset_less=True)
+        return dataclasses.replace(made(config), has_carry=lax)
+
+    made = packet.of
+    monkeypatch.setattr(packet, "of", staticmethod(kept))
+    block = AxiWritePort(CONFIGS["small"])
+    with pytest.raises(AssertionError):
+        simulate(block, "tb.axi.tb_write_port", seed=seed, testcase="reset_in_mid_burst")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
