@@ -24,14 +24,17 @@ def is_patched() -> bool:
 
     Found:
 
-    - a class or function of tb, tests, unittest.mock or the main program in a module, or among
-      the attributes of a class that the module defines; so is a property or class method of one;
+    - a class or function of tb, tests, unittest.mock or the main program, as a name of a module;
+    - the same among the attributes of a class that the module defines, in a property too;
     - a function whose text was compiled from no file, such as one of ``tb.plant``;
     - a module's constant whose source is one line of literals, such as ``MAX = 1 << 20``;
     - a name that a module imports from golden or hdl, and that is another object in its origin.
 
-    Not found: another value of a computed constant or of a class attribute; a changed element of
-    a table; a function of golden or hdl in the place of another one where it is defined.
+    Not found:
+
+    - another value of a computed constant or of a class attribute;
+    - a changed element of a table;
+    - a function of golden or hdl in the place of another one, where it is defined.
     """
     return any(
         _is_changed(name, module)
