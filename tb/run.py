@@ -26,6 +26,7 @@ from golden.files import replacing
 from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth.modules import instantiated, module_texts, stub
+from tb.bytecode import bytecode_folder
 from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
 from tb.patches import is_patched
 from tb.sources import source_files, sources_digest
@@ -60,14 +61,13 @@ LINT_WAIVERS = {
 # What the start of a simulation need not spend:
 # - cocotb has pytest rewrite the assertions of every module that the simulator imports, numpy and
 #   Amaranth included, and load every plugin: 1 s. Those of the benches give the messages.
-# - Bytecode, also that of rewritten modules, is kept in build, whatever the caller's environment
-#   says of the source tree: 0.1 to 0.5 s.
+# - Bytecode, also that of rewritten modules, is kept in build (tb.bytecode), whatever the caller's
+#   environment says of the source tree: 0.1 to 0.5 s.
 # - numpy's BLAS starts its threads and their buffers: 0.02 s.
 _START = {
     "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py bench.py",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTHONDONTWRITEBYTECODE": "",
-    "PYTHONPYCACHEPREFIX": str(BUILD_DIR / "pycache"),
     "OPENBLAS_NUM_THREADS": "1",
 }
 
@@ -82,6 +82,7 @@ class _Runner(Verilator):
     def _set_env_test(self) -> None:
         super()._set_env_test()
         self.env.update(_START)  # above what the caller's environment says
+        self.env["PYTHONPYCACHEPREFIX"] = str(bytecode_folder(ROOT, BUILD_DIR / "pycache"))
 
 
 @dataclasses.dataclass(frozen=True)
