@@ -29,7 +29,10 @@ def bytecode_folder(root: Path, folder: Path) -> Path:
     """
     digest = hashlib.sha256()
     for file in source_files(root, _PLACES):
-        found = file.stat()
+        try:
+            found = file.stat()
+        except FileNotFoundError:  # an editor's file is gone again
+            continue
         times = found.st_mtime_ns, found.st_ctime_ns
         digest.update(f"{file}\0{found.st_size}\0{found.st_ino}\0{times}\0".encode())
     return _made(folder, digest.hexdigest()[:20])
