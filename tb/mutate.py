@@ -19,7 +19,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -46,7 +45,8 @@ from golden.markers import fill
 from hdl.block import Block
 from hdl.registry import all_blocks, find, rooms
 from hdl.verilog import Design, convert
-from synth.yosys import YosysError, run
+from synth.modules import module_texts
+from synth.yosys import YosysError, native_abc, run
 from tb import equivalence
 from tb.sweep import sources_key
 
@@ -215,8 +215,7 @@ def make_mutants(
     component = find(name).component
     modules = _modules(design, component)
     own = {module.name for module in design.modules if isinstance(module.block, component)}
-    texts = dict(re.findall(r"^(module (\S+?)\b.*?^endmodule)$", design.verilog, re.M | re.S))
-    texts = {name: text for text, name in texts.items()}
+    texts = module_texts(design.verilog)
     kept = _submodules(design, own, texts) if len(design.verilog) > WHOLE_LIMIT else []
     modules = [module for module in modules if module in own] if kept else modules
     # A module of its own, or a plain submodule that Amaranth named after it. Attributes outlive
@@ -486,19 +485,11 @@ def compare(directory: Path, mutant: Mutant, design: Design) -> str:
     with contextlib.suppress(YosysError):
         run(one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
         return "equivalent"
-    abc = _native_abc()
+    abc = native_abc()
     if abc is None:
         return "undecided"
     setting = equivalence.Setting(directory, top, abc, PROOF_LIMIT, boxes=not is_whole)
     return equivalence.judge(setting, mutant.command, stem)
-
-
-def _native_abc() -> str | None:
-    spec = importlib.util.find_spec("pyosys")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    path = Path(next(iter(spec.submodule_search_locations))) / "yosys-abc"
-    return str(path) if path.exists() else None
 
 
 # Whole run
@@ -621,7 +612,7 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
 
 def results_key() -> str:
     """16 hexadecimal digits of what decides a result: the sources, and whether ABC is there."""
-    return sources_key(["no native ABC"] if _native_abc() is None else [])
+    return sources_key(["no native ABC"] if native_abc() is None else [])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Run SymbiYosys on a Spec: k-induction by yices for the assertions, then the covers."""
 
 import dataclasses
-import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 
+from synth.yosys import native_abc
 from synth.yosys import run as run_yosys
 from tb.formal.aiger import Aiger
 from tb.formal.spec import Spec
@@ -204,8 +204,9 @@ def decide(
 
 
 def _abc(directory: Path, name: str, commands: str) -> subprocess.CompletedProcess:
-    abc = Path(importlib.util.find_spec("pyosys").origin).with_name("yosys-abc")
-    words = [str(abc), "-c", f"read_aiger {name}.aig; {commands}"]
+    abc = native_abc()
+    assert abc is not None, "the graph came from the native Yosys"
+    words = [abc, "-c", f"read_aiger {name}.aig; {commands}"]
     run = subprocess.run(words, cwd=directory, capture_output=True, text=True)
     (directory / f"{name}.log").write_text(run.stdout + run.stderr)
     return run

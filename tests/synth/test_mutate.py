@@ -38,7 +38,7 @@ def test_a_block_is_kept_while_no_source_has_changed(tmp_path, monkeypatch):
 def test_the_key_says_whether_abc_is_installed(monkeypatch):
     keys = set()
     for abc in (None, "yosys-abc"):
-        monkeypatch.setattr(mutate, "_native_abc", lambda abc=abc: abc)
+        monkeypatch.setattr(mutate, "native_abc", lambda abc=abc: abc)
         keys.add(mutate.results_key())
     assert len(keys) == 2
 
