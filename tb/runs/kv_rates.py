@@ -5,12 +5,12 @@ Writes the table of docs/blocks/oaken_kv_engine.md. All words read are compared 
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
+from golden.markers import fill
 from golden.oaken import timing
 from golden.oaken.format import SCALE_BYTES
 from golden.paging.format import Status
@@ -141,11 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     text = "\n".join(lines)
     Console().print(text, highlight=False, soft_wrap=True)
-    page = PAGE.read_text()
-    pattern = r"(<!-- measured -->\n).*?(<!-- end measured -->)"
-    PAGE.write_text(
-        re.sub(pattern, lambda match: f"{match[1]}{text}\n{match[2]}", page, flags=re.DOTALL)
-    )
+    PAGE.write_text(fill(PAGE.read_text(), {"kv_rates": text + "\n"}))
     save(options.json, figures)
     return 0
 

@@ -6,7 +6,6 @@ asserts its times.
 
 import argparse
 import json
-import re
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from golden.kllm.timing import LaneJob, lane_cycles, lane_steps
+from golden.markers import fill
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
@@ -140,9 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"Sixteen lanes cost {emitted[1][1] / emitted[0][1]:.2f} times one.",
         "",
     ]
-    text = PAGE.read_text()
-    section = re.compile(r"(<!-- generated: rates -->\n).*?(<!-- end generated -->)", re.S)
-    PAGE.write_text(section.sub(lambda m: m[1] + "\n".join(lines) + m[2], text))
+    PAGE.write_text(fill(PAGE.read_text(), {"rates": "\n".join(lines)}))
     console.print("\n".join(line for line in lines if not line.startswith("|")), highlight=False)
     save(options.json, figures)
     return 0

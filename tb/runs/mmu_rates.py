@@ -5,11 +5,11 @@ Writes the table of docs/blocks/paging_mmu.md. All words are compared with what 
 
 import argparse
 import json
-import re
 from pathlib import Path
 
 from rich.console import Console
 
+from golden.markers import fill
 from golden.oaken.config import CacheConfig, KvShape
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging.mmu import PagingMmu
@@ -137,11 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = "\n".join(lines)
     console.print(text, highlight=False)
     if PAGE.exists():
-        page = PAGE.read_text()
-        pattern = r"(<!-- measured -->\n).*?(<!-- end measured -->)"
-        PAGE.write_text(
-            re.sub(pattern, lambda match: match[1] + text + "\n" + match[2], page, flags=re.S)
-        )
+        PAGE.write_text(fill(PAGE.read_text(), {"mmu_rates": text + "\n"}))
     save(options.json, figures)
     return 0
 
