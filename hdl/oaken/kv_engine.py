@@ -54,8 +54,7 @@ class OakenKvEngineConfig(Config):
     queue: int = 4  # requests of each kind (APPEND, READ, the others) that wait, 2..64
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mmu, PagingMmuConfig):
-            self._refuse("mmu", "a PagingMmuConfig")
+        self._check_shape("mmu", PagingMmuConfig)
         self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.cache.kv.block:
             self._refuse("lanes", f"at most block = {self.cache.kv.block}")

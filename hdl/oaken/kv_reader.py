@@ -34,8 +34,7 @@ class OakenKvReaderConfig(Config):
     scale_tokens: int = 1024  # scale records held for the later heads of a read, 4..65536
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kv, KvShape):
-            self._refuse("kv", "a KvShape")
+        self._check_shape("kv", KvShape)
         self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.kv.block:
             self._refuse("lanes", f"at most block = {self.kv.block}")

@@ -33,8 +33,7 @@ class OakenKvWriterConfig(Config):
     data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kv, KvShape):
-            self._refuse("kv", "a KvShape")
+        self._check_shape("kv", KvShape)
         self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.kv.block:
             self._refuse("lanes", f"at most block = {self.kv.block}")

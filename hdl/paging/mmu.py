@@ -60,8 +60,7 @@ class PagingMmuNumbers(Config):
     appends: int = 4  # APPENDs accepted and not yet complete, 1..16
 
     def __post_init__(self) -> None:
-        if not isinstance(self.cache, CacheConfig):
-            self._refuse("cache", "a CacheConfig")
+        self._check_shape("cache", CacheConfig)
         self._check_power_of_two("data_bits", 64, 1024)
         self._check_range("address_bits", 32, 64)
         self._check_range("burst_beats", 1, 256)

@@ -30,8 +30,7 @@ class KllmLaneArrayConfig(Config):
 
     def __post_init__(self) -> None:
         self._check_range("lanes", 1, 64)
-        if not isinstance(self.lane, KllmPeLaneConfig):
-            self._refuse("lane", "a KllmPeLaneConfig")
+        self._check_shape("lane", KllmPeLaneConfig)
 
 
 class KllmLaneArray(Block):

@@ -32,8 +32,7 @@ class KllmMatmulConfig(Config):
 
     def __post_init__(self) -> None:
         self._check_range("lanes", 1, 64)
-        if not isinstance(self.lane, KllmPeLaneConfig):
-            self._refuse("lane", "a KllmPeLaneConfig")
+        self._check_shape("lane", KllmPeLaneConfig)
         if self.lane.columns % ROW_ELEMENTS:
             self._refuse("lane.columns", f"a multiple of {ROW_ELEMENTS}")
         if ROW_ELEMENTS % self.lane.elements:
