@@ -153,7 +153,7 @@ def compile_model(
 
     separate: modules that ``ports.vlt`` makes hierarchical blocks. long_run: for runs of minutes,
     each file by itself and -O2. Of a short run the compiler takes longer: all files in one, -Og.
-    In both, what runs once at the start is compiled with -O0, if it is much.
+    What runs once at the start is compiled with -O0; for a short run only if it is much.
     """
     log = directory / "build.log"
     verilate = [
