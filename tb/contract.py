@@ -79,6 +79,12 @@ class Contract:
     def bench(self, dut) -> Bench:
         return Bench(dut, sources=self.sources, sinks=self.sinks)
 
+    async def started(self, dut) -> Bench:
+        """A bench whose block has been reset."""
+        bench = self.bench(dut)
+        await self.restart(bench)
+        return bench
+
     async def restart(self, bench: Bench, cycles: int = 3) -> None:
         """Reset the block. A subclass adds what a block needs after a reset, such as a table."""
         await bench.reset(cycles)
@@ -99,6 +105,12 @@ class Contract:
             self.check(result, counts)
         return result
 
+    async def interrupt(self, bench: Bench, cut: int, *, p_stall: float) -> None:
+        """Run all words for ``cut`` cycles, and leave those in flight where they are."""
+        counts = {name: len(words) for name, words in self.words.items()}
+        takes = {name: counts[name] for name in self.sinks}
+        await bench.run(self.offers(counts), takes, p_stall=p_stall, stop_at=cut)
+
     def tests(self) -> tuple:
         """random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet."""
 
@@ -106,8 +118,7 @@ class Contract:
         @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
         async def random_flow(dut, p_idle, p_stall):
             """No word is lost, repeated or changed, whatever idles or stalls."""
-            bench = self.bench(dut)
-            await self.restart(bench)
+            bench = await self.started(dut)
             await self.replay(bench, self.some, p_idle=p_idle, p_stall=p_stall)
 
         @cocotb.test()
@@ -136,19 +147,15 @@ class Contract:
         @cocotb.test()
         async def full_rate(dut):
             """Every word, with the latency and the interval that the block's timing states."""
-            bench = self.bench(dut)
-            await self.restart(bench)
+            bench = await self.started(dut)
             self.check_timing(await self.replay(bench))
 
         @cocotb.test()
         async def reset_in_mid_packet(dut):
             """A reset forgets the words in flight; the block then behaves as new."""
-            bench = self.bench(dut)
-            await self.restart(bench)
-            counts = {name: len(words) for name, words in self.words.items()}
-            takes = {name: counts[name] for name in self.sinks}
+            bench = await self.started(dut)
             for cut in self.cuts:
-                await bench.run(self.offers(counts), takes, p_stall=0.5, stop_at=cut)
+                await self.interrupt(bench, cut, p_stall=0.5)
                 await self.restart(bench, 1)
                 if cut % 2:
                     await bench.run({}, {})  # no word comes out

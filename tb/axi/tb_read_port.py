@@ -7,6 +7,7 @@ import cocotb
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
 from golden.axi.reference import bursts, read_words
 from tb.axi.support.memory import Memory, Words, random_commands
+from tb.axi.support.resets import replay_after_resets
 from tb.bench import Bench, config
 from tb.contract import Contract, block_timing
 from tb.words import join
@@ -153,8 +154,7 @@ if COVERED >= 1:
 async def slow_memory(dut, p_idle, p_stall, latency):
     """A memory of another latency, whose requests and answers stall at rates of their own."""
     reads = Reads(MIXED, errors=20, latency=latency)
-    bench = reads.bench(dut)
-    await reads.restart(bench)
+    bench = await reads.started(dut)
     await reads.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
@@ -166,18 +166,8 @@ async def reset_in_mid_burst(dut):
     def fresh() -> list[tuple[int, int]]:
         return [(address, words) for address, words in random_commands(rng, config, 12) if words]
 
-    reads = Reads(fresh(), errors=20, latency=3)
-    bench = reads.bench(dut)
-    await reads.restart(bench)
-    for _ in range(8):
-        takes = {name: len(reads.words[name]) for name in SINKS}
-        counts = {name: len(words) for name, words in reads.words.items()}
-        cut = rng.randrange(3, 60)
-        await bench.run(reads.offers(counts), takes, p_stall=0.4, stop_at=cut)
-        reads = reads.renewed(fresh())
-        await reads.restart(bench, 1)
-        await reads.replay(bench)
-        await reads.restart(bench, 1)
+    first = Reads(fresh(), errors=20, latency=3)
+    await replay_after_resets(dut, first, lambda reads: reads.renewed(fresh()), rng)
 
 
 @cocotb.test()

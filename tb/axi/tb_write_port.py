@@ -8,6 +8,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.axi.format import RESP_SLVERR
 from golden.axi.reference import write_packet
 from tb.axi.support.memory import Ram, random_packets
+from tb.axi.support.resets import replay_after_resets
 from tb.axi.support.writes import (
     WORD,
     answers,
@@ -202,8 +203,7 @@ if COVERED >= 1:
 async def slow_memory(dut, p_idle, p_stall, latency):
     """A memory of another latency, whose requests and answers stall at rates of their own."""
     writes = Writes(MIXED, CONTENTS, errors=ERRORS, latency=latency)
-    bench = writes.bench(dut)
-    await writes.restart(bench)
+    bench = await writes.started(dut)
     await writes.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
@@ -218,18 +218,8 @@ async def reset_in_mid_burst(dut):
         return packets, contents, errors_of_256(6, str(rng.random()))
 
     packets, contents, errors = fresh()
-    writes = Writes(packets, contents, errors=errors, latency=3)
-    bench = writes.bench(dut)
-    await writes.restart(bench)
-    for _ in range(8):
-        takes = {name: len(writes.words[name]) for name in SINKS}
-        counts = {name: len(words) for name, words in writes.words.items()}
-        cut = rng.randrange(3, 60)
-        await bench.run(writes.offers(counts), takes, p_stall=0.4, stop_at=cut)
-        writes = writes.renewed(*fresh())
-        await writes.restart(bench, 1)
-        await writes.replay(bench)
-        await writes.restart(bench, 1)
+    first = Writes(packets, contents, errors=errors, latency=3)
+    await replay_after_resets(dut, first, lambda writes: writes.renewed(*fresh()), rng)
 
 
 @cocotb.test()

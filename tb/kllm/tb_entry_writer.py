@@ -37,8 +37,7 @@ if "value" in KINDS:
 @cocotb.test()
 async def token_done_with_the_last_row(dut):
     for rows in KINDS.values():
-        bench = rows.bench(dut)
-        await bench.reset()
+        bench = await rows.started(dut)
         seen, taken = [], []
 
         async def watch(bench=bench, seen=seen, taken=taken):
@@ -60,8 +59,7 @@ async def token_done_with_the_last_row(dut):
 async def integers_go_first(dut):
     """Where both are offered, a row of indices waits for every row of integers."""
     index, value = KINDS["index"], KINDS["value"]
-    bench = index.bench(dut)
-    await bench.reset()
+    bench = await index.started(dut)
     offers = {"index": index.words["index"], "value": value.words["value"]}
     entries = value.words["entries"] + index.words["entries"]
     takes = {"entries": len(entries), "beat": len(index.words["beat"])}

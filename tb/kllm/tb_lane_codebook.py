@@ -71,8 +71,7 @@ async def what_is_loaded(dut, p_idle):
 @cocotb.test()
 async def a_reset_forgets_what_is_loaded(dut):
     """Also in mid-packet: the next packet is judged by its own words."""
-    bench = contract.bench(dut)
-    await bench.reset()
+    bench = await contract.started(dut)
     first = next(n for n, mode in enumerate(MODES) if mode)
     words = contract.words["i"]
     ends = [0, *contract.packets["i"]]

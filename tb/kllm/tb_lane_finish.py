@@ -35,16 +35,14 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 async def short_jobs(dut, p_idle, p_stall):
     """Jobs with one output among others: the register of the status stalls them."""
     short = made("short")
-    bench = short.bench(dut)
-    await bench.reset()
+    bench = await short.started(dut)
     await short.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
 async def done_once_per_job(dut):
     """``done`` is 1 for one cycle per job; the status follows in the next, if not stalled."""
-    bench = contract.bench(dut)
-    await bench.reset()
+    bench = await contract.started(dut)
     cycles = []
 
     async def watch():

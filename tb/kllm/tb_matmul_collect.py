@@ -29,8 +29,7 @@ PLAIN, EVERY = joined(params["plain"]), joined(params["every"])
 @cocotb.parametrize(p_idle=[0.0, 0.5, 0.9], p_stall=[0.0, 0.5, 0.9])
 async def random_flow(dut, p_idle, p_stall):
     """Tickets with outputs: a status may come any time after its rows."""
-    bench = PLAIN.bench(dut)
-    await bench.reset()
+    bench = await PLAIN.started(dut)
     await PLAIN.replay(bench, p_idle=p_idle, p_stall=p_stall)
 
 
@@ -38,8 +37,7 @@ async def random_flow(dut, p_idle, p_stall):
 @cocotb.parametrize(p_idle=[0.0, 0.5, 0.9], p_stall=[0.0, 0.5, 0.9])
 async def every_case(dut, p_idle, p_stall):
     """A lane offers the status of a job before the first word of its next job: none is idle."""
-    bench = EVERY.bench(dut)
-    await bench.reset()
+    bench = await EVERY.started(dut)
     idle = {name: p_idle * (name not in STATUSES) for name in SOURCES}
     await EVERY.replay(bench, p_idle=idle, p_stall=p_stall)
 
@@ -60,8 +58,7 @@ async def uneven_flow(dut):
 @cocotb.test()
 async def full_rate(dut):
     """A row per cycle, a cycle for the statuses of each job, then the status of the command."""
-    bench = PLAIN.bench(dut)
-    await bench.reset()
+    bench = await PLAIN.started(dut)
     rows = config.lanes * config.lane.columns // 16
     for case in params["plain"]:
         counts = {name: len(case[name]) for name in SINKS}
@@ -82,8 +79,7 @@ async def full_rate(dut):
 
 @cocotb.test()
 async def reset_in_mid_command(dut):
-    bench = PLAIN.bench(dut)
-    await bench.reset()
+    bench = await PLAIN.started(dut)
     offers = {name: PLAIN.words[name] for name in SOURCES}
     await bench.cut_off(offers, dict.fromkeys(SINKS), range(1, 40, 3), p_stall=0.3)
     await PLAIN.replay(bench, 3)

@@ -29,8 +29,7 @@ random_flow, uneven_flow, late_ready, *_ = contract.tests()
 @cocotb.test()
 async def full_rate(dut):
     """The cycle of every token and result, from the timing."""
-    bench = contract.bench(dut)
-    await bench.reset()
+    bench = await contract.started(dut)
     flow = await contract.replay(bench)
     taken, starts, results, value = 0, [], [], 0
     for token in TOKENS:
@@ -55,8 +54,7 @@ async def full_rate(dut):
 
 @cocotb.test()
 async def reset_in_mid_token(dut):
-    bench = contract.bench(dut)
-    await bench.reset()
+    bench = await contract.started(dut)
     for cut in range(1, 160, 9):
         await bench.run(
             {"token": WORDS["token"], "value": WORDS["value"]}, {"o": None},

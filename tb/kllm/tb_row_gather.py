@@ -16,7 +16,6 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 @cocotb.test()
 async def a_row_and_15_words(dut):
     """While its row waits, the block takes 15 words of the next one."""
-    bench = contract.bench(dut)
-    await bench.reset()
+    bench = await contract.started(dut)
     flow = await bench.run({"y": WORDS["y"]}, {"o": None}, p_stall=1.0, stop_at=60)
     assert flow.sent["y"] == 31

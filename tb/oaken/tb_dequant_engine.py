@@ -29,16 +29,10 @@ if "full" in params["phases"]:
     full_rate = requests("full").tests()[3]
 
 
-async def new_bench(dut):
-    bench = first.bench(dut)
-    await bench.reset()
-    return bench
-
-
 @cocotb.test()
 async def statuses_late(dut):
     """No beat is lost or doubled while a last one waits for a place for its status."""
-    await first.replay(await new_bench(dut), p_stall={"o": 0.0, "status": 0.97})
+    await first.replay(await first.started(dut), p_stall={"o": 0.0, "status": 0.97})
 
 
 @cocotb.test(skip="rates" not in params)
@@ -46,6 +40,6 @@ async def rates(dut):
     """Cycles to the first beat and to the end of the last, per phase; no test asserts them."""
     measured = {}
     for phase in params.get("rates", ()):
-        flow = await requests(phase).replay(await new_bench(dut))
+        flow = await requests(phase).replay(await first.started(dut))
         measured[phase] = [flow.cycles["o"][0], flow.cycles["o"][-1] + 1]
     Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(measured))

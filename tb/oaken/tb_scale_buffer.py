@@ -24,22 +24,16 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = mixed.tes
 full_rate = requests("full").tests()[3]
 
 
-async def new_bench(dut):
-    bench = mixed.bench(dut)
-    await bench.reset()
-    return bench
-
-
 @cocotb.test()
 async def requests_late(dut):
     """The ring is full again and again."""
-    await mixed.replay(await new_bench(dut), p_idle={"request": 0.97, "i": 0.0})
+    await mixed.replay(await mixed.started(dut), p_idle={"request": 0.97, "i": 0.0})
 
 
 @cocotb.test()
 async def a_ring_full_of_one_request(dut):
     """``depth`` tokens and one more: held, refused; nothing hangs, what follows is right."""
-    bench = await new_bench(dut)
+    bench = await mixed.started(dut)
     for p_stall in (0.0, 0.5):
         await requests("edge").replay(bench, p_stall=p_stall)
 
@@ -48,5 +42,5 @@ async def a_ring_full_of_one_request(dut):
 async def streams_through(dut):
     """One head: more words than the ring holds, without a pause."""
     through = requests("through")
-    through.check_timing(await through.replay(await new_bench(dut)))
+    through.check_timing(await through.replay(await mixed.started(dut)))
     assert len(through.words["i"]) > 2 * config.depth

@@ -28,8 +28,7 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 @cocotb.parametrize(p_idle=[0.0, 0.4])
 async def dropped_transfers(dut, p_idle):
     """``drop`` rises at any time: chunks before it are right, and so is the next transfer."""
-    bench = contract.bench(dut)
-    await bench.reset()
+    bench = await contract.started(dut)
     rng, given = bench.rng("drop"), []  # (chunk, was it dropped)
 
     async def drop():

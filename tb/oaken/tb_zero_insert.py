@@ -27,20 +27,14 @@ if "full" in params["phases"]:
     full_rate = requests("full").tests()[3]
 
 
-async def new_bench(dut):
-    bench = contract.bench(dut)
-    await bench.reset()
-    return bench
-
-
 @cocotb.test()
 async def requests_late(dut):
     """Words wait for their request."""
-    await contract.replay(await new_bench(dut), p_idle={"request": 0.98, "sparse": 0.0})
+    await contract.replay(await contract.started(dut), p_idle={"request": 0.98, "sparse": 0.0})
 
 
 @cocotb.test()
 async def skipping(dut):
     """A block of up to ``lanes`` outliers takes one cycle, unless its bytes are not there."""
-    flow = await requests("skip").replay(await new_bench(dut))
+    flow = await requests("skip").replay(await contract.started(dut))
     assert flow.cycles["o"][-1] <= params["skip_limit"], flow.cycles["o"][-1]
