@@ -1,6 +1,7 @@
 """Shared by tests/ and tb/: the seed, and the processor time of each test."""
 
 import random
+import re
 import resource
 
 import pytest
@@ -21,8 +22,11 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     # Workers of pytest-xdist get the controller's seed through the option itself.
-    if config.getoption("--seed") == "random":
+    given = config.getoption("--seed")
+    if given == "random":
         config.option.seed = str(random.SystemRandom().randrange(1, 2**31))
+    elif not re.fullmatch(r"[0-9]{1,10}", given) or int(given) >= 2**31:
+        raise pytest.UsageError(f"--seed must be 0..{2**31 - 1} or 'random', not {given!r}")
 
 
 def pytest_report_header(config):

@@ -75,7 +75,10 @@ class Config:
 
     @classmethod
     def parse(cls, base: "Config", assignments: Iterable[str]) -> "Config":
-        """``base`` with ``field=value`` or ``field.inner=value`` applied; ConfigError if wrong."""
+        """``base`` with ``field=value`` or ``field.inner=value`` applied.
+
+        ConfigError: no such field, a value out of range, or a field given twice.
+        """
         changes: dict[str, Any] = {}
         nested: dict[str, list[str]] = {}
         fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -87,6 +90,8 @@ class Config:
             if name not in fields:
                 known = ", ".join(sorted(fields))
                 raise ConfigError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
+            if name in changes:
+                raise ConfigError(f"{cls.__name__}.{name} is given twice")
             if dot:
                 nested.setdefault(name, []).append(f"{inner}={value}")
                 continue

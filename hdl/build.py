@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from golden.config import ConfigError
+from hdl.arguments import folder
 from hdl.registry import all_blocks, configuration, find
 from hdl.verilog import WRAPS, Design, convert, port_rows
 
@@ -57,17 +58,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("assignments", nargs="*", metavar="field=value")
     parser.add_argument("--list", action="store_true", help="list all blocks")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
-    parser.add_argument("-o", dest="directory", type=Path, help="default build/NAME")
+    parser.add_argument("-o", dest="directory", type=folder, help="default build/NAME")
     parser.add_argument(
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
     )
     parser.add_argument("--ports", action="store_true", help="print the ports, write nothing")
     options = parser.parse_intermixed_args(arguments)
     if options.list:
+        if options.name is not None:
+            parser.error(f"--list shows all blocks: it takes no name, not {options.name!r}")
         _print_list()
         return 0
     if options.name is None:
-        parser.error("a block's name is needed (--list shows all)")
+        parser.error("a block's name is needed (python -m hdl.build --list shows all)")
     directory = options.directory or Path("build") / options.name
     start = time.perf_counter()
     try:

@@ -83,7 +83,8 @@ def find(name: str) -> Registered:
     if name not in blocks:
         near = difflib.get_close_matches(name, blocks, n=3, cutoff=0.4)
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise ConfigError(f"no block is called {name!r}{hint} (--list shows all)")
+        list_all = "(python -m hdl.build --list shows all)"
+        raise ConfigError(f"no block is called {name!r}{hint} {list_all}")
     return blocks[name]
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import itertools
 import re
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|[01]|[()!&|^'*+])")
 _STATEMENT = re.compile(
     r"^\s*(cell|ff|pin|pg_pin|area|direction|function|next_state|clear|preset)\b\s*[(:]\s*(.*)$"
 )
+# Comments and strings, also those that the end of the text cuts.
+_NO_CODE = re.compile(r'/\*.*?(?:\*/|\Z)|//[^\n]*|"(?:\\.|[^"\\])*(?:"|\Z)', re.S)
 
 
 class LibraryError(ValueError):
@@ -39,6 +42,8 @@ def read_text(path: Path) -> str:
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8", "replace")
     except FileNotFoundError:
         raise LibraryError(f"{path}: no such Liberty file") from None
+    except (EOFError, zlib.error) as error:
+        raise LibraryError(f"{path}: the gzip file is damaged: {error}") from None
     except OSError as error:
         raise LibraryError(f"{path}: {error.strerror or error}") from None
 
@@ -130,7 +135,10 @@ def _cells_of(text: str) -> Iterable[Cell]:
         elif cell is None:
             continue
         elif key == "area" and not cell.area:
-            cell.area = float(value)
+            try:
+                cell.area = float(value)
+            except ValueError:
+                raise LibraryError(f"{cell.name}: area must be a number, not {value!r}") from None
         elif key == "ff":
             cell.is_flip_flop = True
         elif key == "pin":
@@ -194,8 +202,19 @@ class Library:
         return found
 
 
+def _check_end(name: str, text: str) -> None:
+    """LibraryError where ``text`` ends within a group, a string or a comment."""
+    code = _NO_CODE.sub("", text)
+    still_open = code.count("{") - code.count("}")
+    if still_open > 0:
+        raise LibraryError(f"{name}: the text ends in the middle: {still_open} groups lack a }}")
+
+
 def parse(name: str, texts: Iterable[str]) -> Library:
-    """Cells of Liberty ``texts`` together; LibraryError when there is none."""
+    """Cells of Liberty ``texts`` together; LibraryError when there is none, or one text is cut."""
+    texts = tuple(texts)
+    for text in texts:
+        _check_end(name, text)
     cells = {cell.name: cell for text in texts for cell in _cells_of(text)}
     if not cells:
         raise LibraryError(f"{name}: no cells found; is it a Liberty file?")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from golden.config import ConfigError
+from hdl.arguments import folder
 from hdl.registry import configuration, find
 from synth.area import DFF_28NM, AreaReport, SynthesisError, load_libraries, synthesize
 from synth.liberty import LibraryError
@@ -96,7 +97,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--flatten", action="store_true", help="optimise across submodules")
     parser.add_argument("--tool", choices=sorted(TOOLS), help="default: pyosys if installed")
     parser.add_argument(
-        "-o", dest="directory", type=Path, default=Path("build"), help="writes DIR/NAME/synth.json"
+        "-o",
+        dest="directory",
+        type=folder,
+        default=Path("build"),
+        help="writes DIR/NAME/synth.json",
     )
     parser.add_argument("--json", action="store_true", help="print synth.json and nothing else")
     options = parser.parse_intermixed_args(arguments)

@@ -102,9 +102,28 @@ def test_lists_every_block(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--list", "nosuch"], "--list shows all blocks: it takes no name, not 'nosuch'"),
+        (["index_reducer", "-o", ""], "argument -o: must name a folder, not ''"),
+        ([], "a block's name is needed (python -m hdl.build --list shows all)"),
+    ],
+)
+def test_no_argument_is_dropped(arguments, message, monkeypatch, tmp_path, capsys):
+    """Shown to fail: ``--list nosuch`` listed all, and ``-o ""`` wrote into the working folder."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as status:
+        main(arguments)
+    assert status.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         (["kllm_pe_lan"], "no block is called 'kllm_pe_lan'; nearest: kllm_pe_lane"),
         (["index_reducer", "macs=3"], "Config.macs must be a power of two in 1..256, not 3"),
         (["index_reducer", "mac=3"], "IndexReducerConfig has no field 'mac'"),
+        (["index_reducer", "macs=8", "macs=16"], "IndexReducerConfig.macs is given twice"),
         (["index_reducer", "macs"], "'macs' must be field=value"),
         (["index_reducer", "--config", "big"], "index_reducer has no configuration 'big'"),
         (["kllm_lane_array", "lane.macs=5"], "KllmPeLaneConfig.macs must be a power of two"),

@@ -42,6 +42,27 @@ def test_parses_assignments():
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outer(Config):
+    inner: Example = dataclasses.field(default_factory=Example)
+
+
+@pytest.mark.parametrize(
+    ("config", "texts", "message"),
+    [
+        (Example(), ["lanes=5", "wide=no", "lanes=6"], "Example.lanes is given twice"),
+        (Example(), ["lanes=5", "lanes=5"], "Example.lanes is given twice"),
+        (Outer(), ["inner.lanes=5", "inner.lanes=6"], "Example.lanes is given twice"),
+    ],
+)
+def test_a_field_given_twice_is_refused(config, texts, message):
+    """Shown to fail: the last one won."""
+    with pytest.raises(ConfigError) as error:
+        config.parse(config, texts)
+    assert str(error.value) == message
+    assert Outer.parse(Outer(), ["inner.lanes=5", "inner.mode=b"]).inner.lanes == 5
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

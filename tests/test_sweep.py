@@ -10,6 +10,8 @@ Shown to fail:
 - a key that ignores the sources.
 """
 
+import argparse
+import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -62,6 +64,29 @@ def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
     row = r"\| `\S*test_two\.test_seeded` \| 5, 7 \| AssertionError: not of 5 \|"
     assert re.search(row, report.read_text())
     assert run(benches, "--first", "6", "--seeds", "1") == 0
+
+
+@pytest.mark.parametrize("given", ["foo", "-3", "1.5", "", str(2**31), "9" * 5000])
+def test_a_seed_that_is_no_seed_is_one_line(given):
+    """Shown to fail: each test of a run ended with the ValueError of int()."""
+    path = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    root = importlib.util.module_from_spec(path)
+    path.loader.exec_module(root)
+
+    class Config:
+        option = argparse.Namespace(seed=given)
+
+        def getoption(self, name):
+            return self.option.seed
+
+    with pytest.raises(
+        pytest.UsageError, match=r"^--seed must be 0\.\.2147483647 or 'random', not"
+    ):
+        root.pytest_configure(Config())
+    for good in ("0", "2147483647", "random"):
+        Config.option.seed = good
+        root.pytest_configure(Config())
+        assert 0 <= int(Config.option.seed) < 2**31
 
 
 def test_only_the_fixture_reads_the_seed():

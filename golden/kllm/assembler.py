@@ -556,10 +556,11 @@ def main(arguments: list[str] | None = None) -> int:
         assert isinstance(config, MachineConfig)
         name = options.file
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
-        if options.disassemble:
-            made = disassemble(from_hex(text), config)
-        else:
-            made = to_hex(assemble(text, config, "stdin" if name == "-" else name))
+        shown = "stdin" if name == "-" else name
+        words = from_hex(text) if options.disassemble else assemble(text, config, shown)
+        if not words:
+            raise AssemblyError(f"{shown}: the program has no command")
+        made = disassemble(words, config) if options.disassemble else to_hex(words)
         if options.output is None:
             sys.stdout.write(made)
         else:

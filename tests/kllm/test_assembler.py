@@ -279,6 +279,17 @@ def test_command_line(tmp_path, capsys) -> None:
         assert printed.count("\n") == 1
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# a comment\n"])
+def test_a_program_without_a_command_is_refused(text, tmp_path, capsys) -> None:
+    """Shown to fail: the command wrote an empty program, status 0."""
+    source = tmp_path / "empty.txt"
+    for options, mark in (([], "#"), (["-d"], "//")):
+        source.write_text(text.replace("#", mark))
+        assert main([str(source), "-o", str(tmp_path / "made"), *options]) == 2
+        assert capsys.readouterr().err == f"assembler: {source}: the program has no command\n"
+    assert not (tmp_path / "made").exists()
+
+
 def test_disassemble_refuses_what_is_no_command() -> None:
     with pytest.raises(AssemblyError, match="word 0: no command begins with"):
         disassemble([0xFF] + [0] * 15, SMALL)

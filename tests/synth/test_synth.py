@@ -197,15 +197,41 @@ def test_a_liberty_file_is_read_gzip_or_plain(tmp_path):
         (["stream_register", "--config", "huge"], "has no configuration 'huge'"),
         (["stream_register", "--liberty", "nowhere.lib"], "nowhere.lib: no such Liberty file"),
         (["stream_register", "--liberty", "empty.lib"], "empty.lib: no cells found"),
+        (["stream_register", "--liberty", "cut.lib.gz"], "cut.lib.gz: the gzip file is damaged"),
+        (["stream_register", "--liberty", "bad.lib.gz"], "bad.lib.gz: the gzip file is damaged"),
+        (["stream_register", "--liberty", "cut.lib"], "cut.lib: the text ends in the middle: "),
+        (["stream_register", "--liberty", "area.lib"], "nand2: area must be a number, not 'x'"),
         (["memory_1rw", "depth=4096"], "a memory of 131072 bits must be a macro"),
     ],
 )
 def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
+    """Shown to fail: EOFError and zlib.error of the gzip files; a cut text that was mapped."""
     (tmp_path / "empty.lib").write_text("library(empty) {}\n")
+    text = cells.liberty_text()
+    packed = gzip.compress(text.encode())
+    (tmp_path / "cut.lib.gz").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "bad.lib.gz").write_bytes(packed[:40] + bytes(40) + packed[80:])
+    (tmp_path / "cut.lib").write_text(text[: text.index("  cell(dffe)") + 200])
+    (tmp_path / "area.lib").write_text("library(a) { cell(nand2) { area : x; } }\n")
     assert report.main(arguments) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_an_empty_folder_is_refused(capsys):
+    with pytest.raises(SystemExit) as status:
+        report.main(["stream_register", "-o", ""])
+    assert status.value.code == 2
+    assert capsys.readouterr().err.endswith("error: argument -o: must name a folder, not ''\n")
+
+
+@pytest.mark.parametrize(
+    "more", ["/* { */", "// {\n", 'note : "{ \\" {";', "/* cut {", 'note : "{']
+)
+def test_braces_in_comments_and_strings_do_not_count(more):
+    text = cells.liberty_text()
+    assert parse("own", [text + more]).cells == parse("own", [text]).cells
 
 
 def test_a_library_without_flip_flops_is_refused():
