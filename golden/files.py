@@ -1,11 +1,15 @@
 """Files that other processes, and a run that resumes, find whole or not at all."""
 
 import contextlib
+import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-__all__ = ["replacing"]
+__all__ = ["kept_json", "made_aside", "replacing"]
 
 
 @contextlib.contextmanager
@@ -17,3 +21,32 @@ def replacing(file: Path) -> Iterator[Path]:
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     yield part
     part.replace(file)
+
+
+@contextlib.contextmanager
+def made_aside(directory: Path) -> Iterator[Path]:
+    """Give an empty folder in ``directory``, and move what is made there up to ``directory``.
+
+    For a caller that holds the lock of ``directory``, and marks it complete afterwards. A maker
+    that is killed with -9 leaves its folder, and may leave compilers that still write there. So
+    every maker has a folder of its own, and those of earlier makers are removed. After an exception
+    the folder stays, with its logs, until the next maker comes.
+    """
+    for left in directory.glob("part-*"):
+        shutil.rmtree(left, ignore_errors=True)  # a compiler may write there at this moment
+    part = Path(tempfile.mkdtemp(prefix="part-", dir=directory))
+    yield part
+    for made in list(part.iterdir()):
+        target = directory / made.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        made.replace(target)
+    part.rmdir()
+
+
+def kept_json(file: Path) -> Any:
+    """What a cache keeps in ``file``, or None where it is missing or cannot be read."""
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None

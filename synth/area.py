@@ -7,15 +7,15 @@ Verilog, the cell library, the script, and the versions of the tools.
 import contextlib
 import dataclasses
 import hashlib
-import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import filelock
 
+from golden.files import kept_json, made_aside
 from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth import cells
@@ -32,6 +32,7 @@ __all__ = [
     "SynthesisError",
     "abc_script",
     "is_macro",
+    "liberty_files",
     "load_libraries",
     "refuse_large_memories",
     "synthesize",
@@ -280,6 +281,30 @@ def _count(design: Design, stat: dict[str, Any], library: Library, macros: set[s
     return tuple(areas), boxes, dict(sorted(kinds.items()))
 
 
+@contextlib.contextmanager
+def liberty_files(folder: Path, texts: dict[str, str]) -> Iterator[None]:
+    """``texts`` by name of file in ``folder``, for one run: nothing needs them afterwards."""
+    for file, text in texts.items():
+        (folder / file).write_text(text)
+    try:
+        yield
+    finally:
+        for file in texts:
+            (folder / file).unlink(missing_ok=True)
+
+
+def _kept(directory: Path, top: str) -> tuple[float, dict[str, Any]] | None:
+    """(seconds, Yosys' statistics) of the run in ``directory``; None: missing or damaged."""
+    seconds, stat = kept_json(directory / "seconds"), kept_json(directory / "stat.json")
+    modules = stat.get("modules") if isinstance(stat, dict) else None
+    if not isinstance(seconds, float | int) or not isinstance(modules, dict):
+        return None
+    names = {name.removeprefix("\\") for name in modules}
+    if top not in names or not all(isinstance(module, dict) for module in modules.values()):
+        return None
+    return float(seconds), stat
+
+
 def synthesize(
     block: Block,
     name: str,
@@ -310,22 +335,18 @@ def synthesize(
     directory = CACHE / digest
     directory.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(directory / "lock"):
-        done = directory / "seconds"
-        cached = done.exists()
-        if not cached:
-            (directory / "design.v").write_text(design.verilog)
-            liberties = dict(zip(liberty_names, libraries.texts, strict=True))
-            for file, text in liberties.items():
-                (directory / file).write_text(text)
-            try:
-                run(script, directory, tool=tool, on_pass=on_pass)
-            finally:
-                for file in liberties:
-                    with contextlib.suppress(FileNotFoundError):
-                        (directory / file).unlink()
-            done.write_text(f"{time.perf_counter() - start:.2f}")
-        seconds = float(done.read_text())
-        stat = json.loads((directory / "stat.json").read_text())
+        kept = _kept(directory, design.name)
+        cached = kept is not None
+        if kept is None:
+            with made_aside(directory) as part:
+                (part / "design.v").write_text(design.verilog)
+                with liberty_files(part, dict(zip(liberty_names, libraries.texts, strict=True))):
+                    run(script, part, tool=tool, on_pass=on_pass)
+                (part / "seconds").write_text(f"{time.perf_counter() - start:.2f}")
+            kept = _kept(directory, design.name)
+        if kept is None:
+            raise SynthesisError(f"{name}: Yosys has left no figures in {directory}")
+        seconds, stat = kept
     library = libraries.library
     areas, boxes, kinds = _count(design, stat, library, set(macros))
     return AreaReport(

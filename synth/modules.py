@@ -6,16 +6,18 @@ is mapped again, and blocks that several designs hold are mapped once.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import hashlib
 import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import filelock
 
+from golden.files import kept_json, made_aside, replacing
 from hdl.verilog import Design
 from synth.area import (
     CACHE,
@@ -24,6 +26,7 @@ from synth.area import (
     SynthesisError,
     abc_script,
     is_macro,
+    liberty_files,
     refuse_large_memories,
     types_of,
 )
@@ -175,6 +178,16 @@ def instantiated(text: str, names: set[str]) -> list[str]:
     return sorted({name for name in found if name in names})
 
 
+def _kept(file: Path) -> dict[str, Any] | None:
+    """What ``_map_one`` has kept in ``file``; None: missing or damaged."""
+    plain = kept_json(file)
+    if not isinstance(plain, dict) or set(plain) != {"types", "levels", "seconds"}:
+        return None
+    counts = plain["types"].values() if isinstance(plain["types"], dict) else [None]
+    is_whole = all(isinstance(number, int) for number in (*counts, plain["levels"]))
+    return plain if is_whole and isinstance(plain["seconds"], int | float) else None
+
+
 def _map_one(name: str, text: str, stubs: str, libraries: Libraries, tool: str) -> Mapped:
     liberties = {
         f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.lib": content
@@ -196,18 +209,13 @@ def _map_one(name: str, text: str, stubs: str, libraries: Libraries, tool: str) 
     directory = CACHE / "modules" / hashlib.sha256(identity.encode()).hexdigest()[:20]
     directory.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(directory / "lock"):
-        result = directory / "mapped.json"
-        if not result.exists():
+        plain = _kept(directory / "mapped.json")
+        if plain is None:
             start = time.perf_counter()
-            (directory / "design.v").write_text(source)
-            for file, content in liberties.items():
-                (directory / file).write_text(content)
-            try:
-                log = run(script, directory, tool=tool)
-            finally:
-                for file in liberties:
-                    with contextlib.suppress(FileNotFoundError):
-                        (directory / file).unlink()
+            with made_aside(directory) as part:
+                (part / "design.v").write_text(source)
+                with liberty_files(part, liberties):
+                    log = run(script, part, tool=tool)
             stat = json.loads((directory / "stat.json").read_text())
             modules = {kind.removeprefix("\\"): part for kind, part in stat["modules"].items()}
             levels = [int(found) for found in _LEVELS.findall(log)]
@@ -216,8 +224,8 @@ def _map_one(name: str, text: str, stubs: str, libraries: Libraries, tool: str) 
                 "levels": max(levels, default=0),
                 "seconds": round(time.perf_counter() - start, 2),
             }
-            result.write_text(json.dumps(plain))
-        plain = json.loads(result.read_text())
+            with replacing(directory / "mapped.json") as part:
+                part.write_text(json.dumps(plain))
     cells = libraries.library.cells
     own = {kind: number for kind, number in plain["types"].items() if kind in cells}
     return Mapped(

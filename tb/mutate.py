@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tb.run
-from golden.files import replacing
+from golden.files import kept_json, replacing
 from golden.markers import fill
 from hdl.block import Block
 from hdl.registry import all_blocks, find, rooms
@@ -639,6 +639,15 @@ class Setting:
         return True
 
 
+def read_kept(file: Path) -> tuple[list[Mutant], float] | None:
+    """(faults, seconds) of one block that ``Setting.keep`` wrote; None: missing or damaged."""
+    found = kept_json(file)
+    try:
+        return [Mutant(**each) for each in found["mutants"]], float(found["seconds"])
+    except (TypeError, KeyError, ValueError):
+        return None
+
+
 def examine_all(
     counts: dict[str, int], setting: Setting, console: Console
 ) -> tuple[list[Mutant], dict[str, str], float]:
@@ -662,10 +671,10 @@ def examine_all(
 
             before, begin = len(done), time.perf_counter()
             kept = setting.kept_file(name, count)
-            if kept.exists():
-                found = json.loads(kept.read_text())
-                done.extend(Mutant(**each) for each in found["mutants"])
-                earlier += found["seconds"]
+            found = read_kept(kept)
+            if found is not None:
+                done.extend(found[0])
+                earlier += found[1]
                 console.print(f"{name}: {_result(done[before:], False)}, as kept", highlight=False)
                 continue
             try:

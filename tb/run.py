@@ -22,7 +22,7 @@ import filelock
 import numpy as np
 from cocotb_tools.runner import Verilator, get_results
 
-from golden.files import replacing
+from golden.files import made_aside, replacing
 from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth.modules import instantiated, module_texts, stub
@@ -37,8 +37,10 @@ __all__ = [
     "Model",
     "build_model",
     "emitted",
+    "is_whole",
     "lint",
     "lint_module",
+    "mark_whole",
     "run_model",
     "simulate",
     "tool_environment",
@@ -151,6 +153,15 @@ def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -
     return hashlib.sha256(text + reference).hexdigest()[:20]
 
 
+def _kept_emission(file: Path) -> Emitted | None:
+    """The copy in ``file``, or None where it is missing or damaged."""
+    try:
+        kept = pickle.loads(zlib.decompress(file.read_bytes()))
+    except Exception:  # a damaged pickle raises whatever it happens to call
+        return None
+    return kept if isinstance(kept, Emitted) else None
+
+
 def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     """``block`` as Verilog, or its copy in build/emit: a copy costs a hundredth of an emission.
 
@@ -160,14 +171,39 @@ def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     if key is None:
         return _emit(block, name, wrap)
     file = EMIT_DIR / key
-    if file.exists():
+    kept = _kept_emission(file)
+    if kept is not None:
         block._MustUse__silence = True  # a copy elaborates nothing
-        return pickle.loads(zlib.decompress(file.read_bytes()))
+        return kept
     made = _emit(block, name, wrap)
     EMIT_DIR.mkdir(parents=True, exist_ok=True)
     with replacing(file) as part:
         part.write_bytes(zlib.compress(pickle.dumps(made), 1))
     return made
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def is_whole(directory: Path, executable: str) -> bool:
+    """Whether ``directory`` holds the ``executable`` that was built there.
+
+    The file ``complete`` holds its digest. An empty one is of an earlier version of this file.
+    """
+    try:
+        kept = (directory / "complete").read_text()
+        return (directory / executable).stat().st_size > 0 and (
+            not kept or kept == _digest(directory / executable)
+        )
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def mark_whole(directory: Path, executable: str) -> None:
+    """Make ``is_whole`` true of ``directory``, in which ``executable`` has been built."""
+    with replacing(directory / "complete") as part:
+        part.write_text(_digest(directory / executable))
 
 
 def build_model(
@@ -212,14 +248,16 @@ def build_model(
     directory = SIM_DIR / digest
     directory.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(directory / "lock"):
-        if not (directory / "complete").exists():
-            (directory / f"{name}.v").write_text(verilog)
-            (directory / "ports.vlt").write_text(control_text)
-            try:
-                compile_model(directory, name, arguments, separate=separate, long_run=long_run)
-            except RuntimeError as error:
-                raise RuntimeError(f"{name} does not build: {error}") from None
-            (directory / "complete").touch()
+        if not is_whole(directory, name):
+            (directory / "complete").unlink(missing_ok=True)
+            with made_aside(directory) as part:
+                (part / f"{name}.v").write_text(verilog)
+                (part / "ports.vlt").write_text(control_text)
+                try:
+                    compile_model(part, name, arguments, separate=separate, long_run=long_run)
+                except RuntimeError as error:
+                    raise RuntimeError(f"{name} does not build: {error}") from None
+            mark_whole(directory, name)
     return Model(directory, design)
 
 

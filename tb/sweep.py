@@ -19,6 +19,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+from golden.files import kept_json, replacing
 from tb.sources import sources_digest
 
 __all__ = ["main", "report", "run_seed", "sources_key"]
@@ -109,6 +110,14 @@ def run_seed(seed: int, arguments: list[str], folder: Path, seeded_only: bool) -
     return {"seed": seed, "tests": tests, "failed": failed, "seconds": seconds}
 
 
+def _kept(file: Path) -> dict | None:
+    """The result of ``run_seed`` in ``file``; None: missing or damaged."""
+    found = kept_json(file)
+    if not isinstance(found, dict) or set(found) != {"seed", "tests", "failed", "seconds"}:
+        return None
+    return found if isinstance(found["failed"], dict) else None
+
+
 def _join(seeds) -> str:
     return ", ".join(map(str, seeds))
 
@@ -165,11 +174,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for seed in seeds:
             kept = folder / f"seed-{seed}.json"
-            if kept.exists():
-                result = json.loads(kept.read_text())
-            else:
+            result = _kept(kept)
+            if result is None:
                 result = run_seed(seed, selected, folder, seeded_only=seed != seeds[0])
-                kept.write_text(json.dumps(result) + "\n")
+                with replacing(kept) as part:
+                    part.write_text(json.dumps(result) + "\n")
             results.append(result)
             print(
                 f"seed {seed} ({len(results)} of {len(seeds)}): {result['tests']} tests, "

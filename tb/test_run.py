@@ -10,7 +10,14 @@ Shown to fail:
 
 import dataclasses
 import math
+import multiprocessing
+import os
+import pickle
 import shutil
+import signal
+import subprocess
+import time
+import zlib
 from pathlib import Path
 from unittest import mock
 
@@ -38,6 +45,107 @@ def test_cache_inside_another_tree(tmp_path, seed):
     (tmp_path / "tb" / "__init__.py").write_text("raise ImportError('a bench of another tree')\n")
     model = dataclasses.replace(model, directory=other)
     run_model(model, "tb.tb_imports", config=block.config, seed=seed)
+
+
+def _compiler(script: str, folders: list[Path] | None = None):
+    """A stand-in for compile_model: ``script`` runs in the folder, as a child of its own."""
+
+    def compile_model(directory, top, arguments, *, separate, long_run):
+        if folders is not None:
+            assert sorted(path.name for path in directory.iterdir()) == ["dut.v", "ports.vlt"]
+            folders.append(directory)
+        subprocess.run(["sh", "-c", script], cwd=directory, check=True)
+
+    return compile_model
+
+
+def test_no_build_next_to_the_compiler_of_a_killed_run(tmp_path, monkeypatch):
+    """Shown to fail: a build in the cache's folder itself, which the old compiler then writes to.
+
+    The maker is killed with -9 while its compiler runs. The next one does not wait for that.
+    """
+    monkeypatch.setattr(tb.run, "SIM_DIR", tmp_path)
+    monkeypatch.setattr(tb.run, "EMIT_DIR", tmp_path / "emit")
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    slow = f"touch {begun}; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; "
+    slow += f"echo old > dut; touch {ended}"
+    monkeypatch.setattr(tb.run, "compile_model", _compiler(slow))
+    maker = multiprocessing.get_context("fork").Process(
+        target=lambda: build_model(register(width=8))
+    )
+    maker.start()
+    _wait_for(begun)
+    os.kill(maker.pid, signal.SIGKILL)
+    maker.join()
+    folders: list[Path] = []
+    new = f"touch {tmp_path}/go; while [ ! -e {ended} ]; do sleep 0.02; done; echo new > dut"
+    monkeypatch.setattr(tb.run, "compile_model", _compiler(new, folders))
+    model = build_model(register(width=8))
+    assert (model.directory / "dut").read_text() == "new\n"
+    assert folders[0].parent == model.directory
+    assert not list(model.directory.glob("part-*"))
+    build_model(register(width=8))
+    assert len(folders) == 1
+
+
+def _wait_for(file: Path) -> None:
+    for _ in range(1000):
+        if file.exists():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{file} has not come")
+
+
+def test_a_damaged_model_is_built_again(tmp_path, monkeypatch):
+    """Shown to fail: a folder with the file ``complete``, whatever else it holds."""
+    monkeypatch.setattr(tb.run, "SIM_DIR", tmp_path)
+    folders: list[Path] = []
+    monkeypatch.setattr(tb.run, "compile_model", _compiler("echo new > dut", folders))
+    directory = build_model(register(width=8)).directory
+    dut = directory / "dut"
+    for count, damage in enumerate(
+        (
+            lambda: dut.write_text(""),
+            lambda: dut.write_text("old"),
+            dut.unlink,
+            lambda: (directory / "complete").write_bytes(b"\xff"),
+        ),
+        start=2,
+    ):
+        damage()
+        build_model(register(width=8))
+        assert len(folders) == count
+        assert dut.read_text() == "new\n"
+    (directory / "complete").write_text("")  # as earlier versions wrote it
+    build_model(register(width=8))
+    assert len(folders) == 5
+
+
+def test_a_build_that_fails_leaves_no_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(tb.run, "SIM_DIR", tmp_path)
+
+    def fails(*_, **__):
+        raise RuntimeError("g++: exit 1")
+
+    monkeypatch.setattr(tb.run, "compile_model", fails)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"^dut does not build: g\+\+: exit 1$"):
+            build_model(register(width=8))
+    (directory,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(list(directory.glob("part-*"))) == 1
+    assert not (directory / "complete").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"no zlib", zlib.compress(b"no pickle"), None])
+def test_a_damaged_emission_is_made_again(damage, tmp_path, monkeypatch):
+    """Shown to fail: zlib.error and UnpicklingError."""
+    monkeypatch.setattr(tb.run, "EMIT_DIR", tmp_path)
+    made = emitted(register(width=8))
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(zlib.compress(pickle.dumps(7)) if damage is None else damage)
+    assert emitted(register(width=8)) == made
+    assert pickle.loads(zlib.decompress(file.read_bytes())) == pickle.loads(zlib.decompress(whole))
 
 
 @pytest.fixture(autouse=True)

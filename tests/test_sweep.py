@@ -66,6 +66,24 @@ def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
     assert run(benches, "--first", "6", "--seeds", "1") == 0
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"seed": 4}'])
+def test_a_damaged_seed_runs_again(text, tmp_path, monkeypatch):
+    """Shown to fail: JSONDecodeError and KeyError."""
+    ran = []
+
+    def run_seed(seed, arguments, folder, seeded_only):
+        ran.append(seed)
+        return {"seed": seed, "tests": 1, "failed": {}, "seconds": 1}
+
+    monkeypatch.setattr(sweep, "run_seed", run_seed)
+    command = ["--first", "4", "--seeds", "2", "--folder", str(tmp_path)]
+    assert sweep.main(command) == 0
+    (kept,) = tmp_path.rglob("seed-4.json")
+    kept.write_text(text)
+    assert sweep.main(command) == 0
+    assert ran == [4, 5, 4]
+
+
 @pytest.mark.parametrize("given", ["foo", "-3", "1.5", "", str(2**31), "9" * 5000])
 def test_a_seed_that_is_no_seed_is_one_line(given):
     """Shown to fail: each test of a run ended with the ValueError of int()."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import filelock
 
+from golden.files import made_aside
 from hdl.block import Block
 from hdl.verilog import Design, convert
-from tb.run import LINT_WAIVERS, SIM_DIR, TOP, tool_environment
+from tb.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_environment
 
 __all__ = ["Native", "build_native", "ports_header"]
 
@@ -77,15 +78,17 @@ def build_native(
     directory.mkdir(parents=True, exist_ok=True)
     executable = directory / f"V{design.name}"
     with filelock.FileLock(directory / "lock"):
-        if not (directory / "complete").exists():
-            (directory / f"{design.name}.v").write_text(design.verilog)
-            (directory / "hdl_ports.h").write_text(header)
-            (directory / "native.h").write_text(shared)
-            (directory / "main.cpp").write_text(text)
-            verilate = ["verilator", *arguments, "--top-module", design.name, "-Mdir", "."]
-            _run([*verilate, f"{design.name}.v", "main.cpp"], directory, environment)
-            _run(["make", "-j2", "-f", f"V{design.name}.mk"], directory, environment)
-            (directory / "complete").touch()
+        if not is_whole(directory, executable.name):
+            (directory / "complete").unlink(missing_ok=True)
+            with made_aside(directory) as part:
+                (part / f"{design.name}.v").write_text(design.verilog)
+                (part / "hdl_ports.h").write_text(header)
+                (part / "native.h").write_text(shared)
+                (part / "main.cpp").write_text(text)
+                verilate = ["verilator", *arguments, "--top-module", design.name, "-Mdir", "."]
+                _run([*verilate, f"{design.name}.v", "main.cpp"], part, environment)
+                _run(["make", "-j2", "-f", f"V{design.name}.mk"], part, environment)
+            mark_whole(directory, executable.name)
     return Native(executable, design)
 
 

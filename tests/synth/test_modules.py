@@ -1,12 +1,14 @@
 """Modules mapped one by one: the same areas as a design mapped at once; the chip's rows add up."""
 
 import gc
+import json
 
 import pytest
 
 from hdl import emit
 from hdl.registry import configuration, find
 from hdl.verilog import convert
+from synth import modules
 from synth.area import load_libraries, synthesize
 from synth.modules import Cost, instantiated, map_modules, module_texts, stub
 
@@ -57,3 +59,25 @@ def test_elements_of_arrays_get_no_wires_and_fields_do():
 def test_collections_are_on_again_after_an_emission():
     emit.emit(block("kllm_concat", "small"), "kllm_concat")
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"types": 1, "levels": 1, "seconds": 1}'])
+def test_a_damaged_module_is_mapped_again(text, monkeypatch):
+    """Shown to fail: JSONDecodeError and TypeError."""
+    runs = []
+
+    def run(script, directory, **_):
+        runs.append(directory)
+        found = {"modules": {"\\stream_register": {"num_cells_by_type": {"dff": 2}}}}
+        (directory / "stat.json").write_text(json.dumps(found))
+        return "ABC: lev = 3"
+
+    monkeypatch.setattr(modules, "run", run)
+    design = convert(block("stream_register", None), "stream_register")
+    first = map_modules(design, load_libraries()).modules
+    (kept,) = modules.CACHE.rglob("mapped.json")
+    kept.write_text(text)
+    again = map_modules(design, load_libraries()).modules
+    assert [each.flip_flops for each in (*first.values(), *again.values())] == [2, 2]
+    map_modules(design, load_libraries())
+    assert len(runs) == 2

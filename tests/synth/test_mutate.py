@@ -35,6 +35,21 @@ def test_a_block_is_kept_while_no_source_has_changed(tmp_path, monkeypatch):
     assert files == ["kept/now/a-8-1.json"]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"seconds": 1, "mutants": [{"block": "a"}]}', '{"mutants": []}']
+)
+def test_a_damaged_block_is_not_kept(text, tmp_path, monkeypatch):
+    """Shown to fail: JSONDecodeError, KeyError and TypeError."""
+    monkeypatch.setattr(mutate, "REPORT_DIR", tmp_path)
+    monkeypatch.setattr(mutate, "results_key", lambda: "now")
+    setting = mutate.Setting("now", 1, 1, True)
+    setting.keep("a", 8, {"seconds": 1, "mutants": []})
+    file = setting.kept_file("a", 8)
+    assert mutate.read_kept(file) == ([], 1.0)
+    file.write_text(text)
+    assert mutate.read_kept(file) is None
+
+
 def test_the_key_says_whether_abc_is_installed(monkeypatch):
     keys = set()
     for abc in (None, "yosys-abc"):

@@ -178,6 +178,33 @@ def test_command_line(tmp_path, capsys):
     assert "from the cache" in shown
 
 
+@pytest.mark.parametrize("file", ["seconds", "stat.json"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"modules": {}}', '{"modules": {"x": 1}}'])
+def test_a_damaged_result_is_mapped_again(file, text, libraries, monkeypatch):
+    """Shown to fail: JSONDecodeError, KeyError and ValueError."""
+    stat = {"modules": {"\\top": {"num_cells_by_type": {"dff": 2}}}}
+    runs = []
+
+    def run(script, directory, **_):
+        runs.append(directory)
+        (directory / "stat.json").write_text(json.dumps(stat))
+
+    monkeypatch.setattr(area, "run", run)
+
+    def made():
+        return synthesize(StreamRegister(StreamRegisterConfig()), "top", libraries)
+
+    first = made()
+    assert (first.flip_flops, first.cached) == (2, False)
+    (damaged,) = area.CACHE.glob(f"*/{file}")
+    damaged.write_text(text)
+    assert dataclasses.replace(made(), seconds=0) == dataclasses.replace(first, seconds=0)
+    assert made().cached
+    assert len(runs) == 2
+    assert all(directory.name.startswith("part-") for directory in runs)
+    assert not list(area.CACHE.rglob("part-*"))
+
+
 def test_a_liberty_file_is_read_gzip_or_plain(tmp_path):
     (tmp_path / "own.lib.gz").write_bytes(gzip.compress(cells.liberty_text().encode()))
     (tmp_path / "own.lib").write_text(cells.liberty_text())
