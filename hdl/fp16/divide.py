@@ -74,7 +74,9 @@ def _recurrence(width: int, o: FloatFormat, low: int, high: int) -> list:
     # The quotient of two numbers in 1..2 lies in 1/2..2: with one bit before the point and
     # precision + 1 after it there are precision + 1 from the leading one down.
     rows = o.precision + 2
-    rounder = Rounder(format=o, width=rows, lowest=low - rows + 1, highest=high - rows + 1)
+    rounder = Rounder(
+        format=o, width=rows, lowest=low - rows + 1, highest=high - rows + 1, leading=2
+    )
 
     def row(k: int):
         def one_bit(m: Module, f: dict) -> dict:

@@ -54,12 +54,14 @@ def exp_phases(o: FloatFormat = FP16) -> list:
     grid = t.GRID
     rest_bits = grid - t.INDEX_BITS
     width = grid + 2  # entries lie below 2.4 and the product below 1/32
+    least = min(t.power) - (1 << (grid - 5))  # a lower bound of a power and its product
     flags = ("is_zero", "is_nan", "is_inf")
     rounder = Rounder(
         format=o,
         width=width,
         lowest=-(1 << (_K_BITS - 1)) - grid,
         highest=(1 << (_K_BITS - 1)) - 1 - grid,
+        leading=width - least.bit_length() + 1,
     )
 
     def decode(m: Module, f: dict) -> dict:

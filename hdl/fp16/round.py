@@ -33,12 +33,16 @@ class Rounder:
     is_nan, is_inf : 1  override the number, NaN first
 
     The result field is ``y``: ``format.bits`` bits.
+
+    ``leading`` of the top bits of ``significand`` may hold its leading one, where the number
+    counts and is not zero. 0: all of them. Fewer make the count and the shifter smaller.
     """
 
     format: FloatFormat
     width: int
     lowest: int
     highest: int
+    leading: int = 0
 
     @property
     def _headroom(self) -> int:
@@ -49,6 +53,11 @@ class Rounder:
         """
         short = -(self.lowest + self.width - 2 + self.format.bias)
         return min(max(short, 0), self.format.precision + 1)
+
+    @property
+    def _candidates(self) -> int:
+        """Places where the leading one can be."""
+        return self.leading or self.width
 
     @property
     def _padded(self) -> int:
@@ -70,12 +79,13 @@ class Rounder:
             m.d.comb += limit.eq(Mux(raw_limit < 0, 0, raw_limit))
         else:
             m.d.comb += limit.eq(raw_limit)
-        zeros, nonzero = leading_zeros(m, f["significand"])
+        top = f["significand"][-self._candidates :]
+        zeros, nonzero = leading_zeros(m, top) if len(top) > 1 else (Const(0, 1), top)
         zeros = let(m, "leading", zeros + self._headroom)
         above = let(m, "above", Cat(limit, Const(0, 1)).as_signed() - zeros)
         subnormal = let(m, "subnormal", (above < 0) | ~nonzero)
         # The largest distance, and never more than the shifter is wide.
-        farthest = min(self._headroom + self.width - 1, self._highest_limit)
+        farthest = min(self._headroom + self._candidates - 1, self._highest_limit)
         distance = Signal(max(farthest.bit_length(), 1))
         exponent = Signal(limit_bits)  # biased, less 1
         m.d.comb += [

@@ -35,7 +35,11 @@ def rsqrt_phases(a: FloatFormat, o: FloatFormat) -> list:
     last = -rows - 1  # weight of the last bit
     low, high = a.grid_exponent, a.largest_grid_exponent + a.frac_bits
     rounder = Rounder(
-        format=o, width=rows + 1, lowest=-(high // 2) + last, highest=-(low // 2) + last
+        format=o,
+        width=rows + 1,
+        lowest=-(high // 2) + last,
+        highest=-(low // 2) + last,
+        leading=1,
     )
 
     def decode(m: Module, f: dict) -> dict:

@@ -32,6 +32,7 @@ def sqrt_phases(a: FloatFormat, o: FloatFormat) -> list:
         width=rows,
         lowest=a.grid_exponent // 2 - rows + 1,
         highest=(a.largest_grid_exponent + a.frac_bits) // 2 - rows + 1,
+        leading=1,
     )
 
     def decode(m: Module, f: dict) -> dict:
