@@ -30,8 +30,9 @@ NORMS = BLOCK.norms.p.shape()
 
 
 def random_status(rng) -> CommandStatus:
+    """None, one that a token has, or any bits: the block joins them all."""
     faults = [0, 0, 0, CommandStatus.NONFINITE, CommandStatus.OUTLIER_COUNT]
-    return CommandStatus(int(rng.choice(faults)))
+    return CommandStatus(int(rng.choice([*faults, rng.integers(1 << len(CommandStatus))])))
 
 
 def make_tokens(rng, count: int, share: float = 0.7) -> list[dict]:
@@ -45,7 +46,7 @@ def make_tokens(rng, count: int, share: float = 0.7) -> list[dict]:
         token = Finish(
             touches=not codebook and (rows or bool(rng.integers(2))),
             rows=rows,
-            status=CommandStatus(0 if rows else CommandStatus.NONFINITE),
+            status=random_status(rng) if rows else CommandStatus.NONFINITE | random_status(rng),
             s=int(rng.integers(1 << 16)),
             norm=rows and kmeans and bool(rng.integers(2)),
         )
@@ -57,8 +58,9 @@ def make_tokens(rng, count: int, share: float = 0.7) -> list[dict]:
         words = {"finish": [finish_layout.const(fields).as_bits()], "i": [], "norms": [],
                  "outlier": [], "descriptor": [], "status": []}  # fmt: skip
         if rows:
-            outliers = int(rng.choice([0, 1, 2, 9])) if kmeans else 0
-            for position in range(outliers):
+            # Positions pass unchanged: those of any part of the longest token.
+            outliers = int(rng.choice([0, 1, 2, 9, rng.integers(1 << 14)])) if kmeans else 0
+            for position in range(max(outliers - 9, 0), outliers):
                 word = {"slot": slot, "position": position, "word": int(rng.integers(1 << 16))}
                 words["i"].append(outlier_layout.const(word).as_bits())
                 words["outlier"].append((-1, OUTLIER.const(word).as_bits()))

@@ -23,7 +23,7 @@ from hdl.kllm.matmul.payloads import matmul_work_layout
 from tb.kllm.support.walks import Bench, rate, walk
 
 CONFIGS = {
-    "elements_16": KllmPeLaneConfig(columns=16, k_max=256),
+    "elements_16": KllmPeLaneConfig(columns=16, k_max=16383),
     "elements_4": KllmPeLaneConfig(columns=16, k_max=256, elements=4, bits_a=2, integer_bits=4),
     "no_integers": KllmPeLaneConfig(columns=16, k_max=256, elements=8, bits_a=3, integer_bits=0),
 }
@@ -41,7 +41,10 @@ def works(rng, config) -> list[MatmulWork]:
     found += [work(40, direct=1), work(3, direct=1, tokens=2, groups=2)]
     if config.integer_bits:
         found += [work(35, integer=1, groups=2)]
-    return [*found, work(21, tokens=3, groups=2), work(120, tokens=2)]
+    # Of any length that the lane takes, and the longest: each bit of a position counts.
+    longest = min(config.k_max, config.elements << 10)
+    found += [work(int(longest ** rng.uniform(0.5, 1)), direct=1) for _ in range(6)]
+    return [*found, work(longest, direct=1), work(21, tokens=3, groups=2), work(120, tokens=2)]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
