@@ -51,6 +51,8 @@ class Descriptors:
         fields = []
         for n in range(16):
             mean, rms = rng.normal(0, 2), rng.uniform(0.01, 3)
+            if n % 3 == 0:  # few bits: a product that one bit more or less rounds another way
+                mean, rms = ((1 << rng.integers(12)) + rng.integers(2, size=2)) / 1024
             fields.append({
                 "valid": int(n != 3), "integer": int(n == 5),
                 "length": 100 if n == 7 else LENGTH,

@@ -65,7 +65,8 @@ class KllmJobWalk(Block):
         asked, have = Signal(), Signal()  # the descriptor of this job
         job_sent, count_sent = Signal(), Signal()
         job_gone, count_gone = Signal(), Signal()
-        scale, outliers = Signal(FP16.bits), Signal(SLOT_LENGTH_BITS)
+        scale = Signal(FP16.bits, reset_less=True)
+        outliers = Signal(SLOT_LENGTH_BITS, reset_less=True)
         slot = Signal(8)
         m.d.comb += [
             walk.start.eq(self.start),
