@@ -285,7 +285,7 @@ class KllmIntegerQuantizer(Block):
                 )
             ),
         )
-        part = Signal(range(max(parts, 2)))
+        part = Signal(range(parts)) if parts > 1 else Const(0, 1)
         is_last = Signal()
         words = self.i.p.word.as_value()
         tag_i, tag_o = data.View(tag, divide.i.p.tag), data.View(tag, divide.o.p.tag)
@@ -298,11 +298,10 @@ class KllmIntegerQuantizer(Block):
             tag_i.tag.eq(self.i.p.tag),
             self.i.ready.eq(divide.i.ready & is_last),
         ]
-        with m.If(divide.i.valid & divide.i.ready):
-            m.d.sync += part.eq(Mux(is_last, 0, part + 1))
-
         values = divide.o.p["values"]
         if parts > 1:
+            with m.If(divide.i.valid & divide.i.ready):
+                m.d.sync += part.eq(Mux(is_last, 0, part + 1))
             width = lanes * config.int_bits
             earlier = Signal((parts - 1) * width, reset_less=True)
             values = Cat(earlier, values)
