@@ -80,7 +80,7 @@ def random_operands(rng, opcode: Opcode, config) -> dict[str, int]:
 
 
 def spread_operands(rng, opcode: Opcode, config) -> dict[str, int]:
-    """Operands of any magnitude; the last token ends at the last row, or one behind it."""
+    """Operands of any magnitude; the last token ends at the last row, or one after it."""
     values = {}
     for field in COMMANDS[opcode].operands:
         values[field.name] = int(rng.integers(0, 1 << rng.integers(1, field.bits + 1)))
