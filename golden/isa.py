@@ -271,7 +271,7 @@ class CommandSet:
             raise ValueError(f"tag must be 0..65535, not {tag}")
         words[0] = int(opcode) | tag << 16
         for unit, count in after.items():
-            word, place = self._wait(unit)
+            word, place = self.wait(unit)
             words[word] |= count % (1 << self.after_bits) << place
         for position, operand in enumerate(command.operands):
             value = int(operands[operand.name])
@@ -297,7 +297,7 @@ class CommandSet:
             raise ValueError(f"{opcode.name}: the bits after the last wait must be zero")
         after = {}
         for unit in self.units:
-            word, place = self._wait(unit)
+            word, place = self.wait(unit)
             after[unit] = words[word] >> place & ((1 << self.after_bits) - 1)
         operands = {}
         known = command.operands
@@ -312,7 +312,7 @@ class CommandSet:
                 raise ValueError(f"{opcode.name}: operand word {position} must be zero")
         return opcode, words[0] >> 16, after, operands
 
-    def _wait(self, unit: int) -> tuple[int, int]:
+    def wait(self, unit: int) -> tuple[int, int]:
         """(word, lowest bit) of the wait for a unit."""
         word, place = divmod(self.after_bits * unit, 32)
         return 1 + word, place

@@ -7,6 +7,7 @@ the numbers that shape it to a Timing. Pure Python: no torch and no amaranth is 
 """
 
 import dataclasses
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +25,8 @@ class Timing:
     start, end : names of streams or signals; with several of a kind, such as ``o_k``
     unit : what the interval counts
     delays : further delays, as (what, cycles)
+    words : (stream, words per unit) of the streams that the interval slows; ``name_k`` is each
+        stream of an array. Another stream may carry a word in each cycle
 
     ValueError names the field that is out of range.
     """
@@ -35,6 +38,7 @@ class Timing:
     unit: str = "word"
     latency_max: int | None = None
     delays: tuple[tuple[str, int], ...] = ()
+    words: tuple[tuple[str, Fraction | int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "interval", Fraction(self.interval))
@@ -49,6 +53,14 @@ class Timing:
     def delay(self, what: str) -> int:
         """Cycles of the further delay ``what``; KeyError if there is none of that name."""
         return dict(self.delays)[what]
+
+    def rate(self, stream: str) -> Fraction:
+        """Words of ``stream`` per cycle, at most: over many words, or by the handshake."""
+        for name, words in self.words:
+            pattern = re.sub(r"_k$", r"_\\d+", name)
+            if re.fullmatch(pattern, stream):
+                return min(Fraction(words) / self.interval, Fraction(1))
+        return Fraction(1)
 
     @property
     def is_combinational(self) -> bool:
@@ -70,8 +82,9 @@ class Timing:
         return f"{units} {self.unit}{'s' if units > 1 else ''} per {each}"
 
     def describe(self) -> dict[str, Any]:
-        """The fields as plain JSON values; ``interval`` is a number."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """The fields but ``words`` as plain JSON values; ``interval`` is a number."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "words"]
+        fields = {name: getattr(self, name) for name in names}
         whole = self.interval.denominator == 1
         return fields | {
             "interval": int(self.interval) if whole else float(self.interval),

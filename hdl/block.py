@@ -21,15 +21,15 @@ class Block(wiring.Component):
     Parameters
     ----------
     config : the configuration, checked
-    members : name -> ``hdl.ports.In`` or ``Out``, which give shape and meaning. This is the one
-        list of the ports: ``python -m hdl.build NAME --ports`` prints it.
+    members : name -> ``hdl.ports.In`` or ``Out``, which give shape, meaning and kind. This is the
+        one list of the ports: ``python -m hdl.build NAME --ports`` prints it.
     """
 
     config: Config
 
     def __init__(self, config: Config, members: Mapping):
         self.config = config
-        plain, self.texts = split(members)
+        plain, self.texts, self.kinds = split(members)
         super().__init__(plain)
 
     @property

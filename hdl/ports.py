@@ -1,19 +1,20 @@
 """The one list of a block's ports: each member and each field of a payload with its meaning.
 
-A block gives its members with ``In(shape, text)`` and ``Out(shape, text)``. A layout gives its
-fields with ``Payload(name=(shape, text))``, a bus its channels with ``Bus``. The pages, NAME.json
-and ``python -m hdl.build NAME --ports`` print these texts. The hardware is that of Amaranth's
-``In``, ``Out``, ``StructLayout`` and ``Signature``: texts are no part of it.
+A block gives its members with ``In(shape, text, kind)`` and ``Out(shape, text, kind)``. A layout
+gives its fields with ``Payload(name=(shape, text, kind))``, a bus its channels with ``Bus``. The
+pages, NAME.json and ``python -m hdl.build NAME --ports`` print the texts. ``hdl.kinds`` says what a
+kind is and where it is left out. The hardware is that of Amaranth's ``In``, ``Out``,
+``StructLayout`` and ``Signature``: texts and kinds are no part of it.
 
 A text is one phrase: what the words mean, with unit and range where the width does not say it.
 """
 
 import dataclasses
-import inspect
-import re
 from collections.abc import Iterator, Mapping
 
 from amaranth.lib import data, stream, wiring
+
+from hdl.kinds import member_texts
 
 __all__ = [
     "Bus",
@@ -23,8 +24,10 @@ __all__ = [
     "Out",
     "Payload",
     "Texts",
+    "field_kinds",
     "field_texts",
     "fields_of",
+    "member_kind",
     "member_text",
     "port_shape",
     "split",
@@ -32,61 +35,69 @@ __all__ = [
 ]
 
 Texts = dict[str, str | tuple[str, ...]]
+Kinds = dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A member of a signature and its text.
+    """A member of a signature, its text and its kind.
 
     text: one phrase. In the text of an array, ``{0}``, ``{1}``, ... are the indices of an element.
         A one-dimensional array may have a tuple instead, with a phrase for each element.
+    kind: as ``hdl.kinds`` says. Of a stream: that of a payload without fields.
     """
 
     member: wiring.Member
     text: str | tuple[str, ...]
+    kind: object = None
 
     def array(self, *dimensions: int) -> "Member":
         """An array of such members, as Amaranth's ``array``."""
-        return Member(self.member.array(*dimensions), self.text)
+        return Member(self.member.array(*dimensions), self.text, self.kind)
 
     def flip(self) -> "Member":
         """The member as the other side has it, as Amaranth's ``flip``."""
-        return Member(self.member.flip(), self.text)
+        return Member(self.member.flip(), self.text, self.kind)
 
 
-def In(shape, text: str | tuple[str, ...]) -> Member:
+def In(shape, text: str | tuple[str, ...], kind=None) -> Member:
     """An input of ``shape``, or a signature that the block receives; ``text`` says its meaning."""
-    return Member(wiring.In(shape), text)
+    return Member(wiring.In(shape), text, kind)
 
 
-def Out(shape, text: str | tuple[str, ...]) -> Member:
+def Out(shape, text: str | tuple[str, ...], kind=None) -> Member:
     """An output of ``shape``, or a signature that the block drives; ``text`` says its meaning."""
-    return Member(wiring.Out(shape), text)
+    return Member(wiring.Out(shape), text, kind)
 
 
 class Payload(data.StructLayout):
-    """A StructLayout with a text for each field: ``Payload(y=(16, "FP16 word"), ...)``.
+    """A StructLayout with a text and a kind for each field: ``Payload(y=(16, "sum", FP16), ...)``.
 
-    A field of a layout that reaches no page may be a shape alone.
+    A field whose shape says its kind is a shape and a text. A field of a layout that reaches no
+    page may be a shape alone.
     ``parts`` is what the layout was made of, for a layout with further fields:
-    ``Payload(**row.parts, tag=(8, "of the request"))``. Two layouts that differ only in texts are
-    equal.
+    ``Payload(**row.parts, tag=(8, "of the request"))``. Two layouts that differ only in texts
+    and kinds are equal.
     """
 
     def __init__(self, /, **parts):
         self.parts: dict[str, tuple] = {
             name: part if isinstance(part, tuple) else (part, "") for name, part in parts.items()
         }
-        super().__init__({name: shape for name, (shape, _) in self.parts.items()})
+        super().__init__({name: part[0] for name, part in self.parts.items()})
 
     @property
     def texts(self) -> Texts:
-        return {name: text for name, (_, text) in self.parts.items()}
+        return {name: part[1] for name, part in self.parts.items()}
+
+    @property
+    def kinds(self) -> Kinds:
+        return {name: part[2] for name, part in self.parts.items() if len(part) > 2}
 
 
 def status_layout(faults) -> Payload:
     """One bit per member of the IntFlag ``faults``; the comment after it is the bit's text."""
-    texts = dict(re.findall(r"^    (\w+) = .*?# (.*)$", inspect.getsource(faults), re.M))
+    texts = member_texts(faults)
     return Payload(**{bit.name.lower(): (1, texts[bit.name]) for bit in faults})
 
 
@@ -94,16 +105,17 @@ class Bus(wiring.Signature):
     """A signature with a text for each member: channels of a bus."""
 
     def __init__(self, members: Mapping[str, Member]):
-        plain, self.texts = split(members)
+        plain, self.texts, self.kinds = split(members)
         super().__init__(plain)
 
 
-def split(members: Mapping) -> tuple[dict[str, wiring.Member], Texts]:
-    """Amaranth's members, and the texts of those that have one."""
-    plain = {
-        name: each.member if isinstance(each, Member) else each for name, each in members.items()
-    }
-    return plain, {name: each.text for name, each in members.items() if isinstance(each, Member)}
+def split(members: Mapping) -> tuple[dict[str, wiring.Member], Texts, Kinds]:
+    """Amaranth's members, and the texts and kinds of those that have one."""
+    told = {name: each for name, each in members.items() if isinstance(each, Member)}
+    plain = {name: each.member if name in told else each for name, each in members.items()}
+    texts = {name: each.text for name, each in told.items()}
+    kinds = {name: each.kind for name, each in told.items() if each.kind is not None}
+    return plain, texts, kinds
 
 
 def _steps(
@@ -148,9 +160,24 @@ def port_shape(block, path: tuple[str | int, ...]):
     return member.shape
 
 
+def member_kind(block, path: tuple[str | int, ...]):
+    """The kind that the block or the bus gives to the port at ``path``, or to its stream."""
+    kind = None
+    for owner, name, _, _ in _steps(block, path):
+        if isinstance(owner, stream.Signature):
+            break
+        kind = getattr(owner, "kinds", {}).get(name)
+    return kind
+
+
 def field_texts(shape) -> Texts:
     """Field name to text of a layout made by ``Payload``; of another shape none."""
     return shape.texts if isinstance(shape, Payload) else {}
+
+
+def field_kinds(shape) -> Kinds:
+    """Field name to kind of a layout made by ``Payload``; of another shape none."""
+    return shape.kinds if isinstance(shape, Payload) else {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,9 @@ from amaranth.lib import data, stream
 
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
+from hdl.description import SCHEMA, Codes, memories, streams, word
 from hdl.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
-from hdl.ports import Field, field_texts, fields_of, member_text, port_shape
+from hdl.ports import Field, fields_of, member_kind, member_text, port_shape
 
 __all__ = [
     "WRAPS",
@@ -22,6 +23,7 @@ __all__ = [
     "convert",
     "describe",
     "describe_ports",
+    "port_descriptions",
     "port_rows",
     "without_meaning",
 ]
@@ -93,6 +95,7 @@ def convert(block: Block, name: str, wrap: str | None = None) -> Design:
     if wrap is not None:
         outer, ports = wrapper(block, name, modules[-1].implicit_ports)
         description |= {"name": f"{name}_axi", "ports": ports}
+        description["streams"] = streams(ports, block.timing)
         description["modules"] = [*description["modules"], f"{name}_axi"]
         text += outer
     return Design(description["name"], header + text, tuple(modules), description)
@@ -105,7 +108,12 @@ def describe(block: Block, name: str) -> dict:
 
 def describe_ports(block: Block) -> list[dict]:
     """The ports in ``describe(block, name)``, at a fraction of its time."""
-    return _ports(block, implicit_ports(block))
+    return _ports(block, implicit_ports(block), Codes())
+
+
+def port_descriptions(block: Block) -> list[dict]:
+    """As ``describe_ports``, without clock and reset: nothing is elaborated."""
+    return _ports(block, (), Codes())
 
 
 # What the two signals of the handshake mean is the same in every stream.
@@ -168,7 +176,7 @@ def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:
     paths = {port.name: port.path for port in flat_ports(block)}
     rows: list[tuple] = []
     first: dict[tuple, str] = {}  # fields -> the port that lists them
-    for port in _ports(block, clocked):
+    for port in _ports(block, clocked, None):
         name, role = port["name"], port["role"]
         meaning = _HANDSHAKE.get(role, port["meaning"])
         fields: tuple = ()
@@ -181,24 +189,33 @@ def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:
     return rows
 
 
-def _ports(block: Block, clocked: tuple[str, ...]) -> list[dict]:
+def _ports(block: Block, clocked: tuple[str, ...], codes: Codes | None) -> list[dict]:
+    """codes: None gives the ports without their kinds, which then may be missing."""
     ports = [
-        {"name": port, "direction": "input", "width": 1, "role": role, "meaning": meaning}
+        {"name": port, "direction": "input", "width": 1, "role": role, "meaning": meaning,
+         **_BOOL}
         for port, role, meaning in (
             ("clk", "clock", "rising edge"),
             ("rst", "reset", "synchronous, active high"),
         )
         if port in clocked
-    ]
-    return ports + [_describe_port(block, port) for port in flat_ports(block)]
+    ]  # fmt: skip
+    return ports + [_describe_port(block, port, codes) for port in flat_ports(block)]
 
 
 def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
+    codes = Codes()
+    ports = _ports(block, modules[-1].implicit_ports, codes)
+    texts = [(module.name, module.rtlil) for module in modules]
     return {
+        "schema": SCHEMA,
         "name": name,
         "block": type(block).__qualname__,
         "configuration": block.config.describe(),
-        "ports": _ports(block, modules[-1].implicit_ports),
+        "ports": ports,
+        "streams": streams(ports, block.timing),
+        "memories": memories(texts, name),
+        **codes.describe(),
         "latency": block.latency,
         "throughput": block.throughput,
         "timing": block.timing.describe() if block.timing else None,
@@ -212,7 +229,10 @@ def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
     }
 
 
-def _describe_port(block: Block, port) -> dict:
+_BOOL = {"type": "bool", "element_width": 1}
+
+
+def _describe_port(block: Block, port, codes: Codes | None) -> dict:
     described = {
         "name": port.name,
         "direction": port.direction,
@@ -224,13 +244,11 @@ def _describe_port(block: Block, port) -> dict:
     shape = port_shape(block, port.path)
     if within and isinstance(within[-1][1], stream.Signature):
         described["role"] = f"stream {port.path[-1]}"
-        if port.path[-1] == "payload" and isinstance(shape, data.Layout):
-            described["fields"] = [
-                {"name": str(key), "offset": field.offset, "width": field.width,
-                 "meaning": field_texts(shape).get(key, "")}
-                for key, field in shape
-                if field.width
-            ]  # fmt: skip
+        if port.path[-1] != "payload":
+            return described | _BOOL
     elif isinstance(shape, data.Layout):
         described["role"] = "structure"
-    return described
+    if codes is None:
+        return described
+    where = f"{type(block).__name__}.{port.name}"
+    return described | word(shape, member_kind(block, port.path), codes, where)

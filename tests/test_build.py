@@ -27,7 +27,19 @@ def test_writes_verilog_and_description(tmp_path, capsys):
         "width": 32,
         "role": "stream payload",
         "meaning": "the sum, rounded once to binary32",
-        "fields": [{"name": "y", "offset": 0, "width": 32, "meaning": "FP32 word"}],
+        "type": "struct",
+        "element_width": 32,
+        "fields": [
+            {
+                "name": "y",
+                "offset": 0,
+                "width": 32,
+                "meaning": "FP32 word",
+                "type": "float",
+                "format": "FP32",
+                "element_width": 32,
+            }
+        ],
     }
     assert {"latency", "throughput", "versions", "modules"} <= set(description)
     out = capsys.readouterr().out

@@ -28,6 +28,7 @@ ALLOWED = {
     "hdl": {
         "hdl",
         "golden.config",
+        "golden.isa",
         "golden.markers",
         "golden.timing",
         "golden.*.config",

@@ -1,6 +1,7 @@
 """Codes of AXI4 and the register map, which hdl and golden share. Pure Python."""
 
 import dataclasses
+import enum
 
 __all__ = [
     "BURST_INCR",
@@ -13,7 +14,9 @@ __all__ = [
     "RESP_DECERR",
     "RESP_OKAY",
     "RESP_SLVERR",
+    "Burst",
     "Register",
+    "Resp",
     "levels_word",
 ]
 
@@ -22,6 +25,24 @@ PAGE_BYTES = 4096
 BURST_INCR = 0b01
 CACHE_NORMAL = 0b0011  # normal, non-cacheable, bufferable
 RESP_OKAY, RESP_SLVERR, RESP_DECERR = 0b00, 0b10, 0b11
+
+
+class Resp(enum.IntEnum):
+    """Codes of RRESP and BRESP."""
+
+    OKAY = 0
+    EXOKAY = 1  # exclusive access done
+    SLVERR = 2  # the subordinate refused
+    DECERR = 3  # no subordinate has the address
+
+
+class Burst(enum.IntEnum):
+    """Codes of ARBURST and AWBURST."""
+
+    FIXED = 0
+    INCR = 1  # each beat at the next address
+    WRAP = 2
+
 
 ID_WORD = 0x535A_5255  # "SZRU", the first letter in the highest byte
 

@@ -5,7 +5,7 @@ Some codes belong to the engine that makes and reads the records, as the comment
 
 import enum
 
-__all__ = ["Op", "PageOp", "Status"]
+__all__ = ["Kv", "Op", "PageOp", "Status"]
 
 
 class Op(enum.IntEnum):
@@ -17,6 +17,13 @@ class Op(enum.IntEnum):
     TRIM = 3  # forget the tokens before ``token``, all layers
     FREE = 4  # the sequence and all its pages
     THRESHOLDS = 5  # of (layer, K or V)
+
+
+class Kv(enum.IntEnum):
+    """Which vector of a token."""
+
+    K = 0  # key
+    V = 1  # value
 
 
 class PageOp(enum.IntEnum):

@@ -16,6 +16,7 @@ from hdl.fp16.compare import total_order_key
 from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
 from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.kinds import fixed
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
@@ -63,14 +64,14 @@ class AttentionSoftmaxConfig(Config):
     @property
     def beat_layout(self) -> data.StructLayout:
         return Payload(
-            word=(data.ArrayLayout(FP16.bits, self.width), "FP16 words, one per element")
+            word=(data.ArrayLayout(FP16.bits, self.width), "FP16 words, one per element", FP16)
         )
 
     @property
     def total_layout(self) -> data.StructLayout:
         return Payload(
-            sum=(self.sum_bits, "sum of the weights in units of 2**-24"),
-            reciprocal=(FP32.bits, "1 / sum, binary32"),
+            sum=(self.sum_bits, "sum of the weights in units of 2**-24", fixed(-24)),
+            reciprocal=(FP32.bits, "1 / sum, binary32", FP32),
         )
 
 
@@ -105,7 +106,8 @@ class AttentionSoftmax(Block):
                 "maximum": Out(
                     stream.Signature(
                         Payload(
-                            word=(16, "FP16 word"), bad=(1, "the row has no result and ends here")
+                            word=(16, "FP16 word", FP16),
+                            bad=(1, "the row has no result and ends here"),
                         )
                     ),
                     "Largest score, one per row.",

@@ -20,6 +20,7 @@ from golden.config import Config
 from golden.timing import Timing
 from hdl.axi.signature import axi_lite
 from hdl.block import Block
+from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -47,7 +48,7 @@ class AxiLiteRegistersConfig(Config):
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return Payload(data=(32, "register word"))
+        return Payload(data=(32, "register word", BITS))
 
     def storage(self, depth: int) -> str:
         """Where a queue of ``depth`` words is stored."""

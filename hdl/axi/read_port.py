@@ -11,6 +11,7 @@ from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
+from hdl.kinds import BYTES, NUMBER, index_of
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -37,14 +38,14 @@ class AxiReadPortConfig(AxiPortConfig):
     @property
     def command_layout(self) -> data.StructLayout:
         return Payload(
-            address=(self.address_bits, "byte address, a multiple of the word"),
-            words=(self.length_bits, "words to read, 0..2**length_bits - 1"),
+            address=(self.address_bits, "byte address, a multiple of the word", index_of("bytes")),
+            words=(self.length_bits, "words to read, 0..2**length_bits - 1", NUMBER),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            data=(self.data_bits, "word of memory, its first byte in the low bits"),
+            data=(self.data_bits, "word of memory, its first byte in the low bits", BYTES),
             error=(1, "the response was SLVERR or DECERR"),
             last=(1, "the command's final word"),
         )

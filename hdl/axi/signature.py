@@ -11,6 +11,8 @@ Source: Arm IHI 0022H, AMBA AXI and ACE Protocol Specification.
 from amaranth import Module
 from amaranth.lib import data, stream, wiring
 
+from golden.axi.format import Burst, Resp
+from hdl.kinds import BITS, BYTES, NUMBER, index_of, mask_of
 from hdl.ports import Bus, In, Out, Payload
 
 __all__ = [
@@ -39,20 +41,25 @@ _LAST = "final beat of the burst"
 def _address(id_bits: int, address_bits: int) -> data.StructLayout:
     """Payload of AR and of AW."""
     return Payload(
-        id=(id_bits, _ID),
-        addr=(address_bits, _ADDR),
-        len=(8, "beats - 1"),
-        size=(3, "log2 of the bytes of a beat"),
-        burst=(2, "1: INCR"),
+        id=(id_bits, _ID, BITS),
+        addr=(address_bits, _ADDR, index_of("bytes")),
+        len=(8, "beats - 1", NUMBER),
+        size=(3, "log2 of the bytes of a beat", NUMBER),
+        burst=(2, "1: INCR", Burst),
         lock=(1, "exclusive access"),
-        cache=(4, "memory type"),
-        prot=(3, _PROT),
-        qos=(4, "quality of service"),
+        cache=(4, "memory type", BITS),
+        prot=(3, _PROT, BITS),
+        qos=(4, "quality of service", BITS),
     )
 
 
 def _read_channels(address_bits: int, data_bits: int, id_bits: int) -> dict:
-    r = Payload(id=(id_bits, _ID), data=(data_bits, _WORD), resp=(2, _RESP), last=(1, _LAST))
+    r = Payload(
+        id=(id_bits, _ID, BITS),
+        data=(data_bits, _WORD, BYTES),
+        resp=(2, _RESP, Resp),
+        last=(1, _LAST),
+    )
     return {
         "ar": Out(stream.Signature(_address(id_bits, address_bits)), "read addresses"),
         "r": In(stream.Signature(r), "words read"),
@@ -60,11 +67,18 @@ def _read_channels(address_bits: int, data_bits: int, id_bits: int) -> dict:
 
 
 def _write_channels(address_bits: int, data_bits: int, id_bits: int) -> dict:
-    w = Payload(data=(data_bits, _WORD), strb=(data_bits // 8, _STRB), last=(1, _LAST))
+    w = Payload(
+        data=(data_bits, _WORD, BYTES),
+        strb=(data_bits // 8, _STRB, mask_of("bytes")),
+        last=(1, _LAST),
+    )
     return {
         "aw": Out(stream.Signature(_address(id_bits, address_bits)), "write addresses"),
         "w": Out(stream.Signature(w), "words to write"),
-        "b": In(stream.Signature(Payload(id=(id_bits, _ID), resp=(2, _RESP))), "answers to writes"),
+        "b": In(
+            stream.Signature(Payload(id=(id_bits, _ID, BITS), resp=(2, _RESP, Resp))),
+            "answers to writes",
+        ),
     }
 
 
@@ -104,16 +118,22 @@ class AxiLite(Bus):
 
     def __init__(self, address_bits: int):
         self.address_bits = address_bits
-        address = Payload(addr=(address_bits, _ADDR), prot=(3, _PROT))
+        address = Payload(addr=(address_bits, _ADDR, index_of("bytes")), prot=(3, _PROT, BITS))
         super().__init__(
             {
                 "aw": Out(stream.Signature(address), "write addresses"),
                 "w": Out(
-                    stream.Signature(Payload(data=(32, _WORD), strb=(4, _STRB))), "words to write"
+                    stream.Signature(
+                        Payload(data=(32, _WORD, BYTES), strb=(4, _STRB, mask_of("bytes")))
+                    ),
+                    "words to write",
                 ),
-                "b": In(stream.Signature(Payload(resp=(2, _RESP))), "answers to writes"),
+                "b": In(stream.Signature(Payload(resp=(2, _RESP, Resp))), "answers to writes"),
                 "ar": Out(stream.Signature(address), "read addresses"),
-                "r": In(stream.Signature(Payload(data=(32, _WORD), resp=(2, _RESP))), "words read"),
+                "r": In(
+                    stream.Signature(Payload(data=(32, _WORD, BYTES), resp=(2, _RESP, Resp))),
+                    "words read",
+                ),
             }
         )
 

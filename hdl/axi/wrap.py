@@ -10,8 +10,10 @@ from amaranth.lib import data, stream
 
 from hdl.axi.signature import Axi4, Axi4Read, Axi4Write, AxiLite
 from hdl.block import Block
+from hdl.description import Codes
+from hdl.description import fields as described_fields
 from hdl.emit import Port, flat_ports, signatures
-from hdl.ports import field_texts, member_text
+from hdl.ports import member_text
 
 __all__ = ["wrapper"]
 
@@ -189,12 +191,7 @@ def _pieces(interface: _Interface, payload: Port) -> list[tuple[str, int, list[d
     shape = interface.shape
     fields = [{"name": "", "offset": 0, "width": payload.width}]
     if isinstance(shape, data.StructLayout):  # its fields leave no gap and do not overlap
-        fields = [
-            {"name": str(key), "offset": field.offset, "width": field.width,
-             "meaning": str(field_texts(shape).get(key, ""))}
-            for key, field in shape
-            if field.width
-        ]  # fmt: skip
+        fields = described_fields(shape, Codes(), payload.name)
     if interface.kind != "AXI4-Stream":
         return [(field["name"], field["width"], [field]) for field in fields]
     last = [field for field in fields if field["name"] == "last" and field["width"] == 1]

@@ -7,11 +7,12 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from golden.axi import timing
-from golden.axi.format import BURST_INCR, CACHE_NORMAL
+from golden.axi.format import BURST_INCR, CACHE_NORMAL, Resp
 from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
 from hdl.block import Block
+from hdl.kinds import BYTES, NUMBER, index_of
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import Queue, queue
@@ -35,8 +36,8 @@ class AxiWritePortConfig(AxiPortConfig):
     @property
     def command_layout(self) -> data.StructLayout:
         return Payload(
-            address=(self.address_bits, "byte address"),
-            bytes=(self.length_bits, "bytes to write, 0..2**length_bits - 1"),
+            address=(self.address_bits, "byte address", index_of("bytes")),
+            bytes=(self.length_bits, "bytes to write, 0..2**length_bits - 1", NUMBER),
             more=(1, "the packet goes on in the next command"),
         )
 
@@ -73,14 +74,18 @@ class AxiWritePortConfig(AxiPortConfig):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            data=(self.data_bits, "bytes of the packet, the first in the low bits"),
+            data=(self.data_bits, "bytes of the packet, the first in the low bits", BYTES),
             last=(1, "final word of the packet"),
         )
 
     @property
     def done_layout(self) -> data.StructLayout:
         return Payload(
-            resp=(2, "0, or the worst response of the command's bursts: 2 (SLVERR) or 3 (DECERR)")
+            resp=(
+                2,
+                "0, or the worst response of the command's bursts: 2 (SLVERR) or 3 (DECERR)",
+                Resp,
+            )
         )
 
 

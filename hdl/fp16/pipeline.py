@@ -16,6 +16,7 @@ from golden.fp16 import timing
 from golden.fp16.format import FP16, FloatFormat
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
 __all__ = [
@@ -35,12 +36,12 @@ _MAX_TAG_BITS = 128
 TAG_TEXT = "passes unchanged with its word"
 
 
-def word(format: FloatFormat, text: str) -> tuple[int, str]:
-    """Shape and text of a payload field: a word of ``format``."""
+def word(format: FloatFormat, text: str) -> tuple[int, str, FloatFormat]:
+    """Shape, text and kind of a payload field: a word of ``format``."""
     kind = {(5, 10): "binary16", (8, 23): "binary32"}.get((format.exp_bits, format.frac_bits))
     if kind is None:
         kind = f"1 + {format.exp_bits} + {format.frac_bits} bits"
-    return format.bits, f"{text}, {kind}"
+    return format.bits, f"{text}, {kind}", format
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class OperatorConfig(Config):
 
     @property
     def operands(self) -> dict:
-        """Payload fields of ``i`` without the tag: name -> (shape, text).
+        """Payload fields of ``i`` without the tag: name -> (shape, text, kind).
 
         An operator without a page may give a shape alone.
         """
@@ -68,7 +69,7 @@ class OperatorConfig(Config):
 
     @property
     def results(self) -> dict:
-        """Payload fields of ``o`` without the tag: name -> (shape, text).
+        """Payload fields of ``o`` without the tag: name -> (shape, text, kind).
 
         An operator without a page may give a shape alone.
         """
@@ -76,7 +77,7 @@ class OperatorConfig(Config):
 
     @property
     def _tag(self) -> dict:
-        return {"tag": (self.tag_bits, TAG_TEXT)} if self.tag_bits else {}
+        return {"tag": (self.tag_bits, TAG_TEXT, BITS)} if self.tag_bits else {}
 
     @property
     def i_layout(self) -> Payload:

@@ -13,6 +13,7 @@ from golden.index.format import INT_BITS, K_MAX
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
@@ -92,8 +93,8 @@ class IndexHistogramParallelConfig(Config):
     def i_layout(self) -> data.StructLayout:
         pair = data.ArrayLayout(self.value_bits + self.bits_b, self.elements)
         return Payload(
-            pair=(pair, "value above weight index of each element"),
-            inlier=(self.elements, "mask of the elements that count"),
+            pair=(pair, "value above weight index of each element", index_of("bins")),
+            inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
             integer=(1, "the value is an unsigned operand; the same on every beat of a packet"),
             last=(1, "final beat of the packet"),
         )

@@ -16,6 +16,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.fp16.pipeline import TAG_TEXT
+from hdl.kinds import BITS, index_of
 from hdl.ports import In, Out, Payload
 
 __all__ = ["IndexNearest", "IndexNearestConfig"]
@@ -44,26 +45,30 @@ class IndexNearestConfig(Config):
 
     @property
     def _tag(self) -> dict:
-        return {"tag": (self.tag_bits, TAG_TEXT)} if self.tag_bits else {}
+        return {"tag": (self.tag_bits, TAG_TEXT, BITS)} if self.tag_bits else {}
 
     @property
     def midpoints_layout(self) -> data.StructLayout:
-        return Payload(word=(FP16.bits, "FP16 word"), last=(1, "the last midpoint of the codebook"))
+        return Payload(
+            word=(FP16.bits, "FP16 word", FP16), last=(1, "the last midpoint of the codebook")
+        )
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        return Payload(word=(FP16.bits, "FP16 word"))
+        return Payload(word=(FP16.bits, "FP16 word", FP16))
 
     @property
     def x_layout(self) -> data.StructLayout:
         words = data.ArrayLayout(FP16.bits, self.elements)
-        return Payload(word=(words, "FP16 elements"), last=(1, "end of the token"), **self._tag)
+        return Payload(
+            word=(words, "FP16 elements", FP16), last=(1, "end of the token"), **self._tag
+        )
 
     @property
     def o_layout(self) -> data.StructLayout:
         indices = data.ArrayLayout(self.bits_a, self.elements)
         return Payload(
-            index=(indices, "index of the centroid nearest to each element"),
+            index=(indices, "index of the centroid nearest to each element", index_of("centroids")),
             fault=(1, "no valid midpoints were loaded"),
             last=(1, "end of the token"),
             **self._tag,

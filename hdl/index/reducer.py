@@ -71,14 +71,14 @@ class IndexReducerConfig(Config):
         counts = {str(slot): self.slot_shape(slot) for slot in range(self.macs)}
         return Payload(
             count=(data.StructLayout(counts), "macs integers"),
-            weight=(data.ArrayLayout(FP16.bits, self.macs), "FP16 words, one per count"),
+            weight=(data.ArrayLayout(FP16.bits, self.macs), "FP16 words, one per count", FP16),
             fine=(1, "with two_grids: the sum is on the grid 2**-48, not 2**-24"),
             last=(1, "ends the sum"),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return Payload(y=(FP32.bits, "FP32 word"))
+        return Payload(y=(FP32.bits, "FP32 word", FP32))
 
 
 class IndexReducer(Block):

@@ -11,6 +11,7 @@ from golden.index import timing
 from golden.index.format import INT_BITS, TABLE_ROW
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import NUMBER, mask_of
 from hdl.ports import In, Out, Payload
 
 __all__ = ["IndexTable", "IndexTableConfig"]
@@ -33,13 +34,15 @@ class IndexTableConfig(Config):
     def i_layout(self) -> data.StructLayout:
         entry = max(self.bits_a, self.integer_bits)  # an index or an integer, low-aligned
         return Payload(
-            value=(data.ArrayLayout(entry, TABLE_ROW), "entry of each element"),
-            outlier=(TABLE_ROW, "mask of the elements that are outliers"),
+            value=(data.ArrayLayout(entry, TABLE_ROW), "entry of each element", NUMBER),
+            outlier=(TABLE_ROW, "mask of the elements that are outliers", mask_of("elements")),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
-        return Payload(word=(data.ArrayLayout(FP16.bits, TABLE_ROW), "FP16 word of each element"))
+        return Payload(
+            word=(data.ArrayLayout(FP16.bits, TABLE_ROW), "FP16 word of each element", FP16)
+        )
 
 
 class IndexTable(Block):
@@ -54,7 +57,7 @@ class IndexTable(Block):
     """
 
     def __init__(self, config: IndexTableConfig):
-        word = stream.Signature(Payload(word=(16, "FP16 word")))
+        word = stream.Signature(Payload(word=(16, "FP16 word", FP16)))
         super().__init__(
             config,
             {

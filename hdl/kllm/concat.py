@@ -9,6 +9,7 @@ from golden.config import Config
 from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmConcat", "KllmConcatConfig"]
@@ -37,11 +38,11 @@ class KllmConcatConfig(Config):
 
     def _with_common(self, **parts) -> Payload:
         parts |= {
-            "inlier": (self.elements, "mask of the elements that count"),
+            "inlier": (self.elements, "mask of the elements that count", mask_of("elements")),
             "last": (1, "final beat of the packet"),
         }
         if self.tag_bits:
-            parts["tag"] = (self.tag_bits, "passes unchanged with its beat")
+            parts["tag"] = (self.tag_bits, "passes unchanged with its beat", BITS)
         return Payload(**parts)
 
     @property
@@ -50,6 +51,7 @@ class KllmConcatConfig(Config):
             value=(
                 data.ArrayLayout(self.value_bits, self.elements),
                 "index or value of each element",
+                NUMBER,
             )
         )
 
@@ -60,6 +62,7 @@ class KllmConcatConfig(Config):
             index=(
                 data.ArrayLayout(column, self.columns),
                 "weight index of each column and element",
+                index_of("weight centroids"),
             )
         )
 
@@ -70,6 +73,7 @@ class KllmConcatConfig(Config):
             pair=(
                 data.ArrayLayout(column, self.columns),
                 "value above weight index, for each column and element",
+                index_of("bins"),
             )
         )
 

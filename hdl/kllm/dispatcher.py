@@ -14,11 +14,13 @@ from golden.kllm.isa import (
     COMMANDS,
     FIRST_OPERAND_WORD,
     OPERANDS_MAX,
+    SET,
     CommandStatus,
     Unit,
 )
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS, NUMBER, command_words, mask_of
 from hdl.kllm.engine import command_layout, command_stream, status_stream
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import arbiter
@@ -31,19 +33,23 @@ _STATUS_BITS = len(CommandStatus)
 
 # A status as the host sees it: 32 bits.
 report_layout = Payload(
-    status=(13, "golden.kllm.isa.CommandStatus, 0: done"),
-    unit=(3, "golden.kllm.isa.Unit"),
-    tag=(16, "tag of the command"),
+    status=(13, "golden.kllm.isa.CommandStatus, 0: done", CommandStatus),
+    unit=(3, "golden.kllm.isa.Unit", Unit),
+    tag=(16, "tag of the command", BITS),
 )
 assert _STATUS_BITS == 13
 
 # A command in its unit's queue.
 queued_layout = Payload(
     command=(command_layout, "opcode and operands"),
-    after=(data.ArrayLayout(AFTER_BITS, len(Unit)), "commands of each unit that must be complete"),
-    met=(len(Unit), "waits that were fulfilled when the command was issued"),
-    tag=(16, "tag of the command"),
-    fault=(_STATUS_BITS, "status that the screen found, 0: none"),
+    after=(
+        data.ArrayLayout(AFTER_BITS, len(Unit)),
+        "commands of each unit that must be complete",
+        NUMBER,
+    ),
+    met=(len(Unit), "waits that were fulfilled when the command was issued", mask_of("units")),
+    tag=(16, "tag of the command", BITS),
+    fault=(_STATUS_BITS, "status that the screen found, 0: none", CommandStatus),
 )
 
 
@@ -94,7 +100,7 @@ class KllmDispatcher(Block):
             config,
             {
                 "word": In(
-                    stream.Signature(Payload(data=(32, "word of a command"))),
+                    stream.Signature(Payload(data=(32, "word of a command", command_words(SET)))),
                     "Commands, 16 words each.",
                 ),
                 "abort_pulse": In(1, "High for one cycle: end every command that has not begun."),

@@ -14,8 +14,9 @@ from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import activation_entry_bits
-from golden.kllm.isa import COMMANDS, OPERANDS_MAX, ROW_ELEMENTS, CommandStatus, Opcode
+from golden.kllm.isa import COMMANDS, OPERANDS_MAX, ROW_ELEMENTS, SET, CommandStatus, Opcode
 from hdl.block import Block
+from hdl.kinds import NUMBER, index_of, mask_of, opcode
 from hdl.ports import In, Out, Payload
 
 __all__ = [
@@ -42,15 +43,24 @@ ROW = data.ArrayLayout(FP16.bits, ROW_ELEMENTS)  # one row of the vector memory
 SLOT_LENGTH_BITS = 14  # K_MAX
 SLOT_ROW_BITS = 10  # rows of K_MAX entries
 
-_SLOT = (8, "number of the slot")
-_SLOT_ROW = (SLOT_ROW_BITS, "row of entries within the slot: positions 16 * row and up")
-_POSITION = (SLOT_LENGTH_BITS, "number of the outlier within its token, in ascending place")
+_SLOT = (8, "number of the slot", index_of("slots"))
+_SLOT_ROW = (
+    SLOT_ROW_BITS,
+    "row of entries within the slot: positions 16 * row and up",
+    index_of("rows"),
+)
+_POSITION = (
+    SLOT_LENGTH_BITS,
+    "number of the outlier within its token, in ascending place",
+    index_of("outliers"),
+)
 
 command_layout = Payload(
-    opcode=(8, "golden.kllm.isa.Opcode"),
+    opcode=(8, "golden.kllm.isa.Opcode", opcode(SET)),
     operand=(
         data.ArrayLayout(32, OPERANDS_MAX),
         "operands in the order of the command's table, bits above the declared ones 0",
+        NUMBER,
     ),
 )
 
@@ -62,7 +72,9 @@ def command_stream(text: str | tuple[str, ...] = "Commands of the unit, one afte
 
 def status_stream(text: str | tuple[str, ...] = "One word per command, in order."):
     """CommandStatus bits, one word per command, in order."""
-    status = Payload(status=(len(CommandStatus), "golden.kllm.isa.CommandStatus, 0: done"))
+    status = Payload(
+        status=(len(CommandStatus), "golden.kllm.isa.CommandStatus, 0: done", CommandStatus)
+    )
     return Out(stream.Signature(status), text)
 
 
@@ -74,7 +86,8 @@ def operand(command, opcode: Opcode, name: str):
 
 
 row_write_layout = Payload(
-    row=(16, "row of the vector memory"), word=(ROW, "16 FP16 words, element 0 first")
+    row=(16, "row of the vector memory", index_of("rows")),
+    word=(ROW, "16 FP16 words, element 0 first", FP16),
 )
 
 
@@ -96,8 +109,8 @@ def entry_row_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
     """ROW_ELEMENTS entries (index, or integer, low-aligned) and their outlier mask."""
     entry = activation_entry_bits(bits_a, integer_bits)
     return Payload(
-        value=(data.ArrayLayout(entry, ROW_ELEMENTS), "index, or integer, of each element"),
-        outlier=(ROW_ELEMENTS, "mask of the elements that are outliers"),
+        value=(data.ArrayLayout(entry, ROW_ELEMENTS), "index, or integer, of each element", NUMBER),
+        outlier=(ROW_ELEMENTS, "mask of the elements that are outliers", mask_of("elements")),
     )
 
 
@@ -111,19 +124,17 @@ def entry_write_layout(bits_a: int, integer_bits: int) -> data.StructLayout:
 
 
 # An outlier's FP16 word into a slot, ``position`` counting the outliers in ascending place.
-outlier_write_layout = Payload(
-    slot=_SLOT, position=_POSITION, word=(FP16.bits, "FP16 word")
-)
+outlier_write_layout = Payload(slot=_SLOT, position=_POSITION, word=(FP16.bits, "FP16 word", FP16))
 
 # What a slot holds in addition to entries and outliers.
 descriptor_layout = Payload(
     valid=(1, "the slot holds a token"),
     integer=(1, "entries are unsigned integers, none is an outlier"),
-    length=(SLOT_LENGTH_BITS, "elements of the token"),
-    outliers=(SLOT_LENGTH_BITS, "outliers of the token"),
-    scale=(FP16.bits, "s_A of the token, FP16"),
-    rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32; 1.0 without statistics"),
-    mean=(FP32.bits, "mean of the token, FP32; +0 without statistics"),
+    length=(SLOT_LENGTH_BITS, "elements of the token", NUMBER),
+    outliers=(SLOT_LENGTH_BITS, "outliers of the token", NUMBER),
+    scale=(FP16.bits, "s_A of the token, FP16", FP16),
+    rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32; 1.0 without statistics", FP32),
+    mean=(FP32.bits, "mean of the token, FP32; +0 without statistics", FP32),
 )
 
 
@@ -173,7 +184,7 @@ def slot_read(prefix: str, bits_a: int, integer_bits: int) -> dict:
             stream.Signature(Payload(slot=_SLOT, position=_POSITION)), "Requests for outliers."
         ),
         f"{prefix}_outlier": In(
-            stream.Signature(Payload(word=(FP16.bits, "FP16 word"))),
+            stream.Signature(Payload(word=(FP16.bits, "FP16 word", FP16))),
             "The outliers' words, in the order of the requests.",
         ),
     }

@@ -68,11 +68,16 @@ class KllmFunctionPipeline(Block):
             {
                 "i": In(
                     stream.Signature(
-                        Payload(function=(3, "golden.kllm.isa.Function"), x=(16, "operand, FP16"))
+                        Payload(
+                            function=(3, "golden.kllm.isa.Function", Function),
+                            x=(16, "operand, FP16", FP16),
+                        )
                     ),
                     "Function and operand.",
                 ),
-                "o": Out(stream.Signature(Payload(y=(16, "result, FP16"))), "Results, in order."),
+                "o": Out(
+                    stream.Signature(Payload(y=(16, "result, FP16", FP16))), "Results, in order."
+                ),
             },
         )
 

@@ -17,6 +17,7 @@ from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
+from hdl.kinds import BITS, NUMBER
 from hdl.ports import In, Out, Payload
 
 __all__ = [
@@ -148,23 +149,23 @@ class KllmIntegerQuantizerConfig(Config):
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return Payload(word=(FP16.bits, "FP16 word"))
+        return Payload(word=(FP16.bits, "FP16 word", FP16))
 
     @property
     def i_layout(self) -> data.StructLayout:
         words = data.ArrayLayout(FP16.bits, self.elements)
         return Payload(
-            word=(words, "FP16 elements"),
-            s=(FP16.bits, "the token's scale s, FP16"),
-            tag=(self.tag_bits, "passes unchanged with its beat"),
+            word=(words, "FP16 elements", FP16),
+            s=(FP16.bits, "the token's scale s, FP16", FP16),
+            tag=(self.tag_bits, "passes unchanged with its beat", BITS),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
         values = data.ArrayLayout(self.int_bits, self.elements)
         return Payload(
-            value=(values, "unsigned integer of each element"),
-            tag=(self.tag_bits, "passes unchanged with its beat"),
+            value=(values, "unsigned integer of each element", NUMBER),
+            tag=(self.tag_bits, "passes unchanged with its beat", BITS),
         )
 
 

@@ -12,6 +12,7 @@ from golden.kllm.config import VectorShape
 from golden.kllm.isa import CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
 from hdl.ports import In, Out, Payload
 
@@ -35,13 +36,14 @@ class KllmLoadConfig(Config):
     def read_layout(self) -> data.StructLayout:
         """A command of the read port: byte address and number of rows."""
         return Payload(
-            address=(self.address_bits, "byte address of the first row"), words=(17, "rows wanted")
+            address=(self.address_bits, "byte address of the first row", index_of("bytes")),
+            words=(17, "rows wanted", NUMBER),
         )
 
     @property
     def data_layout(self) -> data.StructLayout:
         return Payload(
-            data=(ROW.size, "one row, element 0 in the low bits"),
+            data=(ROW.size, "one row, element 0 in the low bits", FP16),
             error=(1, "the response was SLVERR or DECERR"),
             last=(1, "the command's final row"),
         )

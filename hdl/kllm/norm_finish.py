@@ -30,9 +30,9 @@ _GRIDS = (_GRID, 2 * _GRID, 0)
 _GRID_OF = {"q": 1, "x2": 1, "a": 0, "x1": 0, "length": 2}
 
 norm_result_layout = Payload(
-    mean=(FP32.bits, "mean of the token, FP32"),
-    rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32"),
-    status=(len(Status), "golden.kllm.format.Status bits of the token"),
+    mean=(FP32.bits, "mean of the token, FP32", FP32),
+    rms_reciprocal=(FP32.bits, "1 / RMS of the token, FP32", FP32),
+    status=(len(Status), "golden.kllm.format.Status bits of the token", Status),
 )
 
 

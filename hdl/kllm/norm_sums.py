@@ -16,6 +16,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.fp16.unpack import unpack
 from hdl.index.reducer import centroid_parts
+from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out, Payload
 
@@ -27,10 +28,10 @@ _OUTLIERS_BITS = 16
 
 # A token whose sums follow, if its status is 0.
 norm_token_layout = Payload(
-    s=(FP16.bits, "scale of the token, FP16"),
-    epsilon=(FP32.bits, "epsilon of the norm, FP32"),
+    s=(FP16.bits, "scale of the token, FP16", FP16),
+    epsilon=(FP32.bits, "epsilon of the norm, FP32", FP32),
     layer_norm=(1, "LayerNorm, with a mean; 0: RMSNorm"),
-    status=(len(Status), "golden.kllm.format.Status bits of the token"),
+    status=(len(Status), "golden.kllm.format.Status bits of the token", Status),
 )
 
 
@@ -77,29 +78,35 @@ class KllmNormSumsConfig(Config):
 
     @property
     def codebook_layout(self) -> data.StructLayout:
-        return Payload(word=(FP16.bits, "FP16 word"), last=(1, "last centroid of the codebook"))
+        return Payload(
+            word=(FP16.bits, "FP16 word", FP16), last=(1, "last centroid of the codebook")
+        )
 
     @property
     def job_layout(self) -> data.StructLayout:
         return Payload(
-            length=(16, "elements of the token"),
-            s=(FP16.bits, "scale of the token, FP16"),
-            epsilon=(FP32.bits, "epsilon of the norm, FP32"),
+            length=(16, "elements of the token", NUMBER),
+            s=(FP16.bits, "scale of the token, FP16", FP16),
+            epsilon=(FP32.bits, "epsilon of the norm, FP32", FP32),
             layer_norm=(1, "LayerNorm, with a mean; 0: RMSNorm"),
-            outliers=(_OUTLIERS_BITS, "words of x; 65535: as many as the mask says"),
+            outliers=(_OUTLIERS_BITS, "words of x; 65535: as many as the mask says", NUMBER),
         )
 
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            index=(data.ArrayLayout(self.bits_a, self.elements), "index of each element"),
-            outlier=(self.elements, "mask of the elements that are outliers"),
+            index=(
+                data.ArrayLayout(self.bits_a, self.elements),
+                "index of each element",
+                index_of("centroids"),
+            ),
+            outlier=(self.elements, "mask of the elements that are outliers", mask_of("elements")),
             last=(1, "final beat of the token"),
         )
 
     @property
     def x_layout(self) -> data.StructLayout:
-        return Payload(word=(FP16.bits, "FP16 word"))
+        return Payload(word=(FP16.bits, "FP16 word", FP16))
 
     @property
     def value_layout(self) -> data.StructLayout:

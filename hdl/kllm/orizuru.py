@@ -14,6 +14,7 @@ from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_nan, total_order_key
+from hdl.kinds import NUMBER, index_of
 from hdl.kllm.orizuru_trees import (
     RADIX,
     TREES,
@@ -57,9 +58,9 @@ class KllmOrizuruConfig(Config):
     @property
     def job_layout(self) -> data.StructLayout:
         return Payload(
-            length=(16, "elements of the token"),
-            k_max=(16, "outliers to pop from the top"),
-            k_min=(16, "outliers to pop from the bottom"),
+            length=(16, "elements of the token", NUMBER),
+            k_max=(16, "outliers to pop from the top", NUMBER),
+            k_min=(16, "outliers to pop from the bottom", NUMBER),
         )
 
     @property
@@ -68,6 +69,7 @@ class KllmOrizuruConfig(Config):
             word=(
                 data.ArrayLayout(FP16.bits, self.elements),
                 "FP16 elements, the first position in the low bits",
+                FP16,
             ),
             last=(1, "final beat of the token"),
         )
@@ -75,17 +77,17 @@ class KllmOrizuruConfig(Config):
     @property
     def pop_layout(self) -> data.StructLayout:
         return Payload(
-            index=(16, "position of the element within the token"),
-            word=(FP16.bits, "the element, FP16"),
+            index=(16, "position of the element within the token", index_of("elements")),
+            word=(FP16.bits, "the element, FP16", FP16),
             last=(1, "the token's final pop of this tree"),
         )
 
     @property
     def done_layout(self) -> data.StructLayout:
         return Payload(
-            largest=(FP16.bits, "largest inlier, FP16"),
-            smallest=(FP16.bits, "smallest inlier, FP16"),
-            scale=(FP16.bits, "the larger of their magnitudes, s_A, FP16"),
+            largest=(FP16.bits, "largest inlier, FP16", FP16),
+            smallest=(FP16.bits, "smallest inlier, FP16", FP16),
+            scale=(FP16.bits, "the larger of their magnitudes, s_A, FP16", FP16),
             status=(status_layout(OrizuruStatus), "faults of the token, 0: none"),
         )
 

@@ -14,6 +14,7 @@ from golden.fp16.format import FP16
 from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
@@ -59,16 +60,16 @@ class OrizuruTreesConfig(Config):
         return Payload(
             en=(1, "a row comes"),
             row=(range(max(2, self.nodes[0])), "row of the token"),
-            key=(data.ArrayLayout(FP16.bits, RADIX), "ordered key of each word"),
-            valid=(RADIX, "words that count"),
+            key=(data.ArrayLayout(FP16.bits, RADIX), "ordered key of each word", NUMBER),
+            valid=(RADIX, "words that count", mask_of("elements")),
             last=(1, "final row of the token"),
         )
 
     @property
     def best_layout(self) -> data.StructLayout:
         return Payload(
-            key=(FP16.bits, "ordered key of each word"),
-            index=(4 * self.levels, "place of the winner"),
+            key=(FP16.bits, "ordered key of each word", NUMBER),
+            index=(4 * self.levels, "place of the winner", index_of("leaves")),
         )
 
     @property
@@ -108,13 +109,13 @@ class OrizuruLeaves(Block):
             config,
             {
                 "en": In(1, "load key and valid"),
-                "key": In(data.ArrayLayout(FP16.bits, RADIX), "keys of the leaves"),
-                "valid": In(RADIX, "which of them belong to the token"),
+                "key": In(data.ArrayLayout(FP16.bits, RADIX), "keys of the leaves", NUMBER),
+                "valid": In(RADIX, "which of them belong to the token", mask_of("elements")),
                 "start": In(1, "the loaded leaves become the leaves of the tree, all present"),
                 "pop": In(1, "leaf {0} leaves tree {0}").array(len(TREES)),
-                "leaf": In(4, ("leaf popped from the max tree", "of the min tree")).array(
-                    len(TREES)
-                ),
+                "leaf": In(
+                    4, ("leaf popped from the max tree", "of the min tree"), index_of("leaves")
+                ).array(len(TREES)),
                 "winner": Out(
                     config.winner_layout,
                     ("winner of the max tree, one cycle later", "of the min tree"),
@@ -336,8 +337,8 @@ class OrizuruTreesShared(Block):
 def _entry(level: int) -> data.StructLayout:
     """Winner of a node below ``level``: its key and the position within that node."""
     return Payload(
-        key=(FP16.bits, "ordered key of each word"),
-        index=(4 * level, "place of the winner"),
+        key=(FP16.bits, "ordered key of each word", NUMBER),
+        index=(4 * level, "place of the winner", index_of("leaves")),
         valid=(1, "words that count"),
     )
 

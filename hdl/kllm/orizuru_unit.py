@@ -9,6 +9,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig
+from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import Payload
 
 __all__ = ["KllmOrizuruUnit", "KllmOrizuruUnitConfig"]
@@ -48,12 +49,16 @@ class KllmOrizuruUnitConfig(OperatorConfig):
         fields = {}
         for tree in self.trees:
             of = tree.replace("_", " of the ") + " tree" * bool(tree)
-            fields[f"key{tree}"] = (data.ArrayLayout(FP16.bits, self.leaves), f"leaves{of}")
+            fields[f"key{tree}"] = (data.ArrayLayout(FP16.bits, self.leaves), f"leaves{of}", NUMBER)
             if self.carry_bits:
                 carry = data.ArrayLayout(self.carry_bits, self.leaves)
-                fields[f"carry{tree}"] = (carry, f"bits that go with each leaf{of}")
+                fields[f"carry{tree}"] = (carry, f"bits that go with each leaf{of}", BITS)
         for tree in ("max", "min"):
-            fields[f"valid_{tree}"] = (self.leaves, f"leaves that the {tree} tree still has")
+            fields[f"valid_{tree}"] = (
+                self.leaves,
+                f"leaves that the {tree} tree still has",
+                mask_of("elements"),
+            )
         return fields
 
     @property
@@ -65,10 +70,10 @@ class KllmOrizuruUnitConfig(OperatorConfig):
 
     @property
     def winner_layout(self) -> Payload:
-        carry = {"carry": (self.carry_bits, "bits of that leaf")} if self.carry_bits else {}
+        carry = {"carry": (self.carry_bits, "bits of that leaf", BITS)} if self.carry_bits else {}
         return Payload(
-            key=(FP16.bits, "ordered key"),
-            index=(self.index_bits, "its leaf"),
+            key=(FP16.bits, "ordered key", NUMBER),
+            index=(self.index_bits, "its leaf", index_of("leaves")),
             valid=(1, "the tree has a leaf left"),
             **carry,
         )

@@ -11,6 +11,7 @@ from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
+from hdl.kinds import index_of
 from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmOutlier", "KllmOutlierConfig"]
@@ -42,8 +43,12 @@ class KllmOutlierConfig(Config):
     def i_layout(self) -> data.StructLayout:
         return Payload(
             present=(1, "the beat holds an outlier"),
-            x=(FP16.bits, "the outlier, FP16"),
-            index=(data.ArrayLayout(self.bits_b, self.columns), "weight index of each column"),
+            x=(FP16.bits, "the outlier, FP16", FP16),
+            index=(
+                data.ArrayLayout(self.bits_b, self.columns),
+                "weight index of each column",
+                index_of("weight centroids"),
+            ),
             last=(1, "final word of the packet"),
         )
 
@@ -85,6 +90,7 @@ class KllmOutlier(Block):
                 "codebook": In(
                     config.codebook_layout,
                     "C_B: the weight centroids as FP16 words, stable while in use",
+                    FP16,
                 ),
             },
         )

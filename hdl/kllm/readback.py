@@ -11,6 +11,7 @@ from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS
 from hdl.kllm.engine import (
     SLOT_LENGTH_BITS,
     command_stream,
@@ -72,6 +73,7 @@ class KllmReadback(Block):
                             data=(
                                 32,
                                 "of READ two FP16 words, the lower position in the low half",
+                                BITS,
                             )
                         )
                     ),

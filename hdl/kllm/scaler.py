@@ -15,6 +15,7 @@ from hdl.emit import add
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmScaler", "KllmScalerConfig", "is_special"]
@@ -36,19 +37,19 @@ class KllmScalerConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            d=(FP32.bits, "dense sum, FP32"),
+            d=(FP32.bits, "dense sum, FP32", FP32),
             s=(signed(self.sum_bits), "exact sparse sum in units of 2**-48"),
-            s_a=(FP16.bits, "scale of the token, FP16"),
-            s_b=(FP16.bits, "scale of the output channel, FP16"),
-            tag=(self.tag_bits, "passes unchanged with its word"),
+            s_a=(FP16.bits, "scale of the token, FP16", FP16),
+            s_b=(FP16.bits, "scale of the output channel, FP16", FP16),
+            tag=(self.tag_bits, "passes unchanged with its word", BITS),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            y=(FP16.bits, "output, FP16"),
+            y=(FP16.bits, "output, FP16", FP16),
             overflow=(1, "y is infinite though t and s_b are finite"),
-            tag=(self.tag_bits, "passes unchanged with its word"),
+            tag=(self.tag_bits, "passes unchanged with its word", BITS),
         )
 
 

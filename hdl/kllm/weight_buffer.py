@@ -18,6 +18,7 @@ from hdl.bits import after
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
@@ -69,15 +70,15 @@ class KllmWeightBufferConfig(Config):
     @property
     def job_layout(self) -> data.StructLayout:
         return Payload(
-            beats=(self.length_bits, "weight beats of a group, 1 or more"),
-            groups=(GROUP_BITS, "groups of the job"),
+            beats=(self.length_bits, "weight beats of a group, 1 or more", NUMBER),
+            groups=(GROUP_BITS, "groups of the job", NUMBER),
         )
 
     @property
     def replay_layout(self) -> data.StructLayout:
         return Payload(
-            beats=(self.length_bits, "beats of the group, as its job says"),
-            rms=(FP32.bits, "factor of the scales, FP32"),
+            beats=(self.length_bits, "beats of the group, as its job says", NUMBER),
+            rms=(FP32.bits, "factor of the scales, FP32", FP32),
             fold=(1, "the scales are multiplied by rms"),
             release=(1, "the group is free after this replay"),
             end=(1, "last replay of the job"),
@@ -85,7 +86,7 @@ class KllmWeightBufferConfig(Config):
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return Payload(data=(self.port_bits, "word of the beat"))
+        return Payload(data=(self.port_bits, "word of the beat", BITS))
 
     @property
     def w_layout(self) -> data.StructLayout:
@@ -95,13 +96,14 @@ class KllmWeightBufferConfig(Config):
             index=(
                 data.ArrayLayout(column, self.columns),
                 "weight index of each column and element",
+                index_of("weight centroids"),
             ),
             last=(1, "final beat of the replay"),
         )
 
     @property
     def s_b_layout(self) -> data.StructLayout:
-        return Payload(word=(FP16.bits, "scale, FP16"))
+        return Payload(word=(FP16.bits, "scale, FP16", FP16))
 
 
 class KllmWeightBuffer(Block):

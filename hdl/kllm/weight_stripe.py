@@ -12,6 +12,7 @@ from golden.kllm.format import weight_word_place
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import PORTS_BITS
+from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
@@ -52,14 +53,14 @@ class KllmWeightStripeConfig(Config):
     @property
     def data_layout(self) -> data.StructLayout:
         return Payload(
-            data=(self.port_bits, "word of the weight image"),
+            data=(self.port_bits, "word of the weight image", BITS),
             last=(1, "the port's last word of the job"),
             error=(1, "the word was read with an error"),
         )
 
     @property
     def slot_layout(self) -> data.StructLayout:
-        return Payload(data=(self.port_bits, "word of the weight image"))
+        return Payload(data=(self.port_bits, "word of the weight image", BITS))
 
     @property
     def job_layout(self) -> data.StructLayout:

@@ -14,6 +14,7 @@ from golden.kllm.config import LaneShape, PortShape
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import NUMBER, index_of
 from hdl.kllm.weight_buffer import GROUP_BITS, KllmWeightBuffer, KllmWeightBufferConfig
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.memory.config import MemoryConfig
@@ -125,22 +126,22 @@ class KllmWeightSupplyConfig(Config):
     @property
     def job_layout(self) -> data.StructLayout:
         return Payload(
-            address=(self.address_bits, "first port word of the image"),
-            beats=(self.length_bits, "weight beats of a group"),
-            groups=(GROUP_BITS, "groups of the image"),
-            tokens=(_TOKEN_BITS, "tokens that the weights go to"),
+            address=(self.address_bits, "first port word of the image", index_of("port words")),
+            beats=(self.length_bits, "weight beats of a group", NUMBER),
+            groups=(GROUP_BITS, "groups of the image", NUMBER),
+            tokens=(_TOKEN_BITS, "tokens that the weights go to", NUMBER),
             fold=(1, "the scales are multiplied by rms"),
         )
 
     @property
     def rms_layout(self) -> data.StructLayout:
-        return Payload(word=(FP32.bits, "factor of one token's scales, FP32"))
+        return Payload(word=(FP32.bits, "factor of one token's scales, FP32", FP32))
 
     @property
     def read_layout(self) -> data.StructLayout:
         return Payload(
-            address=(self.address_bits, "first port word"),
-            words=(_WORDS_BITS, "port words to read, 1 or more"),
+            address=(self.address_bits, "first port word", index_of("port words")),
+            words=(_WORDS_BITS, "port words to read, 1 or more", NUMBER),
         )
 
     @property
@@ -272,9 +273,9 @@ class KllmWeightSupply(Block):
 
 def _replay_job_layout(config: KllmWeightSupplyConfig) -> data.StructLayout:
     return Payload(
-        beats=(config.length_bits, "weight beats of a group"),
-        groups=(GROUP_BITS, "groups of the image"),
-        tokens=(_TOKEN_BITS, "tokens that the weights go to"),
+        beats=(config.length_bits, "weight beats of a group", NUMBER),
+        groups=(GROUP_BITS, "groups of the image", NUMBER),
+        tokens=(_TOKEN_BITS, "tokens that the weights go to", NUMBER),
         fold=(1, "the scales are multiplied by rms"),
         refused=(1, "the job has sizes that the supply does not serve, and gave nothing"),
     )

@@ -6,6 +6,7 @@ from amaranth.lib import memory
 from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS, index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import In, Out
 
@@ -32,11 +33,19 @@ class Memory1R1W(Block):
             config,
             {
                 "read_en": In(1, "Read word read_addr; read_data shows it from the next cycle on."),
-                "read_addr": In(config.address_bits, "Word to read, below depth."),
-                "read_data": Out(config.width, "Word of the latest read, held until the next."),
-                "write_en": In(config.lanes, "One bit per lane of word write_addr: write it."),
-                "write_addr": In(config.address_bits, "Word to write, below depth."),
-                "write_data": In(config.width, "Lanes to write, lane 0 in the low bits."),
+                "read_addr": In(
+                    config.address_bits, "Word to read, below depth.", index_of("words")
+                ),
+                "read_data": Out(
+                    config.width, "Word of the latest read, held until the next.", BITS
+                ),
+                "write_en": In(
+                    config.lanes, "One bit per lane of word write_addr: write it.", mask_of("lanes")
+                ),
+                "write_addr": In(
+                    config.address_bits, "Word to write, below depth.", index_of("words")
+                ),
+                "write_data": In(config.width, "Lanes to write, lane 0 in the low bits.", BITS),
             },
         )
 

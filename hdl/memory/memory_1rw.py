@@ -6,6 +6,7 @@ from amaranth.lib import memory
 from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS, index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import In, Out
 
@@ -32,10 +33,14 @@ class Memory1RW(Block):
             {
                 "en": In(1, "Access word addr in this cycle."),
                 "write": In(1, "With en: 1 writes, 0 reads."),
-                "addr": In(config.address_bits, "Word to access, below depth."),
-                "write_lanes": In(config.lanes, "With en and write: one bit per lane to write."),
-                "write_data": In(config.width, "Lanes to write, lane 0 in the low bits."),
-                "read_data": Out(config.width, "Word of the latest read, held until the next."),
+                "addr": In(config.address_bits, "Word to access, below depth.", index_of("words")),
+                "write_lanes": In(
+                    config.lanes, "With en and write: one bit per lane to write.", mask_of("lanes")
+                ),
+                "write_data": In(config.width, "Lanes to write, lane 0 in the low bits.", BITS),
+                "read_data": Out(
+                    config.width, "Word of the latest read, held until the next.", BITS
+                ),
             },
         )
 

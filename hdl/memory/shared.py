@@ -10,6 +10,7 @@ from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BITS, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
@@ -41,17 +42,23 @@ class MemorySharedConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return Payload(address=(self.memory.address_bits, "word of the memory, below depth"))
+        return Payload(
+            address=(self.memory.address_bits, "word of the memory, below depth", index_of("words"))
+        )
 
     @property
     def answer_layout(self) -> data.StructLayout:
-        return Payload(word=(self.width, "contents of the word"))
+        return Payload(word=(self.width, "contents of the word", BITS))
 
     @property
     def write_layout(self) -> data.StructLayout:
         return Payload(
-            address=(self.memory.address_bits, "word of the memory, below depth"),
-            word=(self.width, "contents of the word"),
+            address=(
+                self.memory.address_bits,
+                "word of the memory, below depth",
+                index_of("words"),
+            ),
+            word=(self.width, "contents of the word", BITS),
         )
 
 

@@ -15,7 +15,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
-from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT
+from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.ports import In, Out, Payload
 
 __all__ = [
@@ -42,7 +42,7 @@ class OakenDecomposerConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16"),
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16", FP16),
             last=(1, "final beat of the vector"),
         )
 
@@ -60,8 +60,12 @@ class OakenDecomposerConfig(Config):
 def shifted_layout(lanes: int) -> data.StructLayout:
     """A beat of shifted words: y, group (golden.oaken.format.Group), last."""
     return Payload(
-        y=(data.ArrayLayout(FP16_BITS, lanes), "shifted elements, FP16"),
-        group=(data.ArrayLayout(GROUP_BITS, lanes), "golden.oaken.format.Group of each element"),
+        y=(data.ArrayLayout(FP16_BITS, lanes), "shifted elements, FP16", FP16),
+        group=(
+            data.ArrayLayout(GROUP_BITS, lanes),
+            "golden.oaken.format.Group of each element",
+            Group,
+        ),
         last=(1, "final beat of the vector"),
     )
 
@@ -175,6 +179,7 @@ class OakenDecomposer(Block):
                 "thresholds": In(
                     stream.Signature(THRESHOLD_LAYOUT),
                     "outer low, inner low, inner high, outer high of one vector",
+                    THRESHOLDS[2],
                 ),
                 "i": In(stream.Signature(config.i_layout), "elements of a vector in order"),
                 "o": Out(

@@ -14,6 +14,7 @@ from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import NUMBER
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
 from hdl.oaken.layouts import THRESHOLDS
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
@@ -76,21 +77,21 @@ class OakenDequantEngineConfig(Config):
     @property
     def dense_layout(self) -> data.StructLayout:
         return Payload(
-            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element", NUMBER),
             error=(1, "the beat was read with an error"),
         )
 
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            x=(data.ArrayLayout(FP16.bits, self.lanes), "decoded elements, FP16"),
+            x=(data.ArrayLayout(FP16.bits, self.lanes), "decoded elements, FP16", FP16),
             error=(1, "an input of the request so far had an error or was malformed"),
             last=(1, "final beat of the request"),
         )
 
     @property
     def status_layout(self) -> data.StructLayout:
-        return Payload(status=(4, "golden.paging.format.Status"))
+        return Payload(status=(4, "golden.paging.format.Status", Status))
 
 
 class OakenDequantEngine(Block):

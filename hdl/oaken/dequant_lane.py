@@ -12,6 +12,7 @@ from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_left
 from hdl.fp16.unpack import unpack
+from hdl.kinds import NUMBER
 
 __all__ = [
     "BASE_BITS",
@@ -75,13 +76,13 @@ class OakenDequantLaneConfig(OperatorConfig):
         sign = {"subtract": (1, "base - q * step")} if self.subtracts else {}
         return {
             "base": (signed(BASE_BITS), "integer in units of 2**-24"),
-            "step": (FP16.bits, "FP16 word, its sign is ignored"),
-            "q": (self.code_bits, "unsigned code"),
+            "step": (FP16.bits, "FP16 word, its sign is ignored", FP16),
+            "q": (self.code_bits, "unsigned code", NUMBER),
         } | sign
 
     @property
     def results(self) -> dict:
-        return {"x": (FP16.bits, "FP16 word")}
+        return {"x": (FP16.bits, "FP16 word", FP16)}
 
 
 class OakenDequantLane(Operator):

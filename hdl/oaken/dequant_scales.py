@@ -9,6 +9,7 @@ from golden.oaken.format import DENSE_BITS, ScaleWord, Threshold
 from hdl.bits import let
 from hdl.fp16.from_fixed import from_fixed_phases
 from hdl.fp16.pipeline import Operator, OperatorConfig
+from hdl.kinds import NUMBER
 from hdl.oaken.dequant_lane import BASE_BITS, GRID, fixed16, signed_value
 from hdl.oaken.layouts import SCALE, THRESHOLDS
 
@@ -31,9 +32,9 @@ class OakenDequantScalesConfig(OperatorConfig):
     @property
     def results(self) -> dict:
         return {
-            "base_low": (FP32.bits, "base of codes below zero_code, FP32"),
-            "base_high": (FP32.bits, "base of codes from zero_code on, FP32"),
-            "zero_code": (DENSE_BITS, "first code of the upper side, 1..15"),
+            "base_low": (FP32.bits, "base of codes below zero_code, FP32", FP32),
+            "base_high": (FP32.bits, "base of codes from zero_code on, FP32", FP32),
+            "zero_code": (DENSE_BITS, "first code of the upper side, 1..15", NUMBER),
         }
 
 

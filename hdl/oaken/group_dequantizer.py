@@ -11,6 +11,7 @@ from golden.oaken import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BITS
 from hdl.oaken.dequant_lane import OakenDequantLane, OakenDequantLaneConfig
 from hdl.ports import In, Out, Payload
 
@@ -38,8 +39,8 @@ class GroupDequantizerConfig(Config):
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            x=(data.ArrayLayout(FP16.bits, self.lanes), "values of the elements, FP16"),
-            tag=(self.tag_bits, "passes unchanged with its beat"),
+            x=(data.ArrayLayout(FP16.bits, self.lanes), "values of the elements, FP16", FP16),
+            tag=(self.tag_bits, "passes unchanged with its beat", BITS),
         )
 
 

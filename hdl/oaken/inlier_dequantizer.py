@@ -8,6 +8,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16, FP32
 from golden.oaken.format import DENSE_BITS
 from hdl.bits import let
+from hdl.kinds import BITS, NUMBER, mask_of
 from hdl.oaken.dequant_lane import BASE_BITS, fixed32
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.ports import Payload
@@ -22,13 +23,13 @@ class OakenInlierDequantizerConfig(GroupDequantizerConfig):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
-            inlier=(self.lanes, "elements of the middle group"),
-            base_low=(FP32.bits, "base of codes below zero_code, FP32"),
-            base_high=(FP32.bits, "base of codes from zero_code on, FP32"),
-            zero_code=(DENSE_BITS, "first code of the upper side, 1..15"),
-            step=(FP16.bits, "step of the middle group, FP16"),
-            tag=(self.tag_bits, "passes unchanged with its beat"),
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element", NUMBER),
+            inlier=(self.lanes, "elements of the middle group", mask_of("elements")),
+            base_low=(FP32.bits, "base of codes below zero_code, FP32", FP32),
+            base_high=(FP32.bits, "base of codes from zero_code on, FP32", FP32),
+            zero_code=(DENSE_BITS, "first code of the upper side, 1..15", NUMBER),
+            step=(FP16.bits, "step of the middle group, FP16", FP16),
+            tag=(self.tag_bits, "passes unchanged with its beat", BITS),
         )
 
 

@@ -10,6 +10,7 @@ from golden.oaken.format import DENSE_BITS, Group
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator
 from hdl.fp16.round import Rounder
+from hdl.kinds import NUMBER
 from hdl.oaken.arithmetic import (
     MAGNITUDE_BITS,
     STATE,
@@ -45,13 +46,13 @@ _MINIMUM_ROUNDER = Rounder(
     highest=FP16.largest_grid_exponent - 1,
 )
 _PARAMETERS = Payload(
-    low=(MAGNITUDE_BITS, "least magnitude"),
-    step=(MAGNITUDE_BITS, "step of the range"),
-    zero_point=(DENSE_BITS, "code of zero"),
+    low=(MAGNITUDE_BITS, "least magnitude", NUMBER),
+    step=(MAGNITUDE_BITS, "step of the range", NUMBER),
+    zero_point=(DENSE_BITS, "code of zero", NUMBER),
 )
 _SCALE = Payload(
-    middle_min=(FP16_BITS, "minimum of the middle group, FP16"),
-    middle_step=(FP16_BITS, "step of the middle group, FP16"),
+    middle_min=(FP16_BITS, "minimum of the middle group, FP16", FP16),
+    middle_step=(FP16_BITS, "step of the middle group, FP16", FP16),
 )
 
 
@@ -68,6 +69,7 @@ class OakenInlierQuantizerConfig(GroupQuantizerConfig):
             code=(
                 data.ArrayLayout(DENSE_BITS, self.lanes),
                 "four bits per element, 0 where the group is another",
+                NUMBER,
             ),
             last=(1, "final beat of the vector"),
         )

@@ -9,6 +9,7 @@ from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from golden.config import Config
+from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.config import CacheConfig
 from golden.oaken.format import Threshold
@@ -17,6 +18,7 @@ from golden.timing import Timing
 from hdl.axi.signature import pass_channels
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
@@ -96,7 +98,7 @@ class OakenKvEngineConfig(Config):
     @property
     def kv_layout(self) -> data.StructLayout:
         return Payload(
-            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16"),
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16", FP16),
             last=(1, "final beat of the vector"),
         )
 
@@ -155,6 +157,7 @@ class OakenKvEngine(Block):
                 "base": In(
                     mmu.address_bits,
                     "Byte address of page 0, a multiple of page_bytes; constant while running.",
+                    index_of("bytes"),
                 ),
                 "free_pages": Out(range(mmu.cache.pages + 1), "Pages that no stream owns."),
                 "idle": Out(1, "No request is under way."),

@@ -6,11 +6,13 @@ from amaranth import Const, Module, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
+from golden.fp16.format import FP16
 from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from golden.paging.format import Status
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BITS, NUMBER
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.oaken.layouts import FP16_BITS, THRESHOLDS
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
@@ -44,12 +46,16 @@ class OakenKvReaderConfig(Config):
     @property
     def head_layout(self) -> data.StructLayout:
         return Payload(
-            tag=(8, "tag of the read"),
-            tokens=(TOKEN_BITS, "records of the dense transfer"),
-            skip=(TOKEN_BITS, "records of the sparse transfer that precede the first token"),
+            tag=(8, "tag of the read", BITS),
+            tokens=(TOKEN_BITS, "records of the dense transfer", NUMBER),
+            skip=(
+                TOKEN_BITS,
+                "records of the sparse transfer that precede the first token",
+                NUMBER,
+            ),
             first=(1, "first head of its read"),
             last=(1, "last head of its read"),
-            heads=(8, "heads of the read"),
+            heads=(8, "heads of the read", NUMBER),
             thresholds=THRESHOLDS,
         )
 
@@ -69,9 +75,9 @@ class OakenKvReaderConfig(Config):
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            x=(data.ArrayLayout(FP16_BITS, self.lanes), "decoded elements, FP16"),
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "decoded elements, FP16", FP16),
             error=(1, "a word of this head so far was decoded from bad data"),
-            tag=(8, "tag of the read"),
+            tag=(8, "tag of the read", BITS),
             last=(1, "final beat of the head"),
         )
 

@@ -9,6 +9,7 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.paging.format import Op, Status
 from hdl.block import Block
+from hdl.kinds import NUMBER
 from hdl.oaken.kv_reader import OakenKvReaderConfig
 from hdl.oaken.layouts import THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS, info_layout
@@ -69,7 +70,7 @@ class OakenKvReads(Block):
             config,
             {
                 "i": In(stream.Signature(config.i_layout), "READs with their thresholds."),
-                "start": In(TOKEN_BITS, "First token that no TRIM has discarded."),
+                "start": In(TOKEN_BITS, "First token that no TRIM has discarded.", NUMBER),
                 "is_changing": In(1, "A TRIM or FREE is offered to the MMU."),
                 "is_split": Out(1, "Pieces of a READ are offered to the MMU."),
                 "request": Out(stream.Signature(REQUEST_LAYOUT), "READs for the MMU."),

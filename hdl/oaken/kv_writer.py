@@ -10,6 +10,7 @@ from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BYTES, NUMBER
 from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
 from hdl.paging.mmu import BYTES_BITS
 from hdl.ports import In, Out, Payload
@@ -67,7 +68,7 @@ class OakenKvWriterConfig(Config):
     @property
     def dense_layout(self) -> data.StructLayout:
         return Payload(
-            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element", NUMBER),
             last=(1, "final beat of the vector, not examined"),
         )
 
@@ -75,19 +76,19 @@ class OakenKvWriterConfig(Config):
     def sparse_layout(self) -> data.StructLayout:
         size = self.kv.block + 1
         return Payload(
-            data=(8 * size, "sparse bytes of one block"),
+            data=(8 * size, "sparse bytes of one block", BYTES),
             bytes=(range(size + 1), "bytes in use"),
             last=(1, "final block of the vector, not examined"),
         )
 
     @property
     def record_layout(self) -> data.StructLayout:
-        return Payload(bytes=(BYTES_BITS, "bytes of the record"))
+        return Payload(bytes=(BYTES_BITS, "bytes of the record", NUMBER))
 
     @property
     def w_layout(self) -> data.StructLayout:
         return Payload(
-            data=(self.data_bits, "word of one record, its first byte in the low bits"),
+            data=(self.data_bits, "word of one record, its first byte in the low bits", BYTES),
             last=(1, "final word of the record"),
         )
 

@@ -2,6 +2,9 @@
 
 from amaranth.lib import data
 
+from golden.fp16.format import FP16
+from golden.oaken.format import ScaleWord, Threshold
+from hdl.kinds import named
 from hdl.ports import Payload
 
 __all__ = [
@@ -19,8 +22,16 @@ THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)
 SCALE_LAYOUT = data.ArrayLayout(FP16_BITS, 6)
 
 # Shape and text of fields that several payloads have.
-THRESHOLDS = (THRESHOLD_LAYOUT, "four FP16 words in the order of golden.oaken.format.Threshold")
-SCALE = (SCALE_LAYOUT, "six FP16 words in the order of golden.oaken.format.ScaleWord")
+THRESHOLDS = (
+    THRESHOLD_LAYOUT,
+    "four FP16 words in the order of golden.oaken.format.Threshold",
+    named(FP16, Threshold),
+)
+SCALE = (
+    SCALE_LAYOUT,
+    "six FP16 words in the order of golden.oaken.format.ScaleWord",
+    named(FP16, ScaleWord),
+)
 
 # What the zero-insert shifter finds for one element of a block.
 OUTLIER_LAYOUT = Payload(

@@ -7,6 +7,7 @@ from amaranth.lib import data
 
 from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS
+from hdl.kinds import BITS, NUMBER
 from hdl.oaken.dequant_lane import fixed16, signed_value
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.oaken.layouts import OUTLIER_LAYOUT
@@ -22,15 +23,15 @@ class OakenOutlierDequantizerConfig(GroupDequantizerConfig):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element", NUMBER),
             outlier=(data.ArrayLayout(OUTLIER_LAYOUT, self.lanes), "what each element is"),
-            outer_low=(FP16.bits, "threshold To_lo, FP16"),
-            outer_high=(FP16.bits, "threshold To_hi, FP16"),
-            outer_low_step=(FP16.bits, "step of the outer group below, FP16"),
-            outer_high_step=(FP16.bits, "step of the outer group above, FP16"),
-            inner_min=(FP16.bits, "minimum of the inner group, FP16"),
-            inner_step=(FP16.bits, "step of the inner group, FP16"),
-            tag=(self.tag_bits, "passes unchanged with its beat"),
+            outer_low=(FP16.bits, "threshold To_lo, FP16", FP16),
+            outer_high=(FP16.bits, "threshold To_hi, FP16", FP16),
+            outer_low_step=(FP16.bits, "step of the outer group below, FP16", FP16),
+            outer_high_step=(FP16.bits, "step of the outer group above, FP16", FP16),
+            inner_min=(FP16.bits, "minimum of the inner group, FP16", FP16),
+            inner_step=(FP16.bits, "step of the inner group, FP16", FP16),
+            tag=(self.tag_bits, "passes unchanged with its beat", BITS),
         )
 
 

@@ -5,9 +5,11 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
+from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS, Group
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator
+from hdl.kinds import NUMBER, mask_of
 from hdl.oaken.arithmetic import (
     MAGNITUDE_BITS,
     STATE,
@@ -39,10 +41,10 @@ _OUTER_TOP, _INNER_TOP = (1 << DENSE_BITS) - 1, (1 << _INNER_BITS) - 1
 _STEPS = ("outer_low", "outer_high", "inner")
 _PARAMETERS = data.StructLayout({"lo": MAGNITUDE_BITS, **dict.fromkeys(_STEPS, MAGNITUDE_BITS)})
 _SCALE = Payload(
-    outer_low_step=(FP16_BITS, "step of the outer group below, FP16"),
-    outer_high_step=(FP16_BITS, "step of the outer group above, FP16"),
-    inner_min=(FP16_BITS, "minimum of the inner group, FP16"),
-    inner_step=(FP16_BITS, "step of the inner group, FP16"),
+    outer_low_step=(FP16_BITS, "step of the outer group below, FP16", FP16),
+    outer_high_step=(FP16_BITS, "step of the outer group above, FP16", FP16),
+    inner_min=(FP16_BITS, "minimum of the inner group, FP16", FP16),
+    inner_step=(FP16_BITS, "step of the inner group, FP16", FP16),
 )
 
 
@@ -59,10 +61,15 @@ class OakenOutlierQuantizerConfig(GroupQuantizerConfig):
             code=(
                 data.ArrayLayout(DENSE_BITS, self.lanes),
                 "four bits per element, 0 in the middle group",
+                NUMBER,
             ),
-            fifth=(self.lanes, "fifth bit of each element, 0 in the middle group"),
-            outer=(self.lanes, "elements of the outer group"),
-            keep=(self.lanes, "elements of the outer and the inner group"),
+            fifth=(
+                self.lanes,
+                "fifth bit of each element, 0 in the middle group",
+                mask_of("elements"),
+            ),
+            outer=(self.lanes, "elements of the outer group", mask_of("elements")),
+            keep=(self.lanes, "elements of the outer and the inner group", mask_of("elements")),
             last=(1, "final beat of the vector"),
         )
 

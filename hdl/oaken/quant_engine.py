@@ -7,6 +7,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.config import Config
+from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
 from golden.paging.format import Status
@@ -14,6 +15,7 @@ from golden.timing import Timing
 from hdl.bits import after, let
 from hdl.block import Block
 from hdl.emit import SIGNAL_BITS, add
+from hdl.kinds import NUMBER
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.arithmetic import thresholds_valid
@@ -78,28 +80,28 @@ class OakenQuantEngineConfig(Config):
     @property
     def request_layout(self) -> data.StructLayout:
         return Payload(
-            blocks=(BLOCKS_BITS, "blocks of the vector"),
+            blocks=(BLOCKS_BITS, "blocks of the vector", NUMBER),
             thresholds=THRESHOLDS,
         )
 
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16"),
+            x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16", FP16),
             last=(1, "final beat of the vector"),
         )
 
     @property
     def header_layout(self) -> data.StructLayout:
         return Payload(
-            status=(4, "golden.paging.format.Status"),
+            status=(4, "golden.paging.format.Status", Status),
             scale=SCALE,
         )
 
     @property
     def dense_layout(self) -> data.StructLayout:
         return Payload(
-            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element"),
+            code=(data.ArrayLayout(DENSE_BITS, self.lanes), "four bits per element", NUMBER),
             last=(1, "final beat of the vector"),
         )
 

@@ -11,6 +11,7 @@ from golden.timing import Timing
 from hdl.bits import after, let
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import NUMBER
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
@@ -39,8 +40,8 @@ class OakenScaleBufferConfig(Config):
     @property
     def request_layout(self) -> data.StructLayout:
         return Payload(
-            tokens=(TOKEN_BITS, "words of i per request"),
-            heads=(8, "times that they are given"),
+            tokens=(TOKEN_BITS, "words of i per request", NUMBER),
+            heads=(8, "times that they are given", NUMBER),
         )
 
     @property

@@ -10,6 +10,7 @@ from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
+from hdl.kinds import BYTES
 from hdl.paging.layouts import word_layout
 from hdl.ports import In, Out, Payload
 
@@ -41,7 +42,7 @@ class OakenSparseChunksConfig(Config):
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            data=(8 * self.chunk_bytes, "bytes of the transfer, the first in the low bits"),
+            data=(8 * self.chunk_bytes, "bytes of the transfer, the first in the low bits", BYTES),
             bytes=(range(self.chunk_bytes + 1), "bytes that count"),
             last=(1, "final chunk of the transfer"),
             error=(1, "a byte of the chunk was read with an error"),

@@ -13,6 +13,7 @@ from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import NUMBER
 from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
 from hdl.oaken.layouts import SCALE, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.paging.layouts import TOKEN_BITS
@@ -30,7 +31,10 @@ PASSED = (  # words that go through as they are
     ("inner_step", ScaleWord.INNER_STEP),
 )
 _PASSED_LAYOUT = Payload(
-    **{name: (FP16.bits, f"{name.replace('_', ' ')} of the token, FP16") for name, _ in PASSED},
+    **{
+        name: (FP16.bits, f"{name.replace('_', ' ')} of the token, FP16", FP16)
+        for name, _ in PASSED
+    },
     error=(1, "the scale word was read with an error"),
     bad=(1, "the scale word has no error, and no encoder writes it"),
     last=(1, "last token of the request"),
@@ -48,7 +52,7 @@ class OakenTokenParametersConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return Payload(tokens=(TOKEN_BITS, "tokens of the request"), thresholds=THRESHOLDS)
+        return Payload(tokens=(TOKEN_BITS, "tokens of the request", NUMBER), thresholds=THRESHOLDS)
 
     @property
     def scale_layout(self) -> data.StructLayout:

@@ -15,6 +15,7 @@ from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.shift import shift_left
+from hdl.kinds import NUMBER
 from hdl.oaken.layouts import OUTLIER_LAYOUT
 from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
@@ -60,8 +61,8 @@ class OakenZeroInsertConfig(Config):
     @property
     def request_layout(self) -> data.StructLayout:
         return Payload(
-            tokens=(TOKEN_BITS, "records to give"),
-            skip=(TOKEN_BITS, "records to skip before them"),
+            tokens=(TOKEN_BITS, "records to give", NUMBER),
+            skip=(TOKEN_BITS, "records to skip before them", NUMBER),
             blocks=(range(self.blocks_max + 1), "blocks of a record"),
         )
 

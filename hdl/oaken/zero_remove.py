@@ -13,6 +13,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import shift_left
+from hdl.kinds import BITS, mask_of
 from hdl.ports import In, Out, Payload
 
 __all__ = ["OakenZeroRemove", "OakenZeroRemoveConfig"]
@@ -34,8 +35,8 @@ class OakenZeroRemoveConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            byte=(data.ArrayLayout(8, self.lanes), "sparse entry of each element"),
-            keep=(self.lanes, "mask of the entries that count"),
+            byte=(data.ArrayLayout(8, self.lanes), "sparse entry of each element", BITS),
+            keep=(self.lanes, "mask of the entries that count", mask_of("elements")),
             last=(1, "final beat of the block"),
             vector_last=(1, "final beat of the vector"),
         )
@@ -48,7 +49,7 @@ class OakenZeroRemoveConfig(Config):
 def sparse_layout(block: int) -> data.StructLayout:
     """A block's sparse bytes: count byte and entries, ``bytes`` of them; the others are 0."""
     return Payload(
-        data=(data.ArrayLayout(8, block + 1), "count byte and entries, then zeros"),
+        data=(data.ArrayLayout(8, block + 1), "count byte and entries, then zeros", BITS),
         bytes=(range(block + 2), "bytes in use, the count byte among them"),
         last=(1, "final block of the vector"),
     )

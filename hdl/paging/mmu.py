@@ -14,6 +14,7 @@ from hdl.axi.signature import Axi4, axi4, pass_channels
 from hdl.bits import after
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BYTES, NUMBER, index_of
 from hdl.paging.layouts import (
     BYTES_BITS,
     REQUEST_LAYOUT,
@@ -41,7 +42,7 @@ CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
 KINDS_MAX = 16  # of records: each has a stream
 # Names of ports and parts of an MMU or of its reader, which no kind of record may have.
 _MEMBERS = ("request", "status", "base", "free_pages", "idle", "record", "w", "info", "axi", "i",
-            "clk", "rst", "config", "elaborate", "texts")  # fmt: skip
+            "clk", "rst", "config", "elaborate", "texts", "kinds")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,12 +135,12 @@ class PagingMmuNumbers(Config):
 
     @property
     def record_layout(self) -> data.StructLayout:
-        return Payload(bytes=(BYTES_BITS, "bytes of the record, 0: none"))
+        return Payload(bytes=(BYTES_BITS, "bytes of the record, 0: none", NUMBER))
 
     @property
     def w_layout(self) -> data.StructLayout:
         return Payload(
-            data=(self.data_bits, "bytes of the record, the first in the low bits"),
+            data=(self.data_bits, "bytes of the record, the first in the low bits", BYTES),
             last=(1, "final word of the record"),
         )
 
@@ -200,6 +201,7 @@ class PagingMmu(Block):
                 "base": In(
                     config.address_bits,
                     "Byte address of page 0, a multiple of page_bytes; constant while running.",
+                    index_of("bytes"),
                 ),
                 "free_pages": Out(range(config.cache.pages + 1), "Pages that no stream owns."),
                 "idle": Out(1, "Nothing is under way."),

@@ -6,9 +6,11 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
+from golden.axi.format import Resp
 from golden.config import Config
 from golden.paging.format import PageOp
 from hdl.block import Block
+from hdl.kinds import NUMBER, index_of
 from hdl.paging.layouts import word_layout
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.ports import In, Out, Payload
@@ -21,9 +23,9 @@ _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
 # Consecutive bytes along a chain of pages.
 TRANSFER_LAYOUT = Payload(
-    page=(20, "first page"),
-    offset=(17, "first byte within the page, below page_bytes"),
-    bytes=(32, "bytes along the chain of pages, 1 or more"),
+    page=(20, "first page", index_of("pages")),
+    offset=(17, "first byte within the page, below page_bytes", index_of("bytes")),
+    bytes=(32, "bytes along the chain of pages, 1 or more", NUMBER),
     final=(1, "the last transfer of its READ on this channel"),
 )
 
@@ -78,7 +80,7 @@ class PagingMmuChannelConfig(Config):
     @property
     def burst_layout(self) -> data.StructLayout:
         return Payload(
-            address=(self.address_bits, "byte address"),
+            address=(self.address_bits, "byte address", index_of("bytes")),
             words=(range(257), "words of the burst"),
             place=(self.place_layout, "what its words hold"),
         )
@@ -108,7 +110,7 @@ class PagingMmuChannel(Block):
             config,
             {
                 "transfer": In(stream.Signature(TRANSFER_LAYOUT), "Bytes along a chain of pages."),
-                "base": In(config.address_bits, "Byte address of page 0."),
+                "base": In(config.address_bits, "Byte address of page 0.", index_of("bytes")),
                 "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "NEXT, to the page table."),
                 "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
                 "burst": Out(stream.Signature(config.burst_layout), "Words to read."),
@@ -120,7 +122,11 @@ class PagingMmuChannel(Block):
                 "done": Out(
                     stream.Signature(
                         Payload(
-                            error=(2, "worst response of the READ: 0, 2 (SLVERR) or 3 (DECERR)")
+                            error=(
+                                2,
+                                "worst response of the READ: 0, 2 (SLVERR) or 3 (DECERR)",
+                                Resp,
+                            )
                         )
                     ),
                     "A READ's last word was taken: the worst response.",

@@ -11,6 +11,7 @@ from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS
@@ -22,11 +23,11 @@ from hdl.stream.queue import queue
 __all__ = ["CONTROL_LAYOUT", "PagingMmuControl", "PagingMmuControlConfig"]
 
 CONTROL_LAYOUT = Payload(
-    tag=(8, "comes back with the status"),
+    tag=(8, "comes back with the status", BITS),
     is_free=(1, "FREE; 0: TRIM"),
-    sequence=(8, "number of the sequence"),
-    token=(TOKEN_BITS, "TRIM: first position that stays"),
-    status=(4, "not OK: refused already"),
+    sequence=(8, "number of the sequence", index_of("sequences")),
+    token=(TOKEN_BITS, "TRIM: first position that stays", NUMBER),
+    status=(4, "not OK: refused already", Status),
 )
 
 
@@ -81,7 +82,7 @@ class PagingMmuControl(Block):
             config,
             {
                 "i": In(stream.Signature(CONTROL_LAYOUT), "TRIMs and FREEs."),
-                "next_sequence": Out(8, "Of the request to be done next."),
+                "next_sequence": Out(8, "Of the request to be done next.", index_of("sequences")),
                 "is_busy": In(1, "Some READ or APPEND of that sequence is in flight."),
                 "status": Out(stream.Signature(STATUS_LAYOUT), "How each ended."),
                 "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "To the page table."),

@@ -10,11 +10,12 @@ from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.paging.config import RecordKind, RecordShape, VectorRecords
-from golden.paging.format import Op, PageOp, Status
+from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read, pass_channels
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS, info_layout, word_layout
 from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
@@ -32,14 +33,14 @@ __all__ = [
 ]
 
 READ_LAYOUT = Payload(
-    tag=(8, "comes back with the status"),
-    sequence=(8, "number of the sequence"),
-    layer=(8, "layer of the model"),
-    kv=(1, "0: K, 1: V"),
-    head=(8, "first head"),
-    heads=(8, "number of heads"),
-    token=(TOKEN_BITS, "one past the last position"),
-    status=(4, "not OK: refused already"),
+    tag=(8, "comes back with the status", BITS),
+    sequence=(8, "number of the sequence", index_of("sequences")),
+    layer=(8, "layer of the model", index_of("layers")),
+    kv=(1, "0: K, 1: V", Kv),
+    head=(8, "first head", index_of("heads")),
+    heads=(8, "number of heads", NUMBER),
+    token=(TOKEN_BITS, "one past the last position", NUMBER),
+    status=(4, "not OK: refused already", Status),
 )
 _END_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "status": 4})
 
@@ -198,7 +199,7 @@ class PagingMmuReader(Block):
             "status": Out(
                 stream.Signature(STATUS_LAYOUT), "How each ended, after its last word was taken."
             ),
-            "base": In(config.address_bits, "Byte address of page 0."),
+            "base": In(config.address_bits, "Byte address of page 0.", index_of("bytes")),
             "info": Out(
                 stream.Signature(info_layout(config.kv)),
                 "What the next transfers of each head are.",

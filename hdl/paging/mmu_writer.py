@@ -7,11 +7,12 @@ from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.paging.config import RecordShape, VectorRecords
-from golden.paging.format import Op, PageOp, Status
+from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.signature import Axi4Write, axi4_write, pass_channels
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.paging.layouts import BYTES_BITS, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.ports import In, Out, Payload
@@ -23,12 +24,12 @@ __all__ = ["APPEND_LAYOUT", "PagingMmuWriter", "PagingMmuWriterConfig"]
 _WRITES_AHEAD = 16  # bursts: the answers to an APPEND's records are waited for together
 
 APPEND_LAYOUT = Payload(
-    tag=(8, "comes back with the status"),
-    sequence=(8, "number of the sequence"),
-    layer=(8, "layer of the model"),
-    kv=(1, "0: K, 1: V"),
-    token=(TOKEN_BITS, "position"),
-    status=(4, "not OK: refused already"),
+    tag=(8, "comes back with the status", BITS),
+    sequence=(8, "number of the sequence", index_of("sequences")),
+    layer=(8, "layer of the model", index_of("layers")),
+    kv=(1, "0: K, 1: V", Kv),
+    token=(TOKEN_BITS, "position", NUMBER),
+    status=(4, "not OK: refused already", Status),
 )
 
 
@@ -74,9 +75,9 @@ class PagingMmuWriter(Block):
             {
                 "i": In(stream.Signature(APPEND_LAYOUT), "APPENDs."),
                 "status": Out(stream.Signature(STATUS_LAYOUT), "How each ended."),
-                "base": In(config.address_bits, "Byte address of page 0."),
+                "base": In(config.address_bits, "Byte address of page 0.", index_of("bytes")),
                 "record": In(
-                    stream.Signature(Payload(bytes=(BYTES_BITS, "bytes of the record"))),
+                    stream.Signature(Payload(bytes=(BYTES_BITS, "bytes of the record", NUMBER))),
                     "Sizes of the records, in order of slots.",
                 ),
                 "w": In(stream.Signature(config.port.i_layout), "The records' bytes."),

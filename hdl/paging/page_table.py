@@ -8,10 +8,11 @@ from amaranth.utils import bits_for
 
 from golden.paging import timing
 from golden.paging.config import CacheConfig, RecordShape
-from golden.paging.format import PageOp, Status
+from golden.paging.format import Kv, PageOp, Status
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.paging.layouts import TOKEN_BITS
@@ -23,23 +24,27 @@ PAGE_BITS = 20  # pages 0..2**20 - 1
 
 # Fixed widths: out-of-range values must arrive. Fields in the order of golden.paging.pages.
 PAGE_COMMAND_LAYOUT = Payload(
-    op=(4, "golden.paging.format.PageOp"),
-    sequence=(8, "number of the sequence"),
-    layer=(8, "layer of the model"),
-    kv=(1, "0: K, 1: V"),
-    slot=(9, "stream of the vector"),
-    token=(TOKEN_BITS, "position"),
-    bytes=(12, "EXTEND: bytes of the record"),
-    page=(PAGE_BITS, "NEXT: page before the one wanted"),
+    op=(4, "golden.paging.format.PageOp", PageOp),
+    sequence=(8, "number of the sequence", index_of("sequences")),
+    layer=(8, "layer of the model", index_of("layers")),
+    kv=(1, "0: K, 1: V", Kv),
+    slot=(9, "stream of the vector", index_of("streams")),
+    token=(TOKEN_BITS, "position", NUMBER),
+    bytes=(12, "EXTEND: bytes of the record", NUMBER),
+    page=(PAGE_BITS, "NEXT: page before the one wanted", index_of("pages")),
 )
 PAGE_RESPONSE_LAYOUT = Payload(
-    status=(4, "golden.paging.format.Status"),
-    page=(PAGE_BITS, "first page of the bytes"),
-    page2=(PAGE_BITS, "EXTEND: page in which the record continues"),
-    offset=(17, "first byte within the page"),
-    bytes=(32, "EXTEND: bytes in page; READ: all bytes"),
-    skip=(TOKEN_BITS, "READ: tokens, or records before the first of them; SET_START: the start"),
-    sequence=(8, "OPEN: the new sequence"),
+    status=(4, "golden.paging.format.Status", Status),
+    page=(PAGE_BITS, "first page of the bytes", index_of("pages")),
+    page2=(PAGE_BITS, "EXTEND: page in which the record continues", index_of("pages")),
+    offset=(17, "first byte within the page", index_of("bytes")),
+    bytes=(32, "EXTEND: bytes in page; READ: all bytes", NUMBER),
+    skip=(
+        TOKEN_BITS,
+        "READ: tokens, or records before the first of them; SET_START: the start",
+        NUMBER,
+    ),
+    sequence=(8, "OPEN: the new sequence", index_of("sequences")),
 )
 
 # States of a sequence.

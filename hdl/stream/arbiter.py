@@ -10,6 +10,7 @@ from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import PORTS_BITS, add
+from hdl.kinds import BITS, index_of
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView
 from hdl.stream.payload import LAST, MAX_BITS, payload_layout
@@ -45,8 +46,12 @@ class StreamArbiterConfig(Config):
     @property
     def o_layout(self):
         return Payload(
-            data=(self.width, "bits that pass unchanged"),
-            source=(self.source_bits, "index of the input that the word came from"),
+            data=(self.width, "bits that pass unchanged", BITS),
+            source=(
+                self.source_bits,
+                "index of the input that the word came from",
+                index_of("inputs"),
+            ),
             **({"last": LAST} if self.last else {}),
         )
 

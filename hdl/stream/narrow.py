@@ -9,6 +9,7 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import Kind
 from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
@@ -29,7 +30,11 @@ class StreamNarrowConfig(Config):
     @property
     def i_layout(self):
         return Payload(
-            data=(self.width * self.ratio, "words, the first in the low bits"),
+            data=(
+                self.width * self.ratio,
+                "words, the first in the low bits",
+                Kind(name="bits", element_bits=self.width),
+            ),
             count=(range(self.ratio + 1), "words in this beat, 1..ratio"),
             last=LAST,
         )

@@ -3,6 +3,7 @@
 from amaranth.lib import data
 
 from hdl.emit import SIGNAL_BITS
+from hdl.kinds import BITS
 from hdl.ports import Payload
 
 __all__ = ["LAST", "MAX_BITS", "payload_layout"]
@@ -16,5 +17,5 @@ LAST = (1, "the word ends its packet")
 
 def payload_layout(width: int, last: bool = True) -> data.StructLayout:
     """``data``: ``width`` bits that the block does not read; ``last``, if any: ends a packet."""
-    fields: dict = {"data": (width, "bits that pass unchanged")}
+    fields: dict = {"data": (width, "bits that pass unchanged", BITS)}
     return Payload(**fields, **({"last": LAST} if last else {}))

@@ -9,6 +9,7 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BYTES
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.payload import LAST
@@ -31,7 +32,7 @@ class StreamRepackConfig(Config):
     @property
     def i_layout(self) -> data.StructLayout:
         return Payload(
-            data=(8 * self.in_bytes, "bytes, the first in the low bits"),
+            data=(8 * self.in_bytes, "bytes, the first in the low bits", BYTES),
             first=(range(max(2, self.in_bytes)), "first byte of the word that counts"),
             end=(range(self.in_bytes + 1), "one past the last byte that counts"),
             error=(1, "a byte of the word was read with an error"),
@@ -41,7 +42,7 @@ class StreamRepackConfig(Config):
     @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
-            data=(8 * self.out_bytes, "bytes, the first in the low bits; 0 after the last"),
+            data=(8 * self.out_bytes, "bytes, the first in the low bits; 0 after the last", BYTES),
             bytes=(range(self.out_bytes + 1), "bytes that count, 1..out_bytes"),
             error=(1, "a byte of the word was read with an error"),
             last=LAST,

@@ -15,6 +15,7 @@ from hdl.attention.softmax import AttentionSoftmaxConfig
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
+from hdl.kinds import index_of, mask_of
 from hdl.kllm.engine import descriptor_layout, status_stream
 from hdl.kllm.function.job import (
     Kind,
@@ -63,9 +64,9 @@ class KllmFunctionControl(Block):
 
     def __init__(self, config: KllmFunctionControlConfig):
         walk = stream.Signature(row_walk_layout)
-        scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot"))
+        scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot", FP16))
         maximum = Payload(
-            word=(FP16.bits, "FP16 word"), bad=(1, "the row has no result and ends here")
+            word=(FP16.bits, "FP16 word", FP16), bad=(1, "the row has no result and ends here")
         )
         super().__init__(
             config,
@@ -76,15 +77,16 @@ class KllmFunctionControl(Block):
                 ),
                 "status": status_stream(),
                 "slot_slot": Out(
-                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                    stream.Signature(Payload(slot=(8, "number of the slot", index_of("slots")))),
+                    "Descriptors wanted.",
                 ),
                 "slot_descriptor": In(
                     stream.Signature(descriptor_layout), "Those descriptors, in order."
                 ),
-                "loaded": In(2, "One bit per codebook that was loaded."),
+                "loaded": In(2, "One bit per codebook that was loaded.", mask_of("codebooks")),
                 "operation": Out(Operation, "What the lanes compute."),
-                "scalar": Out(FP16.bits, "Scalar of the lanes."),
-                "scale": Out(FP32.bits, "Scale of the lanes, FP32."),
+                "scalar": Out(FP16.bits, "Scalar of the lanes.", FP16),
+                "scale": Out(FP32.bits, "Scale of the lanes, FP32.", FP32),
                 "walk_a": Out(walk, "Rows of the first operand."),
                 "walk_b": Out(walk, "Rows of the second operand."),
                 "walk_d": Out(stream.Signature(result_walk_layout), "Rows of results."),
@@ -97,7 +99,9 @@ class KllmFunctionControl(Block):
                 ),
                 "shape": Out(config.slots.shape_layout, "What the words of the slots are."),
                 "load": Out(
-                    stream.Signature(Payload(table=(1, "number of the codebook"))),
+                    stream.Signature(
+                        Payload(table=(1, "number of the codebook", index_of("codebooks")))
+                    ),
                     "The next row is a codebook.",
                 ),
                 "fill": Out(stream.Signature(scales), "Scales of the slots."),

@@ -4,8 +4,10 @@ import enum
 
 from amaranth import Module, Mux, Signal, Value
 
+from golden.fp16.format import FP16
 from golden.kllm.format import Operation
-from golden.kllm.isa import CommandStatus
+from golden.kllm.isa import CommandStatus, Function
+from hdl.kinds import NUMBER, index_of
 from hdl.ports import Payload
 from hdl.walk import Walk
 
@@ -24,44 +26,44 @@ class Kind(enum.IntEnum):
 # ``tokens`` tokens of ``steps`` rows, of which step k of token t is row first + k + t * stride. In
 # pairs a step is two rows, the other being second + k + t * stride. tokens, steps: 1 or more.
 row_walk_layout = Payload(
-    first=(16, "first row"),
-    second=(16, "pairs: first row of the other row of each step"),
-    stride=(16, "rows from one token to the next"),
-    steps=(13, "rows or pairs of a token, 1 or more"),
-    tokens=(8, "tokens, 1 or more"),
+    first=(16, "first row", index_of("rows")),
+    second=(16, "pairs: first row of the other row of each step", index_of("rows")),
+    stride=(16, "rows from one token to the next", NUMBER),
+    steps=(13, "rows or pairs of a token, 1 or more", NUMBER),
+    tokens=(8, "tokens, 1 or more", NUMBER),
     pair=(1, "a step is two rows"),
 )
 
 # The rows of results. tail: elements of the last row of a token, 0: 16; single: one per transfer.
 result_walk_layout = Payload(
     rows=(row_walk_layout, "rows in their order"),
-    tail=(4, "elements of the last row of a token, 0: 16"),
+    tail=(4, "elements of the last row of a token, 0: 16", NUMBER),
     single=(1, "one element per transfer, not one beat"),
 )
 
 # A command, decoded. Its fields are constant while it is offered, which is while it runs.
 job_layout = Payload(
-    status=(len(CommandStatus), "RANGE or MALFORMED; 0: it may run"),
+    status=(len(CommandStatus), "RANGE or MALFORMED; 0: it may run", CommandStatus),
     kind=(Kind, "Kind"),
     operation=(Operation, "what the lanes compute"),
-    function=(3, "golden.kllm.isa.Function"),
+    function=(3, "golden.kllm.isa.Function", Function),
     derives=(1, "scalar is the negated mean of slot a"),
-    scalar=(16, "FP16 scalar, if not derived"),
+    scalar=(16, "FP16 scalar, if not derived", FP16),
     two_slots=(1, "the command has two slots"),
-    table=(1, "CODEBOOK: number of the codebook"),
-    slot_a=(8, "first slot"),
-    slot_b=(8, "second slot"),
-    length=(16, "elements of a token"),
-    tokens=(8, "tokens, 1 or more"),
-    rows=(13, "rows of a token"),
-    steps=(13, "rows of a token, or pairs of rows"),
-    a_first=(16, "first row of a"),
-    a_stride=(16, "rows from one token of a to the next"),
-    b_first=(16, "first row of b"),
-    b_second=(16, "pairs: first row of the other row of each step of b"),
-    b_stride=(16, "rows from one token of b to the next"),
-    d_first=(16, "first row of the results"),
-    d_stride=(16, "rows from one token of the results to the next"),
+    table=(1, "CODEBOOK: number of the codebook", index_of("codebooks")),
+    slot_a=(8, "first slot", index_of("slots")),
+    slot_b=(8, "second slot", index_of("slots")),
+    length=(16, "elements of a token", NUMBER),
+    tokens=(8, "tokens, 1 or more", NUMBER),
+    rows=(13, "rows of a token", NUMBER),
+    steps=(13, "rows of a token, or pairs of rows", NUMBER),
+    a_first=(16, "first row of a", index_of("rows")),
+    a_stride=(16, "rows from one token of a to the next", NUMBER),
+    b_first=(16, "first row of b", index_of("rows")),
+    b_second=(16, "pairs: first row of the other row of each step of b", index_of("rows")),
+    b_stride=(16, "rows from one token of b to the next", NUMBER),
+    d_first=(16, "first row of the results", index_of("rows")),
+    d_stride=(16, "rows from one token of the results to the next", NUMBER),
 )
 
 

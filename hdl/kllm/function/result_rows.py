@@ -44,7 +44,11 @@ class KllmResultRows(Block):
 
     def __init__(self, config: KllmResultRowsConfig):
         beat = Payload(
-            word=(data.ArrayLayout(FP16.bits, config.width), "FP16 words, the first element first")
+            word=(
+                data.ArrayLayout(FP16.bits, config.width),
+                "FP16 words, the first element first",
+                FP16,
+            )
         )
         super().__init__(
             config,
@@ -52,7 +56,7 @@ class KllmResultRows(Block):
                 "walk": In(stream.Signature(result_walk_layout), "Rows to write."),
                 "i": In(stream.Signature(beat), "Words of rows, width at a time."),
                 "element": In(
-                    stream.Signature(Payload(y=(FP16.bits, "FP16 word"))),
+                    stream.Signature(Payload(y=(FP16.bits, "FP16 word", FP16))),
                     "Words of rows, one at a time.",
                 ),
                 "write": Out(stream.Signature(row_write_layout), "Rows of results."),

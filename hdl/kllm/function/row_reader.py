@@ -6,6 +6,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
 
 from golden.config import Config
+from golden.fp16.format import FP16
 from golden.kllm.timing import row_reader
 from golden.timing import Timing
 from hdl.block import Block
@@ -43,7 +44,7 @@ class KllmRowReader(Block):
     """
 
     def __init__(self, config: KllmRowReaderConfig):
-        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first")))
+        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))
         super().__init__(
             config,
             {

@@ -9,6 +9,7 @@ from golden.config import Config
 from golden.kllm.timing import slot_fetch
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
@@ -34,8 +35,8 @@ class KllmSlotFetchConfig(Config):
     def walk_layout(self) -> data.StructLayout:
         count = range(self.count_max + 1)
         return Payload(
-            slot=(data.ArrayLayout(8, 2), "numbers of the two slots"),
-            count=(data.ArrayLayout(count, 2), "words of each, 0: none"),
+            slot=(data.ArrayLayout(8, 2), "numbers of the two slots", index_of("slots")),
+            count=(data.ArrayLayout(count, 2), "words of each, 0: none", NUMBER),
         )
 
 
@@ -54,10 +55,14 @@ class KllmSlotFetch(Block):
     """
 
     def __init__(self, config: KllmSlotFetchConfig):
-        word = stream.Signature(Payload(word=(config.word_bits, "word of the slot")))
+        word = stream.Signature(Payload(word=(config.word_bits, "word of the slot", BITS)))
         request = Payload(
-            slot=(8, "number of the slot"),
-            position=(config.position_bits, "number of the word within the slot"),
+            slot=(8, "number of the slot", index_of("slots")),
+            position=(
+                config.position_bits,
+                "number of the word within the slot",
+                index_of("words"),
+            ),
         )
         super().__init__(
             config,

@@ -7,13 +7,14 @@ from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.isa import ROW_ELEMENTS, Function
 from golden.kllm.timing import slot_rows
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.index.table import IndexTable, IndexTableConfig
+from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.ports import In, Out, Payload
@@ -38,10 +39,10 @@ class KllmSlotRowsConfig(Config):
     def shape_layout(self) -> data.StructLayout:
         return Payload(
             slots=(1, "words are of slots, not of element"),
-            function=(3, "golden.kllm.isa.Function"),
+            function=(3, "golden.kllm.isa.Function", Function),
             two=(1, "two slots are in use"),
             rows=(range(self.rows + 1), "rows of each slot in use"),
-            tail=(4, "elements of the last row, 0: 16"),
+            tail=(4, "elements of the last row, 0: 16", NUMBER),
         )
 
 
@@ -67,19 +68,21 @@ class KllmSlotRows(Block):
     """
 
     def __init__(self, config: KllmSlotRowsConfig):
-        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first")))
-        word = stream.Signature(Payload(word=(FP16.bits, "FP16 word")))
-        scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot"))
+        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))
+        word = stream.Signature(Payload(word=(FP16.bits, "FP16 word", FP16)))
+        scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot", FP16))
         super().__init__(
             config,
             {
                 "shape": In(config.shape_layout, "What the words are, constant in a command."),
                 "load": In(
-                    stream.Signature(Payload(table=(1, "number of the codebook"))),
+                    stream.Signature(
+                        Payload(table=(1, "number of the codebook", index_of("codebooks")))
+                    ),
                     "The row is a codebook.",
                 ),
                 "row": In(row, "A row of the vector memory."),
-                "loaded": Out(2, "One bit per codebook that was loaded."),
+                "loaded": Out(2, "One bit per codebook that was loaded.", mask_of("codebooks")),
                 "fill": In(
                     stream.Signature(scales),
                     "Scales of the slots; transferred when the tables are full.",
@@ -90,9 +93,11 @@ class KllmSlotRows(Block):
                 "outliers": In(word, "Outliers of each slot.").array(2),
                 "rows": Out(row, "Words of each slot.").array(2),
                 "element": In(
-                    stream.Signature(Payload(x=(FP16.bits, "FP16 word"))), "Single words."
+                    stream.Signature(Payload(x=(FP16.bits, "FP16 word", FP16))), "Single words."
                 ),
-                "y": Out(stream.Signature(Payload(y=(FP16.bits, "FP16 word"))), "Their functions."),
+                "y": Out(
+                    stream.Signature(Payload(y=(FP16.bits, "FP16 word", FP16))), "Their functions."
+                ),
             },
         )
 

@@ -44,7 +44,11 @@ class KllmVectorLanesConfig(Config):
     @property
     def beat_layout(self) -> data.StructLayout:
         return Payload(
-            word=(data.ArrayLayout(FP16.bits, self.width), "FP16 words, the first element first")
+            word=(
+                data.ArrayLayout(FP16.bits, self.width),
+                "FP16 words, the first element first",
+                FP16,
+            )
         )
 
 
@@ -69,20 +73,21 @@ class KllmVectorLanes(Block):
     """
 
     def __init__(self, config: KllmVectorLanesConfig):
-        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first")))
+        row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))
         beat = stream.Signature(config.beat_layout)
         super().__init__(
             config,
             {
                 "operation": In(Operation, "What is computed, constant while words are inside."),
-                "scalar": In(FP16.bits, "Factor of SUM, subtrahend of DIFFERENCE."),
-                "scale": In(FP32.bits, "Factor of SCALE, FP32."),
+                "scalar": In(FP16.bits, "Factor of SUM, subtrahend of DIFFERENCE.", FP16),
+                "scale": In(FP32.bits, "Factor of SCALE, FP32.", FP32),
                 "a": In(row, "Rows of the first operand."),
                 "b": In(row, "Rows of the second operand."),
                 "weight": In(beat, "Words to scale."),
                 "score": Out(beat, "Words of a, for the maximum."),
                 "element": Out(
-                    stream.Signature(Payload(x=(FP16.bits, "FP16 word"))), "Words of a, one by one."
+                    stream.Signature(Payload(x=(FP16.bits, "FP16 word", FP16))),
+                    "Words of a, one by one.",
                 ),
                 "o": Out(beat, "Results."),
             },

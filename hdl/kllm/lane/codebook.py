@@ -31,11 +31,13 @@ class KllmLaneCodebook(Block):
             "i": In(stream.Signature(config.word_layout), "Codebook packets."),
             "loaded": Out(Loaded, "What the buffer holds."),
             "codebook_b": Out(
-                config.codebook_b_layout, "Centroids of the weights, or of the values."
+                config.codebook_b_layout, "Centroids of the weights, or of the values.", FP16
             ),
         }
         if config.counter == "two_level":
-            members["codebook_a"] = Out(config.codebook_a_layout, "Centroids of the activations.")
+            members["codebook_a"] = Out(
+                config.codebook_a_layout, "Centroids of the activations.", FP16
+            )
         else:
             members["product"] = Out(
                 stream.Signature(config.product_layout), "Words of the table of products."

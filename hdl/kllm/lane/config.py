@@ -12,6 +12,7 @@ from golden.kllm.format import Status, kmeans_packet_length
 from golden.kllm.timing import LaneTiming
 from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
+from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.concat import KllmConcatConfig
 from hdl.kllm.outlier import KllmOutlierConfig
 from hdl.kllm.scaler import KllmScalerConfig
@@ -144,7 +145,7 @@ class KllmPeLaneConfig(Config):
         """What a beat carries past the counters."""
         return Payload(
             present=(1, "there is an outlier"),
-            x=(FP16.bits, "its FP16 word"),
+            x=(FP16.bits, "its FP16 word", FP16),
             element=(range(max(self.elements, 2)), "its element of the beat"),
             direct=(1, "of a job whose elements are all outliers"),
         )
@@ -157,9 +158,9 @@ class KllmPeLaneConfig(Config):
     @property
     def job_layout(self) -> Payload:
         return Payload(
-            length=(16, "elements of the reduction"),
-            outliers=(16, "words of x"),
-            s_a=(FP16.bits, "FP16 scale of the activations"),
+            length=(16, "elements of the reduction", NUMBER),
+            outliers=(16, "words of x", NUMBER),
+            s_a=(FP16.bits, "FP16 scale of the activations", FP16),
             last_column=(range(max(self.columns, 2)), "output columns less one"),
             integer=(1, "mode: Integer x K-Means"),
         )
@@ -168,8 +169,12 @@ class KllmPeLaneConfig(Config):
     def a_layout(self) -> Payload:
         value_bits = max(self.bits_a, self.integer_bits)
         return Payload(
-            value=(data.ArrayLayout(value_bits, self.elements), "indices, or unsigned integers"),
-            outlier=(self.elements, "mask of the outliers"),
+            value=(
+                data.ArrayLayout(value_bits, self.elements),
+                "indices, or unsigned integers",
+                NUMBER,
+            ),
+            outlier=(self.elements, "mask of the outliers", mask_of("elements")),
             last=(1, "the final beat of a job"),
         )
 
@@ -177,19 +182,23 @@ class KllmPeLaneConfig(Config):
     def w_layout(self) -> Payload:
         column = data.ArrayLayout(self.bits_b, self.elements)
         return Payload(
-            index=(data.ArrayLayout(column, self.columns), "indices of each column's elements"),
+            index=(
+                data.ArrayLayout(column, self.columns),
+                "indices of each column's elements",
+                index_of("weight centroids"),
+            ),
             last=(1, "the final beat of a job"),
         )
 
     @property
     def word_layout(self) -> Payload:
         """An FP16 word of a packet: codebooks and outputs."""
-        return Payload(word=(FP16.bits, "FP16 word"), last=(1, "the final word of a packet"))
+        return Payload(word=(FP16.bits, "FP16 word", FP16), last=(1, "the final word of a packet"))
 
     @property
     def value_layout(self) -> Payload:
         """An FP16 word: outlier values and weight scales."""
-        return Payload(word=(FP16.bits, "FP16 word"))
+        return Payload(word=(FP16.bits, "FP16 word", FP16))
 
     @property
     def status_layout(self) -> Payload:
@@ -207,10 +216,11 @@ class KllmPeLaneConfig(Config):
             value=(
                 self.concat_config.a_layout["value"].shape,
                 "above the indices: an index, an integer or an addend",
+                NUMBER,
             ),
-            inlier=(self.elements, "mask of the elements that count"),
+            inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
             tag=(self.outlier_tag, "the outlier of the step"),
-            index=(self.w_layout["index"].shape, "weight indices"),
+            index=(self.w_layout["index"].shape, "weight indices", index_of("weight centroids")),
             last=(1, "the final step of a job"),
         )
 
@@ -218,18 +228,18 @@ class KllmPeLaneConfig(Config):
     def info_layout(self) -> Payload:
         """What became of a job, up to its sums."""
         return Payload(
-            s_a=(FP16.bits, "FP16 scale of the activations"),
+            s_a=(FP16.bits, "FP16 scale of the activations", FP16),
             last_column=(range(max(self.columns, 2)), "output columns less one"),
             counted=(1, "beats were taken: sums will come"),
             direct=(1, "all its elements are outliers: no dense sum comes"),
-            status=(STATUS_BITS, "golden.kllm.format.Status bits of header and beats"),
+            status=(STATUS_BITS, "golden.kllm.format.Status bits of header and beats", Status),
         )
 
     @property
     def product_layout(self) -> Payload:
         return Payload(
             bin=(range(self.counter_config.bins), "activation index above weight index"),
-            word=(FP16.bits, "FP16 product of the two centroids"),
+            word=(FP16.bits, "FP16 product of the two centroids", FP16),
         )
 
     @property
@@ -244,8 +254,12 @@ class KllmPeLaneConfig(Config):
     def pairs_layout(self) -> Payload:
         """A beat of index pairs, for the counters."""
         return Payload(
-            pair=(self.concat_config.o_layout["pair"].shape, "index pairs of each column"),
-            inlier=(self.elements, "mask of the elements that count"),
+            pair=(
+                self.concat_config.o_layout["pair"].shape,
+                "index pairs of each column",
+                index_of("bins"),
+            ),
+            inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
             last=(1, "the final beat of a packet"),
         )
 
@@ -254,15 +268,19 @@ class KllmPeLaneConfig(Config):
         """An outlier, if present, with all weight indices of its beat."""
         return Payload(
             present=(1, "there is an outlier"),
-            x=(FP16.bits, "its FP16 word"),
+            x=(FP16.bits, "its FP16 word", FP16),
             element=(range(max(self.elements, 2)), "its element of the beat"),
-            index=(self.w_layout["index"].shape, "weight indices of each column's elements"),
+            index=(
+                self.w_layout["index"].shape,
+                "weight indices of each column's elements",
+                index_of("weight centroids"),
+            ),
             last=(1, "the final word of a packet"),
         )
 
     @property
     def dense_layout(self) -> Payload:
-        return Payload(y=(FP32.bits, "dense sum of a column, FP32 word"))
+        return Payload(y=(FP32.bits, "dense sum of a column, FP32 word", FP32))
 
     @property
     def sparse_layout(self) -> Payload:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from amaranth import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
 
+from golden.fp16.format import FP16
 from golden.kllm.format import Status
 from golden.kllm.timing import lane_control
 from golden.timing import Timing
@@ -60,7 +61,9 @@ class KllmLaneControl(Block):
             "info": Out(stream.Signature(config.info_layout), "What became of each job."),
         }
         if config.counter == "two_level":
-            members["codebook_a"] = In(config.codebook_a_layout, "Centroids of the activations.")
+            members["codebook_a"] = In(
+                config.codebook_a_layout, "Centroids of the activations.", FP16
+            )
         super().__init__(config, members)
 
     @property

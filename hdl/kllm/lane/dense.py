@@ -46,7 +46,9 @@ class KllmLaneDense(Block):
         }
         if config.counter == "two_level":
             members["codebook_b"] = In(
-                config.codebook_b_layout, "Weights of the bins, constant while a packet is inside."
+                config.codebook_b_layout,
+                "Weights of the bins, constant while a packet is inside.",
+                FP16,
             )
         else:
             members["product"] = In(

@@ -3,6 +3,7 @@
 from amaranth import Array, Module
 from amaranth.lib import stream
 
+from golden.fp16.format import FP16
 from golden.kllm.timing import outlier
 from golden.timing import Timing
 from hdl.block import Block
@@ -38,7 +39,9 @@ class KllmLaneSparse(Block):
                     "An outlier and the weight indices of its beat.",
                 ),
                 "codebook_b": In(
-                    config.codebook_b_layout, "Weight centroids, constant while a packet is inside."
+                    config.codebook_b_layout,
+                    "Weight centroids, constant while a packet is inside.",
+                    FP16,
                 ),
                 "o": Out(
                     stream.Signature(config.sparse_layout),

@@ -7,6 +7,7 @@ from golden.kllm.isa import ROW_ELEMENTS, Codebook, MatmulMode, Opcode, row_coun
 from golden.kllm.timing import matmul_check
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import NUMBER
 from hdl.kllm.engine import SLOT_LENGTH_BITS, command_layout, operand
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_work_layout
@@ -30,9 +31,11 @@ class KllmMatmulCheck(Block):
             config,
             {
                 "command": In(command_layout, "The command at hand."),
-                "words": Out(row_work_layout.members["words"], "Words of a token or packet."),
-                "rows": Out(row_work_layout.members["rows"], "Rows of a token or packet."),
-                "beats": Out(SLOT_LENGTH_BITS, "Beats of a token."),
+                "words": Out(
+                    row_work_layout.members["words"], "Words of a token or packet.", NUMBER
+                ),
+                "rows": Out(row_work_layout.members["rows"], "Rows of a token or packet.", NUMBER),
+                "beats": Out(SLOT_LENGTH_BITS, "Beats of a token.", NUMBER),
                 "range_fault": Out(1, "An operand is out of range."),
             },
         )

@@ -6,6 +6,7 @@ from amaranth.lib import stream
 from golden.kllm.timing import descriptor_walk
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.ports import In, Out, Payload
@@ -30,11 +31,12 @@ class KllmDescriptorWalk(Block):
             config,
             {
                 "start": In(1, "A walk begins."),
-                "first": In(8, "First slot."),
-                "tokens": In(8, "Slots of the walk."),
+                "first": In(8, "First slot.", index_of("slots")),
+                "tokens": In(8, "Slots of the walk.", NUMBER),
                 "done": Out(1, "Every descriptor was taken."),
                 "slot": Out(
-                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                    stream.Signature(Payload(slot=(8, "number of the slot", index_of("slots")))),
+                    "Descriptors wanted.",
                 ),
                 "descriptor": In(
                     stream.Signature(descriptor_layout), "Those descriptors, in order."

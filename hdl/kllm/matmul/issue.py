@@ -9,6 +9,7 @@ from golden.kllm.timing import matmul_issue
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.kinds import index_of
 from hdl.kllm.engine import command_stream, descriptor_layout, operand
 from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.matmul.config import KllmMatmulConfig, KllmMatmulPhaseConfig
@@ -57,7 +58,8 @@ class KllmMatmulIssue(Block):
             {
                 "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
                 "slot": Out(
-                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                    stream.Signature(Payload(slot=(8, "number of the slot", index_of("slots")))),
+                    "Descriptors wanted.",
                 ),
                 "descriptor": In(
                     stream.Signature(descriptor_layout), "Those descriptors, in order."

@@ -7,6 +7,7 @@ from golden.fp16.format import FP16
 from golden.kllm.timing import job_walk
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import index_of
 from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
@@ -45,7 +46,8 @@ class KllmJobWalk(Block):
                 "work": In(matmul_work_layout, "The command that runs."),
                 "done": Out(1, "Every job was taken."),
                 "slot": Out(
-                    stream.Signature(Payload(slot=(8, "number of the slot"))), "Descriptors wanted."
+                    stream.Signature(Payload(slot=(8, "number of the slot", index_of("slots")))),
+                    "Descriptors wanted.",
                 ),
                 "descriptor": In(
                     stream.Signature(descriptor_layout), "Those descriptors, in order."

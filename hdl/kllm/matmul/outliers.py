@@ -7,6 +7,7 @@ from golden.fp16.format import FP16
 from golden.kllm.timing import outlier_walk
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.kinds import index_of
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import outlier_count_layout
@@ -33,13 +34,14 @@ class KllmOutlierWalk(Block):
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         place = Payload(
-            slot=(8, "number of the slot"),
+            slot=(8, "number of the slot", index_of("slots")),
             position=(
                 SLOT_LENGTH_BITS,
                 "number of the outlier within its token, in ascending place",
+                index_of("outliers"),
             ),
         )
-        word = Payload(word=(FP16.bits, "FP16 word"))
+        word = Payload(word=(FP16.bits, "FP16 word", FP16))
         super().__init__(
             config,
             {

@@ -2,6 +2,7 @@
 
 from golden.fp16.format import FP16, FP32
 from golden.kllm.isa import CommandStatus
+from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import ROW, SLOT_LENGTH_BITS
 from hdl.ports import Payload
 
@@ -21,13 +22,13 @@ _ROW_COUNT_BITS = 11  # rows of the longest token
 
 # A job of kllm_weight_supply.
 supply_job_layout = Payload(
-    address=(32, "first port word of the weight image"),
-    beats=(SLOT_LENGTH_BITS, "weight beats of a group"),
-    groups=(16, "groups of outputs"),
-    tokens=(8, "tokens of the command"),
+    address=(32, "first port word of the weight image", index_of("port words")),
+    beats=(SLOT_LENGTH_BITS, "weight beats of a group", NUMBER),
+    groups=(16, "groups of outputs", NUMBER),
+    tokens=(8, "tokens of the command", NUMBER),
     fold=(1, "the scales are multiplied by rms"),
 )
-supply_rms_layout = Payload(word=(FP32.bits, "factor of one token's weight scales, FP32"))
+supply_rms_layout = Payload(word=(FP32.bits, "factor of one token's weight scales, FP32", FP32))
 supply_done_layout = Payload(
     error=(1, "a word of the weights came with error"),
     refused=(1, "never set: the configuration admits no job that the supply refuses"),
@@ -35,43 +36,44 @@ supply_done_layout = Payload(
 
 # A MATMUL that runs: jobs for groups, for tokens.
 matmul_work_layout = Payload(
-    slot=(8, "number of the slot"),
-    tokens=(8, "tokens of the command"),
-    groups=(16, "groups of outputs"),
-    length=(SLOT_LENGTH_BITS, "elements of a token"),
-    rows=(_ROW_COUNT_BITS, "rows of a token"),
-    beats=(SLOT_LENGTH_BITS, "beats of a token"),
+    slot=(8, "number of the slot", index_of("slots")),
+    tokens=(8, "tokens of the command", NUMBER),
+    groups=(16, "groups of outputs", NUMBER),
+    length=(SLOT_LENGTH_BITS, "elements of a token", NUMBER),
+    rows=(_ROW_COUNT_BITS, "rows of a token", NUMBER),
+    beats=(SLOT_LENGTH_BITS, "beats of a token", NUMBER),
     direct=(1, "the token is rows of the vector memory, not a slot"),
     integer=(1, "the slot holds integers"),
 )
 
 # Words of rows: for groups, for tokens, ``words`` words in ``rows`` rows from src + t * stride.
 row_work_layout = Payload(
-    src=(16, "first row"),
-    stride=(16, "rows from one token to the next"),
-    groups=(16, "groups of outputs"),
-    tokens=(8, "tokens of the command"),
-    rows=(_ROW_COUNT_BITS, "rows of a token"),
-    words=(SLOT_LENGTH_BITS, "words of a token"),
+    src=(16, "first row", index_of("rows")),
+    stride=(16, "rows from one token to the next", NUMBER),
+    groups=(16, "groups of outputs", NUMBER),
+    tokens=(8, "tokens of the command", NUMBER),
+    rows=(_ROW_COUNT_BITS, "rows of a token", NUMBER),
+    words=(SLOT_LENGTH_BITS, "words of a token", NUMBER),
 )
 
 # The outliers of one job.
 outlier_count_layout = Payload(
-    outliers=(SLOT_LENGTH_BITS, "outliers of the job"), slot=(8, "number of the slot")
+    outliers=(SLOT_LENGTH_BITS, "outliers of the job", NUMBER),
+    slot=(8, "number of the slot", index_of("slots")),
 )
 
 # A word of a packet; ``last`` is the end of a token.
-packet_word_layout = Payload(word=(FP16.bits, "FP16 word"), last=(1, "end of the token"))
+packet_word_layout = Payload(word=(FP16.bits, "FP16 word", FP16), last=(1, "end of the token"))
 
-row_layout = Payload(word=(ROW, "16 FP16 words, element 0 first"))
+row_layout = Payload(word=(ROW, "16 FP16 words, element 0 first", FP16))
 
 # A command whose outputs are to be collected.
 ticket_layout = Payload(
-    fault=(len(CommandStatus), "golden.kllm.isa.CommandStatus so far"),
-    dst=(16, "first row of the outputs"),
-    stride=(16, "rows from one token to the next"),
-    tokens=(8, "tokens of the command"),
-    outputs=(16, "outputs of a token"),
-    groups=(16, "groups of outputs"),
+    fault=(len(CommandStatus), "golden.kllm.isa.CommandStatus so far", CommandStatus),
+    dst=(16, "first row of the outputs", index_of("rows")),
+    stride=(16, "rows from one token to the next", NUMBER),
+    tokens=(8, "tokens of the command", NUMBER),
+    outputs=(16, "outputs of a token", NUMBER),
+    groups=(16, "groups of outputs", NUMBER),
     done=(1, "nothing to collect: a codebook, or a refused command"),
 )

@@ -12,6 +12,7 @@ from golden.kllm.timing import entry_writer
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
+from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import entry_write_layout
 from hdl.kllm.norm_stats import KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import tag_layout
@@ -37,7 +38,8 @@ class KllmEntryWriterConfig(Config):
     def index_layout(self) -> data.StructLayout:
         index = data.ArrayLayout(self.bits_a, ROW_ELEMENTS)
         return Payload(
-            index=(index, "index of each element"), tag=(tag_layout, "what goes with it")
+            index=(index, "index of each element", index_of("centroids")),
+            tag=(tag_layout, "what goes with it"),
         )
 
     @property
@@ -45,7 +47,7 @@ class KllmEntryWriterConfig(Config):
         """Of 1 bit where there are no integers."""
         value = data.ArrayLayout(max(self.integer_bits, 1), ROW_ELEMENTS)
         return Payload(
-            value=(value, "integer of each element"), tag=(tag_layout, "what goes with it")
+            value=(value, "integer of each element", NUMBER), tag=(tag_layout, "what goes with it")
         )
 
     @property

@@ -7,7 +7,8 @@ from amaranth import Const, Mux, Value
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
-from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
+from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm
+from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW, SLOT_LENGTH_BITS, SLOT_ROW_BITS
 from hdl.ports import Payload
 
@@ -56,20 +57,20 @@ class TokenKind(enum.IntEnum):
     CODEBOOK = 3  # two rows of a codebook
 
 
-_SLOT = (8, "activation slot")
-_WORDS = (ROW, "16 FP16 words, element 0 first")
-_LENGTH = (SLOT_LENGTH_BITS, "elements of the token")
-_ROWS = (_ROWS_BITS, "rows of the token")
-_ROW = (SLOT_ROW_BITS, "row within the token")
-_LIVE = (ROW_ELEMENTS, "mask of the elements within the length")
+_SLOT = (8, "activation slot", index_of("slots"))
+_WORDS = (ROW, "16 FP16 words, element 0 first", FP16)
+_LENGTH = (SLOT_LENGTH_BITS, "elements of the token", NUMBER)
+_ROWS = (_ROWS_BITS, "rows of the token", NUMBER)
+_ROW = (SLOT_ROW_BITS, "row within the token", index_of("rows"))
+_LIVE = (ROW_ELEMENTS, "mask of the elements within the length", mask_of("elements"))
 _KIND = (TokenKind, "TokenKind")
-_STATUS = (STATUS_BITS, "golden.kllm.isa.CommandStatus so far")
-_S = (FP16.bits, "s of the token, FP16")
+_STATUS = (STATUS_BITS, "golden.kllm.isa.CommandStatus so far", CommandStatus)
+_S = (FP16.bits, "s of the token, FP16", FP16)
 _TAIL_ELEMENT = (_TAIL, "last element of the last row")
 
 row_layout = Payload(word=_WORDS)
-row_request_layout = Payload(row=(16, "row of the vector memory"))
-word_layout = Payload(word=(FP16.bits, "FP16 word"))
+row_request_layout = Payload(row=(16, "row of the vector memory", index_of("rows")))
+word_layout = Payload(word=(FP16.bits, "FP16 word", FP16))
 
 _token_parts = {
     "kind": _KIND,
@@ -79,25 +80,27 @@ _token_parts = {
     "rows": _ROWS,
     "length": _LENGTH,
     "slot": _SLOT,
-    "norm": (2, "golden.kllm.isa.Norm"),
-    "epsilon": (FP32.bits, "addend of the norm, FP32"),
-    "upper": (FP16.bits, "OFFLINE: upper threshold, FP16"),
-    "lower": (FP16.bits, "OFFLINE: lower threshold, FP16"),
+    "norm": (2, "golden.kllm.isa.Norm", Norm),
+    "epsilon": (FP32.bits, "addend of the norm, FP32", FP32),
+    "upper": (FP16.bits, "OFFLINE: upper threshold, FP16", FP16),
+    "lower": (FP16.bits, "OFFLINE: lower threshold, FP16", FP16),
 }
 
 # A command, decoded and checked. ``tokens``, ``rows``: 1 or more unless dead.
 quantize_job_layout = Payload(
     **_token_parts,
-    src=(16, "first row of the first token"),
-    stride=(16, "rows from one token to the next"),
-    tokens=(8, "tokens, 1 or more unless dead"),
-    k_max=(16, "outliers from the max tree"),
-    k_min=(16, "outliers from the min tree"),
+    src=(16, "first row of the first token", index_of("rows")),
+    stride=(16, "rows from one token to the next", NUMBER),
+    tokens=(8, "tokens, 1 or more unless dead", NUMBER),
+    k_max=(16, "outliers from the max tree", NUMBER),
+    k_min=(16, "outliers from the min tree", NUMBER),
 )
 
 # A token, in flight from the first pass to the second.
 token_layout = Payload(
-    **_token_parts, row=(16, "first row of the token"), end=(1, "last token of its command")
+    **_token_parts,
+    row=(16, "first row of the token", index_of("rows")),
+    end=(1, "last token of its command"),
 )
 
 # Rows of one token in the first pass.
@@ -107,14 +110,14 @@ first_pass_layout = Payload(
 
 integer_row_layout = Payload(word=_WORDS, live=_LIVE, last=(1, "last row of the token"))
 
-token_status_layout = Payload(status=(STATUS_BITS, "golden.kllm.isa.CommandStatus"))
+token_status_layout = Payload(status=(STATUS_BITS, "golden.kllm.isa.CommandStatus", CommandStatus))
 
 # One side's outliers: key beyond this one, or (tie) equal to it and at or before its position.
 bound_layout = Payload(
     on=(1, "the side has outliers"),
     tie=(1, "elements with an equal key are outliers, up to the position"),
-    key=(FP16.bits, "hdl.fp16.compare.total_order_key of the bound"),
-    position=(SLOT_LENGTH_BITS, "position of the bound"),
+    key=(FP16.bits, "hdl.fp16.compare.total_order_key of the bound", NUMBER),
+    position=(SLOT_LENGTH_BITS, "position of the bound", index_of("elements")),
 )
 _bounds = {
     "largest": (bound_layout, "bound of the largest words"),
@@ -145,7 +148,7 @@ split_row_layout = Payload(
     s=_S,
     live=_LIVE,
     word=_WORDS,
-    beyond=(ROW_ELEMENTS, "mask of the outliers; of a codebook of its words"),
+    beyond=(ROW_ELEMENTS, "mask of the outliers; of a codebook of its words", mask_of("elements")),
     nonfinite=(1, "an element within the length is NaN or infinite"),
 )
 
@@ -153,7 +156,7 @@ split_row_layout = Payload(
 tag_layout = Payload(
     slot=_SLOT,
     row=_ROW,
-    outlier=(ROW_ELEMENTS, "mask of the outliers"),
+    outlier=(ROW_ELEMENTS, "mask of the outliers", mask_of("elements")),
     live=_LIVE,
     norm=(1, "statistics of the token are wanted"),
     last=(1, "last row of the token"),
@@ -172,8 +175,12 @@ beat_layout = Payload(
 outlier_layout = Payload(
     mark=(1, "end of a token, no outlier"),
     slot=_SLOT,
-    position=(SLOT_LENGTH_BITS, "number of the outlier within the token; of a mark their number"),
-    word=(FP16.bits, "FP16 word; of a mark the status of the token"),
+    position=(
+        SLOT_LENGTH_BITS,
+        "number of the outlier within the token; of a mark their number",
+        index_of("outliers"),
+    ),
+    word=(FP16.bits, "FP16 word; of a mark the status of the token", FP16),
 )
 
 # What is known of a token when its second pass begins.

@@ -1,0 +1,243 @@
+"""NAME.json: each port, field and element has its place and its kind."""
+
+import enum
+import math
+import re
+
+import pytest
+from amaranth.hdl import signed
+from amaranth.lib import data, stream
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.paging.format import Op, Status
+from hdl.block import Block
+from hdl.description import Codes, fields, memories, streams, word
+from hdl.kinds import BITS, BYTES, NUMBER, fixed, index_of, mask_of, member_texts, named
+from hdl.ports import In, Out, Payload
+from hdl.registry import all_blocks
+from hdl.verilog import describe, port_descriptions
+
+_TYPES = {"unsigned", "signed", "bool", "bits", "float", "index", "mask", "enum", "flags", "struct"}
+
+
+def _described():
+    """(block, configuration, its ports) of every block at every named configuration."""
+    for name, registered in all_blocks().items():
+        for label, config in {"default": registered.config, **registered.configs}.items():
+            block = registered.component(config)
+            block._MustUse__silence = True
+            yield name, label, port_descriptions(block)
+
+
+def _leaves(found: dict, path: str):
+    if found["type"] == "struct":
+        for field in found["fields"]:
+            yield from _leaves(field, f"{path}.{field['name']}")
+    else:
+        yield path, found
+
+
+def _check_places(found: dict, width: int, where: str) -> None:
+    """The elements fill ``width`` bits in order, without gap and without overlap."""
+    if "elements" in found:
+        places = [(each["offset"], each["width"]) for each in found["elements"]]
+        assert len(places) == math.prod(found["shape"]), where
+    else:
+        places = [(0, found["element_width"])]
+        for length, stride in zip(found.get("shape", ()), found.get("stride", ()), strict=True):
+            places = [(at + n * stride, size) for at, size in places for n in range(length)]
+    places.sort()
+    ends = [0] + [at + size for at, size in places]
+    assert [at for at, _ in places] == ends[:-1], where
+    assert ends[-1] == width, where
+    if found["type"] == "struct":
+        inner = [(each["offset"], each["width"]) for each in found["fields"]]
+        ends = [0] + [at + size for at, size in inner]
+        assert [at for at, _ in inner] == ends[:-1], where
+        assert ends[-1] == found["element_width"], where
+        for each in found["fields"]:
+            _check_places(each, each["width"], f"{where}.{each['name']}")
+
+
+def test_every_field_of_every_block_has_a_kind_and_a_place():
+    """Fails without a kind: take NUMBER from a field of hdl/paging/page_table.py.
+
+    A field has one type at all configurations, but for the sign of a number. A field that is one
+    bit wide at one of them must not become a bool by its width. Fails so without the kind of
+    ``source`` in hdl/stream/arbiter.py.
+    """
+    types: dict[tuple[str, str], set[str]] = {}
+    for name, label, ports in _described():
+        for port in ports:
+            where = f"{name} {label} {port['name']}"
+            _check_places(port, port["width"], where)
+            for path, leaf in _leaves(port, port["name"]):
+                assert leaf["type"] in _TYPES, where
+                path = re.sub(r"_\d+(?=__|$)", "_k", path)
+                types.setdefault((name, path), set()).add(leaf["type"].removeprefix("un"))
+    assert len(types) > 500
+    assert {key: found for key, found in types.items() if len(found) > 1} == {}
+
+
+class _Color(enum.IntEnum):
+    RED = 0  # of blood
+    GREEN = 5
+    LONG_NAME = 6  # wrapped
+
+
+def _word(shape, kind=None) -> dict:
+    return word(shape, kind, Codes(), "x")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "wanted"),
+    [
+        (1, None, {"type": "bool", "element_width": 1}),
+        (range(2, 5), None, {"type": "unsigned", "minimum": 2, "maximum": 4, "element_width": 3}),
+        (signed(7), fixed(-24), {"type": "signed", "scale": -24, "element_width": 7}),
+        (8, NUMBER, {"type": "unsigned", "element_width": 8}),
+        (8, index_of("pages"), {"type": "index", "of": "pages", "element_width": 8}),
+        (1, mask_of("lanes"), {"type": "mask", "of": "lanes", "element_width": 1}),
+        (_Color, None, {"type": "enum", "enum": "_Color", "element_width": 3}),
+        (32, BYTES, {"type": "bits", "element_width": 8, "shape": [4], "stride": [8]}),
+        (
+            data.ArrayLayout(data.ArrayLayout(3, 4), 2),
+            BITS,
+            {"type": "bits", "element_width": 3, "shape": [2, 4], "stride": [12, 3]},
+        ),
+        (
+            data.ArrayLayout(32, 5),
+            FP16,
+            {"type": "float", "format": "FP16", "element_width": 16, "shape": [5, 2],
+             "stride": [32, 16]},
+        ),
+        (
+            data.StructLayout({"0": signed(9), "1": signed(4)}),
+            None,
+            {"type": "signed", "shape": [2],
+             "elements": [{"offset": 0, "width": 9}, {"offset": 9, "width": 4}]},
+        ),
+    ],
+)  # fmt: skip
+def test_word(shape, kind, wanted):
+    assert _word(shape, kind) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "message"),
+    [
+        (8, None, "x: 8 has no kind (hdl.kinds)"),
+        (data.ArrayLayout(8, 2), None, "x: 8 has no kind (hdl.kinds)"),
+        (Payload(a=(8, "text")), None, "x.a: 8 has no kind (hdl.kinds)"),
+        (12, FP16, "x: 12 bits are no whole number of elements of 16"),
+        (3, Status, "x: Status has the value 14: not 3 bits"),
+        (data.ArrayLayout(16, 2), named(FP16, _Color), "x: 2 elements have 3 names"),
+        (data.UnionLayout({"a": 1}), None, "x: a layout of type UnionLayout has no description"),
+        (data.StructLayout({"0": 1, "1": signed(4)}), None, "x: the elements differ in kind"),
+    ],
+)
+def test_refused_words(shape, kind, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _word(shape, kind)
+
+
+def test_texts_of_codes():
+    """Failed before: no text for OUTLIER_COUNT of golden.kllm.format.Status, which is wrapped."""
+    assert member_texts(_Color) == {"RED": "of blood", "LONG_NAME": "wrapped"}
+    codes = Codes()
+    assert codes.enum(Op) == "Op"
+    assert codes.enums["Op"]["FREE"] == {"value": 4, "meaning": "the sequence and all its pages"}
+    other = enum.IntEnum("Op", {"OPEN": 3})
+    with pytest.raises((ValueError, OSError, TypeError)):
+        codes.enum(other)
+
+
+class _Block(Block):
+    def __init__(self):
+        layout = Payload(
+            pair=(Payload(a=(4, "low", NUMBER), b=(1, "high")), "both"), last=(1, "ends it")
+        )
+        super().__init__(
+            Config(),
+            {
+                "i": In(stream.Signature(layout), "Words in."),
+                "o": Out(stream.Signature(16), "Words out.", FP16).array(2),
+                "enable": In(1, "Runs."),
+            },
+        )
+
+
+def test_ports_and_streams_of_a_block():
+    block = _Block()
+    block._MustUse__silence = True
+    ports = port_descriptions(block)
+    by_name = {port["name"]: port for port in ports}
+    pair = by_name["i__payload"]["fields"][0]
+    assert (pair["type"], pair["offset"], pair["width"]) == ("struct", 0, 5)
+    assert [(each["name"], each["offset"]) for each in pair["fields"]] == [("a", 0), ("b", 4)]
+    assert by_name["o_1__payload"]["format"] == "FP16"
+    assert by_name["enable"]["type"] == by_name["i__valid"]["type"] == "bool"
+    i, o_0, _ = streams(ports, None)
+    assert i == {
+        "name": "i", "direction": "input", "meaning": "Words in.", "payload": "i__payload",
+        "valid": "i__valid", "ready": "i__ready", "packet": {"last": "last", "meaning": "ends it"},
+        "words": 1, "cycles": 1,
+    }  # fmt: skip
+    assert (o_0["name"], o_0["direction"], o_0["packet"]) == ("o_0", "output", None)
+
+
+_CHILD = """attribute \\top 1
+module \\child
+  memory width 8 size 32 \\words
+  cell $memrd_v2 \\r
+    parameter \\MEMID "\\\\words"
+  end
+  cell $memwr_v2 \\w
+    parameter \\MEMID "\\\\words"
+  end
+  cell $memrd_v2 \\r2
+    parameter \\MEMID "\\\\words"
+  end
+end
+"""
+_TOP = """module \\top
+  cell \\middle \\a
+  end
+  cell \\middle \\b
+  end
+  cell \\child \\c
+  end
+end
+module \\middle
+  cell \\child \\x
+  end
+  cell \\child \\y
+  end
+end
+"""
+
+
+def test_memories_are_counted_over_the_hierarchy():
+    child = {"module": "child", "width": 8, "depth": 32, "read_ports": 2, "write_ports": 1}
+    assert memories([("child", _CHILD), ("top", _TOP)], "top") == [{**child, "count": 5}]
+
+
+def test_memories_of_a_block():
+    registered = all_blocks()["memory_shared"]
+    description = describe(registered.component(registered.config), "memory_shared")
+    (memory,) = description["memories"]
+    config = registered.config
+    assert (memory["width"], memory["depth"], memory["count"]) == (config.width, config.depth, 1)
+    assert (memory["read_ports"], memory["write_ports"]) == (1, 1)
+    assert memory["module"] in description["modules"]
+
+
+def test_fields_of_a_layout_are_in_order():
+    layout = Payload(a=(3, "first", NUMBER), b=(data.ArrayLayout(2, 3), "second", BITS))
+    assert fields(layout, Codes(), "x") == [
+        {"name": "a", "offset": 0, "width": 3, "meaning": "first", "type": "unsigned",
+         "element_width": 3},
+        {"name": "b", "offset": 3, "width": 6, "meaning": "second", "type": "bits",
+         "element_width": 2, "shape": [3], "stride": [2]},
+    ]  # fmt: skip
