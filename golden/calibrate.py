@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from golden import command
 from golden import text as own_text
 from golden.checkpoint import CheckpointError, load, read_text
 from golden.config import ConfigError
@@ -116,4 +117,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.calibrate", main)

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from golden import checkpoint, text
+from golden import checkpoint, command, text
 from golden.config import ConfigError
 from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
@@ -282,4 +282,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.pack", main)

@@ -22,11 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()
 DOCUMENTS = documents()
 
-# Of golden, hdl may use only what is pure Python: configurations, formats and commands.
+# Of golden, hdl may use only what is pure Python: configurations, formats, commands and their end.
 ALLOWED = {
     "golden": {"golden"},
     "hdl": {
         "hdl",
+        "golden.command",
         "golden.config",
         "golden.isa",
         "golden.markers",

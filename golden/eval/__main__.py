@@ -1,7 +1,6 @@
 """``python -m golden.eval``."""
 
-import sys
-
+from golden import command
 from golden.eval.command import main
 
-sys.exit(main())
+command.run("golden.eval", main)

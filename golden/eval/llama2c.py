@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golden import command
 from golden.checkpoint import CheckpointError
 
 __all__ = ["main", "read_model", "read_vocabulary"]
@@ -155,4 +156,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.eval.llama2c", main)

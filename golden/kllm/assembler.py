@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from golden import command
 from golden.config import ConfigError
 from golden.isa import Access
 from golden.kllm.config import MACHINES, MachineConfig
@@ -572,4 +573,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.kllm.assembler", main)

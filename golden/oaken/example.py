@@ -5,11 +5,10 @@ holds every group on every side, an exact tie, and a zero of either sign. docs/o
 this prints.
 """
 
-import sys
-
 import torch
 from torch import Tensor
 
+from golden import command
 from golden.fp16.ops import bits_from_float
 from golden.oaken.format import Group, ScaleWord, Threshold
 from golden.oaken.quantize import decode, decompose, encode, pack_token, zero_point
@@ -69,4 +68,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.oaken.example", main)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golden import command
 from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
@@ -250,4 +251,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.oaken.profile", main)

@@ -1,7 +1,6 @@
 """``python -m golden.eval.accuracy``."""
 
-import sys
-
+from golden import command
 from golden.eval.accuracy.command import main
 
-sys.exit(main())
+command.run("golden.eval.accuracy", main)

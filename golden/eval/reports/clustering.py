@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from golden import command
 from golden.fp16.ops import bits_from_float
 from golden.index.nearest import mismatch
 from golden.kllm.quantize import split_outliers, train_activation_codebook
@@ -43,4 +44,4 @@ def main(tokens: int = 64) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run("golden.eval.reports.clustering", main)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from golden import text
+from golden import command, text
 from golden.capture import Captured, capture_inputs
 from golden.checkpoint import CheckpointError, load, tokens
 from golden.fp16.ops import bits_from_float, float_from_bits
@@ -123,4 +123,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.eval.reports.kllm", main)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from golden import command
 from golden import text as own_text
 from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
@@ -366,4 +367,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("golden.eval.reports.oaken", main)

@@ -1,0 +1,147 @@
+"""How every command ends: ``command.run("golden.pack", main)`` under ``__name__ == "__main__"``.
+
+Commands of golden, hdl, synth and tb share this file, which imports the standard library only.
+
+| event | stderr | exit status | child processes |
+|---|---|---|---|
+| ``main`` returns | what ``main`` wrote | the returned value, 0 if None | unchanged |
+| Ctrl-C | ``NAME: interrupted``, or the command's own line | 130 | ended, theirs too |
+| a second Ctrl-C | nothing more | 130 at once | SIGKILL |
+| the reader of stdout closes it | nothing | 1 | unchanged |
+
+A command with a better line than ``NAME: interrupted`` catches KeyboardInterrupt in ``main``,
+prints that line and returns. After Ctrl-C each child that starts is ended too, so that the waiting
+jobs of a thread pool end at once. A worker process that a command forks ends without a traceback.
+
+Ctrl-C before ``run`` gives Python's traceback. A command therefore imports what takes long, such as
+torch, in ``main`` or later, and ``--help`` answers at once.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+__all__ = ["INTERRUPTED", "descendants", "end_children", "run"]
+
+INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
+_PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
+_PERIOD = 0.05  # seconds between looks for children after Ctrl-C
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux
+
+
+def _parents() -> dict[int, int]:
+    """Each process of this machine to its parent, without those that have ended."""
+    found: dict[int, int] = {}
+    if Path("/proc/self/stat").exists():
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    # The name of a process, in parentheses, may hold anything.
+                    fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2]
+                    state, parent, *_ = fields.split()
+                    if state not in "ZX":
+                        found[int(folder.name)] = int(parent)
+        return found
+    listed = subprocess.run(
+        ["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=False
+    )
+    for line in listed.stdout.splitlines():
+        process, parent, state = line.split(None, 2)
+        if not state.startswith("Z"):
+            found[int(process)] = int(parent)
+    return found
+
+
+def descendants() -> list[int]:
+    """Living children of this process, their children and so on, parents before children."""
+    parents = _parents()
+    found = [os.getpid()]
+    for each in found:
+        found += [process for process, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def _signal(processes: list[int], number: int) -> None:
+    for each in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(each, number)
+
+
+def end_children(patience: float = _PATIENCE) -> None:
+    """End all descendants: SIGTERM, and SIGKILL for those that live ``patience`` seconds longer."""
+    asked: set[int] = set()
+    end = time.monotonic() + patience
+    while found := descendants():
+        if time.monotonic() >= end:
+            _signal(found, signal.SIGKILL)
+        else:
+            _signal([each for each in found if each not in asked], signal.SIGTERM)
+            asked.update(found)
+        time.sleep(_PERIOD)
+
+
+class _Interrupt:
+    """Handler of SIGINT; ``happened``: it was called in this process."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.happened = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+        if os.getpid() != self.owner:
+            os._exit(INTERRUPTED)  # a forked worker: its command prints the line
+        if self.happened:
+            _signal(descendants(), signal.SIGKILL)
+            os._exit(INTERRUPTED)
+        self.happened = True
+        threading.Thread(target=self._end_children, daemon=True).start()
+        raise KeyboardInterrupt
+
+    @staticmethod
+    def _end_children() -> None:
+        # Until the process ends: a pool's next job may start while its owner waits for it.
+        while True:
+            end_children()
+            time.sleep(_PERIOD)
+
+
+def _adopt_orphans() -> None:
+    """Linux: a grandchild whose parent ends becomes a child of this process, and is found."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def run(name: str, main: Callable[[], int | None]) -> NoReturn:
+    """Call ``main`` and exit, as the table of this module says. ``name`` begins the line."""
+    interrupt = _Interrupt()
+    # A command in the background of a script ignores SIGINT, and continues to.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    _adopt_orphans()
+    try:
+        status = main() or 0
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except BaseException as error:
+        # A child that was ended may raise another error than KeyboardInterrupt.
+        if not (interrupt.happened or isinstance(error, KeyboardInterrupt)):
+            raise
+        print(f"{name}: interrupted", file=sys.stderr)
+        interrupt.happened = True
+    if interrupt.happened:
+        end_children()
+        status = INTERRUPTED
+    sys.exit(status)

@@ -1,0 +1,208 @@
+"""``golden.command.run``: how a command ends.
+
+Seen to fail with each of:
+
+- no handler of SIGINT;
+- ``end_children`` without SIGKILL;
+- the handler's thread without its loop;
+- no ``_adopt_orphans``;
+- no check of ``happened`` for foreign errors;
+- no check of the owner in the handler.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN = "import os, subprocess, sys, time\nfrom golden import command\n"
+
+
+@contextlib.contextmanager
+def start(tmp_path, body, end="command.run('thing', main)"):
+    """A command in a process group of its own, once it has written the file ``ready``."""
+    script = tmp_path / "thing.py"
+    script.write_text(f"{BEGIN}{body}\n{end}\n")
+    command = subprocess.Popen(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield command
+    finally:
+        command.kill()
+        if (tmp_path / "ready").exists():
+            for each in (tmp_path / "ready").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(each), signal.SIGKILL)
+        for stream in (command.stdout, command.stderr):
+            stream.close()
+        command.wait()
+
+
+def wait_for(path):
+    for _ in range(1000):
+        if path.exists() and path.read_text().strip():
+            return path.read_text().split()
+        time.sleep(0.02)
+    raise AssertionError(f"{path.name} was not written")
+
+
+def is_alive(process):
+    stat = Path(f"/proc/{process}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def interrupt(command, tmp_path):
+    """SIGINT to the command alone; its status, its lines on stderr, and its living children."""
+    children = wait_for(tmp_path / "ready")
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=60)
+    return command.returncode, errors.splitlines(), [each for each in children if is_alive(each)]
+
+
+CHILD = "sh -c 'sleep 1000 & echo $! $$ > part; mv part ready; wait'"
+CASES = {
+    "a child that waits": f'def main():\n    subprocess.run("exec " + """{CHILD}""", shell=True)',
+    "a child in a session of its own": f"""
+def main():
+    child = subprocess.Popen("exec " + \"\"\"{CHILD}\"\"\", shell=True, start_new_session=True)
+    time.sleep(1000)""",
+    "a child that ignores SIGTERM": """
+def main():
+    text = "trap '' TERM INT; echo $$ > part; mv part ready; while :; do sleep 0.1; done"
+    subprocess.Popen(["sh", "-c", text])
+    time.sleep(1000)""",
+    "an orphan": """
+def main():
+    subprocess.run(["sh", "-c", "sleep 1000 & echo $! > part; mv part ready"])
+    time.sleep(1000)""",
+    "a pool with jobs that wait": """
+from concurrent.futures import ThreadPoolExecutor
+def job(number):
+    time.sleep(0.3)
+    subprocess.run(["sh", "-c", f"echo $$ > part{number}; mv part{number} ready; exec sleep 1000"])
+def main():
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(job, number) for number in range(6)]
+        time.sleep(1000)""",
+    "another error": """
+def main():
+    child = subprocess.Popen(["sh", "-c", "echo $$ > part; mv part ready; exec sleep 1000"])
+    try:
+        time.sleep(1000)
+    except KeyboardInterrupt:
+        raise ValueError("the child has ended") from None""",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ctrl_c_ends_the_children_in_one_line(tmp_path, case):
+    with start(tmp_path, CASES[case]) as command:
+        assert interrupt(command, tmp_path) == (130, ["thing: interrupted"], [])
+
+
+def test_ctrl_c_with_a_line_of_the_command(tmp_path):
+    body = """
+def main():
+    try:
+        open("ready", "w").write(str(os.getpid()))
+        time.sleep(1000)
+    except KeyboardInterrupt:
+        print("3 rows are kept", file=sys.stderr)
+        return 0"""
+    with start(tmp_path, body) as command:
+        status, lines, _ = interrupt(command, tmp_path)
+    assert (status, lines) == (130, ["3 rows are kept"])
+
+
+def test_ctrl_c_in_a_forked_worker(tmp_path):
+    """As a terminal sends it: to all processes of the group."""
+    body = """
+import multiprocessing
+def job():
+    open("ready", "w").write(str(os.getpid()))
+    time.sleep(1000)
+def main():
+    worker = multiprocessing.get_context("fork").Process(target=job)
+    worker.start()
+    worker.join()"""
+    with start(tmp_path, body) as command:
+        wait_for(tmp_path / "ready")
+        os.killpg(command.pid, signal.SIGINT)
+        _, errors = command.communicate(timeout=60)
+    assert (command.returncode, errors.splitlines()) == (130, ["thing: interrupted"])
+
+
+def test_second_ctrl_c_ends_at_once(tmp_path):
+    body = """
+def main():
+    try:
+        open("ready", "w").write(str(os.getpid()))
+        time.sleep(1000)
+    except KeyboardInterrupt:
+        open("again", "w").write("1")
+        time.sleep(1000)"""
+    with start(tmp_path, body) as command:
+        wait_for(tmp_path / "ready")
+        command.send_signal(signal.SIGINT)
+        wait_for(tmp_path / "again")
+        command.send_signal(signal.SIGINT)
+        _, errors = command.communicate(timeout=60)
+        assert (command.returncode, errors) == (130, "")
+
+
+def test_status_and_errors_without_ctrl_c(tmp_path):
+    for body, status, errors in (
+        ("def main(): return 2", 2, ""),
+        ("def main(): print('x')", 0, ""),
+        ("def main(): raise SystemExit(3)", 3, ""),
+        ("def main(): raise ValueError('wrong')", 1, "ValueError: wrong"),
+    ):
+        with start(tmp_path, body) as command:
+            _, found = command.communicate(timeout=60)
+        assert command.returncode == status, body
+        assert (found.splitlines() or [""])[-1] == errors
+
+
+def test_closed_pipe_is_silent(tmp_path):
+    body = "def main():\n    while True: print('x' * 1000)"
+    with start(tmp_path, body) as command:
+        command.stdout.readline()
+        command.stdout.close()
+        assert command.stderr.read() == ""
+        assert command.wait(timeout=60) == 1
+
+
+def commands():
+    """Files of golden that ``python -m`` runs."""
+    found = []
+    for path in sorted((ROOT / "golden").rglob("*.py")):
+        if path.name == "command.py" and path.parent.name == "golden":
+            continue
+        if path.name == "__main__.py" or '__name__ == "__main__"' in path.read_text():
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("path", commands(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_of_golden_end_so(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__main__" else parts)
+    last = path.read_text().strip().splitlines()[-1].strip()
+    assert re.fullmatch(rf'(command\.)?run\("{re.escape(name)}", main\)', last), last
