@@ -5,81 +5,13 @@ it keeps finished steps in the folder F.partial next to the output, and removes 
 """
 
 import argparse
-import hashlib
-import importlib.metadata
 import sys
 import time
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from golden import command
-from golden import text as own_text
-from golden.checkpoint import CheckpointError, load, read_text
-from golden.config import ConfigError
-from golden.eval.accuracy.bench import code_version
-from golden.eval.calibration import CalibrationData, Steps, fingerprint
-from golden.eval.command import (
-    ARCHITECTURES,
-    calibration_windows,
-    check_seed,
-    choose_device,
-    in_one_line,
-    quiet,
-)
-from golden.eval.methods import parse_all
-from golden.eval.perplexity import check_finite
-from golden.eval.state import calibrate, save_states
 
-__all__ = ["main", "run"]
-
-
-def transformers_version() -> str:
-    """Without loading it."""
-    return importlib.metadata.version("transformers")
-
-
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Calibrates and writes the file; its header. CheckpointError or ConfigError in one line."""
-    methods = parse_all(options.method)
-    if not any(each.calibrated for each in methods):
-        raise ConfigError(f"{options.method} needs no calibration")
-    check_seed(options.seed)
-    if options.skip < 0:
-        raise ConfigError(f"skip must be at least 0, not {options.skip}")
-    if options.output.is_dir():
-        raise ConfigError(f"output must be a file, not the folder {options.output}")
-    if not options.output.parent.is_dir():
-        raise CheckpointError(f"no folder {options.output.parent} to write to")
-    device = choose_device(options.device)
-    text = read_text(options.text)
-    content = own_text.CALIBRATION if text is None else text
-    checkpoint = load(options.model, ARCHITECTURES, device)
-    check_finite(checkpoint.model)
-    parts = calibration_windows(checkpoint, text, options.windows, options.tokens, options.skip)
-    header = {
-        "method": options.method,
-        "model": checkpoint.name,
-        "fingerprint": fingerprint(checkpoint.model),
-        "text": options.text.name if options.text else "golden.text.CALIBRATION",
-        "text_sha256": hashlib.sha256(content.encode()).hexdigest(),
-        "windows": options.windows,
-        "tokens": options.tokens,
-        "skip": options.skip,
-        "seed": options.seed,
-        "torch": torch.__version__,
-        "transformers": transformers_version(),
-    }
-    steps = Steps(options.output.with_name(options.output.name + ".partial"))
-    code = code_version([type(each).__module__ for each in methods])
-    steps.check({**header, "fields": [each.describe() for each in methods], "code": code})
-    data = CalibrationData(checkpoint.model, parts, options.seed, steps)
-    with in_one_line(options.method):
-        states = calibrate(methods, data)
-    save_states(options.output, methods, states, header)
-    steps.finish()
-    return header
+__all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -99,6 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", help="cuda if there is one, else cpu")
     parser.add_argument("-o", "--output", type=Path, required=True, help="safetensors file")
     options = parser.parse_args(argv)
+    from golden.checkpoint import CheckpointError  # torch, after the arguments
+    from golden.config import ConfigError
+    from golden.eval.calibrate import run
+    from golden.eval.command import quiet
+
     start = time.monotonic()
     quiet()
     try:

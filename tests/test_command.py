@@ -200,9 +200,14 @@ def commands():
     return found
 
 
-@pytest.mark.parametrize("path", commands(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_of_golden_end_so(path):
+def module_of(path):
+    """The name after ``python -m``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    name = ".".join(parts[:-1] if parts[-1] == "__main__" else parts)
+    return ".".join(parts[:-1] if parts[-1] == "__main__" else parts)
+
+
+@pytest.mark.parametrize("path", commands(), ids=module_of)
+def test_commands_of_golden_end_so(path):
+    name = module_of(path)
     last = path.read_text().strip().splitlines()[-1].strip()
     assert re.fullmatch(rf'(command\.)?run\("{re.escape(name)}", main\)', last), last

@@ -26,6 +26,7 @@ from torch import Tensor
 from golden import text as own_text
 from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, reason, windows
 from golden.config import ConfigError
+from golden.eval.arguments import arguments
 from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
 from golden.eval.method import Method, Site, State
@@ -277,43 +278,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m golden.eval", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument(
-        "--model", help="transformers folder, GGUF file, name on the hub; SmolLM2-135M if none"
-    )
-    parser.add_argument("--text", type=Path, help="plain, or .jsonl with a text per line; ours")
-    parser.add_argument("--seq", type=int, help="tokens of a window; 2048, or what the model takes")
-    parser.add_argument("--tokens", type=int, help="of the text, from its beginning; all if none")
-    parser.add_argument("--method", nargs="+", default=["fp32"], metavar="NAME[:KEY=VALUE,...]")
-    parser.add_argument("--list", action="store_true", help="methods and their parameters")
-    parser.add_argument(
-        "--calibration", type=Path, nargs="+", default=[], help="files of golden.calibrate"
-    )
-    parser.add_argument("--calibration-text", type=Path, help="where no file serves; ours if none")
-    parser.add_argument("--calibration-windows", type=int, default=3)
-    parser.add_argument("--calibration-tokens", type=int, default=128, help="of a window")
-    parser.add_argument("--seed", type=int, default=0, help="of the calibration")
-    parser.add_argument(
-        "--bit-true", nargs="+", default=[], metavar="LAYER",
-        help="run the hardware's exact arithmetic on these layers, such as '*.0.*.q_proj' or "
-        "'*.0.self_attn', and say how far the fast path is from it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--tasks", nargs="+", default=[], metavar="NAME",
-        help="of lm-evaluation-harness, such as piqa, whose data are on this machine",
-    )  # fmt: skip
-    parser.add_argument("--tasks-path", type=Path, help="folder of task files (YAML) of your own")
-    parser.add_argument("--task-limit", type=int, help="first examples of each task; all if none")
-    parser.add_argument("--fewshot", type=int, default=0, help="solved examples in each question")
-    parser.add_argument("--batch", type=int, help="windows at a time")
-    parser.add_argument("--device", help="cuda if there is one, else cpu")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    return parser
 
 
 def quiet() -> None:

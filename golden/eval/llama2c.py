@@ -12,20 +12,19 @@ import math
 import struct
 import sys
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from golden import command
-from golden.checkpoint import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["main", "read_model", "read_vocabulary"]
 
 _HEADER = struct.Struct("<7i")
 
 
-def _interleaved(weight: Tensor, heads: int) -> Tensor:
+def _interleaved(weight: "Tensor", heads: int) -> "Tensor":
     """Rows of (heads * head_dim, dim), from pairs (2i, 2i+1) to transformers' (i, i + head_dim/2).
 
     Both are the two coordinates that the rotary embedding turns.
@@ -34,8 +33,12 @@ def _interleaved(weight: Tensor, heads: int) -> Tensor:
     return weight.reshape(heads, rows // heads // 2, 2, dim).transpose(1, 2).reshape(rows, dim)
 
 
-def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_model(path: Path) -> tuple[dict[str, Any], "dict[str, Tensor]"]:
     """(fields of a LlamaConfig, state of a LlamaForCausalLM); CheckpointError in one line."""
+    import torch
+
+    from golden.checkpoint import CheckpointError
+
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -93,6 +96,8 @@ def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def read_vocabulary(path: Path) -> list[str]:
     """Pieces in order of their ids; CheckpointError in one line."""
+    from golden.checkpoint import CheckpointError
+
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except OSError as error:
@@ -125,6 +130,8 @@ def convert(model: Path, vocabulary: Path, folder: Path) -> None:
     """Writes the transformers folder; CheckpointError in one line."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    from golden.checkpoint import CheckpointError
+
     config, state = read_model(model)
     pieces = read_vocabulary(vocabulary)
     if len(pieces) != config["vocab_size"]:
@@ -146,6 +153,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("vocabulary", type=Path, help="pieces and scores, one a line")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(argv)
+    from golden.checkpoint import CheckpointError  # torch, after the arguments
+
     try:
         convert(options.model, options.vocabulary, options.output)
     except (CheckpointError, OSError) as error:

@@ -566,7 +566,13 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.write(made)
         else:
             options.output.write_text(made)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except UnicodeDecodeError as error:
+        print(f"assembler: {options.file} is not text: byte {error.start}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"assembler: {error.filename or options.file}: {error.strerror}", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"assembler: {error}", file=sys.stderr)
         return 2
     return 0

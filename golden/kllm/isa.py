@@ -31,6 +31,7 @@ __all__ = [
     "GELU_C0",
     "GELU_C1",
     "OPERANDS_MAX",
+    "ROW_BYTES",
     "ROW_ELEMENTS",
     "SET",
     "Binary",
@@ -57,6 +58,7 @@ FIRST_OPERAND_WORD = 4
 OPERANDS_MAX = COMMAND_WORDS - FIRST_OPERAND_WORD
 AFTER_BITS = 16
 ROW_ELEMENTS = 16  # FP16 words of one row of the vector memory
+ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
 
 
 def row_count(length: int) -> int:

@@ -37,6 +37,7 @@ from golden.kllm.image import weights_of_image
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
+    ROW_BYTES,
     ROW_ELEMENTS,
     Codebook,
     CommandStatus,
@@ -54,9 +55,8 @@ from golden.kllm.issue import codebook_fault, codebook_rows, matmul_fault
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Packet, Tokens, Weight
 
-__all__ = ["ROW_BYTES", "Machine", "Memory", "Result", "slot_of_words", "slot_words"]
+__all__ = ["Machine", "Memory", "Result", "slot_of_words", "slot_words"]
 
-ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
 _MAGNITUDE = FP16.sign_bit - 1
 
 

@@ -5,13 +5,14 @@ holds every group on every side, an exact tie, and a zero of either sign. docs/o
 this prints.
 """
 
-import torch
-from torch import Tensor
+import argparse
+from typing import TYPE_CHECKING
 
 from golden import command
-from golden.fp16.ops import bits_from_float
 from golden.oaken.format import Group, ScaleWord, Threshold
-from golden.oaken.quantize import decode, decompose, encode, pack_token, zero_point
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["HEAD_DIM", "THRESHOLDS", "example", "main"]
 
@@ -25,12 +26,17 @@ _X = (
 )
 
 
-def _hex(words: Tensor) -> str:
+def _hex(words: "Tensor") -> str:
     return " ".join(f"{word:04x}" for word in words.tolist())
 
 
 def example() -> str:
     """The lines that are printed."""
+    import torch
+
+    from golden.fp16.ops import bits_from_float
+    from golden.oaken.quantize import decode, decompose, encode, pack_token, zero_point
+
     x = bits_from_float(torch.tensor([_X], dtype=torch.float64))
     thresholds = bits_from_float(torch.tensor(THRESHOLDS, dtype=torch.float64))
     y, _, _ = decompose(x, thresholds)
@@ -62,7 +68,12 @@ def example() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.oaken.example", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.parse_args(arguments)
     print(example())
     return 0
 

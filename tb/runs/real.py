@@ -22,10 +22,10 @@ from rich.table import Table
 from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.config import ConfigError
-from golden.eval.reports.oaken import nmse
+from golden.eval.reports.kv_error import nmse
 from golden.fp16.ops import bits_from_float
 from golden.oaken.groups import Ratios
-from golden.oaken.profile import KV_NAMES, Profile, ProfileError, profile_kv
+from golden.oaken.thresholds import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.paging.format import Op, Status
 from golden.text import EVALUATION
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig

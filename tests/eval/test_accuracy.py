@@ -157,7 +157,7 @@ def test_a_failing_row_says_why_and_is_tried_again(bench, monkeypatch, evaluated
         end = command._run_rows(bench, rows, [0], None)
     assert end == "all rows have run, 3 failed"
     failed = [bench.stored(row) for row in rows]
-    assert failed[0].failed == "ZeroDivisionError: of a sum"
+    assert failed[0].failed == "ZeroDivisionError: of a sum second line"
     assert failed[1].failed.startswith("there is no method 'none-w4a4'")
     assert failed[2].failed == "rtn-w1a4: Rtn.weight_bits must be 2..16, not 1"
     assert failed[3].perplexity > 1

@@ -23,6 +23,7 @@ from torch import nn
 from golden import calibrate as calibrate_command
 from golden.checkpoint import CheckpointError
 from golden.config import ConfigError
+from golden.eval import calibrate as learner
 from golden.eval import command
 from golden.eval.accuracy import command as accuracy
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
@@ -38,7 +39,7 @@ DOWN = "model.layers.1.mlp.down_proj"
 @pytest.fixture
 def loaded(tiny, monkeypatch):
     """Both command lines get the tiny model in place of a real one."""
-    for module in (calibrate_command, command):
+    for module in (learner, command):
         monkeypatch.setattr(module, "load", lambda *_: tiny)
 
 
@@ -249,13 +250,13 @@ def test_one_file_serves_a_method(loaded, tmp_path, capsys):
 
 def test_same_seed_gives_the_same_file(loaded, tmp_path, monkeypatch):
     seeds = []
-    real = calibrate_command.CalibrationData
+    real = learner.CalibrationData
 
     def seeded(model, parts, seed, steps):
         seeds.append(seed)
         return real(model, parts, seed, steps)
 
-    monkeypatch.setattr(calibrate_command, "CalibrationData", seeded)
+    monkeypatch.setattr(learner, "CalibrationData", seeded)
     for name in "ab":
         assert calibrate_main("--method", "kvquant-like:bits=2", "--tokens", 32, "--seed", 6,
                               "-o", tmp_path / name) == 0  # fmt: skip
@@ -291,7 +292,7 @@ def test_stopped_work_is_resumed(loaded, tmp_path, monkeypatch):
 
 def test_every_option_shapes_what_is_resumed(loaded, tmp_path, monkeypatch):
     headers, starts = [], []
-    check, data = Steps.check, calibrate_command.CalibrationData
+    check, data = Steps.check, learner.CalibrationData
 
     def checked(self, header):
         headers.append(json.dumps(header, sort_keys=True))
@@ -302,7 +303,7 @@ def test_every_option_shapes_what_is_resumed(loaded, tmp_path, monkeypatch):
         return data(model, parts, *others)
 
     monkeypatch.setattr(Steps, "check", checked)
-    monkeypatch.setattr(calibrate_command, "CalibrationData", started)
+    monkeypatch.setattr(learner, "CalibrationData", started)
     for name, letters in (("one", "abcdefgh"), ("two", "habcdefg")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "text").write_text(letters * 20)
@@ -320,7 +321,7 @@ def test_every_option_shapes_what_is_resumed(loaded, tmp_path, monkeypatch):
         assert calibrate_main(*base, *change) == 0
     assert len(set(headers)) == 7
     assert starts == ["a", "a", "d", "a", "a", "h", "a"]
-    monkeypatch.setattr(calibrate_command, "code_version", lambda modules: "of other code")
+    monkeypatch.setattr(learner, "code_version", lambda modules: "of other code")
     assert calibrate_main(*base) == 0
     assert len(set(headers)) == 8
 
@@ -465,12 +466,12 @@ def test_methods_that_fail_are_one_line(
         for name, value in checkpoint.model.named_parameters():
             if fnmatch.fnmatchcase(name, pattern):
                 value *= factor
-    for name, module, more in (
-        ("calibrate", calibrate_command, ["-o", str(tmp_path / "out")]),
-        ("eval", command, ["--calibration-tokens", "32"]),
+    for name, module, own_main, more in (
+        ("calibrate", learner, calibrate_command.main, ["-o", str(tmp_path / "out")]),
+        ("eval", command, command.main, ["--calibration-tokens", "32"]),
     ):
         monkeypatch.setattr(module, "load", lambda *_: checkpoint)
-        assert module.main(["--method", method, "--tokens", "32", *more]) == 2
+        assert own_main(["--method", method, "--tokens", "32", *more]) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"{name}: {method}: {line}")
         assert error.count("\n") == 1

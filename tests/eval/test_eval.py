@@ -548,11 +548,13 @@ def test_command_line(folder, tmp_path, capsys):
     assert "| rtn-w4a4 | " in out
 
 
+TOKENIZERS = "ValueError: Couldn't instantiate the backend tokenizer from one of: (1) a "
 BAD = [
     (["--model", "{tmp}/none.gguf"], "no checkpoint at {tmp}/none.gguf"),
     (["--model", "{tmp}"], "{tmp} has no config.json with a model_type"),
     (["--model", "{tmp}/broken.gguf"], "cannot read {tmp}/broken.gguf: "),
     (["--model", "{tmp}/broken"], "cannot read {tmp}/broken: "),
+    (["--model", "{tmp}/mute"], "cannot read the tokenizer of {tmp}/mute: " + TOKENIZERS),
     (["--model", "{tmp}/other"], "other has the architecture gpt2; supported: llama"),
     (["--model", "{tmp}/nan"],
      "model.layers.1.mlp.up_proj.weight holds a value that is not finite"),
@@ -583,6 +585,7 @@ def test_bad_input_is_one_line(folder, tmp_path, capsys, arguments, line):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(20))
     shutil.copytree(folder, tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").write_bytes(bytes(100))
+    shutil.copytree(folder, tmp_path / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"model_type": "gpt2"}')
     if "{tmp}/nan" in arguments:
@@ -671,7 +674,7 @@ def test_name_of_the_hub_is_told_from_a_path(monkeypatch, capsys):
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refuse)
     code, _, err = run(capsys, "--model", "owner/model")
-    assert (code, err) == (2, "eval: cannot read owner/model: no network\n")
+    assert (code, err) == (2, "eval: cannot read owner/model: no network more\n")
     assert asked == [("owner/model", False)]
     code, _, err = run(capsys, "--model", "./owner/model")
     assert (code, err) == (2, "eval: no checkpoint at owner/model\n")

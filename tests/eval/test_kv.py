@@ -22,12 +22,12 @@ from golden.eval.methods import kv as kv_methods
 from golden.eval.methods import parse, parse_all
 from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
 from golden.eval.perplexity import loss
-from golden.eval.reports.oaken import WordSite
+from golden.eval.reports.kv_error import WordSite
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.kmeans import kmeans_1d
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
-from golden.oaken.profile import boundaries, ordered, profile_kv
+from golden.oaken.thresholds import boundaries, ordered, profile_kv
 from golden.patch import K, Patch, V
 
 RATIOS = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")

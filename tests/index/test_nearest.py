@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from golden.eval.reports.clustering import main
+from golden.eval.reports.clustering import measure
 from golden.fp16.ops import float_from_bits, mul
 from golden.fp16.vectors import random_words
 from golden.index.nearest import cluster, cluster_by_midpoints, midpoints
@@ -44,7 +44,7 @@ def test_cluster_is_the_rule_on_a_codebook():
 
 def test_shares_of_the_page(capsys):
     """The command of docs/blocks/index_nearest.md, on fewer tokens."""
-    assert main(tokens=8) == 0
+    assert measure(tokens=8) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
     shares = [float(cell) for row in rows for cell in row.split("|")[2:4]]
     assert len(shares) == 6

@@ -260,6 +260,8 @@ def test_errors_name_line_field_range_value(text: str, message: str) -> None:
 
 def test_command_line(tmp_path, capsys) -> None:
     source, hexed = tmp_path / "a.txt", tmp_path / "a.hex"
+    binary = tmp_path / "a.bin"
+    binary.write_bytes(b"abc\xff")
     source.write_text(TEXT)
     assert main([str(source), "-o", str(hexed)]) == 0
     assert from_hex(hexed.read_text()) == assemble(TEXT, MACHINES["table1"])
@@ -271,7 +273,9 @@ def test_command_line(tmp_path, capsys) -> None:
         ([str(source), "--config", "huge"], "assembler: --config must be one of table1, "),
         ([str(source), "--set", "lane.lanes=0"], "assembler: LaneShape.lanes must be 1..64, not 0"),
         ([str(source), "-d"], "assembler: line 1: a word must be 8 hex digits, not 'LOAD'\n"),
-        ([str(tmp_path / "none")], "assembler: [Errno 2]"),
+        ([str(tmp_path / "none")], f"assembler: {tmp_path / 'none'}: No such file or directory\n"),
+        ([str(binary)], f"assembler: {binary} is not text: byte 3\n"),
+        ([str(binary), "-d"], f"assembler: {binary} is not text: byte 3\n"),
     ):
         assert main(arguments) == 2
         printed = capsys.readouterr().err

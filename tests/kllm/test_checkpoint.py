@@ -7,9 +7,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint, text
+from golden import checkpoint, pack, text
 from golden.capture import capture_inputs
-from golden.eval.reports.kllm import layer_error, main
+from golden.eval.reports import kv_error
+from golden.eval.reports import oaken as oaken_report
+from golden.eval.reports.kllm import main
+from golden.eval.reports.layer_error import layer_error
+from golden.oaken import profile
 
 Q_PROJ, DOWN_PROJ = "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"
 
@@ -34,7 +38,7 @@ def test_missing_file_is_one_line_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--model", str(tmp_path / "none.gguf")]) == 2
-    assert capsys.readouterr().err == f"accuracy: no checkpoint at {tmp_path / 'none.gguf'}\n"
+    assert capsys.readouterr().err == f"report: no checkpoint at {tmp_path / 'none.gguf'}\n"
 
 
 def test_captured_input_reproduces_the_layer(tiny: LlamaForCausalLM) -> None:
@@ -85,3 +89,67 @@ def test_first_layer_of_smollm2(smollm2) -> None:
         assert error.total <= bound
         assert error.arithmetic <= 2e-3
         assert error.mismatch <= 5e-3
+
+
+def gguf_file(path: Path, layers: int) -> Path:
+    """A header as gguf's own writer makes it, with arrays before the number of layers."""
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(path, "llama")
+    writer.add_array("some.strings", ["a", "bcd", ""])
+    writer.add_array("some.numbers", [1, 2, 3])
+    writer.add_bool("some.truth", True)
+    writer.add_float32("some.real", 0.5)
+    writer.add_block_count(layers)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+def test_layers_are_counted_without_reading_weights(tmp_path: Path) -> None:
+    """Seen to fail with arrays of strings not skipped, and with types of 8 bytes as 4."""
+    file = gguf_file(tmp_path / "a.gguf", 7)
+    assert checkpoint.layer_count(file) == 7
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 5}')
+    assert checkpoint.layer_count(tmp_path) == 5
+    assert checkpoint.layer_count("owner/model") is None
+    for cut in (0, 3, 20, 30, 60, 90):
+        (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:cut])
+        assert checkpoint.layer_count(tmp_path / "cut.gguf") is None
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "line"),
+    [
+        (pack.main, ["--layer", "99", "-o", "{tmp}/out"], "pack: layer must be 0..6, not 99"),
+        (pack.main, ["--layer", "-1", "-o", "{tmp}/out"], "pack: layer must be 0..6, not -1"),
+        (pack.main, ["--layer", "0", "-o", "{tmp}/a.gguf"],
+         "pack: output must be a folder, not the file {tmp}/a.gguf"),
+        (main, ["--layers", "0", "99"], "report: layers must be 0..6, not [0, 99]"),
+        (oaken_report.main, ["--layers", "7"], "report: layers must be 0..6, not [7]"),
+        (profile.main, ["-o", "{tmp}"], "profile: output must be a file, not the folder {tmp}"),
+        (profile.main, ["-o", "{tmp}/no/file"], "profile: no folder {tmp}/no to write to"),
+    ],
+)  # fmt: skip
+def test_refused_before_the_model_is_read(
+    main, arguments, line, tmp_path, monkeypatch, capsys
+) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("the model is read")
+
+    monkeypatch.setattr(checkpoint, "load", load)
+    monkeypatch.setattr(kv_error, "load", load)
+    file = gguf_file(tmp_path / "a.gguf", 7)
+    filled = [each.format(tmp=tmp_path) for each in arguments]
+    assert main([*filled, "--model", str(file)]) == 2
+    assert capsys.readouterr().err == line.format(tmp=tmp_path) + "\n"
+
+
+def test_reason_is_the_whole_message_in_one_line() -> None:
+    """Seen to fail with the first line alone, and without the limit."""
+    assert checkpoint.reason(ValueError("one of:\n  (1) a\n\n  (2) b\n")) == "one of: (1) a (2) b"
+    assert checkpoint.reason(ValueError(" \n")) == "ValueError"
+    long = checkpoint.reason(ValueError("x" * 1000))
+    assert len(long) == 300
+    assert long.endswith(" ...")

@@ -26,8 +26,8 @@ from golden.oaken.groups import (
     restore_artifact,
     thresholds_of,
 )
-from golden.oaken.profile import ordered
 from golden.oaken.quantize import ThresholdsError, decode, effective_bits, encode
+from golden.oaken.thresholds import ordered
 
 INTERVALS = {  # lower, upper, outermost first
     "4/90/6": [[0xBC00, 0x3C00], [0xA000, 0x2000]],

@@ -21,15 +21,17 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from golden import checkpoint
 from golden.capture import capture_kv
 from golden.checkpoint import Checkpoint, CheckpointError, read_text, windows
 from golden.eval.perplexity import loss
+from golden.eval.reports import kv_error
 from golden.eval.reports import oaken as report_module
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken import profile as profile_module
 from golden.oaken.groups import Ratios, group_index
-from golden.oaken.profile import Profile, ProfileError, boundaries, ordered, profile_kv
 from golden.oaken.quantize import thresholds_valid
+from golden.oaken.thresholds import Profile, ProfileError, boundaries, ordered, profile_kv
 from golden.patch import Patch
 
 RATIOS = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
@@ -55,7 +57,7 @@ def tiny() -> LlamaForCausalLM:
 @pytest.fixture
 def loaded(tiny: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command lines get the tiny model in place of a real one."""
-    for module in (profile_module, report_module):
+    for module in (checkpoint, kv_error):
         monkeypatch.setattr(module, "load", lambda path: Checkpoint(tiny, Words()))
 
 
@@ -321,7 +323,7 @@ def test_bad_input_is_one_line_and_exit_2(
         # A text that serves for both is not measured on where it was calibrated on.
         (report_module, [*both, *two, "--evaluation", "21"], "101 are needed"),
         (profile_module, ["-o", str(file), "--ratios", "1/1/1/97"], "2 to 5 groups"),
-        (profile_module, ["-o", str(tmp_path / "no" / "file"), *two], "No such file"),
+        (profile_module, ["-o", str(tmp_path / "no" / "file"), *two], "to write to"),
         (profile_module, ["-o", str(file), "--windows", "0"], "one window"),
     ]
     for module, arguments, message in cases:

@@ -1,6 +1,15 @@
 """``python -m golden.eval.accuracy``."""
 
 from golden import command
-from golden.eval.accuracy.command import main
+from golden.eval.accuracy.arguments import arguments
+
+
+def main() -> int:
+    """Refuse wrong options, and print the help, before torch is imported."""
+    arguments().parse_args()
+    from golden.eval.accuracy.command import main as run
+
+    return run()
+
 
 command.run("golden.eval.accuracy", main)

@@ -3,8 +3,10 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from golden.eval.accuracy.report import Spread
+if TYPE_CHECKING:
+    from golden.eval.accuracy.report import Spread
 
 __all__ = ["CLAIMS", "TABLES", "Claim", "Entry", "Lookup", "Table", "Verdict", "rising"]
 
@@ -202,7 +204,7 @@ TABLES = (
 
 # ---- what the papers say
 
-Lookup = Callable[[str], Spread | None]  # perplexity of a method on one text
+Lookup = Callable[[str], "Spread | None"]  # perplexity of a method on one text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,7 +240,7 @@ def _missing(methods: Sequence[str], find: Lookup) -> Verdict | None:
     return Verdict(None, "no row of " + ", ".join(absent)) if absent else None
 
 
-def _found(method: str, find: Lookup) -> Spread:
+def _found(method: str, find: Lookup) -> "Spread":
     spread = find(method)
     assert spread is not None
     return spread

@@ -12,7 +12,7 @@ from golden.eval.fake.oaken import fake_artifact, fake_restore
 from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.groups import Ratios, restore, restore_artifact
-from golden.oaken.profile import intervals_of, window_bounds
+from golden.oaken.thresholds import intervals_of, window_bounds
 
 __all__ = ["Oaken", "count_block"]
 

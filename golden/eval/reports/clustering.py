@@ -1,32 +1,48 @@
 """Indices that are not the nearest centroid: ``python -m golden.eval.reports.clustering``."""
 
-import torch
-from torch import Tensor
+import argparse
+from typing import TYPE_CHECKING
 
 from golden import command
-from golden.fp16.ops import bits_from_float
-from golden.index.nearest import mismatch
-from golden.kllm.quantize import split_outliers, train_activation_codebook
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["main", "measure"]
 
 
-def main(tokens: int = 64) -> int:
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.eval.reports.clustering",
+        description=(__doc__ or "").splitlines()[0],
+    )
+    parser.parse_args(arguments)
+    return measure()
+
+
+def measure(tokens: int = 64) -> int:
     """Print the share of elements whose index is not that of the nearest centroid.
 
     ``tokens`` of 4096 elements, 0.5 % outliers on either side, k-means codebooks trained on 8 other
     tokens of the same distribution.
     """
+    import torch
+
+    from golden.fp16.ops import bits_from_float
+    from golden.index.nearest import mismatch
+    from golden.kllm.quantize import split_outliers, train_activation_codebook
+
     generator = torch.Generator().manual_seed(1)
 
-    def normal() -> Tensor:
+    def normal() -> "Tensor":
         return torch.randn(tokens, 4096, generator=generator, dtype=torch.float64)
 
-    def laplace() -> Tensor:
+    def laplace() -> "Tensor":
         uniform = torch.rand(tokens, 4096, generator=generator, dtype=torch.float64) - 0.5
         return -uniform.sign() * torch.log1p(-2 * uniform.abs())
 
-    def channels() -> Tensor:
+    def channels() -> "Tensor":
         """Channels of log-normal size: a few are large, as in a decoder's hidden states."""
         size = torch.exp(torch.randn(4096, generator=generator, dtype=torch.float64))
         return normal() * size

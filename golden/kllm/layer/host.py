@@ -8,10 +8,10 @@ from torch import Tensor
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.kllm.isa import FAILED, ROW_ELEMENTS
+from golden.kllm.isa import FAILED, ROW_BYTES, ROW_ELEMENTS
 from golden.kllm.layer.compiler import CompiledLayer, write_image
 from golden.kllm.layer.quantized import Cache
-from golden.kllm.machine import ROW_BYTES, Machine, Result, slot_of_words
+from golden.kllm.machine import Machine, Result, slot_of_words
 from golden.kllm.records import ONE
 
 __all__ = ["LayerRun", "PartRun", "append_host", "memories", "run_layer"]

@@ -1,0 +1,46 @@
+"""The options of ``python -m golden.eval``, apart from what needs torch."""
+
+import argparse
+from pathlib import Path
+
+__all__ = ["arguments"]
+
+DESCRIPTION = "Perplexity of quantization methods: --model M --text FILE --method NAME ..."
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The parser; it needs no torch."""
+    parser = argparse.ArgumentParser(
+        prog="python -m golden.eval", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "--model", help="transformers folder, GGUF file, name on the hub; SmolLM2-135M if none"
+    )
+    parser.add_argument("--text", type=Path, help="plain, or .jsonl with a text per line; ours")
+    parser.add_argument("--seq", type=int, help="tokens of a window; 2048, or what the model takes")
+    parser.add_argument("--tokens", type=int, help="of the text, from its beginning; all if none")
+    parser.add_argument("--method", nargs="+", default=["fp32"], metavar="NAME[:KEY=VALUE,...]")
+    parser.add_argument("--list", action="store_true", help="methods and their parameters")
+    parser.add_argument(
+        "--calibration", type=Path, nargs="+", default=[], help="files of golden.calibrate"
+    )
+    parser.add_argument("--calibration-text", type=Path, help="where no file serves; ours if none")
+    parser.add_argument("--calibration-windows", type=int, default=3)
+    parser.add_argument("--calibration-tokens", type=int, default=128, help="of a window")
+    parser.add_argument("--seed", type=int, default=0, help="of the calibration")
+    parser.add_argument(
+        "--bit-true", nargs="+", default=[], metavar="LAYER",
+        help="run the hardware's exact arithmetic on these layers, such as '*.0.*.q_proj' or "
+        "'*.0.self_attn', and say how far the fast path is from it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tasks", nargs="+", default=[], metavar="NAME",
+        help="of lm-evaluation-harness, such as piqa, whose data are on this machine",
+    )  # fmt: skip
+    parser.add_argument("--tasks-path", type=Path, help="folder of task files (YAML) of your own")
+    parser.add_argument("--task-limit", type=int, help="first examples of each task; all if none")
+    parser.add_argument("--fewshot", type=int, default=0, help="solved examples in each question")
+    parser.add_argument("--batch", type=int, help="windows at a time")
+    parser.add_argument("--device", help="cuda if there is one, else cpu")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return parser

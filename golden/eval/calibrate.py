@@ -1,0 +1,71 @@
+"""What ``python -m golden.calibrate`` does: methods learn, and a file keeps what they found."""
+
+import argparse
+import hashlib
+import importlib.metadata
+from typing import Any
+
+import torch
+
+from golden import text as own_text
+from golden.checkpoint import load, read_text
+from golden.config import ConfigError
+from golden.eval.accuracy.bench import code_version
+from golden.eval.calibration import CalibrationData, Steps, fingerprint
+from golden.eval.command import (
+    ARCHITECTURES,
+    calibration_windows,
+    check_seed,
+    choose_device,
+    in_one_line,
+)
+from golden.eval.methods import parse_all
+from golden.eval.perplexity import check_finite
+from golden.eval.state import calibrate, save_states
+from golden.files import check_output
+
+__all__ = ["run"]
+
+
+def transformers_version() -> str:
+    """Without loading it."""
+    return importlib.metadata.version("transformers")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Calibrates and writes the file; its header. CheckpointError or ConfigError in one line."""
+    methods = parse_all(options.method)
+    if not any(each.calibrated for each in methods):
+        raise ConfigError(f"{options.method} needs no calibration")
+    check_seed(options.seed)
+    if options.skip < 0:
+        raise ConfigError(f"skip must be at least 0, not {options.skip}")
+    check_output(options.output)
+    device = choose_device(options.device)
+    text = read_text(options.text)
+    content = own_text.CALIBRATION if text is None else text
+    checkpoint = load(options.model, ARCHITECTURES, device)
+    check_finite(checkpoint.model)
+    parts = calibration_windows(checkpoint, text, options.windows, options.tokens, options.skip)
+    header = {
+        "method": options.method,
+        "model": checkpoint.name,
+        "fingerprint": fingerprint(checkpoint.model),
+        "text": options.text.name if options.text else "golden.text.CALIBRATION",
+        "text_sha256": hashlib.sha256(content.encode()).hexdigest(),
+        "windows": options.windows,
+        "tokens": options.tokens,
+        "skip": options.skip,
+        "seed": options.seed,
+        "torch": torch.__version__,
+        "transformers": transformers_version(),
+    }
+    steps = Steps(options.output.with_name(options.output.name + ".partial"))
+    code = code_version([type(each).__module__ for each in methods])
+    steps.check({**header, "fields": [each.describe() for each in methods], "code": code})
+    data = CalibrationData(checkpoint.model, parts, options.seed, steps)
+    with in_one_line(options.method):
+        states = calibrate(methods, data)
+    save_states(options.output, methods, states, header)
+    steps.finish()
+    return header
