@@ -1,0 +1,89 @@
+"""Is a module that ``hdl.rewrite`` gives the same circuit as the one that the benches simulate?
+
+Registers, memories and instances of one name correspond. Yosys turns each register and each
+instance into ports, and ABC proves that every next state, input of an instance and output is equal
+for all values of the states and inputs. The words of a memory are compared by ``equiv_simple``.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from synth.modules import stub
+from synth.yosys import YosysError, native_abc, run
+
+__all__ = ["different"]
+
+_READ = """
+read_verilog -lib stubs.v
+read_verilog old{n}.v
+read_verilog new{n}.v
+proc old new
+memory_collect old new
+opt_expr old new
+"""
+_LOGIC = """
+opt_clean old new
+expose -shared -evert -evert-dff old new
+miter -equiv -flatten old new both
+cd both
+opt -full
+techmap
+aigmap
+clean
+write_aiger both{n}.aig
+cd ..
+design -reset
+"""
+_MEMORY = """
+equiv_make old new both
+cd both
+opt_clean
+equiv_struct
+equiv_simple
+tee -q -o status{n} equiv_status
+cd ..
+design -reset
+"""
+
+
+def _named(text: str, name: str) -> str:
+    return re.sub(r"\Amodule \\?\S+? ?(?=\()", f"module {name} ", text)
+
+
+def _has_memory(text: str) -> bool:
+    return re.search(r"^  reg (?:\[\S+\] )?\S+ +\[\S+\];$", text, re.M) is not None
+
+
+def different(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Modules that are not proved the same -> why; ``old`` and ``new`` are texts by module."""
+    assert old.keys() == new.keys()
+    names, abc = list(old), native_abc()
+    if abc is None:
+        raise YosysError("the native ABC is needed: pip install pyosys")
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="same-logic-") as folder:
+        directory = Path(folder)
+        (directory / "stubs.v").write_text("".join(stub(text) for text in old.values()))
+        script = ""
+        for n, name in enumerate(names):
+            (directory / f"old{n}.v").write_text(_named(old[name], "old"))
+            (directory / f"new{n}.v").write_text(_named(new[name], "new"))
+            proof = _MEMORY if _has_memory(old[name]) else _LOGIC
+            script += (_READ + proof).format(n=n)
+        run(script, directory)
+        for n, name in enumerate(names):
+            if _has_memory(old[name]):
+                status = (directory / f"status{n}").read_text()
+                proved = re.search(r"Of those cells (\d+) are proven and (\d+) are unproven", status)
+                same = proved is not None and not int(proved[2])
+            else:
+                command = [abc, "-c", f"&read both{n}.aig; &cec -m"]
+                result = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+                status = result.stdout
+                same = "are equivalent" in status
+            if not same:
+                found[name] = status.strip()[-300:]
+    return found
