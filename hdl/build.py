@@ -1,27 +1,41 @@
-"""``python -m hdl.build NAME``: write DIR/NAME.v and DIR/NAME.json."""
+"""``python -m hdl.build NAME [NAME ...]``: write NAME.v, NAME.vlt and NAME.json of each block.
+
+Any set of blocks compiles together, those of separate calls included: README.md shows two blocks in
+one chip. ``field=value``, ``--config`` and ``--as`` are of one block: they need a call with one
+NAME. ``-o``, ``--prefix`` and ``--wrap`` are of every block of the call.
+"""
 
 import argparse
-import json
 import resource
 import sys
 import time
 from pathlib import Path
 
-from golden.config import ConfigError
+from golden.config import Config, ConfigError
 from hdl.arguments import folder
+from hdl.deliver import Delivery, check_folder, check_identifier, deliver, write
 from hdl.registry import all_blocks, configuration, find
-from hdl.verilog import WRAPS, Design, convert, port_rows
+from hdl.verilog import WRAPS, port_rows
 
 __all__ = ["build", "main"]
 
 
-def build(name: str, config, directory: Path, wrap: str | None = None) -> Design:
-    """Convert block ``name`` at ``config`` and write its two files into ``directory``."""
-    design = convert(find(name).component(config), name, wrap)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.v").write_text(design.verilog)
-    (directory / f"{name}.json").write_text(json.dumps(design.description, indent=2) + "\n")
-    return design
+def build(
+    name: str,
+    config,
+    directory: Path,
+    wrap: str | None = None,
+    *,
+    top: str | None = None,
+    prefix: str = "",
+) -> Delivery:
+    """Convert block ``name`` at ``config`` and write its files into ``directory``.
+
+    top: name of the module in the place of ``name``; prefix: of every module's name.
+    """
+    made = deliver(find(name).component(config), top or name, prefix=prefix, wrap=wrap)
+    write([(directory, made)])
+    return made
 
 
 def _print_list() -> None:
@@ -36,53 +50,105 @@ def _print_ports(rows: list[tuple]) -> None:
         print(f"  {direction:6} {bits!s:>9}  {'  ' * (not direction)}{name:24} {meaning}")
 
 
-def _print_summary(design: Design, path: Path, seconds: float) -> None:
-    description = design.description
-    print(f"{design.name}: {len(description['modules'])} distinct modules")
+def _print_summary(made: Delivery, path: Path, seconds: float) -> None:
+    description = made.description
+    print(f"{made.name}: {len(description['modules'])} distinct modules")
     for port in description["ports"]:
         print(f"  {port['direction']:6} {port['width']:6}  {port['name']:24} {port['meaning']}")
     print(f"  latency     {description['latency']}")
     print(f"  throughput  {description['throughput']}")
+    waived = ", ".join(f"{number} {rule}" for rule, number in made.waived.items()) or "none"
+    print(f"  waivers     {waived}")
     # The children of this process are Yosys alone.
     peak = max(
         resource.getrusage(who).ru_maxrss
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    size = len(design.verilog.encode())
+    size = len(made.verilog.encode())
     print(f"  {path}  {size / 1e6:.2f} MB  in {seconds:.1f} s, {peak / 1024:.0f} MiB at most")
+
+
+def _configurations(options) -> dict[str, Config]:
+    """NAME -> configuration, of every NAME of the call; ConfigError for what cannot be."""
+    names = [word for word in options.words if "=" not in word]
+    assignments = [word for word in options.words if "=" in word]
+    for name in names[1:]:
+        if name not in all_blocks() and hasattr(find(names[0]).config, name):
+            raise ConfigError(f"{name!r} must be field=value")
+    for name in names:
+        find(name)
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"{name} is named {names.count(name)} times: "
+                "build each in a call of its own, with --as TOP"
+            )
+    if len(names) > 1:
+        given = [*assignments, *(["--config"] if options.config is not None else [])]
+        given += ["--as"] if options.top is not None else []
+        if given:
+            raise ConfigError(
+                f"{given[0]} is of one block: build {' and '.join(names)} in calls of their own"
+            )
+    return {name: configuration(name, options.config, assignments) for name in names}
+
+
+def _build_all(configs: dict[str, Config], options) -> None:
+    """All blocks are converted before the first file is written."""
+    done: list[tuple[Delivery, Path, float]] = []
+    for name, config in configs.items():
+        folder = options.directory or Path("build") / name
+        check_folder(folder)
+        start = time.perf_counter()
+        top = name if options.top is None else options.top
+        block = find(name).component(config)
+        made = deliver(block, top, prefix=options.prefix, wrap=options.wrap)
+        for other, *_ in done:
+            if {made.name, made.stem} & {other.name, other.stem}:
+                raise ConfigError(f"two blocks would be the module {made.name}")
+        done.append((made, folder, time.perf_counter() - start))
+    write([(folder, made) for made, folder, _ in done])
+    for made, folder, seconds in done:
+        _print_summary(made, folder / f"{made.stem}.v", seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hdl.build", description=__doc__)
-    parser.add_argument("name", nargs="?", help="block to build")
-    parser.add_argument("assignments", nargs="*", metavar="field=value")
+    parser.add_argument("words", nargs="*", metavar="NAME | field=value", help="blocks to build")
     parser.add_argument("--list", action="store_true", help="list all blocks")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
     parser.add_argument("-o", dest="directory", type=folder, help="default build/NAME")
+    parser.add_argument("--as", dest="top", metavar="TOP", help="name of the module and its files")
+    parser.add_argument(
+        "--prefix", default="", metavar="P", help="begin the name of every module, TOP included"
+    )
     parser.add_argument(
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
     )
     parser.add_argument("--ports", action="store_true", help="print the ports, write nothing")
     options = parser.parse_intermixed_args(arguments)
     if options.list:
-        if options.name is not None:
-            parser.error(f"--list shows all blocks: it takes no name, not {options.name!r}")
+        if options.words:
+            parser.error(f"--list shows all blocks: it takes no name, not {options.words[0]!r}")
         _print_list()
         return 0
-    if options.name is None:
+    if not any("=" not in word for word in options.words):
         parser.error("a block's name is needed (python -m hdl.build --list shows all)")
-    directory = options.directory or Path("build") / options.name
-    start = time.perf_counter()
     try:
-        config = configuration(options.name, options.config, options.assignments)
+        if options.prefix:
+            check_identifier("--prefix", options.prefix)
+        if options.top is not None:
+            check_identifier("--as", options.top)
+        configs = _configurations(options)
         if options.ports:
-            _print_ports(port_rows(find(options.name).component(config), options.wrap))
+            for name, config in configs.items():
+                if len(configs) > 1:
+                    print(name)
+                _print_ports(port_rows(find(name).component(config), options.wrap))
             return 0
-        design = build(options.name, config, directory, options.wrap)
+        _build_all(configs, options)
     except (ConfigError, OSError) as error:
         print(f"hdl.build: {error}", file=sys.stderr)
         return 2
-    _print_summary(design, directory / f"{options.name}.v", time.perf_counter() - start)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What ``python -m hdl.build`` writes of a block: NAME.v, NAME.json and NAME.vlt.
+"""What ``python -m hdl.build`` writes of a block: NAME.v, NAME.vlt and NAME.json.
 
 The circuit is that of ``hdl.verilog.convert``; ``hdl.rewrite`` writes it for a reader. Any set of
 such files compiles together, those of separate calls included
@@ -13,6 +13,7 @@ such files compiles together, those of separate calls included
 import collections
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import json
@@ -31,8 +32,9 @@ from hdl.ports import member_text
 from hdl.render import comment, render
 from hdl.rewrite import Module, rewrite
 from hdl.verilog import Design, convert
+from hdl.waivers import control_file, found, wrapper_waivers
 
-__all__ = ["Delivery", "check_folder", "check_identifier", "deliver", "write"]
+__all__ = ["Delivery", "check_folder", "check_identifier", "deliver", "package", "write"]
 
 _DIGITS = 12  # of the hash in a module's name
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
@@ -40,9 +42,10 @@ _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
 
 @dataclasses.dataclass(frozen=True)
 class Delivery:
-    """Files of one block; ``name`` is the top module and the stem of each file's name."""
+    """Files of one block."""
 
-    name: str
+    name: str  # of the top module
+    stem: str  # of the files' names; the top's name without ``_axi``
     verilog: str
     description: dict
     waivers: str
@@ -52,11 +55,11 @@ class Delivery:
     def files(self) -> dict[str, str]:
         """File's name -> its text. The description comes last."""
         digest = hashlib.sha256(self.verilog.encode()).hexdigest()
-        description = {**self.description, "verilog": {"file": f"{self.name}.v", "sha256": digest}}
+        description = {**self.description, "verilog": {"file": f"{self.stem}.v", "sha256": digest}}
         return {
-            f"{self.name}.v": self.verilog,
-            f"{self.name}.vlt": self.waivers,
-            f"{self.name}.json": json.dumps(description, indent=2) + "\n",
+            f"{self.stem}.v": self.verilog,
+            f"{self.stem}.vlt": self.waivers,
+            f"{self.stem}.json": json.dumps(description, indent=2) + "\n",
         }
 
 
@@ -67,7 +70,9 @@ def check_identifier(option: str, text: str) -> None:
             f"{option} must be an identifier, not {text!r}, a keyword of Verilog or SystemVerilog"
         )
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        raise ConfigError(f"{option} must be a letter or _, then letters, digits and _, not {text!r}")
+        raise ConfigError(
+            f"{option} must be a letter or _, then letters, digits and _, not {text!r}"
+        )
 
 
 def _is_ram(block: Block) -> bool:
@@ -128,8 +133,13 @@ class _Names:
         if block is not None:
             lines += comment(f"{type(block).__name__}: {_summary(block)}")
             lines += _configuration(block.config.describe())
-            meanings = {port.name: member_text(block, port.path) for port in flat_ports(block)}
-            _order_ports(module, [port.name for port in flat_ports(block)])
+            ports = flat_ports(block)
+            meanings = {
+                port.name: member_text(block, port.path)
+                for port in ports
+                if port.path[-1] not in ("valid", "ready")
+            }
+            _order_ports(module, [port.name for port in ports])
         if name in self.final:
             text = "\n".join([*render(module, self.final, meanings), ""])
             self.texts[self.final[name]] = text
@@ -208,9 +218,7 @@ def _renamed(value, names: dict[str, str]):
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def deliver(
-    block: Block, name: str, *, prefix: str = "", wrap: str | None = None
-) -> Delivery:
+def deliver(block: Block, name: str, *, prefix: str = "", wrap: str | None = None) -> Delivery:
     """Files of ``block`` as module ``{prefix}{name}``; identical bytes on every run.
 
     ConfigError: ``prefix`` or ``name`` is no identifier of Verilog, or a keyword.
@@ -218,12 +226,23 @@ def deliver(
     if prefix:
         check_identifier("--prefix", prefix)
     check_identifier("--as", name)
-    design = convert(block, name, wrap)
+    return package(convert(block, name, wrap), prefix)
+
+
+def package(design: Design, prefix: str = "") -> Delivery:
+    """Files of a design that is converted."""
+    block, name = design.modules[-1].block, design.modules[-1].name
     texts = {}
     for text in _MODULE.findall(design.verilog):
         texts[text[len("module ") : text.index("(")].strip().lstrip("\\")] = text
-    outer = texts.pop(f"{name}_axi") if wrap is not None else ""
+    outer = texts.pop(design.name) if design.name != name else ""
     modules = {each: rewrite(text) for each, text in texts.items()}
+    outputs = {
+        each: {name for name, known in module.declared.items() if known.kind.startswith("output")}
+        for each, module in modules.items()
+    }
+    for module in modules.values():
+        module.name_unused(outputs)
     names = _Names(design, modules, prefix, name)
     taken = collections.Counter(names.final.values())
     if len(taken) < len(names.final):
@@ -241,11 +260,20 @@ def deliver(
         each = names.final[old]
         parts.append(names.texts[each] if old == name else _guarded(each, names.texts[each]))
     verilog = "\n".join(parts)
+    waivers = wrapper_waivers(outer, verilog) if outer else {}
+    if len(parts) > 2:
+        waivers["DECLFILENAME"] = [None]
+    for old, module in modules.items():
+        text = names.texts[names.final[old]]
+        at = verilog.index(f"\n{text}")
+        first = verilog.count("\n", 0, at + 1) + 1
+        for rule, places in found(module, text, first, outputs).items():
+            waivers.setdefault(rule, []).extend(places)
     renamed = {**names.final, design.name: top}
     description = _renamed(design.description, {o: n for o, n in renamed.items() if o != n})
-    waived: dict[str, int] = {}
-    waivers = "`verilator_config\n"
-    return Delivery(top, verilog, description, waivers, waived, dict(names.texts))
+    waived = {rule: len(places) for rule, places in sorted(waivers.items())}
+    control = control_file(f"{final}.v", waivers)
+    return Delivery(top, final, verilog, description, control, waived, dict(names.texts))
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -255,9 +283,9 @@ def check_folder(folder: Path) -> None:
     while not exists.exists() and exists != exists.parent:
         exists = exists.parent
     if not exists.is_dir():
-        raise NotADirectoryError(f"{exists} is no folder")
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(exists))
     if not os.access(exists, os.W_OK | os.X_OK):
-        raise PermissionError(f"{exists} is not writable")
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(exists))
 
 
 @contextlib.contextmanager
@@ -295,12 +323,12 @@ def write(deliveries: Iterable[tuple[Path, Delivery]]) -> None:
     """
     by_folder: dict[Path, dict[str, str]] = {}
     for folder, delivery in deliveries:
-        by_folder.setdefault(folder, {}).update(delivery.files())
+        folder.mkdir(parents=True, exist_ok=True)
+        by_folder.setdefault(folder.resolve(), {}).update(delivery.files())
     parts: list[tuple[Path, Path]] = []
     with contextlib.ExitStack() as locks:
         try:
-            for folder in sorted(by_folder, key=lambda each: str(each.absolute())):
-                folder.mkdir(parents=True, exist_ok=True)
+            for folder in sorted(by_folder):
                 locks.enter_context(_locked(folder))
                 for name, text in by_folder[folder].items():
                     part = folder / f".{name}.{os.getpid()}.part"

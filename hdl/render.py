@@ -1,6 +1,5 @@
 """The text of a module that ``hdl.rewrite`` has read: Verilog-2005, one declaration per line."""
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 
@@ -53,7 +52,7 @@ def _statements(body: list[Statement], indent: str) -> Iterator[str]:
 
 def _block(head: str, body: list[Statement], indent: str) -> Iterator[str]:
     inner = list(_statements(body, f"{indent}  "))
-    if len(body) == 1 and len(inner) == 1:
+    if len(inner) == 1 and body[0].kind == "=":  # an else after an inner if would be its own
         one = f"{indent}{head} {inner[0].strip()}"
         if len(one) <= _LINE:
             yield one
@@ -63,19 +62,37 @@ def _block(head: str, body: list[Statement], indent: str) -> Iterator[str]:
     yield f"{indent}end"
 
 
+def _and(first: Expr, second: Expr) -> Expr:
+    return Expr("op", "&&", (first, second), 1)
+
+
 def _if(arms: list[tuple], indent: str) -> Iterator[str]:
-    before = ""
-    arms = [arm for arm in arms]
+    arms = list(arms)
     while arms and not arms[-1][1]:  # a last arm without effect
         arms.pop()
+    if len(arms) == 2 and not arms[0][1]:
+        first, (second, body) = arms[0][0], arms[1]
+        otherwise = Expr("op", "!", (first,), 1)
+        arms = [(otherwise if second is None else _and(otherwise, second), body)]
+    while len(arms) == 1 and len(arms[0][1]) == 1 and arms[0][1][0].kind == "if":
+        inner = [arm for arm in arms[0][1][0].arms if arm[1]]
+        if len(inner) != 1 or len(arms[0][1][0].arms) != 1 or arms[0][0] is None:
+            break
+        arms = [(_and(arms[0][0], inner[0][0]), inner[0][1])]
+    before = ""
     for condition, body in arms:
+        if condition is None and len(body) == 1 and body[0].kind == "if":
+            lines = list(_if(body[0].arms, indent))
+            yield f"{indent}else {lines[0].strip()}"
+            yield from lines[1:]
+            return
         head = f"{before}if ({condition})" if condition is not None else "else"
         yield from _block(head, body, indent)
         before = "else "
 
 
 def _case(each: Statement, indent: str) -> Iterator[str]:
-    arms, selector = each.arms, each.value
+    arms, selector = list(each.arms), each.value
     exact = not any("?" in pattern for patterns, _ in arms for pattern in patterns or ())
     has_default = any(patterns is None and body for patterns, body in arms)
     if exact and not has_default:
@@ -86,6 +103,8 @@ def _case(each: Statement, indent: str) -> Iterator[str]:
             if selector.width == 1:
                 condition = str(selector) if pattern.endswith("1") else f"!{selector._text(12)}"
             yield from _block(f"if ({condition})", body, indent)
+            return
+        if not arms:
             return
     yield f"{indent}{'case' if exact else 'casez'} ({selector})"
     for patterns, body in arms:
@@ -149,7 +168,6 @@ def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]
                 depth = f" [0:{known.depth - 1}]" if known.depth else ""
                 sign = "signed " if known.is_signed else ""
                 inner.append(f"  {kind} {sign}{_range(known.width)}{name}{depth};")
-    inner.sort(key=lambda line: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", line.split()[-1])] if False else 0)
     lines += inner
     if module.instances:
         lines.append("")

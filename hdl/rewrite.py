@@ -15,12 +15,13 @@ Names of ports, registers and instances stay; ``tests/same_verilog.py`` compares
 
 import collections
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from hdl.keywords import KEYWORDS
 
-__all__ = ["Module", "rewrite"]
+__all__ = ["Declared", "Expr", "Instance", "Module", "Statement", "plain_names", "rewrite"]
 
 _NUMBER = r"\d+'s?[bdho][0-9a-fA-FxzXZ?]+"
 _TOKEN = re.compile(
@@ -100,7 +101,11 @@ class Expr:
                     f"{self.text}[{self.low}]"
                 )  # fmt: skip
             case "concat":
-                return f"{{{', '.join(map(str, self.parts))}}}"
+                texts = []
+                for text, same in itertools.groupby(map(str, self.parts)):
+                    number = len(list(same))
+                    texts.append(f"{{{number}{{{text}}}}}" if number > 1 else text)
+                return f"{{{', '.join(texts)}}}"
             case "signed":
                 return f"{self.text}({self.parts[0]})"
             case "?":
@@ -124,18 +129,21 @@ class Expr:
         return f"({text})" if outer > _OPERATORS[self.text] or outer == 11 else text
 
 
+_NOTHING = Expr("raw")
+
+
 @dataclasses.dataclass
 class Statement:
     """kind "=": ``target = value``; "if", "case": ``value`` selects among ``arms``."""
 
     kind: str
-    target: Expr | None = None
-    value: Expr | None = None
+    target: Expr = _NOTHING
+    value: Expr = _NOTHING
     # of "if": (condition or None for else, body); of "case": (patterns or None for default, body)
     arms: list[tuple] = dataclasses.field(default_factory=list)
 
     def expressions(self) -> Iterator[Expr]:
-        if self.value is not None:
+        if self.kind != "if":
             yield self.value
         for selects, body in self.arms:
             if self.kind == "if" and selects is not None:
@@ -151,18 +159,19 @@ class Statement:
             )
             for selects, body in self.arms
         ]
-        value = self.value and self.value.replace(change)
-        return Statement(self.kind, self.target, value, arms)
+        return Statement(self.kind, self.target, self.value.replace(change), arms)
 
     def retargeted(self, old: str, new: str) -> "Statement":
         target = self.target
-        if target is not None and target.text == old:
+        if target.text == old:
             target = dataclasses.replace(target, text=new)
-        arms = [(selects, [each.retargeted(old, new) for each in body]) for selects, body in self.arms]
+        arms = [
+            (selects, [each.retargeted(old, new) for each in body]) for selects, body in self.arms
+        ]
         return Statement(self.kind, target, self.value, arms)
 
     def targets(self) -> Iterator[Expr]:
-        if self.target is not None:
+        if self.kind == "=":
             yield self.target
         for _, body in self.arms:
             for each in body:
@@ -197,7 +206,7 @@ class Module:
     unnamed: set[str]  # wires that the source gives no name
 
     # -- what reads and drives ------------------------------------------------------------------
-    def _read(self) -> Iterator[Expr]:
+    def read(self) -> Iterator[Expr]:
         for _, value in self.assigns:
             yield value
         for clock, body in self.clocked:
@@ -211,7 +220,24 @@ class Module:
             yield from instance.connections.values()
 
     def reads(self) -> collections.Counter:
-        return collections.Counter(name for each in self._read() for name in each.names())
+        return collections.Counter(name for each in self.read() for name in each.names())
+
+    def name_unused(self, outputs: Mapping[str, Set[str]]) -> None:
+        """Name wires ``unused_INSTANCE__PIN`` that only an output of an instance drives.
+
+        outputs: of each child. Lint tools take the word for an intention.
+        """
+        reads, names = self.reads(), {}
+        for instance in self.instances:
+            for pin in sorted(outputs[instance.module] & instance.connections.keys()):
+                value = instance.connections[pin]
+                if value.kind == "name" and reads[value.text] == 1 and (
+                    self.declared[value.text].kind == "wire"
+                ):  # fmt: skip
+                    names[value.text] = _fresh(f"unused_{instance.name}__{pin}", self.declared)
+                    self.declared[names[value.text]] = self.declared[value.text]
+        self.declared = {name: known for name, known in self.declared.items() if name not in names}
+        _renamed(self, names)
 
     def _replace(self, change: Callable[[Expr], Expr]) -> None:
         self.assigns = [(target, value.replace(change)) for target, value in self.assigns]
@@ -234,22 +260,31 @@ def _fresh(stem: str, taken: Iterable[str]) -> str:
 
 
 # -- reading ------------------------------------------------------------------------------------
-def _plain_names(text: str) -> tuple[str, set[str]]:
+def _raw(match: re.Match) -> str:
+    """A name without its backslash, unless it would be a keyword."""
+    if match[3] in KEYWORDS:
+        return f"\\{match[3]}"
+    return match[3] or match[4] or ""
+
+
+def plain_names(text: str) -> tuple[str, set[str]]:
     """``text`` with names of letters, digits and ``_`` alone; those that had only a number."""
-    raw = {match[3] or match[4] for match in _RAW_NAME.finditer(text) if match[3] or match[4]}
+    raw = {_raw(match) for match in _RAW_NAME.finditer(text)} - {""}
     taken = {name for name in raw if re.fullmatch(r"[A-Za-z_]\w*", name)}
     names, unnamed = {name: name for name in taken}, set()
     for name in sorted(raw - taken):
         number = re.fullmatch(r"\$(\d+)", name)
-        stem = f"_{number[1]}" if number else re.sub(r"\W+", "_", name.replace(".", "__")).strip("_")
-        plain = _fresh(stem, taken)
-        taken.add(plain)
-        names[name] = plain
+        stem = (
+            f"_{number[1]}" if number else re.sub(r"\W+", "_", name.replace(".", "__")).strip("_")
+        )
+        chosen = _fresh(stem, taken)
+        taken.add(chosen)
+        names[name] = chosen
         if number:
-            unnamed.add(plain)
+            unnamed.add(chosen)
 
     def plain(match: re.Match) -> str:
-        return match[1] or match[2] or names[match[3] or match[4]]
+        return match[1] or match[2] or names[_raw(match)]
 
     return _RAW_NAME.sub(plain, text), unnamed
 
@@ -349,18 +384,19 @@ class _Parser:
     def _next(self) -> str:
         return self.lines[self.line] if self.line < len(self.lines) else "end"
 
+    def _ends(self) -> bool:
+        return re.match(r"(end|endcase)( else\b.*)?$", self._next()) is not None
+
     def _statements(self) -> list[Statement]:
         """Up to an ``end``, an ``endcase`` or the next arm."""
         found: list[Statement] = []
-        while not (
-            self._next().startswith("end") or re.match(r"(default|[\d'a-z?, ]+):$", self._next())
-        ):
+        while not (self._ends() or re.match(r"(default|[\d'a-z?, ]+):$", self._next())):
             found += self._statement()
         return found
 
     def _block(self) -> list[Statement]:
         found = self._statements()
-        assert self._next().startswith("end"), self._next()
+        assert self._ends(), self._next()
         return found
 
     def _statement(self) -> list[Statement]:
@@ -385,7 +421,8 @@ class _Parser:
             return [Statement("case", value=selector, arms=arms)]
         match = re.fullmatch(r"(.*?) (?:<?=) (.*);", line)
         assert match is not None, line
-        return [Statement("=", self.expression(match[1]), self.expression(match[2]))]
+        target, value = self.expression(match[1]), self.expression(match[2])
+        return [Statement("=", part, piece) for part, piece in _pieces(target, value)]
 
     def _if(self, match: re.Match) -> Statement:
         arms = []
@@ -416,6 +453,8 @@ def _operation(operator: str, *parts: Expr) -> Expr:
         width = widths[0] if operator in ("<<", ">>", "<<<", ">>>") else max(w or 0 for w in widths)
     if operator == "~" and width == 1:
         operator = "!"  # the same of one bit, and one bit wide anywhere
+    if operator == "!" and (wide := widths[0] or 0) > 1:
+        return Expr("op", "==", (parts[0], _number("0" * wide)), 1)
     return Expr("op", operator, parts, width)
 
 
@@ -430,7 +469,7 @@ def _read(text: str) -> tuple[Module, list[list[Statement]]]:
     text = re.sub(r"^  reg \\\$auto\$verilog_backend\S+  = 0;\n", "", text, flags=re.M)
     text = re.sub(r"^    if \(\\\$auto\$verilog_backend\S+ \) begin end\n", "", text, flags=re.M)
     header, _, text = text.partition(";\n")
-    text, unnamed = _plain_names(text)
+    text, unnamed = plain_names(text)
     name, _, ports = header.removeprefix("module ").partition("(")
     name = name.strip().lstrip("\\")
     declared: dict[str, Declared] = {}
@@ -536,7 +575,11 @@ def _bits(number: str) -> str:
 def _merge_registers(module: Module, processes: list[list[Statement]]) -> list[list[Statement]]:
     """Move the process of each next state into the block of its register; the other processes."""
     reads = module.reads() + collections.Counter(
-        name for body in processes for each in body for e in each.expressions() for name in e.names()
+        name
+        for body in processes
+        for each in body
+        for e in each.expressions()
+        for name in e.names()
     )
     by_target = {}
     for body in processes:
@@ -549,6 +592,7 @@ def _merge_registers(module: Module, processes: list[list[Statement]]) -> list[l
         if not others and only.kind == "=" and only.value.kind == "name" and (
             only.target.kind == "name"
             and only.value.text in by_target
+            and module.declared[only.value.text].kind == "reg"
             and reads[only.value.text] == 1
         ):  # fmt: skip
             state, following = only.target.text, only.value.text
@@ -572,37 +616,38 @@ def _merge_registers(module: Module, processes: list[list[Statement]]) -> list[l
 
 def _continuous(module: Module, body: list[Statement]) -> None:
     """Assignments that say what the combinational process ``body`` does."""
-    targets = {str(target): target for each in body for target in each.targets()}
-    names = {target.text for target in targets.values()}
-    assert len(names) == 1, names
-    (name,) = names
-    module.declared[name].kind = module.declared[name].kind.replace("output reg", "output")
-    if module.declared[name].kind == "reg":
-        module.declared[name].kind = "wire"
-    edges = sorted(
-        {edge for t in targets.values() for edge in (t.low, t.low + (t.width or 0))}
-    )  # fmt: skip
-    whole = module.declared[name].width
-    for low, high in zip(edges, edges[1:], strict=False):
-        target = (
-            Expr("name", name, width=whole)
-            if high - low == whole
-            else Expr("part", name, width=high - low, low=low)
-        )
-        value = _value(module, target, body, None)
-        assert value is not None, f"{module.name}.{name} keeps its value"
-        module.assigns.append((target, value))
+    targets = [target for each in body for target in each.targets()]
+    for name in dict.fromkeys(target.text for target in targets):
+        known = module.declared[name]
+        known.kind = {"reg": "wire", "output reg": "output"}.get(known.kind, known.kind)
+        whole = known.width
+        own = [target for target in targets if target.text == name]
+        edges = sorted({edge for t in own for edge in (t.low, t.low + (t.width or 0))})
+        for low, high in itertools.pairwise(edges):
+            if not any(t.low < high and low < t.low + (t.width or 0) for t in own):
+                continue  # driven elsewhere
+            target = Expr("part", name, width=high - low, low=low)
+            if high - low == whole:
+                target = Expr("name", name, width=whole)
+            value = _value(module, target, body, None)
+            assert value is not None, f"{module.name}.{name} keeps its value"
+            module.assigns.append((target, value))
+
+
+def _substitution(name: str, value: Expr) -> Callable[[Expr], Expr]:
+    return lambda each: value if each.text == name else each
 
 
 def _value(module: Module, target: Expr, body: list[Statement], now: Expr | None) -> Expr | None:
     """What ``target`` is after ``body``, if it was ``now`` before; None: it has no value yet."""
     low, high = target.low, target.low + (target.width or 0)
     for each in body:
-        if not any(t.low < high and low < t.low + (t.width or 0) for t in each.targets()):
+        if not any(
+            t.text == target.text and t.low < high and low < t.low + (t.width or 0)
+            for t in each.targets()
+        ):
             continue
         if each.kind == "=":
-            assert each.target is not None
-            assert each.value is not None
             now = _part_of_any(each, low, high - low)
             continue
         before = now
@@ -624,7 +669,7 @@ def _value(module: Module, target: Expr, body: list[Statement], now: Expr | None
                 module.assigns.append((before, held))
             else:
                 del module.declared[name]
-                result = result and result.replace(lambda e, n=name, h=held: h if e.text == n else e)
+                result = result and result.replace(_substitution(name, held))
         now = result
     return now
 
@@ -632,8 +677,6 @@ def _value(module: Module, target: Expr, body: list[Statement], now: Expr | None
 def _part_of_any(each: Statement, low: int, width: int) -> Expr:
     """The bits that ``each`` assigns to ``width`` bits of the target from ``low`` on."""
     target, value = each.target, each.value
-    assert target is not None
-    assert value is not None
     if target.width == width:
         return value
     return _part_of(value, low - target.low, width)
@@ -741,7 +784,7 @@ def _renamed(module: Module, names: dict[str, str]) -> None:
 
     def targets(body: list[Statement]) -> None:
         for each in body:
-            each.target = each.target and named(each.target)
+            each.target = named(each.target)
             for _, inner in each.arms:
                 targets(inner)
 
@@ -784,7 +827,7 @@ def _inline(module: Module) -> None:
         return done[name]
 
     def fits(value: Expr, name: str) -> bool:
-        if value.is_atom:
+        if value.is_atom or (value.text == "!" and value.parts[0].is_atom):
             return True
         return (
             reads[name] == 1 and value.depth < _DEPTH_MAX and len(str(value)) <= _LENGTH_MAX
@@ -813,7 +856,9 @@ def _inline(module: Module) -> None:
             return each
         if not each.parts or each.kind == "raw":
             return each
-        return dataclasses.replace(each, parts=tuple(visit_inner(each, n) for n in range(len(each.parts))))
+        return dataclasses.replace(
+            each, parts=tuple(visit_inner(each, n) for n in range(len(each.parts)))
+        )
 
     def visit_inner(each: Expr, n: int) -> Expr:
         part = each.parts[n]
@@ -837,10 +882,7 @@ def _inline(module: Module) -> None:
              [statement(inner) for inner in body])
             for selects, body in each.arms
         ]  # fmt: skip
-        value = each.value
-        if value is not None:
-            width = each.target.width if each.target is not None else None
-            value = visit(value, width)
+        value = visit(each.value, each.target.width)
         return Statement(each.kind, each.target, value, arms)
 
     module.clocked = [(clk, [statement(each) for each in body]) for clk, body in module.clocked]
@@ -871,10 +913,11 @@ def _rename(module: Module) -> None:
     names: dict[str, str] = {}
     for target, value in module.assigns:
         if target.text in module.unnamed and target.text not in names:
-            word = _WORDS.get(value.text) if value.kind in ("op", "?") else None
-            if value.kind == "op" and word is None or (len(value.parts) == 1 and value.width == 1):
+            is_operator = value.kind in ("op", "?")
+            word = _WORDS.get(value.text, "is") if is_operator else "part"
+            if is_operator and len(value.parts) == 1 and value.width == 1:
                 word = "is"
-            stem = f"{word or 'part'}{target.text}"
+            stem = f"{word}{target.text}"
             names[target.text] = _fresh(stem, module.declared)
             module.declared[names[target.text]] = module.declared.pop(target.text)
 

@@ -17,7 +17,7 @@ def test_writes_verilog_and_description(tmp_path, capsys):
     assert main(["index_reducer", "macs=4", "wide_slots=0", "-o", str(tmp_path)]) == 0
     verilog = (tmp_path / "index_reducer.v").read_text()
     description = json.loads((tmp_path / "index_reducer.json").read_text())
-    assert "module index_reducer(" in verilog
+    assert "module index_reducer (" in verilog
     assert description["configuration"]["macs"] == 4
     ports = {port["name"]: port for port in description["ports"]}
     assert ports["clk"]["direction"] == ports["rst"]["direction"] == "input"
@@ -73,7 +73,7 @@ def test_a_tree_in_a_path_with_a_space_and_a_home_that_cannot_be_written(tmp_pat
         cwd=tree, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "module stream_register(" in (tree / "a folder" / "stream_register.v").read_text()
+    assert "module stream_register (" in (tree / "a folder" / "stream_register.v").read_text()
 
 
 def test_ports_are_printed_and_nothing_is_written(tmp_path, capsys):

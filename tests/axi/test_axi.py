@@ -230,8 +230,8 @@ def test_build_wraps(tmp_path, capsys):
     description = json.loads((tmp_path / "kllm_scaler.json").read_text())
     verilog = (tmp_path / "kllm_scaler.v").read_text()
     assert description["name"] == description["modules"][-1] == "kllm_scaler_axi"
-    assert "module kllm_scaler(" in verilog
-    assert "module kllm_scaler_axi(" in verilog
+    assert "module kllm_scaler (" in verilog
+    assert "module kllm_scaler_axi (" in verilog
     assert "s_axis_i_tdata" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["kllm_scaler", "--wrap", "axi5", "-o", str(tmp_path)])

@@ -1,0 +1,136 @@
+"""``python -m tb.together [NAME ...]``: do the files of all blocks compile together?
+
+Writes every registered block, or those named, into one folder, as ``python -m hdl.build`` does. Each
+has its smallest named configuration, and is written twice: without and with ``--prefix``. Each tool
+then reads all files at once:
+
+- Yosys checks that every module that has an instance is there, once;
+- Verilator lints with ``-Wall`` and the waivers that lie next to the files;
+- Icarus elaborates all tops, where it is installed.
+
+Prints seconds of each step. Exit status: 0; 1 if a tool finds anything; 2 bad input.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from golden.config import Config, ConfigError
+from hdl.deliver import Delivery, package, write
+from hdl.registry import Registered, all_blocks, find
+from hdl.verilog import convert
+from synth.yosys import YosysError, run
+from tb.compile import tool_environment
+
+__all__ = ["PREFIX", "emit_all", "icarus", "main", "smallest", "verilator", "yosys"]
+
+PREFIX = "other_"
+
+
+def smallest(block: Registered) -> Config:
+    """The smallest named configuration: what compiles together is no matter of sizes."""
+    return block.configs.get("small", next(iter(block.configs.values()), block.config))
+
+
+def emit_all(names: Iterable[str], folder: Path) -> Iterator[list[Delivery]]:
+    """Write each block without and with PREFIX; yield the two."""
+    for name in names:
+        block = find(name)
+        design = convert(block.component(smallest(block)), name)
+        made = [package(design), package(design, PREFIX)]
+        write((folder, each) for each in made)
+        yield made
+
+
+def yosys(folder: Path) -> str:
+    """What Yosys finds in all files of ``folder``, empty: nothing."""
+    files = " ".join(sorted(file.name for file in folder.glob("*.v")))
+    with tempfile.TemporaryDirectory(prefix="together-") as work:
+        for file in folder.glob("*.v"):
+            shutil.copy(file, work)
+        try:
+            run(f"read_verilog {files}\nhierarchy -check\n", Path(work))
+        except YosysError as error:
+            return str(error)
+    return ""
+
+
+def verilator(folder: Path, names: Iterable[str]) -> str:
+    """What Verilator's lint finds in the files of ``names`` together; its beginning."""
+    files = [f"{name}.{kind}" for kind in ("vlt", "v") for name in names]
+    # Every block is a top of its own.
+    command = ["verilator", "--lint-only", "-Wall", "-Wno-MULTITOP", *files]
+    result = subprocess.run(
+        command, cwd=folder, env=tool_environment(), capture_output=True, text=True
+    )
+    return (result.stderr or f"exit {result.returncode}")[:20000] if result.returncode else ""
+
+
+def icarus(folder: Path) -> str | None:
+    """What Icarus finds in all files of ``folder``; None: it is not installed."""
+    if shutil.which("iverilog") is None:
+        return None
+    files = sorted(file.name for file in folder.glob("*.v"))
+    command = ["iverilog", "-g2005", "-Wall", "-tnull", *files]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return result.stderr[:20000] if result.returncode else ""
+
+
+def _report(tool: str, found: str | None, start: float) -> bool:
+    seconds = time.perf_counter() - start
+    said = "not installed: skipped" if found is None else "finds errors" if found else "clean"
+    print(f"{tool:10} {said}, {seconds:.1f} s", flush=True)
+    if found:
+        print(found)
+    return bool(found)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tb.together", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="blocks; default: all")
+    parser.add_argument("--each", action="store_true", help="lint the files of each block alone")
+    parser.add_argument("-o", dest="folder", type=Path, default=Path("build") / "together")
+    options = parser.parse_args(arguments)
+    try:
+        names = options.names or list(all_blocks())
+        for name in names:
+            find(name)
+        shutil.rmtree(options.folder, ignore_errors=True)
+        start, made = time.perf_counter(), []
+        for place, each in enumerate(emit_all(names, options.folder), start=1):
+            made += each
+            print(f"  [{place}/{len(names)}] {each[0].name}", flush=True)
+        modules = {name: text for each in made for name, text in each.modules.items()}
+        written = sum(len(each.modules) for each in made)
+        waived: dict[str, int] = {}
+        for each in made:
+            for rule, number in each.waived.items():
+                waived[rule] = waived.get(rule, 0) + number
+        print(f"{len(made)} files, {written} modules, {len(modules)} of them distinct")
+        print(
+            f"waivers: {', '.join(f'{number} {rule}' for rule, number in sorted(waived.items()))}"
+        )
+        print(f"emission   {time.perf_counter() - start:.1f} s")
+        start = time.perf_counter()
+        failed = _report("Yosys", yosys(options.folder), start)
+        start = time.perf_counter()
+        stems = [each.stem for each in made]
+        groups = [[stem] for stem in stems] if options.each else [stems]
+        failed |= _report(
+            "Verilator", "".join(verilator(options.folder, group) for group in groups), start
+        )
+        start = time.perf_counter()
+        failed |= _report("Icarus", icarus(options.folder), start)
+    except (ConfigError, OSError) as error:
+        print(f"tb.together: {error}", file=sys.stderr)
+        return 2
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
