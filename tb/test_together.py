@@ -24,7 +24,7 @@ def chosen() -> list[str]:
         chip = room.chip[0] if room.chip else ""
         own = [name for name in sorted(room.blocks) if name != chip]
         names += [own[0], own[-1]]
-    return names
+    return list(dict.fromkeys(names))
 
 
 def test_blocks_of_every_room(tmp_path):
