@@ -1,8 +1,8 @@
 """``python -m tb.together [NAME ...]``: do the files of all blocks compile together?
 
-Writes every registered block, or those named, into one folder, as ``python -m hdl.build`` does. Each
-has its smallest named configuration, and is written twice: without and with ``--prefix``. Each tool
-then reads all files at once:
+Writes every registered block, or those named, into one folder, as ``python -m hdl.build`` does.
+Each has its smallest named configuration, and is written twice: without and with ``--prefix``. Each
+tool then reads all files at once:
 
 - Yosys checks that every module that has an instance is there, once;
 - Verilator lints with ``-Wall`` and the waivers that lie next to the files;
