@@ -71,6 +71,23 @@ async def job_waits_for_the_codebook_before_it(dut):
 
 
 @cocotb.test()
+async def job_waits_in_a_gap_of_the_packet(dut):
+    """Jobs that come while a packet has begun, and none of its words is offered."""
+    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
+    rng = bench.rng("gap")
+    for phase in params["codebook_race"]:
+        packet = words(phase, "codebook")
+        begun = rng.randrange(1, len(packet))
+        await bench.run({"codebook": packet[:begun]}, {})
+        offers, takes = streams(bench, phase)
+        offers["codebook"] = packet[begun:]
+        idle = dict.fromkeys(SOURCES, 0.0) | {"codebook": 0.8}
+        flow = await bench.run(offers, takes, p_idle=idle)
+        check(bench, flow, phase)
+        assert flow.cycles["job"][0] > flow.cycles["codebook"][-1]
+
+
+@cocotb.test()
 async def reset_in_mid_job(dut):
     """Reset at any cycle forgets jobs, codebook and which lanes were ahead."""
     bench = Bench(dut, sources=SOURCES, sinks=SINKS)

@@ -148,9 +148,11 @@ def test_64_lanes(seed):
         for stream, words in phase_vectors(lane, own, books).items():
             shared = stream in ("job", "a", "x")
             vectors[f"kmeans.{stream}" if shared else f"kmeans.{stream}_{number}"] = words
+    block, params = KllmLaneArray(config), {"phases": ["kmeans"], "codebook_race": ["kmeans"]}
+    simulate(block, "tb.kllm.tb_phases", vectors=vectors, params=params, seed=seed)
     simulate(
-        KllmLaneArray(config), "tb.kllm.tb_phases", vectors=vectors,
-        params={"phases": ["kmeans"]}, seed=seed,
+        block, "tb.kllm.tb_lane_array", vectors=vectors, params=params, seed=seed,
+        testcase="job_waits_in_a_gap_of_the_packet",
     )  # fmt: skip
 
 

@@ -8,6 +8,8 @@ Shown to fail:
 - ``info`` of a job with the status of the job before.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -105,6 +107,13 @@ def control_vectors(config: KllmPeLaneConfig, seed):
     rng = np.random.default_rng([seed, 36])
     codebook_a = random_codebook(rng, config.bits_a)
     jobs = [random_job(rng, config, config.k_max, outliers=2), *good_jobs(rng, config)]
+    for n in range(24):  # any scale, in every place of the queues
+        length = int(rng.integers(1, min(9, config.k_max + 1)))
+        outliers = min(length if n % 2 else 0, config.outliers_max)
+        scale = int(rng.integers(1 << 16)) & ~(1 << int(rng.integers(10, 15)))
+        jobs.append(
+            dataclasses.replace(random_job(rng, config, length, outliers=outliers), s_a=scale)
+        )
     jobs += faulty_jobs(rng, config)
     books = codebook_a, random_codebook(rng, config.bits_b)
     words = phase_vectors(config, jobs, books)
