@@ -48,6 +48,16 @@ class Ended:
         return columns if self.counted else self.outputs
 
 
+def nearly(word: int, otherwise: int, sum_bits: int, rng) -> int:
+    """A sum that leaves only low bits of the dense one, so that y shows them; s_a is 1."""
+    value = (1 << 23 | word & 0x7FFFFF) << 48 - 23  # of exponent 127, on the grid of 2**-48
+    shift = (word >> 23 & 0xFF) - 127
+    value = value << shift if shift > 0 else value >> -shift
+    value = value if word >> 31 else -value
+    value += int(rng.integers(-3, 4)) << int(rng.integers(0, 25))
+    return value if abs(value) < 1 << sum_bits - 1 else otherwise
+
+
 def finished(rng, config: KllmPeLaneConfig, jobs: list[Ended]) -> dict[str, np.ndarray]:
     """Words of every stream."""
     columns, sum_bits = config.columns, config.scaler_config.sum_bits
@@ -60,6 +70,8 @@ def finished(rng, config: KllmPeLaneConfig, jobs: list[Ended]) -> dict[str, np.n
             int.from_bytes(rng.bytes(12), "little", signed=True) >> int(shift)
             for shift in rng.integers(97 - sum_bits, 96, columns)
         ]
+        for n in np.flatnonzero(rng.random(columns) < 0.4):
+            sparse[n] = nearly(int(dense[n]), sparse[n], sum_bits, rng)
         s_b = rng.integers(0, 2, job.outputs) << 15 | rng.integers(0, 0x7C00, job.outputs)
         s_b = np.array(job.s_b or s_b, dtype=np.int64)
         y, status = finish_job(
