@@ -31,6 +31,7 @@ def works(rng) -> list[RowWork]:
 
     found = [work(n) for n in (1, 16, 17, 40)]
     found += [work(33, groups=2, tokens=3), work(16, tokens=4), work(5, groups=3, tokens=2)]
+    found += [work(1000), work(600, tokens=2, stride=37)]
     return [*found, work(100, tokens=3)]
 
 

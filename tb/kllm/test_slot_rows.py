@@ -77,7 +77,7 @@ def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
     for k in range(1 + two):
         index = rng.integers(0, 1 << bits, rows * 16)
         junk = rng.integers(0, 1 << entry_bits, rows * 16) >> bits << bits
-        mask = rng.random(rows * 16) < rng.choice([0, 0.05, 0.3])
+        mask = rng.random(rows * 16) < rng.choice([0, 0.05, 0.3, 0.95])
         x = words_of(rng, rows * 16)
         inside = np.arange(rows * 16) < length
         used = mask & inside
@@ -112,7 +112,7 @@ def test_slot_rows(name, seed):
     first, book_a = load(rng, config, 0)
     second, book_b = load(rng, config, 1)
     steps = [first, second]
-    for n, f in enumerate([*Function, *rng.permutation(list(Function))]):
+    for n, f in enumerate([*Function, *rng.permutation([*Function, *Function])]):
         if n == len(Function):
             again, book_b = load(rng, config, 1)
             steps.append(again)

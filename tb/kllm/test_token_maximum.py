@@ -16,7 +16,8 @@ from hdl.kllm.quantize.maximum import KllmTokenMaximum
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, integer_row_layout
 from tb.run import simulate
 
-TOKENS = 200
+TOKENS = 300
+SPECIAL = [0x8000, 0x8001, 0xBC00, 0x7C00, 0x7E00, 0xFC00]
 STREAMS = ("i", "largest", "status")
 
 
@@ -25,8 +26,14 @@ def make_token(rng) -> tuple[list[int], int, int]:
     length = int(rng.integers(1, 70))
     rows = -(-length // ROW_ELEMENTS)
     x = rng.integers(0, rng.choice([1, 2, 0x400, 0x7C00]), rows * ROW_ELEMENTS)
-    words, share = [0x8000, 0x8001, 0xBC00, 0x7C00, 0x7E00, 0xFC00], rng.choice([0, 0.05])
-    x = np.where(rng.random(x.shape) < share, rng.choice(words, x.shape), x)
+    if rng.random() < 0.4:  # neighbours: the largest is decided by any of the bits
+        x = np.minimum(
+            rng.integers(0x7C00) ^ rng.integers(0, 1 << rng.integers(1, 15), x.shape), 0x7BFF
+        )
+    share = rng.choice([0, 0.05])
+    x = np.where(rng.random(x.shape) < share, rng.choice(SPECIAL, x.shape), x)
+    if not share and rng.random() < 0.5:  # one alone, in any place
+        x[rng.integers(length)] = rng.choice(SPECIAL)
     x[length:] = rng.integers(0, 1 << 16, len(x) - length)
     words = []
     for row in range(rows):

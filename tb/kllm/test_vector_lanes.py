@@ -23,7 +23,7 @@ from tb.run import simulate
 from tb.words import pack, unpack_ints
 
 CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (4, 8, 16)}
-ROWS = 30
+ROWS = 40
 SINKS = {Operation.SCORE: "score", Operation.ELEMENT: "element"}
 
 
@@ -43,6 +43,9 @@ def make_case(operation: Operation, rng, width: int) -> dict:
     scalar = int(words_of(rng, 1))
     scale = int(np.float32(rng.uniform(0.001, 1)).view(np.uint32))
     a, b = words_of(rng, ROWS, 16), words_of(rng, ROWS, 16)
+    # Neighbours of the other sign: a sum of any number of leading zeros.
+    near = a ^ 0x8000 ^ torch.tensor(rng.integers(0, 1 << rng.integers(0, 12, a.shape)))
+    b = torch.where(torch.tensor(rng.random(a.shape) < 0.3), near, b)
     if operation == Operation.ROTATE:
         pairs = [lanes(operation, a[k : k + 2], b[k : k + 2]) for k in range(0, ROWS, 2)]
         y = torch.cat(pairs)
