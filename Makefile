@@ -7,6 +7,9 @@ SEED ?= 1
 # Seeds of `make sweep`: how many, and the first.
 SEEDS ?= 10
 FIRST ?= 2
+# PAGE=1: the target rewrites the tables of its page too. Without it the page stays as it is.
+PAGE ?=
+PAGE_OPTION := $(if $(PAGE),--page)
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
@@ -40,21 +43,21 @@ sweep: $(READY)  ## every bench at SEEDS=10 fresh seeds from FIRST=2; resumes; a
 	@$(PYTHON) -m tb.sweep --seeds $(SEEDS) --first $(FIRST)
 
 soak: $(READY)  ## a million random requests to Oaken's memory management unit
-	@$(PYTHON) -m tb.runs.soak --seed $(SEED)
+	@$(PYTHON) -m tb.runs.soak --seed $(SEED) $(PAGE_OPTION)
 
 formal: $(READY)  ## proofs of the stream blocks and of the page table
 	@$(PYTHON) -m tb.formal
 
 mutate: $(READY)  ## inject faults into every block and count those that its testbench finds
-	@$(PYTHON) -m tb.mutate --page
+	@$(PYTHON) -m tb.mutate $(PAGE_OPTION)
 
 bench: $(READY)  ## cycles of the lane next to its bound, simulation and emission speed
-	@$(PYTHON) -m tb.runs.lane_rates
+	@$(PYTHON) -m tb.runs.lane_rates $(PAGE_OPTION)
 
 area: $(READY)  ## areas next to the papers' tables
-	@$(PYTHON) -m synth.compare kllm
-	@$(PYTHON) -m synth.compare chip
-	@$(PYTHON) -m synth.compare oaken
+	@$(PYTHON) -m synth.compare kllm $(PAGE_OPTION)
+	@$(PYTHON) -m synth.compare chip $(PAGE_OPTION)
+	@$(PYTHON) -m synth.compare oaken $(PAGE_OPTION)
 
 accuracy: $(READY)  ## perplexity of every method: docs/accuracy.md; C4=FILE WIKITEXT2=FILE
 	@$(PYTHON) -m golden.eval.accuracy $(if $(C4),--text "C4=$(C4)") \
@@ -62,7 +65,7 @@ accuracy: $(READY)  ## perplexity of every method: docs/accuracy.md; C4=FILE WIK
 		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3 --sweep-tokens 4096)
 
 build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
-	@$(PYTHON) -m tb.build_report
+	@$(PYTHON) -m tb.build_report $(PAGE_OPTION)
 
 docs: $(READY)  ## fill the generated tables of docs/blocks
 	@$(PYTHON) -m hdl.pages

@@ -6,8 +6,11 @@ between the two.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
-__all__ = ["fill", "table"]
+from golden.files import replacing
+
+__all__ = ["fill", "rewrite", "table"]
 
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end generated -->)", re.S)
 
@@ -32,6 +35,13 @@ def fill(
     if missing and not is_partial:
         raise ValueError(f"the page has no section {min(missing)!r}")
     return filled
+
+
+def rewrite(page: Path, made: Mapping[str, str | Callable[[], str]]) -> None:
+    """Replace the sections of ``made`` in the file ``page``: all of them, or none if one fails."""
+    text = fill(page.read_text(), made)
+    with replacing(page) as part:
+        part.write_text(text)
 
 
 def table(

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from golden import command
 from golden.config import Config, ConfigError
 from hdl.arguments import folder
 from hdl.deliver import Delivery, check_folder, check_identifier, deliver, write
@@ -153,4 +154,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("hdl.build", main)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import golden.markers
+from golden import command
 from golden.config import Shape
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
@@ -183,4 +184,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("hdl.pages", main)

@@ -1,26 +1,29 @@
-"""``python -m synth.compare NAME``: the tables of docs/area.md.
+"""``python -m synth.compare NAME``: the tables of docs/area.md, printed or, with --page, rewritten.
 
-The tables are those of the modules of ``synth.tables`` that the rooms name.
+The tables are those of the modules of ``synth.tables`` that the rooms name. ``chip`` takes any
+configuration: ``python -m synth.compare chip --config NAMED FIELD=VALUE ...``.
 """
 
 import argparse
 import importlib
 import sys
-from pathlib import Path
 
-from golden.markers import fill
-from hdl.registry import rooms
+from golden import command
+from hdl.arguments import add_page, check_page, write_page
+from hdl.pages import pages_directory
+from hdl.registry import configuration, rooms
 from synth.area import SynthesisError
 from synth.liberty import LibraryError
+from synth.tables.common import Tables
 from synth.yosys import YosysError
 
 __all__ = ["all_tables", "main"]
 
-PAGE = Path("docs") / "area.md"
+PAGE = pages_directory().parent / "area.md"
 
 
-def all_tables() -> dict:
-    """Name -> function of the options that returns (sections, seconds of mapping or 0)."""
+def all_tables() -> dict[str, Tables]:
+    """Name of the command line -> what it makes."""
     modules = [name for room in rooms().values() for name in room.tables]
     return {
         name: made
@@ -31,24 +34,46 @@ def all_tables() -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     tables = all_tables()
+    configured = ", ".join(name for name, each in tables.items() if each.block)
     parser = argparse.ArgumentParser(prog="python -m synth.compare", description=__doc__)
     parser.add_argument("what", choices=tables)
     parser.add_argument(
-        "--set", action="append", default=[], dest="sets", metavar="NAME=FILE[,FILE...]"
+        "assignments", nargs="*", metavar="field=value", help=f"of {configured}, as for hdl.build"
     )
-    parser.add_argument("--page", type=Path, default=PAGE)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="NAME=FILE[,FILE...]",
+        help="of libraries: the Liberty files of one library",
+    )
+    add_page(parser, PAGE)
+    options = parser.parse_intermixed_args(arguments)
+    chosen = tables[options.what]
+    is_own = bool(options.assignments) or options.config not in (None, chosen.named)
+    if is_own and not chosen.block:
+        parser.error(f"{options.what} compares fixed configurations: no field=value, no --config")
+    if is_own and options.page:
+        parser.error(f"--page: the page has {chosen.block} at {chosen.named}")
+    if options.sets and options.what != "libraries":
+        parser.error("--set is of libraries alone")
+    check_page(parser, options.page, chosen.sections)
     try:
-        sections, seconds = tables[options.what](options)
-        if seconds:
-            print(f"  {seconds:.0f} s of mapping in all, at any time")
-        options.page.write_text(fill(options.page.read_text(), sections))
+        if chosen.block:
+            named = options.config or chosen.named
+            options.configuration = configuration(chosen.block, named, options.assignments)
+        sections, seconds = chosen.make(options)
     except (LibraryError, SynthesisError, YosysError, OSError, ValueError) as error:
         print(f"synth.compare: {error}", file=sys.stderr)
         return 2
-    print(f"{options.page}: {', '.join(sections)}")
+    if seconds:
+        print(f"  {seconds:.0f} s of mapping in all, at any time")
+    print("\n".join(sections.values()))
+    write_page(options.page, sections)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("synth.compare", main)

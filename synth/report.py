@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from golden import command
 from golden.config import ConfigError
 from hdl.arguments import folder
 from hdl.registry import configuration, find
@@ -136,4 +137,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("synth.report", main)

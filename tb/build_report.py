@@ -18,16 +18,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from golden.markers import fill, table
+from golden import command
+from golden.markers import table
+from hdl.arguments import add_page, check_page, write_page
 from hdl.registry import all_blocks, configuration, find, rooms
 from hdl.verilog import Design, convert
 from synth.area import is_macro
 from synth.modules import instantiated, module_texts, stub
-from tb.run import LINT_WAIVERS, tool_environment
+from tb.run import LINT_WAIVERS, ROOT, tool_environment
 
 __all__ = ["block_tables", "chip_tables", "lint_seconds", "main"]
 
-PAGE = Path("docs") / "build.md"
+PAGE = ROOT / "docs" / "build.md"
+_SECTIONS = {
+    "blocks": ("build_blocks",),
+    "chip": ("build_chip", "build_modules"),
+    "benches": ("build_benches",),
+    "rooms": ("build_rooms",),
+}
 
 
 def _seconds(who: int) -> float:
@@ -209,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "what",
         nargs="*",
-        choices=("blocks", "chip", "benches", "rooms"),
+        choices=tuple(_SECTIONS),
         default=["blocks", "chip"],
     )
     parser.add_argument("--whole", action="store_true", help="lint the chip in one go, > 8 GB")
@@ -220,8 +228,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="of benches and rooms (%(default)s)",
     )
     parser.add_argument("--before", type=Path, help="of rooms: the report of an earlier run")
-    parser.add_argument("--page", type=Path, default=PAGE)
+    add_page(parser, PAGE)
     options = parser.parse_args(arguments)
+    check_page(parser, options.page, [name for what in options.what for name in _SECTIONS[what]])
     os.environ["AMARANTH_USE_YOSYS"] = "builtin"
     try:
         for what in options.what:
@@ -232,8 +241,9 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 tables = {"benches": bench_tables, "rooms": room_tables}[what]
                 sections = tables(options.junit, options.before)
-            options.page.write_text(fill(options.page.read_text(), sections))
-            print(f"{options.page}: {', '.join(sections)}")
+            assert tuple(sections) == _SECTIONS[what]
+            print("\n".join(sections.values()))
+            write_page(options.page, sections)
     except (AssertionError, OSError, ValueError, ElementTree.ParseError) as error:
         print(f"tb.build_report: {error}", file=sys.stderr)
         return 2
@@ -241,4 +251,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.build_report", main)

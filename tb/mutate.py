@@ -40,8 +40,9 @@ from rich.console import Console
 from rich.table import Table
 
 import tb.run
+from golden import command
 from golden.files import kept_json, replacing
-from golden.markers import fill
+from hdl.arguments import add_page, check_page, whole, write_page
 from hdl.block import Block
 from hdl.registry import all_blocks, find, rooms
 from hdl.verilog import Design, convert
@@ -739,18 +740,23 @@ def _print_seed(
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.mutate", description=__doc__)
     parser.add_argument("blocks", nargs="*", help="default: all")
-    parser.add_argument("--mutants", type=int, default=240, help="over all blocks together")
+    parser.add_argument("--mutants", type=whole(), default=240, help="over all blocks together")
     parser.add_argument(
-        "--seed", type=int, nargs="+", default=[1], help="one or several; the page has the last"
+        "--seed",
+        type=whole(0, 2**31 - 1),
+        nargs="+",
+        default=[1],
+        help="one or several; the page has the last",
     )
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--jobs", type=whole(), default=min(2, os.cpu_count() or 1))
     parser.add_argument("--no-prove", action="store_true", help="leave survivors unexamined")
-    parser.add_argument("--page", action="store_true", help=f"rewrite {PAGE.relative_to(ROOT)}")
+    add_page(parser, PAGE)
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.blocks) - set(all_blocks()))
     if unknown:
         print(f"tb.mutate: no block is called {unknown[0]!r}", file=sys.stderr)
         return 2
+    check_page(parser, options.page, ["mutation", "survivors"])
     os.chdir(ROOT)
     names = options.blocks or list(all_blocks())
     weights = {name: room.fault_weight for room in rooms().values() for name in room.blocks}
@@ -768,9 +774,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("tb.mutate: interrupted; the same command resumes", file=sys.stderr)
         return 130
     if options.page:
-        PAGE.write_text(fill(PAGE.read_text(), page_tables(done, seed, seconds)))
+        write_page(options.page, page_tables(done, seed, seconds))
     return 1 if any_broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.mutate", main)

@@ -19,6 +19,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+from golden import command
 from golden.files import kept_json, replacing
 from tb.sources import sources_digest
 
@@ -200,4 +201,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.sweep", main)

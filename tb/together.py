@@ -20,7 +20,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from golden import command
 from golden.config import Config, ConfigError
+from hdl.arguments import folder
 from hdl.deliver import Delivery, package, write
 from hdl.registry import Registered, all_blocks, find
 from hdl.verilog import convert
@@ -94,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.together", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="blocks; default: all")
     parser.add_argument("--each", action="store_true", help="lint the files of each block alone")
-    parser.add_argument("-o", dest="folder", type=Path, default=Path("build") / "together")
+    parser.add_argument("-o", dest="folder", type=folder, default=Path("build") / "together")
     options = parser.parse_args(arguments)
     try:
         names = options.names or list(all_blocks())
@@ -133,4 +135,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.together", main)

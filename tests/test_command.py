@@ -189,14 +189,17 @@ def test_closed_pipe_is_silent(tmp_path):
         assert command.wait(timeout=60) == 1
 
 
+_MAIN = '\nif __name__ == "__main__":\n'
+
+
 def commands():
-    """Files of golden that ``python -m`` runs."""
+    """Files of golden, hdl, synth and tb that ``python -m`` runs."""
     found = []
-    for path in sorted((ROOT / "golden").rglob("*.py")):
-        if path.name == "command.py" and path.parent.name == "golden":
-            continue
-        if path.name == "__main__.py" or '__name__ == "__main__"' in path.read_text():
-            found.append(path)
+    for package in ("golden", "hdl", "synth", "tb"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            is_command = path.name == "__main__.py" or _MAIN in path.read_text()
+            if is_command and path != ROOT / "golden" / "command.py":
+                found.append(path)
     return found
 
 
@@ -207,7 +210,7 @@ def module_of(path):
 
 
 @pytest.mark.parametrize("path", commands(), ids=module_of)
-def test_commands_of_golden_end_so(path):
+def test_commands_end_so(path):
     name = module_of(path)
     last = path.read_text().strip().splitlines()[-1].strip()
     assert re.fullmatch(rf'(command\.)?run\("{re.escape(name)}", main\)', last), last

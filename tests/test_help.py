@@ -1,4 +1,4 @@
-"""Each command of golden answers ``--help`` without torch, and its usage names the command.
+"""Each command answers ``--help`` without torch, and its usage names the command.
 
 Seen to fail with golden.checkpoint imported at the top of golden/pack.py, and without ``prog``.
 """

@@ -20,7 +20,9 @@ import importlib
 import inspect
 import json
 import math
+import re
 import shutil
+import types
 
 import pytest
 import torch
@@ -104,13 +106,27 @@ FIGURES = {  # bench -> the file that it writes, and how
 }
 
 
+def measuring(name):
+    """The module that measures for a command."""
+    is_apart = (tb.run.ROOT / "tb" / "runs" / "measure" / f"{name}.py").exists()
+    return importlib.import_module(f"tb.runs.measure.{name}" if is_apart else f"tb.runs.{name}")
+
+
+PAGE = pytest.mark.parametrize("page", [[], ["--page"]])
+
+
 @pytest.fixture
 def command(request, monkeypatch, tmp_path):
-    """Module of the command that the test is named after, without simulator and true pages."""
+    """The command that the test is named after, without simulator and true page.
+
+    ``measure`` is the module that measures. ``main`` checks that the command rewrites its page with
+    ``--page``, and only then. Shown to fail: all but engine_rates rewrote it at each run.
+    """
     name = request.function.__name__.removeprefix("test_")
     module = importlib.import_module(
         "tb.runs.soak.__main__" if name == "soak" else f"tb.runs.{name}"
     )
+    measure = module if name == "soak" else measuring(name)
     ran = []
 
     def made(block, **options):
@@ -134,22 +150,28 @@ def command(request, monkeypatch, tmp_path):
         return run(bench, options["params"])
 
     def same(name, value):
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, value)
+        if hasattr(measure, name):
+            monkeypatch.setattr(measure, name, value)
 
     same("build_model", made)
     same("run_model", run_model)
     same("simulate", simulate)
     monkeypatch.setattr(cycles, "FOLDER", tmp_path / "cycles")
-    shutil.copytree(tb.run.ROOT / "docs" / "blocks", tmp_path / "blocks")
-    same("pages_directory", lambda: tmp_path / "blocks")
+    page = tmp_path / "page.md"
     if hasattr(module, "PAGE"):
-        page = tmp_path / module.PAGE.name
         shutil.copy(module.PAGE, page)
         monkeypatch.setattr(module, "PAGE", page)
-    module.ran = ran
-    yield module
-    del module.ran
+
+    def main(arguments):
+        before = page.read_bytes() if page.exists() else b""
+        status = module.main(arguments)
+        if page.exists():
+            assert (page.read_bytes() != before) == ("--page" in arguments)
+        return status
+
+    return types.SimpleNamespace(
+        name=f"tb.runs.{name}", main=main, measure=measure, ran=ran, page=page
+    )
 
 
 @pytest.fixture
@@ -157,9 +179,9 @@ def figures(command, tmp_path):
     """Gives the figures that the command has written."""
 
     def read():
-        name = command.__name__.rpartition(".")[2]
+        name = command.name.rpartition(".")[2]
         found = cycles.load(tmp_path / "cycles" / f"{name}.json")
-        assert {figure.command for figure in found} == {command.__name__}
+        assert {figure.command for figure in found} == {command.name}
         keys = [(f.parameters, f.configuration, f.span) for f in found]
         assert all(key not in keys[:n] for n, key in enumerate(keys)), "two figures of one run"
         return found
@@ -178,11 +200,11 @@ def test_demo(command, monkeypatch, capsys):
             tool="none", flattened=False, modules=(), macros=(), cell_counts={}, seconds=1.0,
         )  # fmt: skip
 
-    monkeypatch.setattr(command, "load", lambda: Captured)
+    monkeypatch.setattr(command.measure, "load", lambda: Captured)
     monkeypatch.setattr(Captured, "model", None, raising=False)
-    monkeypatch.setattr(command, "tokens", lambda _, text, count: torch.zeros(count))
-    monkeypatch.setattr(command, "capture_inputs", captured)
-    monkeypatch.setattr(command, "synthesize", area)
+    monkeypatch.setattr(command.measure, "tokens", lambda _, text, count: torch.zeros(count))
+    monkeypatch.setattr(command.measure, "capture_inputs", captured)
+    monkeypatch.setattr(command.measure, "synthesize", area)
     assert command.main(["--tokens", "2"]) == 0
     assert len(command.ran) == 2
     assert "lane area, W4A4" in capsys.readouterr().out
@@ -190,7 +212,11 @@ def test_demo(command, monkeypatch, capsys):
 
 def test_layer(command, figures, tmp_path, capsys):
     packed(LayerOptions(), 1, 1, tmp_path / "pack")
-    assert command.main(["--config", "small", "--pack", str(tmp_path / "pack")]) == 0
+    with command.page.open("a") as page:
+        page.write("<!-- generated: layer_small -->\n<!-- end generated -->\n")
+    arguments = ["--config", "small", "--pack", str(tmp_path / "pack")]
+    assert command.main(arguments) == 0
+    assert command.main([*arguments, "--page"]) == 0
     assert command.ran
     assert "part 1: " in capsys.readouterr().out
     parts = {figure.parameters["part"]: figure for figure in figures()}
@@ -200,25 +226,29 @@ def test_layer(command, figures, tmp_path, capsys):
 
 @pytest.mark.parametrize("config", ["small", "smollm2", "table1"])
 def test_accelerator_rates(command, figures, config, capsys):
-    sizes = ["--size", "64", "--tokens", "2/1", "--no-page"]
+    sizes = ["--size", "64", "--tokens", "2/1"]
     assert command.main(["--config", config, *sizes]) == 0
     assert command.ran
     assert "| 2 | 1 | offline |" in capsys.readouterr().out
     assert len(figures()) == 4
 
 
-def test_weight_rates(command, figures, monkeypatch):
-    monkeypatch.setattr(command, "_JOBS", ((576, 64, 1), (64, 520, 4)))
-    assert command.main([]) == 0
+@PAGE
+def test_weight_rates(command, figures, monkeypatch, page):
+    monkeypatch.setattr(command.measure, "_JOBS", ((576, 64, 1), (64, 520, 4)))
+    assert command.main(page) == 0
     assert command.ran
     assert [(figure.bound, figure.cycles) for figure in figures()] == [(9, 10)] * 2
 
 
-def test_lane_rates(command, figures, monkeypatch):
-    monkeypatch.setattr(command, "LENGTHS", (64,))
-    monkeypatch.setattr(command, "OUTPUTS", (32, 64))
-    monkeypatch.setattr(command, "_emission", lambda: [("one", 1.0, 1), ("sixteen", 16.0, 16)])
-    assert command.main([]) == 0
+@PAGE
+def test_lane_rates(command, figures, monkeypatch, page):
+    monkeypatch.setattr(command.measure, "LENGTHS", (64,))
+    monkeypatch.setattr(command.measure, "OUTPUTS", (32, 64))
+    monkeypatch.setattr(
+        command.measure, "_emission", lambda: [("one", 1.0, 1), ("sixteen", 16.0, 16)]
+    )
+    assert command.main(page) == 0
     assert len(command.ran) == 2
     lone = {True: 0, False: 0}
     for figure in figures():
@@ -227,9 +257,10 @@ def test_lane_rates(command, figures, monkeypatch):
     assert lone == {True: 4, False: 4}
 
 
-def test_kv_rates(command, figures, monkeypatch):
-    monkeypatch.setattr(command, "RUNS", ((2, 1, 2, 20),))
-    assert command.main([]) == 0
+@PAGE
+def test_kv_rates(command, figures, monkeypatch, page):
+    monkeypatch.setattr(command.measure, "RUNS", ((2, 1, 2, 20),))
+    assert command.main(page) == 0
     assert command.ran
     appends, reads, both = figures()
     # One APPEND and its header, then one more; one READ of two tokens; nothing for both.
@@ -238,32 +269,39 @@ def test_kv_rates(command, figures, monkeypatch):
     assert both.predicted is None
 
 
-def test_mmu_rates(command, figures):
-    assert command.main([]) == 0
+@PAGE
+def test_mmu_rates(command, figures, page):
+    assert command.main(page) == 0
     assert len(command.ran) == 2
     assert {figure.parameters.get("appends") for figure in figures()} == {None, 8}
 
 
-def test_dequant_rates(command, figures, monkeypatch):
-    monkeypatch.setattr(command, "_READS", ((1, 0, 10), (2, 1, 100)))
-    assert command.main([]) == 0
-    assert len(command.ran) == len(command._CONFIGS)
+@PAGE
+def test_dequant_rates(command, figures, monkeypatch, page):
+    monkeypatch.setattr(command.measure, "_READS", ((1, 0, 10), (2, 1, 100)))
+    assert command.main(page) == 0
+    assert len(command.ran) == len(command.measure._CONFIGS)
     found = figures()
-    assert len(found) == 2 * len(command._CONFIGS)
+    assert len(found) == 2 * len(command.measure._CONFIGS)
     # The page's first row: 16 beats after a latency of 9 cycles.
     assert found[0].predicted == 25
     assert all(figure.predicted is None for figure in found if figure.parameters["skipped"])
 
 
-def test_engine_rates(command, figures, monkeypatch):
-    monkeypatch.setattr(command, "LENGTHS", (1024,))
-    assert command.main(["--write", "--lanes", "8", "64"]) == 0
-    assert len(command.ran) == 2
-    assert [figure.predicted for figure in figures()] == [22, 3 * 128, 23, 3 * 16]
+@pytest.mark.parametrize("arguments", [["--lanes", "8", "64"], ["--page"]])
+def test_engine_rates(command, figures, monkeypatch, arguments, capsys):
+    monkeypatch.setattr(command.measure, "LENGTHS", (1024,))
+    assert command.main(arguments) == 0
+    assert len(command.ran) == len(figures()) // 2
+    found = [figure.predicted for figure in figures()]
+    assert (found[:2], found[-2:]) == ([22, 3 * 128], [23, 3 * 16])
+    with pytest.raises(SystemExit):
+        command.main(["--page", "--lanes", "8"])
+    assert "--page: the page has all lanes: no --lanes" in capsys.readouterr().err
 
 
 def test_real(command, monkeypatch, capsys):
-    cache = command.BLOCKS["oaken_kv_engine"].configs["smollm2"].cache
+    cache = command.measure.BLOCKS["oaken_kv_engine"].configs["smollm2"].cache
 
     def kv(_, ids):
         size = len(ids), cache.kv.elements
@@ -272,11 +310,11 @@ def test_real(command, monkeypatch, capsys):
     def windows(_, text, count, length, skip=0):
         return [torch.zeros(length) for _ in range(count)]
 
-    monkeypatch.setattr(command, "load", lambda: Captured)
+    monkeypatch.setattr(command.measure, "load", lambda: Captured)
     monkeypatch.setattr(Captured, "model", None, raising=False)
-    monkeypatch.setattr(command, "windows", windows)
-    monkeypatch.setattr(command, "capture_kv", kv)
-    monkeypatch.setattr(command, "CALIBRATION", (1, 2))
+    monkeypatch.setattr(command.measure, "windows", windows)
+    monkeypatch.setattr(command.measure, "capture_kv", kv)
+    monkeypatch.setattr(command.measure, "CALIBRATION", (1, 2))
     assert command.main(["--tokens", "2", "--layers", "0,7"]) == 0
     assert command.ran
     assert "every bit" in capsys.readouterr().out
@@ -294,7 +332,7 @@ def test_soak(command, fault, monkeypatch, capsys):
             raise Mismatch("found")
         return Figures(**{**numbers, "statuses": {"READ": {"OK": 7}, "OPEN": {"FULL": 7}}})
 
-    monkeypatch.setattr(command, "soak", soak)
+    monkeypatch.setattr(command.measure, "soak", soak)
     assert command.main(["--page"] if fault is None else ["--fault", fault]) == 0
     assert ("pages taken" if fault is None else "") in capsys.readouterr().out
 
@@ -421,11 +459,56 @@ def test_a_file_that_cannot_be_written_is_refused_first(name, tmp_path, monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURING if name != "layer"])
+@pytest.mark.parametrize("name", MEASURING)
 def test_cycles_are_saved_last(name):
-    """A file that can no longer be written costs the cycles, not the page."""
-    text = inspect.getsource(importlib.import_module(f"tb.runs.{name}").main)
-    assert max(text.rfind("write_text("), text.rfind("print(")) < text.index("    save(")
+    """A file that can no longer be written costs the cycles, not the tables or the page."""
+    text = inspect.getsource(measuring(name))
+    assert (
+        text.index("write_page(options.page, ")
+        < re.search(r"    save\(\s*options\.json", text).start()
+    )
+
+
+@pytest.mark.parametrize("name", [*MEASURING, "soak.__main__"])
+def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, capsys):
+    """One line and exit status 2, before anything is built or simulated.
+
+    Shown to fail: the measurement ended with a ValueError, or its table was dropped in silence.
+    """
+    module = importlib.import_module(f"tb.runs.{name}")
+    monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
+    for step in ("build_model", "run_model", "simulate", "soak"):
+        monkeypatch.setattr(module, step, None, raising=False)
+    for line in ("No such file or directory", "the page has no section '"):
+        with pytest.raises(SystemExit) as status:
+            module.main(["--page"])
+        assert status.value.code == 2
+        assert f"error: --page: {tmp_path}/page.md: {line}" in capsys.readouterr().err
+        (tmp_path / "page.md").write_text("no section\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--size", "-5"], "argument --size: must be a whole number from 1 on, not '-5'"),
+        (["--size", "x"], "argument --size: must be a whole number from 1 on, not 'x'"),
+        (["--size", "4097"], "--size must be 1..4096, the elements of a slot of table1"),
+        (["--latency", "0"], "argument --latency: must be a whole number from 1 on, not '0'"),
+        (["--tokens", "4-2"], "must be N/M where M divides N, such as 4/2, not '4-2'"),
+        (["--tokens", "4/3"], "must be N/M where M divides N, such as 4/2, not '4/3'"),
+        (["--tokens", "0/0"], "must be N/M where M divides N, such as 4/2, not '0/0'"),
+        (["--tokens", "64/1"], "--tokens: N must be 1..16, the slots of table1"),
+        (["--page", "--size", "64"], "--page: the page has the standard cases: no --size"),
+        (["--page", "--tokens", "1/1"], "--page: the page has the standard cases: no --tokens"),
+    ],
+)
+def test_accelerator_rates_refuses(arguments, message, capsys):
+    """Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``."""
+    module = importlib.import_module("tb.runs.accelerator_rates")
+    with pytest.raises(SystemExit) as status:
+        module.main(arguments)
+    assert status.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_every_command_has_a_case():

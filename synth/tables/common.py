@@ -1,5 +1,7 @@
 """What several tables of docs/area.md need."""
 
+import argparse
+import dataclasses
 from collections.abc import Callable
 
 from golden.markers import table
@@ -7,7 +9,24 @@ from hdl.block import Block
 from synth.area import AreaReport, Libraries, synthesize
 from synth.modules import Cost, MappedDesign
 
-__all__ = ["SRAM_UM2_PER_BIT", "Map", "mapper", "mm2", "module_table"]
+__all__ = ["SRAM_UM2_PER_BIT", "Map", "Tables", "mapper", "mm2", "module_table"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """Tables of docs/area.md that one name of ``synth.compare`` makes.
+
+    sections : the sections of the page
+    make : options -> (text of each section, seconds of mapping or 0)
+    block, named : what the command's field=value change, where the tables are of one block;
+        ``options.configuration`` is the result
+    """
+
+    sections: tuple[str, ...]
+    make: Callable[[argparse.Namespace], tuple[dict[str, str], float]]
+    block: str = ""
+    named: str = ""
+
 
 Map = Callable[[Block, str], AreaReport]
 

@@ -6,7 +6,7 @@ from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from synth.area import load_libraries
-from synth.tables.common import Map, mapper
+from synth.tables.common import Map, Tables, mapper
 
 __all__ = ["TABLES", "fp16_tables"]
 
@@ -39,4 +39,6 @@ def fp16_tables(map_block: Map) -> dict[str, str]:
     return {"fp16": table(head, rows)}
 
 
-TABLES = {"fp16": lambda options: (fp16_tables(mapper(load_libraries())), 0.0)}
+TABLES = {
+    "fp16": Tables(("fp16",), lambda options: (fp16_tables(mapper(load_libraries())), 0.0)),
+}

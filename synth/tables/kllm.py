@@ -12,7 +12,7 @@ from hdl.registry import find
 from hdl.verilog import convert
 from synth.area import AreaReport, load_libraries
 from synth.modules import Cost, Mapped, MappedDesign, map_modules
-from synth.tables.common import SRAM_UM2_PER_BIT, Map, mapper, mm2, module_table
+from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper, mm2, module_table
 
 __all__ = ["TABLES", "chip_tables", "kllm_tables"]
 
@@ -246,7 +246,7 @@ def chip_tables(
     return {"kllm_chip": table(head, rows), "kllm_modules": module_table(design)}
 
 
-def _map_chip() -> tuple[dict[str, str], float]:
+def _map_chip(config: KllmAcceleratorConfig) -> tuple[dict[str, str], float]:
     """Tables of the chip, seconds of mapping its modules."""
     libraries = load_libraries()
 
@@ -254,9 +254,7 @@ def _map_chip() -> tuple[dict[str, str], float]:
         cost = f"{module.um2:,.0f} um2 ({module.seconds:.0f} s)"
         print(f"  [{done}/{total}] {name}: {cost}", flush=True)
 
-    config = find("kllm_accelerator").configs["table1"]
-    assert isinstance(config, KllmAcceleratorConfig)
-    print("kllm_accelerator, table1: Verilog", flush=True)
+    print("kllm_accelerator: Verilog", flush=True)
     chip = convert(KllmAccelerator(config), "kllm_accelerator")
     design = map_modules(chip, libraries, on_module=progress)
     print("kllm_orizuru of 273 units: Verilog", flush=True)
@@ -266,6 +264,14 @@ def _map_chip() -> tuple[dict[str, str], float]:
 
 
 TABLES = {
-    "kllm": lambda options: (kllm_tables(mapper(load_libraries())), 0.0),
-    "chip": lambda options: _map_chip(),
+    "kllm": Tables(
+        ("kllm_units", "kllm_lanes"),
+        lambda options: (kllm_tables(mapper(load_libraries())), 0.0),
+    ),
+    "chip": Tables(
+        ("kllm_chip", "kllm_modules"),
+        lambda options: _map_chip(options.configuration),
+        block="kllm_accelerator",
+        named="table1",
+    ),
 }

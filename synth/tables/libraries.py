@@ -10,7 +10,8 @@ from hdl.block import Block
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.registry import find
 from synth.area import load_libraries
-from synth.tables.common import Map, mapper
+from synth.liberty import LibraryError
+from synth.tables.common import Map, Tables, mapper
 
 __all__ = ["TABLES", "library_tables"]
 
@@ -54,8 +55,10 @@ def _map_libraries(options) -> tuple[dict[str, str], float]:
     sets = {"own table": mapper(load_libraries())}
     for text in options.sets:
         name, _, files = text.partition("=")
+        if not name or not all(files.split(",")):
+            raise LibraryError(f"--set must be NAME=FILE[,FILE...], not {text!r}")
         sets[name] = mapper(load_libraries([Path(file) for file in files.split(",")]))
     return library_tables(sets), 0.0
 
 
-TABLES = {"libraries": _map_libraries}
+TABLES = {"libraries": Tables(("libraries",), _map_libraries)}

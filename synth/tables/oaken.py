@@ -10,7 +10,7 @@ from hdl.registry import find
 from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.modules import Cost, MappedDesign, map_modules
-from synth.tables.common import mm2
+from synth.tables.common import Tables, mm2
 
 __all__ = ["TABLES", "oaken_tables"]
 
@@ -162,4 +162,8 @@ def _map_oaken() -> tuple[dict[str, str], float]:
     return oaken_tables(engines, mapped(block, "oaken_kv_engine")), seconds
 
 
-TABLES = {"oaken": lambda options: _map_oaken()}
+TABLES = {
+    "oaken": Tables(
+        ("oaken_engines", "oaken_structures", "oaken_cache"), lambda options: _map_oaken()
+    ),
+}

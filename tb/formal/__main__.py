@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+from golden import command
+from hdl.arguments import whole
 from tb.formal import pages, streams
 from tb.formal.prove import Proof, Result, check
 
@@ -29,7 +31,7 @@ def _line(result: Result) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.formal", description=__doc__)
     parser.add_argument("text", nargs="?", default="", help="part of the proofs' names")
-    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    parser.add_argument("--jobs", type=whole(), default=min(4, os.cpu_count() or 1))
     parser.add_argument("--long", action="store_true", help="proofs that take minutes, too")
     options = parser.parse_args(arguments)
     proofs = (*streams.PROOFS, *pages.PROOFS, *streams.DEFECTS, *pages.DEFECTS)
@@ -42,10 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
     start, bad = time.perf_counter(), 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         running = [pool.submit(check, proof) for proof in chosen]
-        for number, future in enumerate(concurrent.futures.as_completed(running), 1):
-            result = future.result()
-            bad += not result.ok
-            print(f"[{number:2}/{len(chosen)}] {_line(result)}", flush=True)
+        try:
+            for number, future in enumerate(concurrent.futures.as_completed(running), 1):
+                result = future.result()
+                bad += not result.ok
+                print(f"[{number:2}/{len(chosen)}] {_line(result)}", flush=True)
+        except BaseException:  # after Ctrl-C no further proof begins
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     proved = sum(not proof.defect for proof in chosen)
     print(
         f"{len(chosen) - bad} of {len(chosen)} as expected: {proved} proofs, "
@@ -62,4 +68,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.formal", main)

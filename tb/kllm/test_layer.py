@@ -30,7 +30,7 @@ from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS
 from tb.plant import plant
 from tb.run import simulate
-from tb.runs.layer import parameters
+from tb.runs.measure.layer import parameters
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 HIDDEN, CONTEXT = 80, 9

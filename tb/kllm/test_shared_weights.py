@@ -11,7 +11,7 @@ import pytest
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.runs.accelerator_rates import product_parts
+from tb.runs.measure.accelerator_rates import product_parts
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 

@@ -41,7 +41,7 @@ from tb.oaken.support.kv_script import (
     vector,
 )
 from tb.run import simulate
-from tb.runs.kv_rates import overlap_script
+from tb.runs.measure.kv_rates import overlap_script
 
 SMALL = OakenKvEngineConfig(
     mmu=PagingMmuConfig(

@@ -8,123 +8,34 @@ memories of a constant latency. The cases:
 - all tokens in one QUANTIZE and one MATMUL, or some at a time, so that the quantization of the next
   ones overlaps the lanes.
 
-Every status and the first rows of every token's output are compared with golden. Writes the table
-of docs/kllm-cycles.md.
+Every status and the first rows of every token's output are compared with golden.
+``--page`` rewrites the table of docs/kllm-cycles.md.
 """
 
 import argparse
-import json
-import sys
-from pathlib import Path
+import re
 
-import numpy as np
-import torch
-
-from golden.fp16.format import FP16
-from golden.fp16.ops import bits_from_float
-from golden.index.nearest import midpoints
-from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.config import MachineConfig
-from golden.kllm.image import weight_image
-from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, Outliers, Statistics, decode
-from golden.kllm.machine import Machine
-from golden.kllm.orizuru import outlier_count
-from golden.kllm.vectors import codebook_packet
-from golden.markers import fill
-from hdl.kllm.accelerator import KllmAccelerator
+from golden import command
+from hdl.arguments import add_page, check_page, whole
 from hdl.kllm.room import BLOCKS
-from tb.run import ROOT, build_model, run_model
-from tb.runs.cycles import Figure, add_option, described, save
+from tb.run import ROOT
+from tb.runs.cycles import add_option
 
-__all__ = ["main", "product_parts"]
+__all__ = ["main"]
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
-_SEEN_ROWS = 2  # rows of each token's output that are read back
-Cases = list[tuple[int, int, str]]  # tokens; tokens at a time; online or offline
 
 
-def _rows(words: np.ndarray) -> bytes:
-    padded = np.zeros(-(-len(words) // 16) * 16, dtype="<u2")
-    padded[: len(words)] = words
-    return padded.tobytes()
-
-
-def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: bool = False):
-    """Data memory, weight memories, and programs for tb_layer: ``size`` x ``size`` products.
-
-    The first parts are constants and a command that ends at once. Then each case has a load, the
-    quantization and product, and a read of the first rows of every token. norm: with RMS folded
-    into the scales.
-    """
-    rng = np.random.default_rng(1)
-    bits_a, bits_b = machine_config.bits_a, machine_config.bits_b
-    books = [
-        bits_from_float(torch.from_numpy(np.sort(rng.uniform(-1, 1, 1 << bits)))).numpy()
-        for bits in (bits_a, bits_b)
-    ]
-    packet = codebook_packet(books[0], books[1], machine_config.product)
-    most = max(tokens for tokens, _, _ in cases)
-    x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
-    index = rng.integers(0, 1 << bits_b, (size, size))
-    scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, size))).numpy()
-    weights = weight_image(index, scale, machine_config.layout)
-    data = b"".join(
-        (_rows(books[0]), _rows(midpoints(torch.from_numpy(books[0])).numpy()), _rows(packet))
-    )
-    x_row = len(data) // 32
-    data += b"".join(_rows(token) for token in x)
-
-    asm = Assembler(machine_config)
-    packet_rows = x_row - 2
-    book = asm.vector(32)
-    asm.load(address=0, dst=book)
-    asm.activation_codebook(src=book)
-    asm.free(book)
-    place = asm.vector(16 * packet_rows)
-    asm.load(address=2, dst=place)
-    asm.lane_codebook(src=place)
-    asm.free(place)
-    # How long a command takes to come over the register: this one ends at once.
-    asm.part()
-    asm.emit(Opcode.READ, {"src": 0, "rows": 0}, check=False)
-    k = outlier_count(size)
-    upper = int(bits_from_float(torch.tensor(2.576, dtype=torch.float64)))
-    for tokens, at_a_time, mode in cases:
-        asm.part()
-        source = asm.vector(size, tokens)
-        asm.load(address=x_row, dst=source)
-        slots = asm.slots(tokens)
-        asm.part()
-        online = mode == "online"
-        for first in range(0, tokens, at_a_time):
-            some = Vector(source.row + first * source.stride, size, at_a_time, source.stride)
-            theirs = Slots(slots.first + first, at_a_time)
-            offline = Outliers(0, 0, OutlierMode.OFFLINE, upper, upper | FP16.sign_bit)
-            asm.quantize(
-                src=some, slot=theirs, outliers=Outliers(k, k) if online else offline,
-                statistics=Statistics(Norm.RMS if norm else Norm.NONE),
-            )  # fmt: skip
-            asm.matmul(weights=0, dst=some, length=size, slot=theirs, fold_norm=norm)
-        asm.part()
-        for t in range(tokens):
-            asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
-        asm.free(source, slots)
-
-    machine = Machine(machine_config, np.frombuffer(data, dtype=np.uint8), weights)
-    nothing: list = [[] for _ in range(1 + machine_config.ports.ports)]
-    parts = []
-    for words in asm.parts:
-        results = machine.run(words)
-        parts.append(
-            {
-                "words": words,
-                "readback": machine.readback,
-                "results": [(r.tag, int(r.unit), int(r.status)) for r in results],
-                "append": nothing,
-            }
+def tokens(text: str) -> tuple[int, int]:
+    """(N, M) of ``N/M``: N tokens, M at a time. ArgumentTypeError unless M divides N."""
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    number, at_a_time = map(int, found.groups()) if found else (0, 0)
+    if not number or not at_a_time or number % at_a_time:
+        raise argparse.ArgumentTypeError(
+            f"must be N/M where M divides N, such as 4/2, not {text!r}"
         )
-    return data, [port.tobytes() for port in weights], parts
+    return number, at_a_time
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,87 +43,31 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tb.runs.accelerator_rates", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--config", default="table1", choices=sorted(CONFIGS))
-    parser.add_argument("--size", type=int, default=4096, help="K and N")
-    parser.add_argument("--latency", type=int, default=1, help="cycles of every memory")
+    parser.add_argument("--size", type=whole(), default=4096, help="K and N")
+    parser.add_argument("--latency", type=whole(), default=1, help="cycles of every memory")
     parser.add_argument(
-        "--tokens", nargs="+", default=["1/1", "4/4", "4/2", "16/2"], metavar="N/M",
-        help="N tokens, M at a time",
+        "--tokens", nargs="+", type=tokens, metavar="N/M",
+        default=[tokens(text) for text in ("1/1", "4/4", "4/2", "16/2")],
+        help="N tokens, M at a time (1/1 4/4 4/2 16/2)",
     )  # fmt: skip
-    parser.add_argument("--no-page", action="store_true", help="leave the page as it is")
+    add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)
-    config = CONFIGS[options.config]
-    lane, machine_config, size = config.lane, config.machine, options.size
-    cases = [
-        (*(int(number) for number in tokens.split("/")), mode)
-        for tokens in options.tokens
-        for mode in ("online", "offline")
-    ]
-    data, ports, parts = product_parts(machine_config, size, cases)
-    model = build_model(KllmAccelerator(config), long_run=True)
-    work = run_model(
-        model,
-        "tb.kllm.tb_layer",
-        config=config,
-        params={"data": data, "ports": ports, "parts": parts, "latency": options.latency},
-    )
-    measured = json.loads(Path(work, "layer.json").read_text())
+    machine = CONFIGS[options.config].machine
+    if options.size > machine.slot_elements:
+        most = f"1..{machine.slot_elements}, the elements of a slot of {options.config}"
+        parser.error(f"--size must be {most}")
+    if max(options.tokens)[0] > machine.slots:
+        parser.error(f"--tokens: N must be 1..{machine.slots}, the slots of {options.config}")
+    changed = [name for name in ("size", "latency", "tokens")
+               if getattr(options, name) != parser.get_default(name)]  # fmt: skip
+    if options.page and changed:
+        parser.error(f"--page: the page has the standard cases: no --{changed[0]}")
+    check_page(parser, options.page, [f"cycles_{options.config}"])
+    from tb.runs.measure.accelerator_rates import report  # torch, only now
 
-    def cycle(part: int, opcode: Opcode, which: int) -> int:
-        """Of the first (0) or last (-1) command of that kind in a part."""
-        words = parts[part]["words"]
-        commands = [words[at : at + COMMAND_WORDS] for at in range(0, len(words), COMMAND_WORDS)]
-        tag = [tag for found, tag, _, _ in map(decode, commands) if found == opcode][which]
-        return next(at for seen, _, at in measured[part]["reports"] if seen == tag)
-
-    delivery = cycle(1, Opcode.READ, 0)
-    lines = [
-        (
-            "| tokens | at a time | outliers | first quantized | last output | compute | memory "
-            "| above | online |"
-        ),
-        "|" + " ---: |" * 9,
-    ]
-    groups = -(-size // machine_config.group_outputs)
-    memory = machine_config.image_words(size, size)
-    totals, figures = {}, []
-    for n, (tokens, at_a_time, mode) in enumerate(cases):
-        part = 3 + 3 * n  # constants, delivery; then load, run, read of each case
-        quantize = cycle(part, Opcode.QUANTIZE, 0) - delivery
-        total = cycle(part, Opcode.MATMUL, -1) - delivery
-        totals[tokens, at_a_time, mode] = total
-        compute = lane.bound(size, groups * tokens)
-        fetched = memory * (tokens // at_a_time)
-        given = {"length": size, "outputs": size, "tokens": tokens, "tokens_at_a_time": at_a_time,
-                 "outliers": mode, "memory_latency": options.latency}  # fmt: skip
-        for span, cycles, bound in (
-            ("from the program to the status of the first QUANTIZE", quantize, None),
-            ("from the program to the status of the last MATMUL", total, max(compute, fetched)),
-        ):
-            figures.append(
-                Figure(
-                    command="tb.runs.accelerator_rates",
-                    block="kllm_accelerator",
-                    configuration=described(config),
-                    parameters=given,
-                    span=span,
-                    cycles=cycles,
-                    bound=bound,
-                )
-            )
-        above = f"{total / max(compute, fetched) - 1:.1%}"
-        price = ""
-        if mode == "offline":
-            price = f"{totals[tokens, at_a_time, 'online'] / total - 1:.1%}"
-        row = (tokens, at_a_time, mode, quantize, total, compute, fetched, above, price)
-        lines.append("| " + " | ".join(map(str, row)) + " |")
-    table = "\n".join(lines) + "\n"
-    if not options.no_page:
-        PAGE.write_text(fill(PAGE.read_text(), {f"cycles_{options.config}": table}))
-    print(table)
-    save(options.json, figures)
-    return 0
+    return report(options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.runs.accelerator_rates", main)

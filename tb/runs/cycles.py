@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from golden import command
 from golden.config import Config
 from golden.files import replacing
 from hdl.registry import all_blocks
@@ -225,4 +226,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.runs.cycles", main)

@@ -1,113 +1,32 @@
 """``python -m tb.runs.dequant_rates``: the dequantization engine's cycles next to D / L.
 
-Writes the table of docs/blocks/oaken_dequant_engine.md. Every beat is also compared with golden.
+Every beat is also compared with golden.
 A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
+``--page`` rewrites the table of docs/blocks/oaken_dequant_engine.md.
 """
 
 import argparse
-import json
-import sys
 
-import numpy as np
-import torch
-
-from golden.markers import fill
-from golden.oaken import timing
-from golden.oaken.format import Group
-from golden.oaken.quantize import Encoded
-from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
-from hdl.pages import pages_directory
-from tb.oaken.support.dequant_job import Job
-from tb.oaken.support.dequant_vectors import synthetic_tokens
-from tb.run import simulate
-from tb.runs.cycles import Figure, add_option, described, predicted, save
+from golden import command
+from hdl.arguments import add_page, check_page
+from tb.run import ROOT
+from tb.runs.cycles import add_option
 
 __all__ = ["main"]
 
-_HEAD_DIM = 128
-_CONFIGS = (  # lanes, data_bits
-    (8, 512),
-    (16, 64),
-    (16, 512),
-    (32, 512),
-    (64, 1024),
-)
-_READS = (  # tokens, tokens skipped, outliers in a hundred
-    (1, 0, 10),
-    (64, 0, 10),
-    (256, 0, 10),
-    (256, 0, 100),
-    (256, 0, 0),
-    (256, 63, 10),
-)
-
-
-def _tokens(rng, count: int, percent: int) -> tuple[Encoded, torch.Tensor]:
-    encoded, thresholds = synthetic_tokens(rng, count, _HEAD_DIM)
-    is_outlier = torch.from_numpy(rng.random(encoded.code.shape)) < percent / 100
-    kinds = torch.from_numpy(rng.choice([Group.INNER, Group.OUTER], encoded.code.shape))
-    group = torch.where(is_outlier, kinds, int(Group.MIDDLE))
-    return Encoded(encoded.scale, encoded.code, group, encoded.fifth * is_outlier), thresholds[0]
+PAGE = ROOT / "docs" / "blocks" / "oaken_dequant_engine.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.dequant_rates", description=__doc__)
+    add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)
-    figures = []
-    rng = np.random.default_rng(1)
-    lines = [
-        "| L | memory word | tokens | skipped | outliers | tokens * D / L | cycles | above |",
-        "|" + " ---: |" * 8,
-    ]
-    for lanes, data_bits in _CONFIGS:
-        config = OakenDequantEngineConfig(lanes=lanes, data_bits=data_bits)
-        vectors, phases = {}, []
-        for tokens, skip, percent in _READS:
-            phase = f"{tokens}_{skip}_{percent}"
-            job = Job(config, rng)
-            encoded, thresholds = _tokens(rng, tokens + skip, percent)
-            job.add(encoded, thresholds, skip=skip)
-            vectors |= job.vectors(phase)
-            phases.append(phase)
-        work = simulate(
-            OakenDequantEngine(config),
-            "tb.oaken.tb_dequant_engine",
-            vectors=vectors,
-            params={"phases": phases, "rates": phases},
-            testcase="rates",
-        )
-        measured = json.loads((work / "rates.json").read_text())
-        for phase, (tokens, skip, percent) in zip(phases, _READS, strict=True):
-            bound, took = tokens * _HEAD_DIM // lanes, measured[phase][1]
-            row = (
-                lanes, f"{data_bits} bits", tokens, skip, f"{percent} %", bound, took,
-                f"{took / bound - 1:.1%}",
-            )  # fmt: skip
-            lines.append("| " + " | ".join(map(str, row)) + " |")
-            # Golden states the full rate: no record is skipped, and a word feeds every beat.
-            is_fed = not skip and (config.zero_insert.chunk_bytes > lanes or not percent)
-            full = timing.dequant_engine(config.scale_stages, config.stages)
-            cycles = full.latency + bound * full.interval
-            figures.append(
-                Figure(
-                    command="tb.runs.dequant_rates",
-                    block="oaken_dequant_engine",
-                    configuration=described(config),
-                    parameters={"head_dim": _HEAD_DIM, "tokens": tokens, "skipped": skip,
-                                "outlier_percent": percent},
-                    span="from the request to the end of the last beat",
-                    cycles=took,
-                    bound=bound,
-                    **(predicted(timing.dequant_engine, cycles) if is_fed else {}),
-                )
-            )  # fmt: skip
-    page = pages_directory() / "oaken_dequant_engine.md"
-    page.write_text(fill(page.read_text(), {"dequant_rates": "\n".join(lines) + "\n"}))
-    print("\n".join(lines))
-    save(options.json, figures)
-    return 0
+    check_page(parser, options.page, ["dequant_rates"])
+    from tb.runs.measure.dequant_rates import report  # torch, only now
+
+    return report(options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.runs.dequant_rates", main)

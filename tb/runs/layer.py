@@ -6,243 +6,34 @@ every row of the vector memory and every slot. Prints the cycles of each command
 """
 
 import argparse
-import itertools
-import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import numpy as np
-import torch
-from rich.console import Console
-from rich.table import Table
-
-from golden.kllm.assembler import Assembler
-from golden.kllm.bounds import Rates, bounds, schedule
-from golden.kllm.config import MachineConfig
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, ROW_ELEMENTS, Unit, decode
-from golden.kllm.machine import Machine
-from golden.kllm.manifest import PackError
-from golden.markers import fill
-from golden.pack import Pack, load
-from hdl.kllm.accelerator import KllmAccelerator
+from golden import command
+from hdl.arguments import add_page, check_page, whole
 from hdl.kllm.room import BLOCKS
-from tb.kllm.support.rebase import counted, rebase
-from tb.run import ROOT, build_model, run_model
-from tb.runs.cycles import Figure, add_option, described, save
+from tb.run import ROOT
+from tb.runs.cycles import add_option
 
-__all__ = ["main", "measured_cycles", "parameters"]
+__all__ = ["main"]
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
-
-
-def _state_program(config: MachineConfig, base: list[int]) -> list[int]:
-    """READ of all rows and READ_SLOT of all slots, after ``base[unit]`` commands of each unit."""
-    assembler = Assembler(config)
-    assembler.read(src=0, rows=config.vector_rows)
-    for slot in range(config.slots):
-        assembler.read_slot(slot=slot)
-    return rebase(assembler.words(), base)
-
-
-def _final_state(pack: Pack, config: MachineConfig) -> dict:
-    """Rows to begin with, and what the state is afterwards: program, words read back, results.
-
-    All rows begin with random words. So a row that no command writes must keep them.
-    """
-    machine = Machine(config, pack.data, pack.ports)
-    rows = np.random.default_rng(1).integers(0, 1 << 16, (config.vector_rows, ROW_ELEMENTS))
-    machine.vector[:] = torch.from_numpy(rows)
-    for number, words in enumerate(pack.programs):
-        if number:
-            for memory, appended in zip(
-                (machine.data, *machine.weights),
-                (pack.append_data, *pack.append_ports),
-                strict=True,
-            ):
-                for address, word in appended:
-                    raw = word.to_bytes(memory.word_bytes, "little")
-                    memory.write(address, np.frombuffer(raw, dtype=np.uint8))
-        status = [result.word for result in machine.run(words)]
-        assert (status, machine.readback) == (pack.status[number], pack.readback[number])
-    program = _state_program(config, counted(list(itertools.chain(*pack.programs))))
-    results = [(each.tag, int(each.unit), int(each.status)) for each in machine.run(program)]
-    fill = Assembler(config)
-    fill.load(address=0, dst=0, rows=config.vector_rows)
-    return {
-        "rows": rows.astype("<u2").tobytes(),
-        "fill": fill.words(),
-        "words": program,
-        "readback": machine.readback,
-        "results": results,
-    }
-
-
-def parameters(pack: Pack, config: MachineConfig, latency: int) -> dict:
-    """A pack as tb_layer takes it: no golden types cross into the simulator."""
-    nothing: list = [[] for _ in range(1 + len(pack.ports))]
-    appended = [pack.append_data, *pack.append_ports]
-    parts = [
-        {
-            "words": words,
-            "readback": readback,
-            "results": [(word >> 16, word >> 13 & 7, word & 0x1FFF) for word in status],
-            "append": append,
-        }
-        for words, readback, status, append in zip(
-            pack.programs, pack.readback, pack.status, (nothing, appended), strict=True
-        )
-    ]
-    return {
-        "data": pack.data.tobytes(),
-        "ports": [port.tobytes() for port in pack.ports],
-        "parts": parts,
-        "state": _final_state(pack, config),
-        "latency": latency,
-    }
-
-
-def measured_cycles(
-    words: list[int], reports: list[list[int]], first: dict[Unit, int]
-) -> dict[int, int]:
-    """Tag to cycles: from the last status that its start had to wait for to its own.
-
-    reports: (tag, unit, cycle) of one part; first: commands of each unit before it.
-    """
-    done = {tag: cycle for tag, _, cycle in reports}
-    history: dict[Unit, list[int]] = {unit: [] for unit in Unit}
-    cycles = {}
-    for at in range(0, len(words), COMMAND_WORDS):
-        opcode, tag, after, _ = decode(words[at : at + COMMAND_WORDS])
-        mine = history[COMMANDS[opcode].unit]
-        waited = [mine[-1]] if mine else [0]
-        for unit, count in after.items():
-            index = count - first[unit]
-            if 0 < index <= len(history[unit]):
-                waited.append(history[unit][index - 1])
-        cycles[tag] = done[tag] - max(waited)
-        mine.append(done[tag])
-    return cycles
-
-
-def _report(
-    console: Console,
-    name_of_config: str,
-    pack: Pack,
-    measured: list[dict],
-    seconds: float,
-    latency: int,
-) -> list[Figure]:
-    """Print the cycles of each command, and return them; the page gets their sums."""
-    config = CONFIGS[name_of_config]
-    machine = config.machine
-    rates = Rates(
-        macs=config.lane.macs,
-        function_width=config.width,
-        integer_lanes=config.quantizer_config.integer_lanes,
-    )
-    issued = dict.fromkeys(Unit, 0)
-    total = least = 0
-    figures = []
-
-    def figure(part: int, command: str, span: str, cycles: int, bound: int) -> Figure:
-        return Figure(
-            command="tb.runs.layer",
-            block="kllm_accelerator",
-            configuration=described(config),
-            parameters={"part": part, "opcode": command, "memory_latency": latency},
-            span=span,
-            cycles=cycles,
-            bound=bound,
-        )
-
-    kinds: dict[tuple[str, str], list[int]] = {}  # unit, command: number, bound, cycles
-    for number, (words, part) in enumerate(zip(pack.programs, measured, strict=True)):
-        found = bounds(words, machine, rates)
-        took = measured_cycles(words, part["reports"], issued)
-        planned = schedule(words, found, issued)
-        done = {tag: cycle for tag, _, cycle in part["reports"]}
-        last = max(done.values())
-        total += last
-        least += planned.cycles
-        table = Table(title=f"part {number}", title_justify="left")
-        for name in ("command", "unit", "limit", "bound", "cycles", "done at"):
-            is_text = name in ("command", "unit", "limit")
-            table.add_column(name, justify="left" if is_text else "right")
-        for bound in found:
-            issued[bound.unit] += 1
-            figures.append(
-                figure(
-                    number, f"{bound.opcode.name} {bound.tag}",
-                    "from the last status that its start waited for to its own",
-                    took[bound.tag], bound.cycles,
-                )
-            )  # fmt: skip
-            sums = kinds.setdefault((bound.unit.name, bound.opcode.name), [0, 0, 0])
-            for n, amount in enumerate((1, bound.cycles, took[bound.tag])):
-                sums[n] += amount
-            table.add_row(
-                bound.opcode.name, bound.unit.name, bound.limit, str(bound.cycles),
-                str(took[bound.tag]), str(done[bound.tag]),
-            )  # fmt: skip
-        console.print(table)
-        figures.append(
-            figure(number, "all", "from the start to the last status", last, planned.cycles)
-        )
-        words_per_port = max(part["words"])
-        console.print(
-            f"part {number}: {len(found)} commands, {last} cycles, bound {planned.cycles} "
-            f"({last / planned.cycles:.2f} x); weight words of the busiest port {words_per_port}; "
-            f"{part['readback']} words read back, all equal"
-        )
-    rows = [f"| {unit} | {name} | {n} | {a} | {b} |" for (unit, name), (n, a, b) in kinds.items()]
-    rows.append(f"| all | the program, overlapped | | {least} | {total} |")
-    head = "| unit | command | commands | bound | cycles |\n| --- | --- | ---: | ---: | ---: |\n"
-    section = f"layer_{name_of_config}"
-    if section in PAGE.read_text():
-        PAGE.write_text(fill(PAGE.read_text(), {section: head + "\n".join(rows) + "\n"}))
-    console.print(
-        f"layer: {total} cycles; every status, every word read back, and at the end every row and "
-        f"slot equal to golden; "
-        f"{total / seconds:.0f} cycles/s in Verilator"
-    )
-    return figures
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.layer", description=__doc__)
     parser.add_argument("--config", default="smollm2", choices=sorted(CONFIGS))
     parser.add_argument("--pack", type=Path, help="folder of golden.pack; made when missing")
-    parser.add_argument("--layer", type=int, default=15)
-    parser.add_argument("--latency", type=int, default=40, help="cycles of every memory")
+    parser.add_argument("--layer", type=whole(0), default=15)
+    parser.add_argument("--latency", type=whole(), default=40, help="cycles of every memory")
+    add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)
-    console = Console(width=100)
-    config = CONFIGS[options.config]
-    folder = options.pack or ROOT / "build" / f"layer{options.layer}-{options.config}"
-    if not (folder / "manifest.json").exists():
-        command = [sys.executable, "-m", "golden.pack", "--layer", str(options.layer)]
-        command += ["--config", options.config, "-o", str(folder)]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
-            return 2
-    try:
-        pack = load(folder, config.machine)
-    except (PackError, OSError) as error:
-        print(f"tb.runs.layer: {error}", file=sys.stderr)
-        return 2
-    console.print(f"building the model of kllm_accelerator, {options.config}")
-    model = build_model(KllmAccelerator(config), long_run=True)
-    params = parameters(pack, config.machine, options.latency)
-    start = time.perf_counter()
-    work = run_model(model, "tb.kllm.tb_layer", config=config, params=params)
-    seconds = time.perf_counter() - start
-    measured = json.loads((work / "layer.json").read_text())
-    figures = _report(console, options.config, pack, measured, seconds, options.latency)
-    save(options.json, figures)
-    return 0
+    check_page(parser, options.page, [f"layer_{options.config}"])
+    from tb.runs.measure.layer import report  # torch, only now
+
+    return report(options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.runs.layer", main)

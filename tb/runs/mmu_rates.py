@@ -1,24 +1,25 @@
 """``python -m tb.runs.mmu_rates``: how much of memory's bandwidth READs use; cycles of APPENDs.
 
-Writes the table of docs/blocks/paging_mmu.md. All words are compared with what was written.
+All words are compared with what was written.
+``--page`` rewrites the table of docs/blocks/paging_mmu.md.
 """
 
 import argparse
 import json
-from pathlib import Path
 
 from rich.console import Console
 
-from golden.markers import fill
+from golden import command
 from golden.oaken.config import CacheConfig, KvShape
+from hdl.arguments import add_page, check_page, write_page
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging.mmu import PagingMmu
-from tb.run import build_model, run_model
+from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, add_option, described, save
 
 __all__ = ["ONE_HEAD", "TARGET", "main", "measure"]
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "blocks" / "paging_mmu.md"
+PAGE = ROOT / "docs" / "blocks" / "paging_mmu.md"
 ONE_HEAD = PagingMmuConfig(
     cache=CacheConfig(
         kv=KvShape(heads=1, head_dim=128, block=64),
@@ -98,8 +99,10 @@ def _figures(config: PagingMmuConfig, found: dict) -> list[Figure]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.mmu_rates", description=__doc__)
+    add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)
+    check_page(parser, options.page, ["mmu_rates"])
     console = Console()
     lines = [
         "| heads of a READ | tokens | READs | words | cycles | words / cycle |",
@@ -136,11 +139,10 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     text = "\n".join(lines)
     console.print(text, highlight=False)
-    if PAGE.exists():
-        PAGE.write_text(fill(PAGE.read_text(), {"mmu_rates": text + "\n"}))
+    write_page(options.page, {"mmu_rates": text + "\n"})
     save(options.json, figures)
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run("tb.runs.mmu_rates", main)

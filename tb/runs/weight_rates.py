@@ -1,24 +1,26 @@
 """``python -m tb.runs.weight_rates``: the weight supply's cycles next to its bound, Table I.
 
-Writes the table of docs/blocks/kllm_weight_supply.md. Every word is also compared with golden.
+Every word is also compared with golden.
 A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small sizes.
+``--page`` rewrites the table of docs/blocks/kllm_weight_supply.md.
 """
 
 import argparse
 import json
-import sys
 
 import numpy as np
 
+from golden import command
 from golden.kllm.format import beats, groups
-from golden.markers import fill
+from hdl.arguments import add_page, check_page, write_page
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
-from hdl.pages import pages_directory
 from tb.kllm.test_weight_supply import Job, supply_words
-from tb.run import simulate
+from tb.run import ROOT, simulate
 from tb.runs.cycles import Figure, add_option, described, save
 
 __all__ = ["main"]
+
+PAGE = ROOT / "docs" / "blocks" / "kllm_weight_supply.md"
 
 _JOBS = (  # K, N, tokens
     (576, 576, 1),
@@ -34,8 +36,10 @@ _JOBS = (  # K, N, tokens
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.weight_rates", description=__doc__)
+    add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)
+    check_page(parser, options.page, ["supply_rates"])
     config = KllmWeightSupplyConfig()
     width = config.lane.group_outputs
     rng = np.random.default_rng(1)
@@ -57,9 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     for (length, outputs, tokens), (bound, took), rate in zip(_JOBS, measured, rates, strict=True):
         row = (length, outputs, tokens, rate[0], rate[1], bound, took, f"{took / bound - 1:.1%}")
         lines.append("| " + " | ".join(map(str, row)) + " |")
-    page = pages_directory() / "kllm_weight_supply.md"
-    page.write_text(fill(page.read_text(), {"supply_rates": "\n".join(lines) + "\n"}))
     print("\n".join(lines))
+    write_page(options.page, {"supply_rates": "\n".join(lines) + "\n"})
     save(
         options.json,
         [
@@ -79,4 +82,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.runs.weight_rates", main)

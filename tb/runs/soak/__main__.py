@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from golden.markers import fill
+from golden import command
 from golden.paging.format import Status
+from hdl.arguments import add_page, check_page, whole, write_page
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, soak
@@ -59,14 +60,15 @@ def _markdown(figures: Figures) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.soak", description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--requests", type=whole(), default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--page", action="store_true", help="write the figures into the page")
+    add_page(parser, PAGE)
     parser.add_argument("--fault", choices=sorted(FAULTS), help="plant a fault; it must be found")
     options = parser.parse_args(arguments)
-    if options.requests < 1:
-        parser.error(f"--requests must be 1 or more, not {options.requests}")
+    if options.page and options.fault:
+        parser.error("--page: the page is of a run without a fault: no --fault")
+    check_page(parser, options.page, ["soak"])
 
     console = Console()
     columns = (
@@ -99,8 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(table, statuses)
     if options.json:
         options.json.write_text(json.dumps(dataclasses.asdict(figures), indent=2) + "\n")
-    if options.page:
-        PAGE.write_text(fill(PAGE.read_text(), {"soak": _markdown(figures) + "\n"}))
+    write_page(options.page, {"soak": _markdown(figures) + "\n"})
     if options.fault:
         print(f"tb.runs.soak: the fault {options.fault} was not found", file=sys.stderr)
         return 1
@@ -108,4 +109,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run("tb.runs.soak", main)

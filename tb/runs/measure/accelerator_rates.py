@@ -1,0 +1,192 @@
+"""``tb.runs.accelerator_rates``: programs of products, and their cycles."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float
+from golden.index.nearest import midpoints
+from golden.kllm.assembler import Assembler, Slots, Vector
+from golden.kllm.config import MachineConfig
+from golden.kllm.image import weight_image
+from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, Outliers, Statistics, decode
+from golden.kllm.machine import Machine
+from golden.kllm.orizuru import outlier_count
+from golden.kllm.vectors import codebook_packet
+from hdl.arguments import write_page
+from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.room import BLOCKS
+from tb.run import build_model, run_model
+from tb.runs.cycles import Figure, described, save
+
+__all__ = ["product_parts", "report"]
+
+CONFIGS = BLOCKS["kllm_accelerator"].configs
+_SEEN_ROWS = 2  # rows of each token's output that are read back
+Cases = list[tuple[int, int, str]]  # tokens; tokens at a time; online or offline
+
+
+def _rows(words: np.ndarray) -> bytes:
+    padded = np.zeros(-(-len(words) // 16) * 16, dtype="<u2")
+    padded[: len(words)] = words
+    return padded.tobytes()
+
+
+def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: bool = False):
+    """Data memory, weight memories, and programs for tb_layer: ``size`` x ``size`` products.
+
+    The first parts are constants and a command that ends at once. Then each case has a load, the
+    quantization and product, and a read of the first rows of every token. norm: with RMS folded
+    into the scales.
+    """
+    rng = np.random.default_rng(1)
+    bits_a, bits_b = machine_config.bits_a, machine_config.bits_b
+    books = [
+        bits_from_float(torch.from_numpy(np.sort(rng.uniform(-1, 1, 1 << bits)))).numpy()
+        for bits in (bits_a, bits_b)
+    ]
+    packet = codebook_packet(books[0], books[1], machine_config.product)
+    most = max(tokens for tokens, _, _ in cases)
+    x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
+    index = rng.integers(0, 1 << bits_b, (size, size))
+    scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, size))).numpy()
+    weights = weight_image(index, scale, machine_config.layout)
+    data = b"".join(
+        (_rows(books[0]), _rows(midpoints(torch.from_numpy(books[0])).numpy()), _rows(packet))
+    )
+    x_row = len(data) // 32
+    data += b"".join(_rows(token) for token in x)
+
+    asm = Assembler(machine_config)
+    packet_rows = x_row - 2
+    book = asm.vector(32)
+    asm.load(address=0, dst=book)
+    asm.activation_codebook(src=book)
+    asm.free(book)
+    place = asm.vector(16 * packet_rows)
+    asm.load(address=2, dst=place)
+    asm.lane_codebook(src=place)
+    asm.free(place)
+    # How long a command takes to come over the register: this one ends at once.
+    asm.part()
+    asm.emit(Opcode.READ, {"src": 0, "rows": 0}, check=False)
+    k = outlier_count(size)
+    upper = int(bits_from_float(torch.tensor(2.576, dtype=torch.float64)))
+    for tokens, at_a_time, mode in cases:
+        asm.part()
+        source = asm.vector(size, tokens)
+        asm.load(address=x_row, dst=source)
+        slots = asm.slots(tokens)
+        asm.part()
+        online = mode == "online"
+        for first in range(0, tokens, at_a_time):
+            some = Vector(source.row + first * source.stride, size, at_a_time, source.stride)
+            theirs = Slots(slots.first + first, at_a_time)
+            offline = Outliers(0, 0, OutlierMode.OFFLINE, upper, upper | FP16.sign_bit)
+            asm.quantize(
+                src=some, slot=theirs, outliers=Outliers(k, k) if online else offline,
+                statistics=Statistics(Norm.RMS if norm else Norm.NONE),
+            )  # fmt: skip
+            asm.matmul(weights=0, dst=some, length=size, slot=theirs, fold_norm=norm)
+        asm.part()
+        for t in range(tokens):
+            asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
+        asm.free(source, slots)
+
+    machine = Machine(machine_config, np.frombuffer(data, dtype=np.uint8), weights)
+    nothing: list = [[] for _ in range(1 + machine_config.ports.ports)]
+    parts = []
+    for words in asm.parts:
+        results = machine.run(words)
+        parts.append(
+            {
+                "words": words,
+                "readback": machine.readback,
+                "results": [(r.tag, int(r.unit), int(r.status)) for r in results],
+                "append": nothing,
+            }
+        )
+    return data, [port.tobytes() for port in weights], parts
+
+
+def report(options: argparse.Namespace) -> int:
+    """Measure and print for the ``options`` of the command; its exit status."""
+    config = CONFIGS[options.config]
+    lane, machine_config, size = config.lane, config.machine, options.size
+    cases = [
+        (tokens, at_a_time, mode)
+        for tokens, at_a_time in options.tokens
+        for mode in ("online", "offline")
+    ]
+    try:
+        data, ports, parts = product_parts(machine_config, size, cases)
+    except ValueError as error:  # a product that the machine has no room for
+        print(f"tb.runs.accelerator_rates: --size {size}: {error}", file=sys.stderr)
+        return 2
+    model = build_model(KllmAccelerator(config), long_run=True)
+    work = run_model(
+        model,
+        "tb.kllm.tb_layer",
+        config=config,
+        params={"data": data, "ports": ports, "parts": parts, "latency": options.latency},
+    )
+    measured = json.loads(Path(work, "layer.json").read_text())
+
+    def cycle(part: int, opcode: Opcode, which: int) -> int:
+        """Of the first (0) or last (-1) command of that kind in a part."""
+        words = parts[part]["words"]
+        commands = [words[at : at + COMMAND_WORDS] for at in range(0, len(words), COMMAND_WORDS)]
+        tag = [tag for found, tag, _, _ in map(decode, commands) if found == opcode][which]
+        return next(at for seen, _, at in measured[part]["reports"] if seen == tag)
+
+    delivery = cycle(1, Opcode.READ, 0)
+    lines = [
+        (
+            "| tokens | at a time | outliers | first quantized | last output | compute | memory "
+            "| above | online |"
+        ),
+        "|" + " ---: |" * 9,
+    ]
+    groups = -(-size // machine_config.group_outputs)
+    memory = machine_config.image_words(size, size)
+    totals, figures = {}, []
+    for n, (tokens, at_a_time, mode) in enumerate(cases):
+        part = 3 + 3 * n  # constants, delivery; then load, run, read of each case
+        quantize = cycle(part, Opcode.QUANTIZE, 0) - delivery
+        total = cycle(part, Opcode.MATMUL, -1) - delivery
+        totals[tokens, at_a_time, mode] = total
+        compute = lane.bound(size, groups * tokens)
+        fetched = memory * (tokens // at_a_time)
+        given = {"length": size, "outputs": size, "tokens": tokens, "tokens_at_a_time": at_a_time,
+                 "outliers": mode, "memory_latency": options.latency}  # fmt: skip
+        for span, cycles, bound in (
+            ("from the program to the status of the first QUANTIZE", quantize, None),
+            ("from the program to the status of the last MATMUL", total, max(compute, fetched)),
+        ):
+            figures.append(
+                Figure(
+                    command="tb.runs.accelerator_rates",
+                    block="kllm_accelerator",
+                    configuration=described(config),
+                    parameters=given,
+                    span=span,
+                    cycles=cycles,
+                    bound=bound,
+                )
+            )
+        above = f"{total / max(compute, fetched) - 1:.1%}"
+        price = ""
+        if mode == "offline":
+            price = f"{totals[tokens, at_a_time, 'online'] / total - 1:.1%}"
+        row = (tokens, at_a_time, mode, quantize, total, compute, fetched, above, price)
+        lines.append("| " + " | ".join(map(str, row)) + " |")
+    table = "\n".join(lines) + "\n"
+    print(table)
+    write_page(options.page, {f"cycles_{options.config}": table})
+    save(options.json, figures)
+    return 0

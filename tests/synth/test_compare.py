@@ -1,0 +1,184 @@
+"""synth.compare and tb.build_report: tables are printed, and only --page rewrites the page.
+
+Shown to fail: each run rewrote docs/area.md and docs/build.md; a page without a place for a table
+was found after the mapping; ``chip`` took no configuration.
+"""
+
+import re
+from collections import Counter
+
+import pytest
+
+from golden.markers import fill
+from hdl.arguments import whole
+from hdl.registry import configuration
+from synth import compare
+from synth.modules import Mapped, MappedDesign, module_texts
+from synth.tables import kllm
+from synth.tables.common import Tables
+from tb import build_report, mutate
+
+
+def marked(*sections: str) -> str:
+    return "".join(f"<!-- generated: {name} -->\n<!-- end generated -->\n" for name in sections)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The options of each call; the tables are texts, and the page a copy."""
+    calls = []
+
+    def make(options):
+        calls.append(options)
+        return {"kllm_chip": "chip's table\n", "kllm_modules": "modules' table\n"}, 1.0
+
+    sections = ("kllm_chip", "kllm_modules")
+    chip = Tables(sections, make, block="kllm_accelerator", named="table1")
+    tables = {"chip": chip, "kllm": Tables(sections, make), "libraries": Tables(sections, make)}
+    monkeypatch.setattr(compare, "all_tables", lambda: tables)
+    monkeypatch.setattr(compare, "PAGE", tmp_path / "area.md")
+    (tmp_path / "area.md").write_text(marked(*sections))
+    return calls
+
+
+def test_the_page_is_rewritten_by_its_option_alone(made, tmp_path, capsys):
+    page = tmp_path / "area.md"
+    before = page.read_text()
+    assert compare.main(["kllm"]) == 0
+    assert "chip's table\n\nmodules' table\n" in capsys.readouterr().out
+    assert page.read_text() == before
+    assert compare.main(["--page", "chip"]) == 0
+    assert "chip's table\n<!-- end generated -->" in page.read_text()
+    assert capsys.readouterr().out.endswith("area.md: kllm_chip, kllm_modules\n")
+
+
+def test_chip_takes_any_configuration(made):
+    assert compare.main(["chip"]) == 0
+    assert compare.main(["chip", "--config", "small", "width=8"]) == 0
+    assert [options.configuration for options in made] == [
+        configuration("kllm_accelerator", "table1", []),
+        configuration("kllm_accelerator", "small", ["width=8"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["kllm", "width=8"], "kllm compares fixed configurations: no field=value, no --config"),
+        (["kllm", "--config", "small"], "compares fixed configurations: no field=value, no"),
+        (["chip", "width=8", "--page"], "--page: the page has kllm_accelerator at table1"),
+        (["chip", "--config", "small", "--page"], "the page has kllm_accelerator at table1"),
+        (["chip", "--set", "a=b.lib"], "--set is of libraries alone"),
+    ],
+)
+def test_wrong_together(made, arguments, message, capsys):
+    with pytest.raises(SystemExit) as status:
+        compare.main(arguments)
+    assert status.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chip", "nothing=1"], "KllmAcceleratorConfig has no field 'nothing'"),
+        (["chip", "width=8", "width=4"], "KllmAcceleratorConfig.width is given twice"),
+        (["chip", "--config", "big"], "kllm_accelerator has no configuration 'big'"),
+    ],
+)
+def test_one_line_for_a_configuration(made, arguments, message, capsys):
+    assert compare.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"synth.compare: {message}")
+    assert error.count("\n") == 1
+    assert not made
+
+
+@pytest.mark.parametrize("text", ["", "no section\n", marked("kllm_chip")])
+def test_a_page_without_a_place_is_refused_first(made, text, tmp_path, capsys):
+    page = tmp_path / "area.md"
+    page.unlink() if not text else page.write_text(text)
+    with pytest.raises(SystemExit) as status:
+        compare.main(["chip", "--page"])
+    assert status.value.code == 2
+    reason = "the page has no section 'kllm_" if text else "No such file or directory"
+    assert f"error: --page: {page}: {reason}" in capsys.readouterr().err
+    assert not made
+
+
+@pytest.mark.parametrize("text", ["a", "=b.lib", "a=", "a=b.lib,"])
+def test_a_set_without_files_is_one_line(text, capsys):
+    assert compare.main(["libraries", "--set", text]) == 2
+    assert f"--set must be NAME=FILE[,FILE...], not {text!r}" in capsys.readouterr().err
+
+
+def test_docs_have_a_place_for_all_tables():
+    text = compare.PAGE.read_text()
+    tables = compare.all_tables()
+    assert {"chip", "kllm", "oaken", "fp16", "libraries"} <= set(tables)
+    for each in tables.values():
+        fill(text, dict.fromkeys(each.sections, ""))
+    text = build_report.PAGE.read_text()
+    for sections in build_report._SECTIONS.values():
+        fill(text, dict.fromkeys(sections, ""))
+
+
+def _unmapped(design, libraries, *, on_module):
+    """A design mapped to one cell and one flip-flop per module: nothing is synthesized."""
+    texts = module_texts(design.verilog)
+    modules = {}
+    for name, text in texts.items():
+        found = Counter(re.findall(r"^  \\?(\S+) +\S+? *\($", text, re.M))
+        children = {child: count for child, count in found.items() if child in texts}
+        modules[name] = Mapped(
+            cells=2, flip_flops=1, um2=3.0, levels=4, children=children, seconds=0.5
+        )
+    return MappedDesign(design, modules, {}, 1.0, 2.0)
+
+
+def test_the_chip_of_another_configuration_has_its_table(monkeypatch, capsys):
+    """The whole way to the table but for Yosys, with other lanes than table1's."""
+    monkeypatch.setattr(kllm, "map_modules", _unmapped)
+    monkeypatch.setattr(kllm, "KllmOrizuruConfig", lambda **_: kllm.find("kllm_orizuru").config)
+    assert compare.main(["chip", "--config", "small", "width=4"]) == 0
+    shown = capsys.readouterr().out
+    lanes = configuration("kllm_accelerator", "small", []).machine.lanes
+    assert f"| MAC | {lanes} x " in shown
+    assert "| **total** |" in shown
+
+
+def test_build_report_prints_and_rewrites_with_its_option(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "build.md"
+    page.write_text(marked("build_blocks"))
+    monkeypatch.setattr(build_report, "PAGE", page)
+    monkeypatch.setattr(build_report, "block_tables", lambda: {"build_blocks": "the table\n"})
+    before = page.read_text()
+    assert build_report.main(["blocks"]) == 0
+    assert "the table" in capsys.readouterr().out
+    assert page.read_text() == before
+    assert build_report.main(["--page", "blocks"]) == 0
+    assert "the table" in page.read_text()
+    monkeypatch.setattr(build_report, "block_tables", None)
+    with pytest.raises(SystemExit) as status:
+        build_report.main(["blocks", "chip", "--page"])
+    assert status.value.code == 2
+    assert "the page has no section 'build_chip'" in capsys.readouterr().err
+
+
+def test_mutate_refuses_a_page_without_a_place_first(tmp_path, monkeypatch, capsys):
+    """Shown to fail: ValueError after hours."""
+    monkeypatch.setattr(mutate, "PAGE", tmp_path / "mutation.md")
+    monkeypatch.setattr(mutate, "examine", None)
+    (tmp_path / "mutation.md").write_text(marked("mutation"))
+    with pytest.raises(SystemExit) as status:
+        mutate.main(["stream_skid", "--page"])
+    assert status.value.code == 2
+    assert "the page has no section 'survivors'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["x", "", "0", "9", "1.5", "9" * 5000])
+def test_whole_numbers_have_a_range(text):
+    with pytest.raises(Exception, match=re.escape(f"must be 1..8, not {text!r}")):
+        whole(1, 8)(text)
+    assert [whole(1, 8)("1"), whole(1, 8)("8"), whole()("99")] == [1, 8, 99]
