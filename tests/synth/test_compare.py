@@ -1,7 +1,10 @@
 """synth.compare and tb.build_report: tables are printed, and only --page rewrites the page.
 
-Shown to fail: each run rewrote docs/area.md and docs/build.md; a page without a place for a table
-was found after the mapping; ``chip`` took no configuration.
+Shown to fail:
+
+- each run rewrote docs/area.md and docs/build.md;
+- a page without a place for a table was found after the mapping;
+- ``chip`` took no configuration.
 """
 
 import re
