@@ -209,13 +209,18 @@ def _instances(modules: dict[str, Module], top: str) -> dict[str, tuple[int, str
     return {name: (counts[name], paths[name]) for name in order}
 
 
-def _renamed(value, names: dict[str, str]):
-    """Every text of a description that is a module's name in the place of the old name."""
-    if isinstance(value, dict):
-        return {names.get(key, key): _renamed(each, names) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_renamed(each, names) for each in value]
-    return names.get(value, value) if isinstance(value, str) else value
+def _described(description: dict, names: dict[str, str]) -> dict:
+    """``description`` with the names that the modules have in the files."""
+    memories = [
+        {**each, "module": names.get(each["module"], each["module"])}
+        for each in description["memories"]
+    ]
+    return {
+        **description,
+        "name": names.get(description["name"], description["name"]),
+        "modules": [names.get(each, each) for each in description["modules"]],
+        "memories": memories,
+    }
 
 
 def deliver(block: Block, name: str, *, prefix: str = "", wrap: str | None = None) -> Delivery:
@@ -269,8 +274,7 @@ def package(design: Design, prefix: str = "") -> Delivery:
         first = verilog.count("\n", 0, at + 1) + 1
         for rule, places in found(module, text, first, outputs).items():
             waivers.setdefault(rule, []).extend(places)
-    renamed = {**names.final, design.name: top}
-    description = _renamed(design.description, {o: n for o, n in renamed.items() if o != n})
+    description = _described(design.description, {**names.final, design.name: top})
     waived = {rule: len(places) for rule, places in sorted(waivers.items())}
     control = control_file(f"{final}.v", waivers)
     return Delivery(top, final, verilog, description, control, waived, dict(names.texts))

@@ -151,6 +151,30 @@ def _port(name: str, known: Declared, meaning: str, comma: str) -> str:
     return f"{text:48}  // {meaning}" if meaning else text
 
 
+def _values(module: Module) -> dict[str, Expr]:
+    """Wires whose declaration gives their value: those without a name of the source, in order."""
+    values = {
+        target.text: value
+        for target, value in module.assigns
+        if target.kind == "name" and target.text in module.unnamed
+    }
+    order: dict[str, Expr] = {}
+
+    def visit(name: str) -> None:
+        waiting = [name]
+        while waiting:
+            needed = [n for n in values[waiting[-1]].names() if n in values and n not in order]
+            if needed:
+                waiting.append(needed[0])
+            else:
+                order.setdefault(waiting[-1], values[waiting[-1]])
+                waiting.pop()
+
+    for name in values:
+        visit(name)
+    return order
+
+
 def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]) -> list[str]:
     """Lines of ``module``.
 
@@ -161,14 +185,18 @@ def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]
         comma = "," if place < len(module.ports) else ""
         lines.append(_port(port, module.declared[port], meanings.get(port, ""), comma))
     lines.append(");")
-    inner = []
+    inner, values = [], _values(module)
     for kind in ("reg", "wire"):
         for name, known in module.declared.items():
-            if known.kind == kind:
+            if known.kind == kind and name not in values:
                 depth = f" [0:{known.depth - 1}]" if known.depth else ""
                 sign = "signed " if known.is_signed else ""
                 inner.append(f"  {kind} {sign}{_range(known.width)}{name}{depth};")
     lines += inner
+    if values:
+        lines.append("")
+    for name, value in values.items():
+        lines += _wrapped(f"wire {_range(module.declared[name].width)}{name} =", value, "  ")
     if module.instances:
         lines.append("")
     for instance in module.instances:
@@ -176,9 +204,10 @@ def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]
         pins = [f"    .{pin}({value})" for pin, value in instance.connections.items()]
         lines.append(",\n".join(pins))
         lines.append("  );")
-    if module.assigns:
+    assigns = [(target, value) for target, value in module.assigns if target.text not in values]
+    if assigns:
         lines.append("")
-    for target, value in module.assigns:
+    for target, value in assigns:
         lines += _wrapped(f"assign {target} =", value, "  ")
     for clock, body in module.clocked:
         lines.append("")

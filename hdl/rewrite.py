@@ -922,6 +922,7 @@ def _rename(module: Module) -> None:
             module.declared[names[target.text]] = module.declared.pop(target.text)
 
     _renamed(module, names)
+    module.unnamed = set(names.values())
 
 
 def rewrite(text: str) -> Module:

@@ -60,12 +60,12 @@ def _ensure_cache() -> None:
 
     Without one it ends with a traceback. The folder in the place of it is of this user, in TMPDIR.
     """
-    usual = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(usual) / "wasmtime"
     try:
+        usual = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        folder = Path(usual) / "wasmtime"
         folder.mkdir(parents=True, exist_ok=True)
         is_usable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
         is_usable = False
     if is_usable:
         return

@@ -20,7 +20,10 @@ __all__ = ["Waivers", "control_file", "found", "wrapper_waivers"]
 
 # rule -> lines (first, last) of the file, or None for all of it
 Waivers = dict[str, list[tuple[int, int] | None]]
-_DECLARES = re.compile(r"  (?:input |output|wire|reg) .*?(\w+)(?: \[0:\d+\])?[,;]?(?:  +//.*)?$")
+_DECLARES = re.compile(
+    r"  wire (?:\[\d+:0\] )?(\w+) =|"
+    r"  (?:input |output|wire|reg) .*?(\w+)(?: \[0:\d+\])?[,;]?(?:  +//.*)?$"
+)
 
 
 def _parts(value: Expr) -> Iterator[Expr]:
@@ -102,7 +105,7 @@ def found(module: Module, text: str, first: int, outputs: Mapping[str, Set[str]]
     unread = _unread(module, outputs)
     for n, line in enumerate(lines, start=first):
         declared = _DECLARES.match(line)
-        if declared and declared[1] in unread:
+        if declared and (declared[1] or declared[2]) in unread:
             result.setdefault("UNUSEDSIGNAL", []).append((n, n))
     if _mixes_widths(module):
         for rule in ("WIDTHEXPAND", "WIDTHTRUNC"):
