@@ -572,6 +572,20 @@ def _bits(number: str) -> str:
 
 
 # -- registers and combinational processes ------------------------------------------------------
+def _holds(each: Statement) -> bool:
+    return each.kind == "=" and str(each.target) == str(each.value)
+
+
+def _assigns_all(body: list[Statement], target: Expr) -> bool:
+    """Each bit of ``target`` has an assignment somewhere in ``body``."""
+    left = ((1 << (target.width or 0)) - 1) << target.low
+    for each in body:
+        for other in each.targets():
+            if other.text == target.text:
+                left &= ~(((1 << (other.width or 0)) - 1) << other.low)
+    return not left
+
+
 def _merge_registers(module: Module, processes: list[list[Statement]]) -> list[list[Statement]]:
     """Move the process of each next state into the block of its register; the other processes."""
     reads = module.reads() + collections.Counter(
@@ -581,37 +595,42 @@ def _merge_registers(module: Module, processes: list[list[Statement]]) -> list[l
         for e in each.expressions()
         for name in e.names()
     )
-    by_target = {}
+    by_target: dict[str, list[list[Statement]]] = {}  # bits of one signal may have a process each
+    shared = set()
     for body in processes:
         names = {target.text for each in body for target in each.targets()}
-        if len(names) == 1:
-            by_target[names.pop()] = body
+        for name in names:
+            by_target.setdefault(name, []).append(body)
+        if len(names) > 1:
+            shared |= names
     clocked, merged = [], set()
     for clock, body in module.clocked:
         (only, *others) = body
-        if not others and only.kind == "=" and only.value.kind == "name" and (
-            only.target.kind == "name"
-            and only.value.text in by_target
-            and module.declared[only.value.text].kind == "reg"
-            and reads[only.value.text] == 1
-        ):  # fmt: skip
-            state, following = only.target.text, only.value.text
-            next_body = [each.retargeted(following, state) for each in by_target[following]]
-            while (
-                next_body
-                and next_body[0].kind == "="
-                and str(next_body[0].target) == str(next_body[0].value)
-            ):
-                next_body.pop(0)  # it holds
-            merged.add(following)
-            if next_body:
-                clocked.append((clock, next_body))
+        following = only.value.text
+        if (
+            others
+            or {only.kind, only.target.kind, only.value.kind} != {"=", "name"}
+            or following not in by_target.keys() - shared
+            or module.declared[following].kind != "reg"
+            or reads[following] != 1
+        ):
+            clocked.append((clock, body))
             continue
-        clocked.append((clock, body))
+        state = only.target.text
+        bodies = [[s.retargeted(following, state) for s in each] for each in by_target[following]]
+        for each in bodies:
+            while each and _holds(each[0]) and _assigns_all(each[1:], each[0].target):
+                each.pop(0)
+        merged.add(following)
+        clocked += [(clock, each) for each in bodies]
     module.clocked = clocked
     for name in merged:
         del module.declared[name]
-    return [body for body in processes if next(body[0].targets()).text not in merged]
+    return [
+        body
+        for body in processes
+        if not any(target.text in merged for each in body for target in each.targets())
+    ]
 
 
 def _continuous(module: Module, body: list[Statement]) -> None:

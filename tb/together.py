@@ -95,7 +95,6 @@ def _report(tool: str, found: str | None, start: float) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.together", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="blocks; default: all")
-    parser.add_argument("--each", action="store_true", help="lint the files of each block alone")
     parser.add_argument("-o", dest="folder", type=folder, default=Path("build") / "together")
     options = parser.parse_args(arguments)
     try:
@@ -122,10 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         failed = _report("Yosys", yosys(options.folder), start)
         start = time.perf_counter()
         stems = [each.stem for each in made]
-        groups = [[stem] for stem in stems] if options.each else [stems]
-        failed |= _report(
-            "Verilator", "".join(verilator(options.folder, group) for group in groups), start
-        )
+        failed |= _report("Verilator", verilator(options.folder, stems), start)
         start = time.perf_counter()
         failed |= _report("Icarus", icarus(options.folder), start)
     except (ConfigError, OSError) as error:

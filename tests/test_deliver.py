@@ -54,6 +54,96 @@ def test_the_circuit_is_the_simulated_one(designs):
     assert different(some, {name: broken[name] for name in changed}, old).keys() == changed
 
 
+# What Yosys writes: a process for some bits of a signal, parts that hold, a default that a later
+# arm overrides, patterns with ``?``, several targets at once, a keyword as a name.
+_CONSTRUCTS = """\
+module constructs(clk, rst, a, b, s, y, z);
+  reg \\$auto$verilog_backend.cc:2355:dump_module$1  = 0;
+  input clk;
+  wire clk;
+  input rst;
+  wire rst;
+  input [7:0] a;
+  wire [7:0] a;
+  input [7:0] b;
+  wire [7:0] b;
+  input [2:0] s;
+  wire [2:0] s;
+  output [7:0] y;
+  reg [7:0] y;
+  output [7:0] z;
+  reg [7:0] z;
+  reg [7:0] \\state$3 ;
+  reg [7:0] \\$1 ;
+  reg \\end ;
+  wire [8:0] \\$2 ;
+  wire \\$4 ;
+  wire [7:0] \\$5 ;
+  assign \\$2  = a + b;
+  assign \\$4  = ~ \\end ;
+  assign \\$5  = a ^ b;
+  always @(posedge clk)
+    \\state$3  <= \\$1 ;
+  always @(posedge clk)
+    \\end  <= \\$4 ;
+  always @* begin
+    if (\\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \\$1 [7:4] = \\state$3 [7:4];
+    if (s[0]) begin
+      \\$1 [7:4] = a[3:0];
+    end
+    if (rst) begin
+      \\$1 [7:4] = 4'h0;
+    end
+  end
+  always @* begin
+    if (\\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \\$1 [3:0] = \\state$3 [3:0];
+    casez (s)
+      3'h0:
+          /* empty */;
+      3'h1, 3'h2:
+          \\$1 [3:0] = \\$5 [3:0];
+      3'h4:
+        if (\\end ) begin
+        end else if (rst) begin
+          \\$1 [3:0] = b[7:4];
+        end
+    endcase
+  end
+  always @* begin
+    if (\\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    { y[7:6], z[1:0] } = { a[0], 3'h5 };
+    y[5:0] = \\$2 [8:3];
+    z[7:2] = 6'h2a;
+    casez ({ s[2], a[7], b[7] })
+      3'b??1:
+        begin
+          z[7:2] = a[7:2];
+          y[5:0] = 6'h3f;
+        end
+      3'b?1?:
+          z[3:2] = 2'h1;
+      3'b1??:
+          y[7:6] = \\state$3 [1:0];
+    endcase
+    if (s[1]) begin
+      z[7:4] = \\state$3 [7:4];
+    end
+  end
+endmodule
+"""
+
+
+def test_constructs():
+    made = "\n".join([*render(rewrite(_CONSTRUCTS), {}, {}), ""])
+    assert different({"constructs": _CONSTRUCTS}, {"constructs": made}) == {}
+    for right, wrong in (("a[3:0]", "a[4:1]"), ("6'h3f", "6'h3e"), ("!end_2", "end_2")):
+        assert right in made
+        broken = made.replace(right, wrong, 1)
+        assert different({"constructs": _CONSTRUCTS}, {"constructs": broken})
+
+
 def test_files_share_their_modules(designs, tmp_path):
     for design in designs.values():
         write([(tmp_path, package(design)), (tmp_path, package(design, PREFIX))])
