@@ -35,7 +35,7 @@ def decomposer_vectors(config, seed):
     lanes = config.lanes
     thresholds, inputs, outputs = [], [], []
     groups = set()
-    for n in range(40 * len(KINDS) * 8 // lanes):
+    for n in range(max(40 * 8 // lanes, 20) * len(KINDS)):
         t = vector_thresholds(rng)
         words = one_vector(rng, KINDS[n % len(KINDS)], t, lanes * int(rng.integers(1, 5)))
         if n % 7 == 3:
