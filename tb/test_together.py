@@ -12,6 +12,7 @@ import pytest
 from hdl.build import main
 from hdl.deliver import deliver, write
 from hdl.registry import find, rooms
+from tb import together
 from tb.together import emit_all, icarus, smallest, verilator, yosys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,3 +59,15 @@ def test_the_chip_of_the_readme(tmp_path):
     assert stems == ["deep", "oaken_kv_engine", "oaken_quant_engine", "shallow"]
     assert yosys(tmp_path) == ""
     assert verilator(tmp_path, stems) == ""
+
+
+def test_a_folder_of_other_files_is_refused(tmp_path, capsys):
+    """Shown to fail: ``-o .`` removed the tree."""
+    (tmp_path / "old.v").write_text("")
+    (tmp_path / "thesis.tex").write_text("")
+    assert together.main(["stream_register", "-o", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"tb.together: {tmp_path}/thesis.tex is no file of this command: choose another folder\n"
+    )
+    assert len(list(tmp_path.iterdir())) == 2

@@ -39,6 +39,16 @@ def smallest(block: Registered) -> Config:
     return block.configs.get("small", next(iter(block.configs.values()), block.config))
 
 
+def _clear(folder: Path) -> None:
+    """Remove the files of an earlier run; FileExistsError for a folder that holds anything else."""
+    found = sorted(folder.iterdir()) if folder.exists() else []
+    for each in found:
+        if each.suffix not in (".v", ".vlt", ".json", ".part") or each.is_dir():
+            raise FileExistsError(f"{each} is no file of this command: choose another folder")
+    for each in found:
+        each.unlink()
+
+
 def emit_all(names: Iterable[str], folder: Path) -> Iterator[list[Delivery]]:
     """Write each block without and with PREFIX; yield the two."""
     for name in names:
@@ -101,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
         names = options.names or list(all_blocks())
         for name in names:
             find(name)
-        shutil.rmtree(options.folder, ignore_errors=True)
+        _clear(options.folder)
         start, made = time.perf_counter(), []
         for place, each in enumerate(emit_all(names, options.folder), start=1):
             made += each

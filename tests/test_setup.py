@@ -27,7 +27,10 @@ echo /dev/disk 9 9 $FREE 9% /
 
 @pytest.fixture(params=["tree", "a tree"])
 def set_up(request, tmp_path):
-    """Run .ci/setup in a copy of the tree's set-up with so much disk and that build of torch."""
+    """Run .ci/setup in a copy of the tree's set-up with so much disk and that build of torch.
+
+    The tree may have a space in its path, the environment none: Verilator's scripts allow none.
+    """
     tree = tmp_path / request.param
     (tree / "tools").mkdir(parents=True)
     shutil.copytree(ROOT / ".ci", tree / ".ci")
@@ -35,7 +38,7 @@ def set_up(request, tmp_path):
         (tree / "tools" / name).write_text(text)
         (tree / "tools" / name).chmod(0o755)
 
-    def run(gigabytes: float, torch: str):
+    def run(gigabytes: float, torch: str, venv: str = str(tmp_path / "venv")):
         environment = {
             **os.environ,
             "PATH": f"{tree / 'tools'}{os.pathsep}{os.environ['PATH']}",
@@ -44,11 +47,11 @@ def set_up(request, tmp_path):
             "TORCH": torch,
         }
         done = subprocess.run(
-            [tree / ".ci" / "setup", ".venv"],
+            [tree / ".ci" / "setup", venv],
             cwd=tree, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         installed = (tree / "ran").exists()
-        assert (tree / ".venv" / "ready").exists() == installed == (done.returncode == 0)
+        assert (tree / venv / "ready").exists() == installed == (done.returncode == 0)
         return done.returncode, done.stderr
 
     return run
@@ -79,3 +82,14 @@ def test_enough_disk(set_up, gigabytes, torch):
 )
 def test_too_little_disk_is_one_line(set_up, gigabytes, torch, needs):
     assert set_up(gigabytes, torch) == (1, f"setup: {needs}\n")
+
+
+def test_an_environment_in_a_path_with_a_space_is_refused(set_up, tmp_path):
+    """Shown to fail: the set-up took minutes, and then Verilator looked for "/home/me/a"."""
+    status, errors = set_up(9, "2.13.0+cpu", ".venv")
+    if (tmp_path / "tree").exists():
+        assert (status, errors) == (0, "")
+    else:
+        place = f"{tmp_path}/a tree/.venv; give another: make VENV=/path/venv"
+        message = f"setup: Verilator does not run from a path with a space: {place}\n"
+        assert (status, errors) == (1, message)
