@@ -85,7 +85,7 @@ def test_too_little_disk_is_one_line(set_up, gigabytes, torch, needs):
 
 
 def test_an_environment_in_a_path_with_a_space_is_refused(set_up, tmp_path):
-    """Shown to fail: the set-up took minutes, and then Verilator looked for "/home/me/a"."""
+    """Shown to fail: the set-up took minutes, and then Verilator cut its path at the space."""
     status, errors = set_up(9, "2.13.0+cpu", ".venv")
     if (tmp_path / "tree").exists():
         assert (status, errors) == (0, "")
