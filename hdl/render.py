@@ -151,6 +151,17 @@ def _port(name: str, known: Declared, meaning: str, comma: str) -> str:
     return f"{text:48}  // {meaning}" if meaning else text
 
 
+def _folded(line: str) -> list[str]:
+    """``line`` in lines of _LINE columns where it has spaces; comments stay."""
+    if len(line) <= _LINE or "//" in line:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line.strip(), _LINE, initial_indent=indent, subsequent_indent=f"{indent}    ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
 def _values(module: Module) -> dict[str, Expr]:
     """Wires whose declaration gives their value: those without a name of the source, in order."""
     values = {
@@ -213,4 +224,4 @@ def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]
         lines.append("")
         lines += _clocked(clock, body)
     lines.append("endmodule")
-    return lines
+    return [each for line in lines for one in line.split("\n") for each in _folded(one)]

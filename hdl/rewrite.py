@@ -270,13 +270,19 @@ def _raw(match: re.Match) -> str:
 def plain_names(text: str) -> tuple[str, set[str]]:
     """``text`` with names of letters, digits and ``_`` alone; those that had only a number."""
     raw = {_raw(match) for match in _RAW_NAME.finditer(text)} - {""}
-    taken = {name for name in raw if re.fullmatch(r"[A-Za-z_]\w*", name)}
+    taken = {
+        name
+        for name in raw
+        if re.fullmatch(r"[A-Za-z_]\w*", name) and not re.fullmatch(r"_\d+_", name)
+    }
     names, unnamed = {name: name for name in taken}, set()
     for name in sorted(raw - taken):
         number = re.fullmatch(r"\$(\d+)", name)
-        stem = (
-            f"_{number[1]}" if number else re.sub(r"\W+", "_", name.replace(".", "__")).strip("_")
-        )
+        stem = re.sub(r"\W+", "_", name.replace(".", "__")).strip("_")
+        if number:
+            stem = f"_{number[1]}"
+        elif stem[:1].isdigit():  # the word that a memory's port has read: ``_0_``
+            stem = f"word_{stem}"
         chosen = _fresh(stem, taken)
         taken.add(chosen)
         names[name] = chosen
