@@ -92,14 +92,19 @@ def run(
         timer = threading.Timer(timeout or 0, os.killpg, (process.pid, signal.SIGKILL))
         if timeout is not None:
             timer.start()
-        for line in process.stdout:
-            file.write(line)
-            lines.append(line)
-            found = _PASS.match(line)
-            if found and on_pass is not None:
-                on_pass(found[1])
-        process.wait()
-        timer.cancel()
+        try:
+            for line in process.stdout:
+                file.write(line)
+                lines.append(line)
+                found = _PASS.match(line)
+                if found and on_pass is not None:
+                    on_pass(found[1])
+            process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            timer.cancel()
     if process.returncode:
         errors = [line.strip() for line in lines if line.startswith("ERROR")]
         reason = errors[-1] if errors else f"exit status {process.returncode}"

@@ -125,11 +125,13 @@ def collect(name: str, seed: int) -> list[Recording]:
         mock.patch.object(tb.run, "run_model", collector.run_model),
         contextlib.redirect_stdout(output),
     ):
-        pytest.main(
+        status = pytest.main(
             ["-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception",
              f"--rootdir={ROOT}", f"--seed={seed}", str(test_file(name))],
             plugins=[collector],
         )  # fmt: skip
+    if status == pytest.ExitCode.INTERRUPTED:  # pytest catches Ctrl-C
+        raise KeyboardInterrupt
     kept = [
         recording
         for test, recordings in collector.recorded.items()

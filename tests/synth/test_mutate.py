@@ -35,6 +35,14 @@ def test_a_block_is_kept_while_no_source_has_changed(tmp_path, monkeypatch):
     assert files == ["kept/now/a-8-1.json"]
 
 
+def test_ctrl_c_while_tests_are_collected_ends_the_run(reports, monkeypatch, capsys):
+    """Shown to fail: the block counted as not examined, and the run went on."""
+    monkeypatch.setattr(mutate, "test_file", lambda name: reports / f"test_{name}.py")
+    monkeypatch.setattr(pytest, "main", lambda *_, **__: pytest.ExitCode.INTERRUPTED)
+    assert mutate.main(["stream_skid", "stream_fork", "--mutants", "2"]) == 130
+    assert capsys.readouterr().err == "tb.mutate: interrupted; the same command resumes\n"
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"seconds": 1, "mutants": [{"block": "a"}]}', '{"mutants": []}']
 )

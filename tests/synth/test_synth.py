@@ -1,9 +1,13 @@
 """Area reports: totals, flip-flops counted by hand, refusals; Liberty reading; yosys check."""
 
+import contextlib
 import dataclasses
 import gzip
 import itertools
 import json
+import os
+import threading
+import time
 
 import pytest
 from amaranth import Module
@@ -19,7 +23,7 @@ from hdl.memory.memory_1rw import Memory1RW
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
-from synth import area, cells, report
+from synth import area, cells, report, yosys
 from synth.area import SynthesisError, load_libraries, synthesize
 from synth.check import check
 from synth.liberty import LibraryError, evaluate, parse
@@ -274,6 +278,35 @@ def test_unmapped_cells_are_refused(libraries):
     )
     with pytest.raises(SynthesisError, match=r"dut: \$_DFF_P_: not mapped"):
         area._count(design, stat, libraries.library, set())
+
+
+def test_an_exception_ends_yosys_and_its_clock(tmp_path, monkeypatch):
+    """Shown to fail: Yosys went on in its session, and the timer waited for its end."""
+    script = (
+        "import os, pathlib, time; pathlib.Path('child').write_text(str(os.getpid())); "
+        "print('1. Executing PASS.', flush=True); time.sleep(1000)"
+    )
+    monkeypatch.setitem(yosys.TOOLS, "pyosys", script)
+    begun = []
+
+    def on_pass(name):
+        begun.append(name)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        yosys.run("", tmp_path, tool="pyosys", on_pass=on_pass, timeout=1000)
+    assert begun == ["PASS"]
+    assert not [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+    child = int((tmp_path / "child").read_text())
+    for _ in range(500):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    raise AssertionError("Yosys goes on")
 
 
 def test_check_finds_what_is_wrong():
