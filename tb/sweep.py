@@ -21,6 +21,7 @@ from pathlib import Path
 
 from golden import command
 from golden.files import kept_json, replacing
+from hdl.arguments import folder as folder_type
 from tb.sources import sources_digest
 
 __all__ = ["main", "report", "run_seed", "sources_key"]
@@ -161,7 +162,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.sweep", description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds (10)")
     parser.add_argument("--first", type=int, default=2, help="the first of them (2; CI runs 1)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "sweep", help="results")
+    place = ROOT / "build" / "sweep"
+    parser.add_argument("--folder", type=folder_type, default=place, help="results")
     options, selected = parser.parse_known_args(arguments)
     if not 1 <= options.first <= SEED_MAX:
         parser.error(f"first must be 1..{SEED_MAX}, not {options.first}")

@@ -511,6 +511,13 @@ def test_accelerator_rates_refuses(arguments, message, capsys):
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_an_empty_pack_is_refused(capsys):
+    """Shown to fail: the folder of the caller was taken for the pack."""
+    with pytest.raises(SystemExit):
+        importlib.import_module("tb.runs.layer").main(["--pack", ""])
+    assert "argument --pack: must name a folder, not ''" in capsys.readouterr().err
+
+
 def test_every_command_has_a_case():
     cases = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert COMMANDS

@@ -149,6 +149,7 @@ def test_arguments_add_to_the_defaults(arguments, whole):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--folder", ""], "argument --folder: must name a folder, not ''"),
         (["--seeds", "0"], "seeds must be 1..2147483646, not 0"),
         (["--first", "0"], "first must be 1..2147483647, not 0"),
         (["--first", "2147483647", "--seeds", "2"], "seeds must be 1..1, not 2"),

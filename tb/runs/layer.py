@@ -6,10 +6,9 @@ every row of the vector memory and every slot. Prints the cycles of each command
 """
 
 import argparse
-from pathlib import Path
 
 from golden import command
-from hdl.arguments import add_page, check_page, whole
+from hdl.arguments import add_page, check_page, folder, whole
 from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
 from tb.runs.cycles import add_option
@@ -23,7 +22,7 @@ PAGE = ROOT / "docs" / "kllm-cycles.md"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.runs.layer", description=__doc__)
     parser.add_argument("--config", default="smollm2", choices=sorted(CONFIGS))
-    parser.add_argument("--pack", type=Path, help="folder of golden.pack; made when missing")
+    parser.add_argument("--pack", type=folder, help="folder of golden.pack; made when missing")
     parser.add_argument("--layer", type=whole(0), default=15)
     parser.add_argument("--latency", type=whole(), default=40, help="cycles of every memory")
     add_page(parser, PAGE)
