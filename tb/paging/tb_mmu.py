@@ -144,12 +144,22 @@ class Requests:
             self._send(request._replace(head=head, heads=heads, token=token))
 
 
+async def drain(host: Host, shadow: Shadow) -> None:
+    """Until every request is done; ``idle`` is low while one is inside."""
+    was_inside = False
+    while not shadow.is_done:
+        await host.step()
+        is_inside = any(shadow.waiting.values())
+        assert not (was_inside and is_inside and host.dut.idle.value), "idle with a request inside"
+        was_inside = is_inside
+
+
 async def free_all(host: Host, shadow: Shadow) -> None:
     """Free everything: all pages come back, and nothing is left anywhere."""
-    await host.until(lambda: shadow.is_done)
+    await drain(host, shadow)
     for number in list(shadow.open):
         shadow.send(Request(Op.FREE, tag=number, sequence=number))
-    await host.until(lambda: shadow.is_done)
+    await drain(host, shadow)
     for _ in range(3):
         await host.step()
     assert int(host.dut.free_pages.value) == CACHE.pages
@@ -355,6 +365,15 @@ async def an_append_that_waits_blocks_no_read(dut):
     host.idle["record"] = 0.0
     await free_all(host, shadow)
     assert shadow.counts[Op.TRIM, Status.OK] == 1
+
+
+@cocotb.test()
+async def changes_in_a_row(dut):
+    """As many TRIMs and FREEs as wait inside, and more."""
+    host, shadow = await filled(dut, "changes", min(CACHE.max_tokens, 8) - 1)
+    for number in (*shadow.open, *shadow.open):
+        shadow.send(Request(Op.TRIM, number, sequence=number, token=1))
+    await free_all(host, shadow)
 
 
 @cocotb.test()
