@@ -24,6 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--text", type=Path, help="plain, or .jsonl with a text per line; ours")
     parser.add_argument("--method", required=True, help="as for golden.eval; + combines")
+    parser.add_argument(
+        "--methods", type=Path, nargs="+", default=[], metavar="PATH",
+        help="Python files with methods of your own",
+    )  # fmt: skip
     parser.add_argument("--windows", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=128, help="of a window")
     parser.add_argument("--skip", type=int, default=0, help="tokens of the text to leave out first")

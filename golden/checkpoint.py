@@ -288,6 +288,7 @@ def windows(
     """
     if count < 1 or tokens < 2:
         raise CheckpointError(f"one window of two tokens at least, not {count} of {tokens}")
+    name = "the built-in text" if text is None else "the text"
     text = own_text.CALIBRATION if text is None else text
     needed = skip + count * tokens
     # Tokenizing is linear in the text: ten characters a token are more than enough of it.
@@ -295,7 +296,7 @@ def windows(
     if len(ids) < needed and len(text) > 10 * needed:
         ids = torch.tensor(checkpoint.tokenizer(text)["input_ids"], dtype=torch.int64)
     if len(ids) < needed:
-        raise CheckpointError(f"the text has {len(ids)} tokens, {needed} are needed")
+        raise CheckpointError(f"{name} has {len(ids)} tokens, {needed} are needed")
     return list(ids[skip:needed].reshape(count, tokens))
 
 

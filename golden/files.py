@@ -18,11 +18,16 @@ __all__ = ["check_output", "kept_json", "made_aside", "replacing"]
 def replacing(file: Path) -> Iterator[Path]:
     """Give a path of this process next to ``file``, and move what is written there to ``file``.
 
-    Two processes may make the same file. After an exception ``file`` is as it was.
+    Two processes may make the same file. After an exception ``file`` is as it was, and what was
+    written is removed.
     """
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    yield part
-    part.replace(file)
+    try:
+        yield part
+        part.replace(file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -20,6 +20,10 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seq", type=int, help="tokens of a window; 2048, or what the model takes")
     parser.add_argument("--tokens", type=int, help="of the text, from its beginning; all if none")
     parser.add_argument("--method", nargs="+", default=["fp32"], metavar="NAME[:KEY=VALUE,...]")
+    parser.add_argument(
+        "--methods", type=Path, nargs="+", default=[], metavar="PATH",
+        help="Python files with methods of your own",
+    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="methods and their parameters")
     parser.add_argument(
         "--calibration", type=Path, nargs="+", default=[], help="files of golden.calibrate"
@@ -42,5 +46,14 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--fewshot", type=int, default=0, help="solved examples in each question")
     parser.add_argument("--batch", type=int, help="windows at a time")
     parser.add_argument("--device", help="cuda if there is one, else cpu")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="keep each row in this JSON file"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the file of -o if it has the same settings"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="draw perplexity against stored bits"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser

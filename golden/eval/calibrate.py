@@ -19,7 +19,7 @@ from golden.eval.command import (
     choose_device,
     in_one_line,
 )
-from golden.eval.methods import parse_all
+from golden.eval.methods import parse_all, use_files
 from golden.eval.perplexity import check_finite
 from golden.eval.state import calibrate, save_states
 from golden.files import check_output
@@ -34,6 +34,7 @@ def transformers_version() -> str:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Calibrates and writes the file; its header. CheckpointError or ConfigError in one line."""
+    use_files(options.methods)
     methods = parse_all(options.method)
     if not any(each.calibrated for each in methods):
         raise ConfigError(f"{options.method} needs no calibration")

@@ -12,11 +12,11 @@ import fnmatch
 import functools
 import hashlib
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,31 @@ import torch
 from torch import Tensor
 
 from golden import text as own_text
-from golden.checkpoint import Checkpoint, CheckpointError, load, read_text, reason, windows
+from golden.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    class_and_reason,
+    load,
+    read_text,
+    reason,
+    windows,
+)
+from golden.command import INTERRUPTED
 from golden.config import ConfigError
+from golden.eval import estimate
+from golden.eval.accuracy.bench import code_version
 from golden.eval.arguments import arguments
-from golden.eval.calibration import CalibrationData
+from golden.eval.calibration import CalibrationData, fingerprint
 from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
+from golden.eval.kept import Kept, check_kept, finite
 from golden.eval.method import Method, Site, State
-from golden.eval.methods import discover, parse_all
+from golden.eval.methods import broken, discover, parse_all, use_files
 from golden.eval.perplexity import check_finite
+from golden.eval.plot import draw
 from golden.eval.state import calibrate, load_header, load_states
+from golden.eval.svg import check_matplotlib
 from golden.eval.tasks import prepare
+from golden.files import check_output, replacing
 
 __all__ = [
     "ARCHITECTURES",
@@ -63,16 +78,26 @@ def exact_layers(checkpoint: Checkpoint, patterns: Iterable[str]) -> list[str]:
     return found
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    head = ("method", "perplexity", "bits W / A / KV", "calibrated", "installed", "run", "memory")
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
-    for row in rows:
-        bits = " / ".join(f"{row['bits'][kind]:.3g}" for kind in ("weights", "activations", "kv"))
-        seconds = (row[f"{each}seconds"] for each in ("calibration_", "install_", ""))
-        cells = [row["method"], f"{row['perplexity']:.3f}", bits]
-        cells += [f"{each:.1f} s" for each in seconds]
-        lines.append(" | ".join([*cells, f"{row['memory_bytes'] / 2**30:.2f} GiB"]))
-    return "\n".join(f"| {line} |" for line in lines)
+_COLUMNS = ("method", "perplexity", "bits W / A / KV", "calibrated", "installed", "run", "memory")
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A row of the table."""
+    bits = " / ".join(f"{row['bits'][kind]:.3g}" for kind in ("weights", "activations", "kv"))
+    seconds = (row[f"{each}seconds"] for each in ("calibration_", "install_", ""))
+    perplexity = "inf" if row["perplexity"] is None else f"{row['perplexity']:.3f}"
+    cells = [row["method"], perplexity, bits, *(f"{each:.1f} s" for each in seconds)]
+    cells.append(f"{row['memory_bytes'] / 2**30:.2f} GiB")
+    return f"| {' | '.join(cells)} |"
+
+
+def _print_row(report: dict[str, Any], row: dict[str, Any]) -> None:
+    """As soon as it is there; above the first one the settings and the head of the table."""
+    if row is report["results"][0]:
+        head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
+        print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
+        print(f"| {' | '.join(_COLUMNS)} |\n| {' | '.join('---' for _ in _COLUMNS)} |")
+    print(_line(row), flush=True)
 
 
 def _task_table(results: list[dict[str, Any]]) -> str:
@@ -105,6 +130,10 @@ def in_one_line(name: str) -> Iterator[None]:
         raise
     except (ArithmeticError, IndexError, KeyError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{name}: {reason(error)}") from None
+    except Exception as error:  # a fault in the code of a method: where it is
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+        raise CheckpointError(f"{name}: {place}: {class_and_reason(error)}") from None
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -124,8 +153,18 @@ def evaluation_windows(
     checkpoint: Checkpoint, text: str | None, seq: int | None, tokens: int | None
 ) -> list[Tensor]:
     """The first ``tokens`` tokens of a text (all if None) as whole windows; CheckpointError."""
-    text = own_text.EVALUATION if text is None else text
     limit = longest(checkpoint)
+    if text is None:
+        text = own_text.EVALUATION
+        known = len(checkpoint.tokenizer(text)["input_ids"])
+        if seq is None and tokens is None:
+            seq = min(2048, limit, known)
+        needed = max(seq or 0, tokens or 0)
+        if needed > known and (seq or 2) <= limit:
+            raise CheckpointError(
+                f"the built-in text has {known} tokens, {needed} are needed: name a longer one "
+                "with --text"
+            )
     if seq is None:
         seq = min(2048, limit) if tokens is None else min(2048, limit, max(tokens, 2))
     if not 2 <= seq <= limit:
@@ -211,8 +250,78 @@ def _calibrated_now(
     return [_Learned(state, origin) for state in calibrate(methods, data)]
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything as plain values; CheckpointError or ConfigError in one line."""
+def _settings(
+    options: argparse.Namespace, report: dict[str, Any], model: str, content: str, exact: list[str]
+) -> dict[str, Any]:
+    """All that rows of one file share; methods, threads and batches may differ."""
+    calibration = read_text(options.calibration_text)
+    return {
+        "model": model,
+        "text": _sha256(content),
+        "seq": report["seq"],
+        "tokens": report["tokens"],
+        "device": torch.device(report["device"]).type,
+        "torch": torch.__version__,
+        "bit_true": exact,
+        "tasks": options.tasks,
+        "tasks_path": str(options.tasks_path) if options.tasks_path else None,
+        "task_limit": options.task_limit,
+        "fewshot": options.fewshot,
+        "calibration": [
+            hashlib.sha256(path.read_bytes()).hexdigest() for path in options.calibration
+        ],
+        "calibration_text": _sha256(own_text.CALIBRATION if calibration is None else calibration),
+        "calibration_windows": options.calibration_windows,
+        "calibration_tokens": options.calibration_tokens,
+        "seed": options.seed,
+    }
+
+
+def _estimate(
+    options: argparse.Namespace,
+    checkpoint: Checkpoint,
+    window: Tensor,
+    used: int,
+    waiting: dict[str, list[Method]],
+) -> str | None:
+    """A line on how long these combinations take; None: too short a run, or it cannot run."""
+    count = estimate.piece(len(window), used, len(waiting))
+    if not count:
+        return None
+    device = next(checkpoint.model.parameters()).device
+    try:
+        each = estimate.seconds_per_token(checkpoint.model, window.to(device), count)
+    except (CheckpointError, IndexError, RuntimeError, ValueError):
+        return None  # the first method says why
+    seconds = used * each * sum(map(estimate.factor, waiting.values()))
+    line = (
+        f"about {estimate.duration(seconds)} for {used} tokens with each of {len(waiting)} methods"
+    )
+    learning = [
+        name for name, methods in waiting.items() if any(method.calibrated for method in methods)
+    ]
+    more = []
+    if learning and not options.calibration:
+        more.append(f"the calibration of {', '.join(learning)}")
+    more += ["the tasks"] if options.tasks else []
+    more += ["the exact arithmetic"] if options.bit_true else []
+    return f"{line}, without {' and '.join(more)}" if more else line
+
+
+def run(
+    options: argparse.Namespace,
+    show: Callable[[dict[str, Any], dict[str, Any]], None] = lambda report, row: None,
+) -> dict[str, Any]:
+    """Everything as plain values; CheckpointError or ConfigError in one line.
+
+    ``show`` gets the report so far and its last row, after each row.
+    """
+    check_kept(options.output, options.resume)
+    if options.plot is not None:
+        if options.plot.suffix != ".svg":
+            raise ConfigError(f"plot must be a file .svg, not {options.plot}")
+        check_output(options.plot)
+        check_matplotlib()
     combinations = {name: parse_all(name) for name in options.method}
     if options.batch is not None and options.batch < 1:
         raise ConfigError(f"batch must be at least 1, not {options.batch}")
@@ -244,8 +353,26 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         )
     everyone = [method for methods in combinations.values() for method in methods]
     found = _from_files(options.calibration, checkpoint, everyone, content, used)
+    model = fingerprint(checkpoint.model)
+    kept = Kept(options.output, _settings(options, report, model, content, exact), report)
+    codes = {
+        name: code_version([*(type(each).__module__ for each in methods), "golden.eval.evaluate"])
+        for name, methods in combinations.items()
+    }
+    waiting = {
+        name: methods
+        for name, methods in combinations.items()
+        if kept.find(name, codes[name]) is None
+    }
+    if line := _estimate(options, checkpoint, sequences[0], used, waiting):
+        print(f"eval: {line}", file=sys.stderr, flush=True)
     first = 0  # of this combination among everyone
     for name, methods in combinations.items():
+        if (row := kept.find(name, codes[name])) is not None:
+            first += len(methods)
+            report["results"].append(row)
+            show(report, row)
+            continue
         reset_peak_memory(device)
         own = {i: found[first + i] for i in range(len(methods)) if first + i in found}
         first += len(methods)
@@ -267,17 +394,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "parameters": [each.describe() for each in methods],
             "calibration": [own[i].origin if i in own else None for i in range(len(methods))],
         }
-        report["results"].append({**dataclasses.asdict(result), **more})
+        row = {**dataclasses.asdict(result), **more, "code": codes[name]}
+        report["results"].append(row)
+        kept.add(row)
+        show(report, row)
+    if options.plot is not None:
+        title = f"{report['model']}, {report['text']}, {used} tokens in windows of {seq}"
+        with replacing(options.plot) as part:
+            part.write_bytes(draw(report["results"], title))
     return report
-
-
-def _finite(value: Any) -> Any:
-    """Infinity and NaN, which JSON has not, as None, at any depth."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def quiet() -> None:
@@ -306,30 +431,39 @@ def listing() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; 0, or 2 after one line on stderr."""
+    """The command line; 0, 1 if a file of methods is broken, or 2 after one line on stderr."""
     options = arguments().parse_args(argv)
-    if options.list:
-        print(listing())
-        return 0
-    quiet()
     try:
-        report = run(options)
+        use_files(options.methods)
+        for line in broken():
+            print(f"eval: {line}", file=sys.stderr)
+        status = 1 if broken() else 0
+        if options.list:
+            print(listing())
+            return status
+        quiet()
+        report = run(options, (lambda *_: None) if options.json else _print_row)
     except (CheckpointError, ConfigError) as error:
         print(f"eval: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"eval: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        if options.output is None or not options.output.exists():
+            raise
+        print(f"eval: interrupted: --resume continues {options.output}", file=sys.stderr)
+        return INTERRUPTED
     if options.json:
-        json.dump(_finite(report), sys.stdout, indent=1, allow_nan=False)
+        json.dump(finite(report), sys.stdout, indent=1, allow_nan=False)
         print()
-    else:
-        head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
-        print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
-        print(_table(report["results"]))
-        if options.tasks:
-            print("\n" + _task_table(report["results"]))
-        for result in report["results"]:
-            for layer, each in result["bit_true"].items():
-                print(
-                    f"{result['method']}, {layer}: fast path off by {each['relative']:.2e} "
-                    f"(Frobenius), {each['largest']:.2e} at most, {each['equal']:.1%} equal"
-                )
-    return 0
+        return status
+    if options.tasks:
+        print("\n" + _task_table(report["results"]))
+    for result in report["results"]:
+        for layer, each in result["bit_true"].items():
+            print(
+                f"{result['method']}, {layer}: fast path off by {each['relative']:.2e} "
+                f"(Frobenius), {each['largest']:.2e} at most, {each['equal']:.1%} equal"
+            )
+    return status

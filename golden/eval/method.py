@@ -5,7 +5,7 @@
 right, each on the model as the ones before have left it: ``fp16+oaken:ratios=10/90``.
 
 A method is a subclass of ``Method`` in a file of golden/eval/methods, nothing else: ``discover``
-finds it there.
+finds it there. ``golden.eval --methods FILE`` reads a file from another place.
 """
 
 import dataclasses
@@ -128,7 +128,8 @@ class Method(Config):
     pattern: regular expression of all spellings, its named groups are integer fields. spellings:
     examples for lists. calibrated: ``calibrate`` is needed. caches: it is a method for K and V.
     folds: it multiplies something into the weights, channel by channel; reorders: it puts the
-    channels of weights and inputs in another order. Fields of types bool, int, float, str.
+    channels of weights and inputs in another order. relative_time: run time on a CPU in multiples
+    of the unchanged model's, for estimates. Fields of types bool, int, float, str.
     ``__post_init__`` checks ranges with the ``_check_*`` helpers of Config.
     """
 
@@ -138,6 +139,7 @@ class Method(Config):
     caches: ClassVar[bool] = False
     folds: ClassVar[bool] = False
     reorders: ClassVar[bool] = False
+    relative_time: ClassVar[float] = 1.0
 
     @property
     def replaces_weights(self) -> bool:

@@ -354,13 +354,13 @@ def test_a_file_is_all_a_new_method_needs(tmp_path, monkeypatch, tiny, tiny_wind
         "            site.input(linear, lambda x: 2 * x)\n"
     )
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    discover.cache_clear()
+    methods.built_in.cache_clear()
     try:
         found = evaluate(tiny, "doubled", parse_all("doubled"), tiny_windows, [{}])
         assert "doubled: Twice the inputs." in command.listing()
     finally:
         monkeypatch.undo()
-        discover.cache_clear()
+        methods.built_in.cache_clear()
     assert found.perplexity != evaluate(tiny, "", [], tiny_windows, []).perplexity
     with pytest.raises(ConfigError):
         parse("doubled")

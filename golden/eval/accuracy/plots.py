@@ -1,43 +1,14 @@
 """SVG plots of the tables: the same rows give the same bytes."""
 
-import io
 import math
 from collections.abc import Callable
 from typing import Any
 
-from golden.checkpoint import CheckpointError
 from golden.eval.accuracy.report import Report
 from golden.eval.accuracy.tables import TABLES, Table
+from golden.eval.svg import MARKS, new_figure, scale, style, svg_bytes
 
 __all__ = ["PLOTS", "draw"]
-
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "senbazuru",  # names of clip paths: random without it
-    "svg.fonttype": "none",  # text stays text
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.linewidth": 0.4,
-    "axes.axisbelow": True,
-}
-_MARKS = "osv^Dx*P"
-
-
-def _figure(height: float = 3.6) -> Any:
-    """Without pyplot: no state, no display. Inches."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(7.2, height), layout="constrained")
-
-
-def _bytes(figure: Any) -> bytes:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    stream = io.BytesIO()
-    metadata = {"Date": None, "Creator": "golden.eval.accuracy"}
-    FigureCanvasSVG(figure).print_svg(stream, metadata=metadata)
-    lines = stream.getvalue().decode().splitlines()
-    return "".join(line.rstrip() + "\n" for line in lines).encode()
 
 
 def _mean(report: Report, text: str, method: str, seeds: bool) -> float | None:
@@ -60,7 +31,7 @@ def _bars(report: Report, which: Table) -> Any | None:
     ]
     if not entries:
         return None
-    figure = _figure(0.8 + 0.16 * len(entries) * (1 + len(texts)))
+    figure = new_figure(0.8 + 0.16 * len(entries) * (1 + len(texts)))
     axes = figure.add_subplot()
     width = 0.8 / len(texts)
     means = []
@@ -80,7 +51,7 @@ def _bars(report: Report, which: Table) -> Any | None:
         if plain is not None:
             axes.axvline(plain, color=f"C{i}", linestyle="--", linewidth=0.8)
             means.append(plain)
-    axes.set_xlim(_scale(axes.xaxis, means), None)
+    axes.set_xlim(scale(axes.xaxis, means), None)
     axes.set_xlabel(f"perplexity, {', '.join(texts)}")
     names = [f"{each.precision} {each.label}".strip() for each in entries]
     axes.set_yticks(range(len(entries)), names)
@@ -88,23 +59,6 @@ def _bars(report: Report, which: Table) -> Any | None:
     if len(texts) > 1:
         axes.legend()
     return figure
-
-
-def _scale(axis: Any, values: list[float]) -> float:
-    """Logarithmic where the largest is more than four times the least; plain numbers as ticks.
-
-    Returns where bars begin: below the least value, at a tenth of the range.
-    """
-    from matplotlib.ticker import LogLocator, ScalarFormatter
-
-    low, high = min(values), max(values)
-    if high <= 4 * low:
-        return low - (high - low) / 10 - 0.01 * low
-    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(ScalarFormatter())
-    axis.set_minor_locator(LogLocator(subs=()))
-    return low * (low / high) ** 0.1
 
 
 def _sweep(report: Report, which: Table) -> Any | None:
@@ -119,14 +73,14 @@ def _sweep(report: Report, which: Table) -> Any | None:
             line.append((float(share.rstrip(" %")), mean))
     if not lines:
         return None
-    figure = _figure()
+    figure = new_figure()
     axes = figure.add_subplot()
-    for mark, (name, points) in zip(_MARKS, lines.items(), strict=False):
+    for mark, (name, points) in zip(MARKS, lines.items(), strict=False):
         axes.plot(*zip(*points, strict=True), marker=mark, label=name)
     plain = _mean(report, text, "fp32", which.seeds)
     if plain is not None:
         axes.axhline(plain, color="black", linestyle="--", linewidth=0.8, label="FP32")
-    _scale(axes.yaxis, [mean for points in lines.values() for _, mean in points])
+    scale(axes.yaxis, [mean for points in lines.values() for _, mean in points])
     axes.set_xlabel("outliers, % of the elements")
     axes.set_ylabel(f"perplexity, {text}")
     axes.legend()
@@ -144,7 +98,7 @@ def _scatter(report: Report, which: Table) -> Any | None:
             points.setdefault(entry.method, (bits, mean))
     if not points:
         return None
-    figure = _figure()
+    figure = new_figure()
     axes = figure.add_subplot()
     ratios = {each.method: each.label for each in which.entries if "/" in each.label}
     mine = [points[method] for method in ratios if method in points]
@@ -155,7 +109,7 @@ def _scatter(report: Report, which: Table) -> Any | None:
                 axes.annotate(
                     label, points[method], fontsize=7, xytext=(3, 3), textcoords="offset points"
                 )
-    marks = iter(_MARKS[1:])
+    marks = iter(MARKS[1:])
     for entry in which.entries:
         if entry.method in points and entry.method not in ratios:
             axes.plot(*points[entry.method], next(marks), label=entry.label)
@@ -179,15 +133,11 @@ PLOTS: dict[str, Callable[[Report, Table], Any]] = {
 
 def draw(report: Report) -> dict[str, bytes]:
     """SVG by table, of those that have rows. CheckpointError: matplotlib is missing."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise CheckpointError("plots need matplotlib: pip install 'senbazuru[dev]'") from None
     found = {}
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
+    with style():
         for each in TABLES:
             if each.name in PLOTS:
                 figure = PLOTS[each.name](report, each)
                 if figure is not None:
-                    found[each.name] = _bytes(figure)
+                    found[each.name] = svg_bytes(figure, "golden.eval.accuracy")
     return found

@@ -87,6 +87,7 @@ class AtomLike(Method):
     16 bits per channel. K and V stay as they are: combine with a cache.
     """
 
+    relative_time: ClassVar[float] = 1.5
     pattern: ClassVar[str] = r"atom-like-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("atom-like-w4a4",)
     calibrated: ClassVar[bool] = True

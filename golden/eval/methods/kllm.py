@@ -84,6 +84,7 @@ class Kllm(Method):
     tokens: of calibration
     """
 
+    relative_time: ClassVar[float] = 1.9
     pattern: ClassVar[str] = r"kllm-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("kllm-w4a4", "kllm-w4a3")
     calibrated: ClassVar[bool] = True

@@ -44,6 +44,7 @@ class Oaken(Method):
     Bits: stored bits with the outliers that occurred, counts and scales included.
     """
 
+    relative_time: ClassVar[float] = 1.1
     pattern: ClassVar[str] = "oaken"
     spellings: ClassVar[tuple[str, ...]] = ("oaken",)
     calibrated: ClassVar[bool] = True

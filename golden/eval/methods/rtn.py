@@ -109,6 +109,7 @@ class Rtn(Method):
     16 bits leave weights or activations as they are. FP16 scales are counted, not rounded.
     """
 
+    relative_time: ClassVar[float] = 1.3
     pattern: ClassVar[str] = r"rtn-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("rtn-w4a4",)
 

@@ -1,0 +1,66 @@
+"""How long a run takes: a short piece of its text on the unchanged model, scaled.
+
+A run of m methods on T tokens measures three equal pieces, together at most m T / 50 tokens. The
+first one warms up, and the faster of the others counts, since other work may delay one. A piece has
+16 to 96 tokens; a shorter run gets no estimate.
+
+The time per token is scaled by a token's operations, 2 P + 4 L W. P is the number of weights in
+linear layers, L the tokens of a window, and W the sum of the attentions' widths in elements. Each
+method has its own factor, ``Method.relative_time``.
+"""
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from golden.eval.method import Method
+from golden.eval.perplexity import loss
+
+__all__ = ["duration", "factor", "operations", "piece", "seconds_per_token"]
+
+_SHARE = 50
+_PIECES, _LEAST, _MOST = 3, 16, 96  # tokens
+
+
+def piece(seq: int, tokens: int, methods: int) -> int:
+    """Tokens of each of the three pieces; 0: the run is too short to be worth it."""
+    found = min(seq, _MOST, tokens * methods // (_SHARE * _PIECES))
+    return found if found >= _LEAST else 0
+
+
+def operations(model: nn.Module, seq: int) -> float:
+    """Of one token in a window of seq."""
+    linears = (each for each in model.modules() if isinstance(each, nn.Linear))
+    weights = sum(int(each.weight.numel()) for each in linears)
+    config: Any = model.config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = config.num_hidden_layers * config.num_attention_heads * head
+    return float(2 * weights + 4 * seq * width)
+
+
+def seconds_per_token(model: nn.Module, window: Tensor, count: int) -> float:
+    """Of the unchanged model on windows as long as this one, from its first ``count`` tokens."""
+    took = []
+    for _ in range(_PIECES):
+        start = time.monotonic()
+        loss(model, [window[None, :count]])  # waits for a GPU
+        took.append(time.monotonic() - start)
+    scale = operations(model, len(window)) / operations(model, count)
+    return min(took[1:]) / count * scale
+
+
+def factor(methods: Iterable[Method]) -> float:
+    """The run time of a combination in multiples of the unchanged model's."""
+    return math.prod(each.relative_time for each in methods)
+
+
+def duration(seconds: float) -> str:
+    """For people: 2 digits of seconds, minutes or hours."""
+    if seconds < 99.5:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 5970:
+        return f"{seconds / 60:.0f} min" if seconds >= 570 else f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.0f} h" if seconds >= 34200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,105 @@
+"""The rows of ``golden.eval -o FILE``: JSON that is whole after each row, and is continued."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from golden.checkpoint import CheckpointError
+from golden.config import ConfigError
+from golden.files import check_output, replacing
+
+__all__ = ["Kept", "check_kept", "finite"]
+
+_FORMAT, _VERSION = "senbazuru evaluation", 1
+
+
+def finite(value: Any) -> Any:
+    """Infinity and NaN, which JSON has not, as None, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise CheckpointError(f"{path} is not a file of golden.eval -o")
+    if found.get("version") != _VERSION:
+        raise CheckpointError(f"{path} is not a file of golden.eval -o of version {_VERSION}")
+    is_whole = isinstance(found.get("settings"), dict) and isinstance(found.get("results"), list)
+    if not is_whole or not all(
+        isinstance(row, dict) and {"method", "code", "perplexity", "bits"} <= row.keys()
+        for row in found["results"]
+    ):
+        raise CheckpointError(f"{path} is damaged: it has no settings or no rows")
+    return found
+
+
+def check_kept(path: Path | None, resume: bool) -> None:
+    """What is wrong with ``-o`` and ``--resume`` before a model is read; one line."""
+    if path is None:
+        if resume:
+            raise ConfigError("resume needs the file of -o")
+        return
+    check_output(path)
+    if path.exists():
+        if not resume:
+            raise ConfigError(f"{path} exists: --resume continues it")
+        _content(path)
+
+
+class Kept:
+    """Rows by method, in a file after each ``add`` if there is a path.
+
+    settings: plain values that all rows share. A file of other settings is a ConfigError.
+    report: what the file says besides.
+    """
+
+    def __init__(
+        self, path: Path | None, settings: dict[str, Any], report: dict[str, Any]
+    ) -> None:
+        self.path = path
+        self.settings = settings
+        self.report = report
+        self.rows: dict[str, dict[str, Any]] = {}
+        if path is None or not path.exists():
+            return
+        found = _content(path)
+        for field in sorted(settings.keys() | found["settings"].keys()):
+            new, old = settings.get(field), found["settings"].get(field)
+            if new != old:
+                raise ConfigError(f"{path} has {field} {_short(old)}, this run {_short(new)}")
+        self.rows = {row["method"]: row for row in found["results"]}
+
+    def find(self, method: str, code: str) -> dict[str, Any] | None:
+        """The row of a method, if the same code made it."""
+        row = self.rows.get(method)
+        return row if row is not None and row["code"] == code else None
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write the file anew, aside, and rename it."""
+        self.rows[row["method"]] = row
+        if self.path is None:
+            return
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "settings": self.settings,
+            **self.report,
+            "results": list(self.rows.values()),
+        }
+        with replacing(self.path) as part:
+            part.write_text(json.dumps(finite(content), indent=1, allow_nan=False) + "\n")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 and text.isalnum() else text
