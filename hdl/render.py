@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from hdl.rewrite import Declared, Expr, Module, Statement
+from hdl.rewrite import Declared, Expr, Module, Statement, children_first
 
 __all__ = ["comment", "render"]
 
@@ -169,21 +169,7 @@ def _values(module: Module) -> dict[str, Expr]:
         for target, value in module.assigns
         if target.kind == "name" and target.text in module.unnamed
     }
-    order: dict[str, Expr] = {}
-
-    def visit(name: str) -> None:
-        waiting = [name]
-        while waiting:
-            needed = [n for n in values[waiting[-1]].names() if n in values and n not in order]
-            if needed:
-                waiting.append(needed[0])
-            else:
-                order.setdefault(waiting[-1], values[waiting[-1]])
-                waiting.pop()
-
-    for name in values:
-        visit(name)
-    return order
+    return {name: values[name] for name in children_first(values)}
 
 
 def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]) -> list[str]:

@@ -17,11 +17,21 @@ import collections
 import dataclasses
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from hdl.keywords import KEYWORDS
 
-__all__ = ["Declared", "Expr", "Instance", "Module", "Statement", "plain_names", "rewrite"]
+__all__ = [
+    "Declared",
+    "Expr",
+    "Instance",
+    "Module",
+    "Statement",
+    "children_first",
+    "plain_names",
+    "rewrite",
+]
 
 _NUMBER = r"\d+'s?[bdho][0-9a-fA-FxzXZ?]+"
 _TOKEN = re.compile(
@@ -46,7 +56,7 @@ _WORDS = {
 }  # fmt: skip
 _DEPTH_MAX = 4  # operators within each other
 _LENGTH_MAX = 90  # characters of an expression that becomes part of another
-_LINE = 100
+_NESTING = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -899,6 +909,8 @@ def _inline(module: Module) -> None:
                 return value
         return found
 
+    for name in children_first(values):  # so that no call nests deeply
+        settled(name)
     module.assigns = [(target, visit(value, target.width)) for target, value in module.assigns]
 
     def statement(each: Statement) -> Statement:
@@ -913,6 +925,20 @@ def _inline(module: Module) -> None:
     module.clocked = [(clk, [statement(each) for each in body]) for clk, body in module.clocked]
     for instance in module.instances:
         instance.connections = {p: visit(e, None) for p, e in instance.connections.items()}
+
+
+def children_first(values: Mapping[str, Expr]) -> list[str]:
+    """The names in ``values``, each after those that its value reads."""
+    order: dict[str, None] = {}
+    for name in values:
+        waiting = [name]
+        while waiting:
+            needed = [n for n in values[waiting[-1]].names() if n in values and n not in order]
+            if needed and needed[0] not in waiting:
+                waiting.append(needed[0])
+            else:
+                order.setdefault(waiting.pop())
+    return list(order)
 
 
 def _drop_unread(module: Module) -> None:
@@ -952,6 +978,8 @@ def _rename(module: Module) -> None:
 
 def rewrite(text: str) -> Module:
     """The module ``text``, as Yosys writes it for ``hdl.verilog``, as parts for a reader."""
+    # A look-up of many rows is one choice within another.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _NESTING))
     module, processes = _read(text)
     for body in _merge_registers(module, processes):
         _continuous(module, body)

@@ -144,6 +144,24 @@ def test_constructs():
         assert different({"constructs": _CONSTRUCTS}, {"constructs": broken})
 
 
+def test_a_long_chain_and_a_large_look_up():
+    """Shown to fail: with Python's own limit of nested calls."""
+    number = 600
+    wires = "".join(f"  wire \\${n} ;\n" for n in range(1, number + 1))
+    chain = "".join(f"  assign \\${n}  = a[{n - 1}] | \\${n + 1} ;\n" for n in range(1, number))
+    rows = "".join(f"      10'h{n:03x}:\n          y = a[{n}];\n" for n in range(number))
+    text = (
+        "module deep(a, s, x, y);\n  input [599:0] a;\n  wire [599:0] a;\n  input [9:0] s;\n"
+        "  wire [9:0] s;\n  output x;\n  wire x;\n  output y;\n  reg y;\n"
+        f"{wires}{chain}  assign \\${number}  = a[599];\n"
+        f"  always @* begin\n    y = 1'h0;\n    casez (s)\n{rows}    endcase\n  end\n"
+        "  assign x = \\$1 ;\nendmodule\n"
+    )
+    made = "\n".join(render(rewrite(text), {}, {}))
+    assert made.count("?") == number
+    assert made.count("|") == number - 1
+
+
 def test_files_share_their_modules(designs, tmp_path):
     for design in designs.values():
         write([(tmp_path, package(design)), (tmp_path, package(design, PREFIX))])
