@@ -1,10 +1,12 @@
 """What a block is: a component whose frozen configuration is its whole identity."""
 
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from amaranth.lib import wiring
 
 from golden.config import Config
+from golden.isa import CommandSet
 from golden.timing import Timing
 from hdl.ports import split
 
@@ -26,6 +28,9 @@ class Block(wiring.Component):
     """
 
     config: Config
+    # Where the bits of the ports do not say them: the commands and the registers of the block.
+    commands: ClassVar[CommandSet | None] = None
+    registers: ClassVar[Mapping[str, Any]] = {}  # name -> golden.axi.format.Register
 
     def __init__(self, config: Config, members: Mapping):
         self.config = config

@@ -21,9 +21,10 @@ from golden.timing import Timing
 from hdl.kinds import Kind, elements, kind_of, member_texts
 from hdl.ports import field_kinds, field_texts
 
-__all__ = ["SCHEMA", "Codes", "fields", "memories", "streams", "word"]
+__all__ = ["BOOL", "SCHEMA", "Codes", "fields", "memories", "streams", "word", "wrapped_streams"]
 
 SCHEMA = 2  # of NAME.json; 1 had no kinds and no such key
+BOOL = {"type": "bool", "element_width": 1}  # of clock, reset, valid and ready
 _FORMATS = {FP16: "FP16", FP32: "FP32"}
 
 
@@ -39,7 +40,11 @@ class Codes:
         """The name of ``members``; ValueError if another enumeration has it."""
         texts = member_texts(members)
         made = {
-            each.name: {"value": int(each.value), "meaning": texts.get(each.name, "")}
+            each.name: {
+                "value": int(each.value),
+                "meaning": texts.get(each.name, ""),
+                **({"operands": list(each.operands)} if hasattr(each, "operands") else {}),
+            }
             for each in members
         }
         if self.enums.setdefault(members.__name__, made) != made:
@@ -184,13 +189,34 @@ def streams(ports: Iterable[Mapping], timing: Timing | None) -> list[dict]:
         # The sender gives payload and valid, the receiver gives ready.
         way = port["direction"]
         each["direction"] = {"input": "output", "output": "input"}[way] if part == "ready" else way
-        if part == "payload":
-            last = [field for field in port.get("fields", ()) if field["name"] == "last"]
-            each["packet"] = {"last": "last", "meaning": last[0]["meaning"]} if last else None
+        fields = {field["name"]: field for field in port.get("fields", ())}
+        if "last" in fields:
+            each["packet"] = {"last": "last", "meaning": fields["last"]["meaning"]}
     for name, each in found.items():
-        rate = min(timing.rate(name) if timing is not None else Fraction(1), Fraction(1))
-        each |= {"words": rate.numerator, "cycles": rate.denominator}
+        rate = timing.rate(name) if timing is not None else Fraction(1)
+        each |= {"packet": each.get("packet"), "words": rate.numerator, "cycles": rate.denominator}
     return list(found.values())
+
+
+def wrapped_streams(inner: Iterable[Mapping], ports: Iterable[Mapping]) -> list[dict]:
+    """``inner``, the streams of the block, with the ports that the AXI wrapper gives them.
+
+    A stream that is part of an AXI4 bus is left out: the roles of its ports say what they are.
+    """
+    names = {port["name"] for port in ports}
+    found = []
+    for each in inner:
+        name = f"{'s' if each['direction'] == 'input' else 'm'}_axis_{each['name']}"
+        suffixes = {"payload": "tdata", "valid": "tvalid", "ready": "tready", "last": "tlast"}
+        own = {
+            part: f"{name}_{suffix}"
+            for part, suffix in suffixes.items()
+            if f"{name}_{suffix}" in names
+        }
+        if own:
+            kept = {key: value for key, value in each.items() if key not in suffixes}
+            found.append({**kept, "name": name, **own})
+    return found
 
 
 _MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end$", re.M | re.S)

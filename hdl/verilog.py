@@ -13,7 +13,7 @@ from amaranth.lib import data, stream
 
 from hdl.axi.wrap import wrapper
 from hdl.block import Block
-from hdl.description import SCHEMA, Codes, memories, streams, word
+from hdl.description import BOOL, SCHEMA, Codes, memories, streams, word, wrapped_streams
 from hdl.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
 from hdl.ports import Field, fields_of, member_kind, member_text, port_shape
 
@@ -23,6 +23,7 @@ __all__ = [
     "convert",
     "describe",
     "describe_ports",
+    "outline",
     "port_descriptions",
     "port_rows",
     "without_meaning",
@@ -95,7 +96,7 @@ def convert(block: Block, name: str, wrap: str | None = None) -> Design:
     if wrap is not None:
         outer, ports = wrapper(block, name, modules[-1].implicit_ports)
         description |= {"name": f"{name}_axi", "ports": ports}
-        description["streams"] = streams(ports, block.timing)
+        description["streams"] = wrapped_streams(description["streams"], ports)
         description["modules"] = [*description["modules"], f"{name}_axi"]
         text += outer
     return Design(description["name"], header + text, tuple(modules), description)
@@ -104,6 +105,11 @@ def convert(block: Block, name: str, wrap: str | None = None) -> Design:
 def describe(block: Block, name: str) -> dict:
     """What NAME.json says of ``block``, without writing its Verilog."""
     return _description(block, name, emit(block, name))
+
+
+def outline(block: Block, name: str) -> dict:
+    """``describe`` without what an elaboration finds: clock, reset, RAMs and modules."""
+    return _description(block, name, [EmittedModule(name, block, "", ())])
 
 
 def describe_ports(block: Block) -> list[dict]:
@@ -193,7 +199,7 @@ def _ports(block: Block, clocked: tuple[str, ...], codes: Codes | None) -> list[
     """codes: None gives the ports without their kinds, which then may be missing."""
     ports = [
         {"name": port, "direction": "input", "width": 1, "role": role, "meaning": meaning,
-         **_BOOL}
+         **BOOL}
         for port, role, meaning in (
             ("clk", "clock", "rising edge"),
             ("rst", "reset", "synchronous, active high"),
@@ -206,6 +212,13 @@ def _ports(block: Block, clocked: tuple[str, ...], codes: Codes | None) -> list[
 def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
     codes = Codes()
     ports = _ports(block, modules[-1].implicit_ports, codes)
+    if type(block).commands is not None:
+        codes.set_commands(type(block).commands)
+    registers = [
+        {"name": each, "offset": register.offset, "access": register.access,
+         "meaning": register.meaning}
+        for each, register in type(block).registers.items()
+    ]  # fmt: skip
     texts = [(module.name, module.rtlil) for module in modules]
     return {
         "schema": SCHEMA,
@@ -215,6 +228,7 @@ def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
         "ports": ports,
         "streams": streams(ports, block.timing),
         "memories": memories(texts, name),
+        **({"registers": registers} if registers else {}),
         **codes.describe(),
         "latency": block.latency,
         "throughput": block.throughput,
@@ -227,9 +241,6 @@ def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
             "python": ".".join(platform.python_version_tuple()[:2]),
         },
     }
-
-
-_BOOL = {"type": "bool", "element_width": 1}
 
 
 def _describe_port(block: Block, port, codes: Codes | None) -> dict:
@@ -245,7 +256,7 @@ def _describe_port(block: Block, port, codes: Codes | None) -> dict:
     if within and isinstance(within[-1][1], stream.Signature):
         described["role"] = f"stream {port.path[-1]}"
         if port.path[-1] != "payload":
-            return described | _BOOL
+            return described | BOOL
     elif isinstance(shape, data.Layout):
         described["role"] = "structure"
     if codes is None:

@@ -1,8 +1,12 @@
 """NAME.json: each port, field and element has its place and its kind."""
 
 import enum
+import json
 import math
+import random
 import re
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from amaranth.hdl import signed
@@ -10,13 +14,18 @@ from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.paging.format import Op, Status
+from golden.isa import CommandSet
+from golden.paging.format import Op, PageOp, Status
+from golden.paging.pages import PageTable
+from golden.timing import Timing
 from hdl.block import Block
-from hdl.description import Codes, fields, memories, streams, word
+from hdl.build import build
+from hdl.description import Codes, fields, memories, streams, word, wrapped_streams
 from hdl.kinds import BITS, BYTES, NUMBER, fixed, index_of, mask_of, member_texts, named
 from hdl.ports import In, Out, Payload
 from hdl.registry import all_blocks
-from hdl.verilog import describe, port_descriptions
+from hdl.verilog import convert, describe, outline, port_descriptions
+from tb.paging.support.page_commands import WIDTHS, Traffic
 
 _TYPES = {"unsigned", "signed", "bool", "bits", "float", "index", "mask", "enum", "flags", "struct"}
 
@@ -78,6 +87,176 @@ def test_every_field_of_every_block_has_a_kind_and_a_place():
                 types.setdefault((name, path), set()).add(leaf["type"].removeprefix("un"))
     assert len(types) > 500
     assert {key: found for key, found in types.items() if len(found) > 1} == {}
+
+
+_SCHEMA = json.loads((Path(__file__).parent.parent / "docs" / "block-json.schema.json").read_text())
+_JSON_TYPES = {
+    "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
+    "null": type(None),
+}  # fmt: skip
+
+
+def _faults(value, schema: dict, where: str = "$"):
+    """What ``value`` does not obey; of JSON Schema the keywords that the schema has."""
+    if "$ref" in schema:
+        yield from _faults(value, _SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], where)
+        return
+    known = {"$schema", "$defs", "title", "type", "required", "properties", "items", "enum",
+             "additionalProperties", "minimum", "const"}  # fmt: skip
+    assert set(schema) <= known, schema
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and (
+        isinstance(value, bool) or not any(isinstance(value, _JSON_TYPES[kind]) for kind in kinds)
+    ):
+        yield f"{where}: {value!r} is not of type {kinds}"
+        return
+    if value not in schema.get("enum", [value]) or value != schema.get("const", value):
+        yield f"{where}: {value!r} is not allowed"
+    if "minimum" in schema and value < schema["minimum"]:
+        yield f"{where}: {value!r} is below {schema['minimum']}"
+    if isinstance(value, dict):
+        yield from (f"{where}: no {key}" for key in schema.get("required", ()) if key not in value)
+        others = schema.get("additionalProperties", {})
+        for key, each in value.items():
+            inner = schema.get("properties", {}).get(key, others)
+            if inner is False:
+                yield f"{where}: {key} is unknown"
+            else:
+                yield from _faults(each, inner, f"{where}.{key}")
+    if isinstance(value, list) and "items" in schema:
+        for n, each in enumerate(value):
+            yield from _faults(each, schema["items"], f"{where}[{n}]")
+
+
+def _references(found) -> set[tuple[str, str]]:
+    """(key of the description, name) of all enums and formats that ``found`` names."""
+    if isinstance(found, list):
+        return set().union(*map(_references, found))
+    if not isinstance(found, dict):
+        return set()
+    own = {
+        (key, found[word])
+        for word, key in (("enum", "enums"), ("format", "formats"))
+        if isinstance(found.get(word), str)
+    }
+    return own.union(*map(_references, found.values()))
+
+
+def test_the_json_of_every_block_obeys_the_schema():
+    """Without its RAMs. A name that the JSON uses is explained in it.
+
+    Shown to fail: a stream without ``cycles``; a key ``rate`` that the schema does not know.
+    """
+    count = 0
+    for name, registered in all_blocks().items():
+        for label, config in {"default": registered.config, **registered.configs}.items():
+            block = registered.component(config)
+            block._MustUse__silence = True
+            description = json.loads(json.dumps(outline(block, name)))
+            assert list(_faults(description, _SCHEMA)) == [], f"{name} {label}"
+            for key, each in _references(description["ports"]):
+                assert each in description[key], f"{name} {label}: {key} {each}"
+            count += 1
+    assert count > 100
+
+
+def test_a_written_description_obeys_the_schema(tmp_path):
+    """With its RAMs, clock and reset, and under names of the caller's."""
+    registered = all_blocks()["memory_shared"]
+    build("memory_shared", registered.config, tmp_path, top="rows", prefix="chip_")
+    description = json.loads((tmp_path / "chip_rows.json").read_text())
+    assert list(_faults(description, _SCHEMA)) == []
+    assert {memory["module"] for memory in description["memories"]} <= set(description["modules"])
+    assert {port["role"] for port in description["ports"]} >= {"clock", "reset"}
+
+
+def test_the_schema_finds_faults():
+    block = all_blocks()["fp16_fma"]
+    component = block.component(block.config)
+    component._MustUse__silence = True
+    description = outline(component, "fp16_fma")
+    for spoil, message in (
+        (lambda found: found.update(schema=1), "$.schema: 1 is not allowed"),
+        (lambda found: found.update(rate=1), "$: rate is unknown"),
+        (lambda found: found["streams"][0].pop("cycles"), "$.streams[0]: no cycles"),
+        (lambda found: found["ports"][0].update(width=0), "$.ports[0].width: 0 is below 1"),
+        (lambda found: found.update(name=3), "$.name: 3 is not of type ['string']"),
+    ):
+        wrong = json.loads(json.dumps(description))
+        spoil(wrong)
+        assert list(_faults(wrong, _SCHEMA)) == [message]
+
+
+def test_commands_and_registers_of_the_accelerator():
+    """The words that golden.kllm.isa encodes follow from the JSON alone."""
+    registered = all_blocks()["kllm_accelerator"]
+    block = registered.component(registered.configs["small"])
+    block._MustUse__silence = True
+    commands: CommandSet = type(block).commands
+    description = outline(block, "kllm_accelerator")
+    table = description["commands"]
+    rng = random.Random(3)
+    for command in table["commands"]:
+        words = [0] * table["words"]
+        unit, tag = rng.choice(table["waits"]), rng.getrandbits(16)
+
+        def put(place, value, words=words):
+            words[place["word"]] |= value << place.get("offset", 0)
+
+        put(table["opcode"], command["opcode"])
+        put(table["tag"], tag)
+        put(unit, 77)
+        operands = {each["name"]: rng.getrandbits(each["width"]) for each in command["operands"]}
+        for each in command["operands"]:
+            put(each, operands[each["name"]])
+        opcode, tag_read, after, read = commands.decode(words)
+        assert (opcode.name, tag_read, read) == (command["name"], tag, operands)
+        assert {each.name: count for each, count in after.items() if count} == {unit["unit"]: 77}
+    names = [register["name"] for register in description["registers"]]
+    assert {"COMMAND", "STATUS", "READBACK"} <= {name.upper() for name in names}
+
+
+def test_ops_ignore_the_fields_that_they_do_not_name():
+    """A second table gets other junk in every field that ``PageOp.operands`` leaves out."""
+    registered = all_blocks()["paging_page_table"]
+    config = registered.configs["small"]
+    rng = random.Random(8)
+    pairs = Traffic(config, rng).pairs(3000)
+    other = PageTable(config)
+    for command, answer in pairs:
+        if command.op in tuple(PageOp):
+            unused = set(WIDTHS) - set(PageOp(command.op).operands)
+            command = command._replace(**{name: rng.getrandbits(WIDTHS[name]) for name in unused})
+        assert other.command(command) == answer
+    block = registered.component(config)
+    block._MustUse__silence = True
+    layout = {port["name"]: port for port in port_descriptions(block)}
+    names = {field["name"] for field in layout["command__payload"]["fields"]}
+    assert {name for op in PageOp for name in op.operands} == names - {"op"}
+
+
+def test_rate_of_a_stream():
+    timing = Timing(latency=1, interval=Fraction(3), words=(("i", 2), ("o_k", 1), ("fast", 9)))
+    assert timing.rate("i") == Fraction(2, 3)
+    assert timing.rate("o_12") == Fraction(1, 3)
+    assert timing.rate("o_x") == timing.rate("other") == timing.rate("fast") == 1
+
+
+def test_streams_with_the_names_of_axi():
+    registered = all_blocks()["index_reducer"]
+    block = registered.component(registered.configs["small"])
+    design = convert(block, "index_reducer", "axi")
+    assert list(_faults(json.loads(json.dumps(design.description)), _SCHEMA)) == []
+    i, o = design.description["streams"]
+    assert (i["name"], i["payload"], i["last"]) == ("s_axis_i", "s_axis_i_tdata", "s_axis_i_tlast")
+    assert (o["name"], o["valid"], o["packet"]) == ("m_axis_o", "m_axis_o_tvalid", None)
+    ports = {port["name"]: port for port in design.description["ports"]}
+    assert [field["name"] for field in ports["s_axis_i_tdata"]["fields"]] == [
+        "count", "weight", "fine",
+    ]  # fmt: skip
+    assert ports["s_axis_i_tlast"]["type"] == "bool"
+    assert wrapped_streams([{"name": "axi__ar", "direction": "output"}], []) == []
 
 
 class _Color(enum.IntEnum):
@@ -147,7 +326,9 @@ def test_texts_of_codes():
     assert member_texts(_Color) == {"RED": "of blood", "LONG_NAME": "wrapped"}
     codes = Codes()
     assert codes.enum(Op) == "Op"
-    assert codes.enums["Op"]["FREE"] == {"value": 4, "meaning": "the sequence and all its pages"}
+    assert codes.enums["Op"]["FREE"] == {
+        "value": 4, "meaning": "the sequence and all its pages", "operands": ["sequence"],
+    }  # fmt: skip
     other = enum.IntEnum("Op", {"OPEN": 3})
     with pytest.raises((ValueError, OSError, TypeError)):
         codes.enum(other)

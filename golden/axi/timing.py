@@ -31,4 +31,5 @@ def lite_registers() -> Timing:
         start="the last of address and data",
         end="the answer",
         unit="read and one write",
+        words=tuple((f"axil__{channel}", 1) for channel in ("aw", "w", "b", "ar", "r")),
     )

@@ -36,5 +36,6 @@ def table(width: int, row: int) -> Timing:
         latency=table_row(width, row, 0),
         latency_max=table_row(width, row, row),
         interval=Fraction(table_row(width, row, 0)),
+        words=(("i", 1), ("o", 1)),
         unit="row",
     )

@@ -190,6 +190,7 @@ def integer_quantizer(stages: int, parts: int, scale_steps: int) -> Timing:
     return Timing(
         latency=stages + parts - 1,
         interval=Fraction(parts),
+        words=(("i", 1), ("o", 1)),
         unit="row",
         delays=(("from largest to scale", scale_steps + 2),),
     )
@@ -281,6 +282,7 @@ def orizuru(levels: int, architecture: str) -> Timing:
         start="x",
         end="pop_max and pop_min",
         unit="pop",
+        words=(("pop_max", 1), ("pop_min", 1)),
     )
 
 

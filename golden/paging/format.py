@@ -18,6 +18,11 @@ class Op(enum.IntEnum):
     FREE = 4  # the sequence and all its pages
     THRESHOLDS = 5  # of (layer, K or V)
 
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Fields of a request that the op uses, in addition to ``op`` and ``tag``."""
+        return _OPERANDS[self]
+
 
 class Kv(enum.IntEnum):
     """Which vector of a token."""
@@ -29,19 +34,24 @@ class Kv(enum.IntEnum):
 class PageOp(enum.IntEnum):
     """Commands of the page table; golden.paging.pages says what each does."""
 
-    OPEN = 0
-    CLOSE = 1
-    FREE_STREAM = 2
-    VACATE = 3
-    TRIM_CHECK = 4
-    SET_START = 5
-    TRIM_STREAM = 6
-    BEGIN = 7
-    EXTEND = 8
-    COMMIT = 9
-    ABORT = 10
-    READ = 11
-    NEXT = 12
+    OPEN = 0  # a vacant sequence is open, without tokens
+    CLOSE = 1  # the sequence is closing
+    FREE_STREAM = 2  # all pages of a stream go back
+    VACATE = 3  # a closing sequence without pages is vacant
+    TRIM_CHECK = 4  # whether the vector has ``token`` tokens
+    SET_START = 5  # tokens below ``token`` are forgotten
+    TRIM_STREAM = 6  # pages of a stream in which no record of ``token`` or later starts go back
+    BEGIN = 7  # the transaction that appends record ``token`` to all slots of a vector
+    EXTEND = 8  # room for the record of ``slot``
+    COMMIT = 9  # the records of all slots belong to the vector
+    ABORT = 10  # the pages that the transaction has taken go back
+    READ = 11  # where the records of a stream up to ``token`` - 1 are
+    NEXT = 12  # the page after ``page`` in its chain
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Fields of a command that the op uses, in addition to ``op``."""
+        return _PAGE_OPERANDS[self]
 
 
 class Status(enum.IntEnum):
@@ -62,3 +72,28 @@ class Status(enum.IntEnum):
     SLAVE_ERROR = 12  # some beat was answered SLVERR
     DECODE_ERROR = 13  # some beat was answered DECERR
     MALFORMED = 14  # READ: what memory gave is no record
+
+
+_OPERANDS: dict[Op, tuple[str, ...]] = {
+    Op.OPEN: (),
+    Op.APPEND: ("sequence", "layer", "kv", "token"),
+    Op.READ: ("sequence", "layer", "kv", "head", "heads", "token"),
+    Op.TRIM: ("sequence", "token"),
+    Op.FREE: ("sequence",),
+    Op.THRESHOLDS: ("layer", "kv", "thresholds"),
+}
+_PAGE_OPERANDS: dict[PageOp, tuple[str, ...]] = {
+    PageOp.OPEN: (),
+    PageOp.CLOSE: ("sequence",),
+    PageOp.FREE_STREAM: ("sequence", "layer", "kv", "slot"),
+    PageOp.VACATE: ("sequence",),
+    PageOp.TRIM_CHECK: ("sequence", "layer", "kv", "token"),
+    PageOp.SET_START: ("sequence", "token"),
+    PageOp.TRIM_STREAM: ("sequence", "layer", "kv", "slot", "token"),
+    PageOp.BEGIN: ("sequence", "layer", "kv", "token"),
+    PageOp.EXTEND: ("slot", "bytes"),
+    PageOp.COMMIT: (),
+    PageOp.ABORT: (),
+    PageOp.READ: ("sequence", "layer", "kv", "slot", "token"),
+    PageOp.NEXT: ("page",),
+}

@@ -34,6 +34,7 @@ def page_table(slots: int, pages: int) -> Timing:
         start="command",
         end="response",
         unit="command",
+        words=(("command", 1), ("response", 1)),
     )
 
 

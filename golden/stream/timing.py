@@ -20,7 +20,8 @@ def skid() -> Timing:
 def fifo(depth: int, storage: str) -> Timing:
     """A place is free again ``latency`` + 1 cycles after its word came: less depth, less rate."""
     latency = {"flipflop": 1, "memory": 2}[storage]
-    return Timing(latency=latency, interval=max(Fraction(1), Fraction(latency + 1, depth)))
+    interval = max(Fraction(1), Fraction(latency + 1, depth))
+    return Timing(latency=latency, interval=interval, words=(("i", 1), ("o", 1)))
 
 
 def fork() -> Timing:

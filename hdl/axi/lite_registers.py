@@ -1,6 +1,7 @@
 """AXI4-Lite register file with queues to the chip (docs/blocks/axi_lite_registers.md)."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
@@ -74,7 +75,7 @@ class AxiLiteRegisters(Block):
     an output. Golden: golden.axi.reference.RegisterModel. Source: Arm IHI 0022H.
     """
 
-    registers: ClassVar[dict[str, Register]] = REGISTERS
+    registers: ClassVar[Mapping[str, Register]] = REGISTERS
 
     def __init__(self, config: AxiLiteRegistersConfig):
         word = stream.Signature(config.word_layout)

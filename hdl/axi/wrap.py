@@ -10,10 +10,10 @@ from amaranth.lib import data, stream
 
 from hdl.axi.signature import Axi4, Axi4Read, Axi4Write, AxiLite
 from hdl.block import Block
-from hdl.description import Codes
+from hdl.description import BOOL, Codes, word
 from hdl.description import fields as described_fields
 from hdl.emit import Port, flat_ports, signatures
-from hdl.ports import member_text
+from hdl.ports import member_kind, member_text, port_shape
 
 __all__ = ["wrapper"]
 
@@ -45,6 +45,7 @@ class _Outer:
     meaning: str
     value: str = ""  # of an output: what drives it
     fields: tuple = ()
+    kind: dict = dataclasses.field(default_factory=lambda: dict(BOOL))
 
     def describe(self) -> dict:
         described = {
@@ -54,7 +55,7 @@ class _Outer:
             "role": self.role,
             "meaning": self.meaning,
         }
-        return described | ({"fields": list(self.fields)} if self.fields else {})
+        return described | self.kind | ({"fields": list(self.fields)} if self.fields else {})
 
 
 def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[str, list[dict]]:
@@ -85,13 +86,17 @@ def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[s
             for port in group:  # ports that share no bus: each has a meaning of its own
                 meaning = member_text(block, port.path)
                 value = port.name if port.direction == "output" else ""
-                outers.append(_Outer(port.name, port.direction, port.width, "signal", meaning))
+                shape, given = port_shape(block, port.path), member_kind(block, port.path)
+                kind = word(shape, given, Codes(), port.name)
+                outers.append(
+                    _Outer(port.name, port.direction, port.width, "signal", meaning, kind=kind)
+                )
                 connections[port.name] = value or port.name
             continue
         for port in group:
             connections[port.name] = port.name
         meaning = member_text(block, group[0].path)
-        made, inner = _channel(interface, group, meaning)
+        made, inner = _channel(interface, group, meaning, member_kind(block, group[0].path))
         outers += made
         assigns += inner
     names = [outer.name for outer in outers]
@@ -138,13 +143,13 @@ def _interface(block: Block, group: list[Port]) -> _Interface:
     return _Interface(kind, prefix, shape, channel, outward)
 
 
-def _channel(interface: _Interface, group: list[Port], meaning: str):
+def _channel(interface: _Interface, group: list[Port], meaning: str, given):
     """The outer ports of one stream, and the assignments to the block's inputs."""
     ports = {port.path[-1]: port for port in group}
     source, prefix = interface.is_source, f"{interface.prefix}{interface.channel}"
     outers, assigns = [], []
 
-    def add(suffix: str, outward: bool, width: int, value: str, fields=()):
+    def add(suffix: str, outward: bool, width: int, value: str, fields=(), kind=BOOL):
         outers.append(
             _Outer(
                 f"{prefix}{suffix}",
@@ -154,13 +159,14 @@ def _channel(interface: _Interface, group: list[Port], meaning: str):
                 meaning,
                 value if outward else "",
                 tuple(fields),
+                dict(kind),
             )
         )
 
     payload = ports.get("payload")
     if payload is not None:
         drivers = []  # of the payload: (offset in it, part of an outer port)
-        for suffix, width, parts in _pieces(interface, payload):
+        for suffix, width, parts in _pieces(interface, payload, given):
             outer = f"{prefix}{suffix}"
             used = sum(part["width"] for part in parts)
             value = [f"{width - used}'d0"] * (width > used)
@@ -171,7 +177,12 @@ def _channel(interface: _Interface, group: list[Port], meaning: str):
                 drivers.append((part["offset"], _slice(outer, width, inside[-1])))
                 at += part["width"]
             is_struct = suffix == "data" and interface.kind == "AXI4-Stream" and inside[0]["name"]
-            add(suffix, source, width, f"{{{', '.join(value)}}}", inside if is_struct else ())
+            place = ("name", "offset", "width", "meaning")
+            kind = {key: each for key, each in parts[0].items() if key not in place}
+            if is_struct:
+                kind = {"type": "struct", "element_width": width}
+            joined = f"{{{', '.join(value)}}}"
+            add(suffix, source, width, joined, inside if is_struct else (), kind)
         if not source:
             value = [driver for _, driver in sorted(drivers, reverse=True)]
             assigns.append((payload.name, f"{{{', '.join(value)}}}"))
@@ -186,12 +197,14 @@ def _channel(interface: _Interface, group: list[Port], meaning: str):
     return outers, assigns
 
 
-def _pieces(interface: _Interface, payload: Port) -> list[tuple[str, int, list[dict]]]:
+def _pieces(interface: _Interface, payload: Port, given) -> list[tuple[str, int, list[dict]]]:
     """(suffix of the name, width, fields of the payload in it, low ones first)."""
     shape = interface.shape
-    fields = [{"name": "", "offset": 0, "width": payload.width}]
     if isinstance(shape, data.StructLayout):  # its fields leave no gap and do not overlap
         fields = described_fields(shape, Codes(), payload.name)
+    else:
+        kind = word(shape, given, Codes(), payload.name)
+        fields = [{"name": "", "offset": 0, "width": payload.width, **kind}]
     if interface.kind != "AXI4-Stream":
         return [(field["name"], field["width"], [field]) for field in fields]
     last = [field for field in fields if field["name"] == "last" and field["width"] == 1]

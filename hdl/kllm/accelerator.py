@@ -1,15 +1,19 @@
 """KLLM's accelerator (docs/blocks/kllm_accelerator.md)."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
+from golden.axi.format import REGISTERS, Register
 from golden.config import Config, Shape
 from golden.index.format import K_MAX
+from golden.isa import CommandSet
 from golden.kllm import timing
 from golden.kllm.config import MachineConfig
-from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, Unit
+from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, SET, Unit
 from golden.timing import Timing
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -203,6 +207,9 @@ class KllmAccelerator(Block):
     mid-program needs a reset of the bus too. Golden: golden.kllm.machine.Machine. Source: KLLM,
     section IV, Figures 5 and 6, Table I.
     """
+
+    commands: ClassVar[CommandSet | None] = SET
+    registers: ClassVar[Mapping[str, Register]] = REGISTERS
 
     def __init__(self, config: KllmAcceleratorConfig):
         super().__init__(

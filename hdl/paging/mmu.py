@@ -42,7 +42,8 @@ CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
 KINDS_MAX = 16  # of records: each has a stream
 # Names of ports and parts of an MMU or of its reader, which no kind of record may have.
 _MEMBERS = ("request", "status", "base", "free_pages", "idle", "record", "w", "info", "axi", "i",
-            "clk", "rst", "config", "elaborate", "texts", "kinds")  # fmt: skip
+            "clk", "rst", "config", "elaborate", "texts", "kinds", "commands",
+            "registers")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -178,7 +178,7 @@ def test_rejects_a_shape_of_one_record_per_head():
 
 
 @pytest.mark.parametrize(
-    "name", ["config", "texts", "kinds", "request", "timing", "elaborate", "axi__ar"]
+    "name", ["config", "texts", "kinds", "commands", "request", "timing", "elaborate", "axi__ar"]
 )
 def test_rejects_a_kind_of_a_taken_name(name):
     """Each would be a port of that name, next to the block's own or its attribute."""
