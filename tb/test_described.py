@@ -3,6 +3,8 @@
 The driver, tb/described.py, knows nothing of hdl and golden. This file gives it values by the names
 of fields, and golden's answers.
 
+Failed before on ``kllm_orizuru``: NAME.v, as written for a reader, popped other words than golden.
+
 Shown to fail (``test_a_wrong_description_is_found``): an offset, a type, the order of the elements,
 a code or a latency that is wrong in the JSON.
 """
