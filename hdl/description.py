@@ -18,7 +18,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16, FP32, FloatFormat
 from golden.isa import CommandSet, Value
 from golden.timing import Timing
-from hdl.kinds import Kind, elements, kind_of, member_texts
+from hdl.kinds import BITS, Kind, elements, kind_of, member_texts
 from hdl.ports import field_kinds, field_texts
 
 __all__ = ["BOOL", "SCHEMA", "Codes", "fields", "memories", "streams", "word", "wrapped_streams"]
@@ -35,6 +35,7 @@ class Codes:
     enums: dict[str, dict] = dataclasses.field(default_factory=dict)
     formats: dict[str, dict] = dataclasses.field(default_factory=dict)
     commands: CommandSet | None = None
+    missing: list[str] = dataclasses.field(default_factory=list)  # words without a kind
 
     def enum(self, members: type[enum.Enum]) -> str:
         """The name of ``members``; ValueError if another enumeration has it."""
@@ -80,7 +81,8 @@ class Codes:
 def word(shape, kind, codes: Codes, where: str) -> dict:
     """What the bits of a word of ``shape`` mean; ``where`` names it in an error.
 
-    ValueError: neither the layout nor the shape gives a kind, or the kind does not fit the width.
+    Where neither the layout nor the shape gives a kind, the word is ``bits`` and ``codes.missing``
+    names it. ValueError: the kind does not fit the width.
     """
     lengths, element = elements(shape)
     if isinstance(element, data.StructLayout):
@@ -92,7 +94,8 @@ def word(shape, kind, codes: Codes, where: str) -> dict:
         raise ValueError(f"{where}: a layout of type {type(element).__name__} has no description")
     given = kind_of(element, kind)
     if given is None:
-        raise ValueError(f"{where}: {element!r} has no kind (hdl.kinds)")
+        codes.missing.append(where)
+        given = BITS
     width = Shape.cast(element).width
     if given.element_bits and given.element_bits != width:
         count, left = divmod(width, given.element_bits)

@@ -17,8 +17,8 @@ Some shapes say the kind themselves, and the layout gives none:
     an enumeration                             its codes
     a layout                                   that of each field
 
-Every other port or field must have one: ``hdl.description`` raises ValueError, and
-tests/test_description.py describes every block at every named configuration.
+Every other port or field of a registered block must have one: tests/test_description.py asks
+``hdl.verilog.without_kind`` for every block at every named configuration.
 """
 
 import dataclasses

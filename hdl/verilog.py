@@ -26,6 +26,7 @@ __all__ = [
     "outline",
     "port_descriptions",
     "port_rows",
+    "without_kind",
     "without_meaning",
 ]
 
@@ -176,6 +177,13 @@ def without_meaning(block: Block) -> list[str]:
         if not meaning:
             found.append(name if direction else port + name)
     return found
+
+
+def without_kind(block: Block) -> list[str]:
+    """Ports and fields of ``block`` whose kind nothing says; nothing is elaborated."""
+    codes = Codes()
+    _ports(block, (), codes)
+    return codes.missing
 
 
 def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:

@@ -24,7 +24,7 @@ from hdl.description import Codes, fields, memories, streams, word, wrapped_stre
 from hdl.kinds import BITS, BYTES, NUMBER, fixed, index_of, mask_of, member_texts, named
 from hdl.ports import In, Out, Payload
 from hdl.registry import all_blocks
-from hdl.verilog import convert, describe, outline, port_descriptions
+from hdl.verilog import convert, describe, outline, port_descriptions, without_kind
 from tb.paging.support.page_commands import WIDTHS, Traffic
 
 _TYPES = {"unsigned", "signed", "bool", "bits", "float", "index", "mask", "enum", "flags", "struct"}
@@ -36,6 +36,7 @@ def _described():
         for label, config in {"default": registered.config, **registered.configs}.items():
             block = registered.component(config)
             block._MustUse__silence = True
+            assert without_kind(block) == [], f"{name} {label}"
             yield name, label, port_descriptions(block)
 
 
@@ -306,9 +307,6 @@ def test_word(shape, kind, wanted):
 @pytest.mark.parametrize(
     ("shape", "kind", "message"),
     [
-        (8, None, "x: 8 has no kind (hdl.kinds)"),
-        (data.ArrayLayout(8, 2), None, "x: 8 has no kind (hdl.kinds)"),
-        (Payload(a=(8, "text")), None, "x.a: 8 has no kind (hdl.kinds)"),
         (12, FP16, "x: 12 bits are no whole number of elements of 16"),
         (3, Status, "x: Status has the value 14: not 3 bits"),
         (data.ArrayLayout(16, 2), named(FP16, _Color), "x: 2 elements have 3 names"),
@@ -319,6 +317,22 @@ def test_word(shape, kind, wanted):
 def test_refused_words(shape, kind, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         _word(shape, kind)
+
+
+@pytest.mark.parametrize(
+    ("shape", "missing"),
+    [
+        (8, ["x"]),
+        (data.ArrayLayout(8, 2), ["x"]),
+        (Payload(a=(8, "text"), b=(8, "text", BITS)), ["x.a"]),
+        (data.ArrayLayout(Payload(a=(Payload(b=(8, "text")), "text")), 2), ["x.a.b"]),
+        (Payload(a=(1, "text"), b=(range(9), "text")), []),
+    ],
+)
+def test_words_without_a_kind(shape, missing):
+    codes = Codes()
+    word(shape, None, codes, "x")
+    assert codes.missing == missing
 
 
 def test_texts_of_codes():
