@@ -1,12 +1,11 @@
 """How long a run takes: a short piece of its text on the unchanged model, scaled.
 
-A run of m methods on T tokens measures three equal pieces, together at most m T / 50 tokens. The
-first one warms up, and the faster of the others counts, since other work may delay one. A piece has
-16 to 96 tokens; a shorter run gets no estimate.
-
-The time per token is scaled by a token's operations, 2 P + 4 L W. P is the number of weights in
-linear layers, L the tokens of a window, and W the sum of the attentions' widths in elements. Each
-method has its own factor, ``Method.relative_time``.
+A run of m methods on T tokens measures at most m T / 50 tokens: pieces of n and of n / 4 tokens,
+each twice. The faster of two counts. A pass takes a fixed time and a time by operations, and both
+follow from the two pieces. Other work on the cores makes the fixed time large. A token has
+2 P + 4 L W operations. P is the number of weights in linear layers, L the tokens of a window, and W
+the sum of the attentions' widths in elements. Each method has its own factor,
+``Method.relative_time``.
 """
 
 import math
@@ -22,12 +21,13 @@ from golden.eval.perplexity import loss
 __all__ = ["duration", "factor", "operations", "piece", "seconds_per_token"]
 
 _SHARE = 50
-_PIECES, _LEAST, _MOST = 3, 16, 96  # tokens
+_LEAST, _MOST = 32, 128  # tokens of the longer piece
+_TIMES = 2
 
 
 def piece(seq: int, tokens: int, methods: int) -> int:
-    """Tokens of each of the three pieces; 0: the run is too short to be worth it."""
-    found = min(seq, _MOST, tokens * methods // (_SHARE * _PIECES))
+    """Tokens of the longer piece, a multiple of 4; 0: the run is too short to be worth it."""
+    found = min(seq, _MOST, 4 * tokens * methods // (5 * _TIMES * _SHARE)) // 4 * 4
     return found if found >= _LEAST else 0
 
 
@@ -43,13 +43,19 @@ def operations(model: nn.Module, seq: int) -> float:
 
 def seconds_per_token(model: nn.Module, window: Tensor, count: int) -> float:
     """Of the unchanged model on windows as long as this one, from its first ``count`` tokens."""
-    took = []
-    for _ in range(_PIECES):
-        start = time.monotonic()
-        loss(model, [window[None, :count]])  # waits for a GPU
-        took.append(time.monotonic() - start)
-    scale = operations(model, len(window)) / operations(model, count)
-    return min(took[1:]) / count * scale
+    sizes = (count // 4, count)
+    took = dict.fromkeys(sizes, math.inf)
+    for _ in range(_TIMES):
+        for size in sizes:
+            start = time.monotonic()
+            loss(model, [window[None, :size]])  # waits for a GPU
+            took[size] = min(took[size], time.monotonic() - start)
+    few, many, wanted = (size * operations(model, size) for size in (*sizes, len(window)))
+    # Times out of order are noise: then nothing is taken as fixed.
+    slope = (took[count] - took[sizes[0]]) / (many - few)
+    slope = slope if slope > 0 else took[count] / many
+    fixed = max(took[count] - slope * many, 0.0)
+    return (fixed + slope * wanted) / len(window)
 
 
 def factor(methods: Iterable[Method]) -> float:

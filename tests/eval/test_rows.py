@@ -275,9 +275,9 @@ def test_the_piece_is_at_most_a_fiftieth():
         for tokens in range(seq, 40000, 997):
             for count in (1, 3, 20):
                 found = estimate.piece(seq, tokens, count)
-                assert found == 0 or 16 <= found <= min(seq, 96)
-                assert 50 * 3 * found <= tokens * count
-    assert estimate.piece(2048, 20480, 1) == 96
+                assert found == 0 or 32 <= found <= min(seq, 128)
+                assert 50 * 2 * (found + found // 4) <= tokens * count
+    assert estimate.piece(2048, 20480, 1) == 128
     assert estimate.piece(2048, 1000, 1) == 0
     assert estimate.piece(2048, 20480, 0) == 0  # all rows are kept
 
@@ -291,13 +291,32 @@ def test_operations_are_those_of_the_layers(tiny):
     assert more == 2 * 10 * 2 * (2 * 72)
 
 
-def test_seconds_are_scaled_to_the_window(tiny, monkeypatch):
-    clock = iter([0.0, 1.0, 5.0, 7.0, 8.0, 11.0])
+@pytest.mark.parametrize("fixed", [0.0, 3.0])
+def test_seconds_are_scaled_to_the_window(tiny, monkeypatch, fixed):
+    """A pass takes a fixed time and one by operations; the first of each size is slow."""
+    now, sizes = [0.0], []
+
+    def work(size):
+        return 1e-3 * size * estimate.operations(tiny.model, size)
+
+    def slow(model, batches):
+        size = batches[0].numel()
+        now[0] += fixed + work(size) + (0 if size in sizes else 50)
+        sizes.append(size)
+
+    monkeypatch.setattr(estimate, "loss", slow)
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: now[0])
+    found = estimate.seconds_per_token(tiny.model, torch.arange(64), 32)
+    assert sizes == [8, 32, 8, 32]
+    assert found == pytest.approx((fixed + work(64)) / 64)
+
+
+def test_times_out_of_order_still_give_an_estimate(tiny, monkeypatch):
+    clock = iter([0, 9, 0, 5, 0, 9, 0, 5])  # the short piece takes longer
     monkeypatch.setattr(estimate.time, "monotonic", lambda: next(clock))
-    window = torch.arange(64)
-    found = estimate.seconds_per_token(tiny.model, window, 32)
+    found = estimate.seconds_per_token(tiny.model, torch.arange(64), 32)
     costs = [estimate.operations(tiny.model, count) for count in (64, 32)]
-    assert found == pytest.approx(2 / 32 * costs[0] / costs[1])
+    assert found == pytest.approx(5 / 32 * costs[0] / costs[1])
 
 
 @pytest.mark.parametrize(
