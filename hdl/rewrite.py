@@ -10,7 +10,7 @@ helper register with an initial value. ``rewrite`` returns a module in which
 - a part of a payload that is a field has the field's name;
 - no name needs a backslash, and no wire is without a reader.
 
-Names of ports, registers and instances stay; ``tests/same_verilog.py`` compares the circuits.
+Names of ports, registers and instances stay; ``tests/same_logic.py`` compares the circuits.
 """
 
 import collections

@@ -38,6 +38,8 @@ def start(tmp_path, body, end="command.run('thing', main)"):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Tests in the background of a script ignore SIGINT, and what they start would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield command

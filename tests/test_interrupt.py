@@ -70,13 +70,19 @@ def test_ctrl_c(name, tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
+        # Tests in the background of a script ignore SIGINT, and what they start would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(1500):
         if list(tmp_path.glob("child-*")) or process.poll() is not None:
             break
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    try:
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert (process.returncode, errors.strip()) == (130, f"{name}: interrupted")
     begun = list(tmp_path.glob("child-*"))
     assert 1 <= len(begun) <= 2  # no more than ran at once
