@@ -1,5 +1,6 @@
-"""Shared by tests/ and tb/: the seed, and the processor time of each test."""
+"""Shared by tests/ and tb/: the seeds, and the processor time of each test."""
 
+import os
 import random
 import re
 import resource
@@ -9,6 +10,9 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption("--seed", default="1", help="seed of vectors and stalls, or 'random'")
+    parser.addoption(
+        "--seeds", type=int, default=1, help="so many seeds from --seed on, next to each other"
+    )
     parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
     parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
 
@@ -27,10 +31,25 @@ def pytest_configure(config):
         config.option.seed = str(random.SystemRandom().randrange(1, 2**31))
     elif not re.fullmatch(r"[0-9]{1,10}", given) or int(given) >= 2**31:
         raise pytest.UsageError(f"--seed must be 0..{2**31 - 1} or 'random', not {given!r}")
+    count, most = config.getoption("--seeds"), 2**31 - int(config.option.seed)
+    if not 1 <= count <= most:
+        raise pytest.UsageError(f"--seeds must be 1..{most}, not {count}")
+    if count > 1:
+        os.environ["TB_RESIDENT"] = "1"  # tb.resident
+
+
+@pytest.hookimpl(trylast=True)  # the last parameter varies first: a test's seeds follow each other
+def pytest_generate_tests(metafunc):
+    count, first = metafunc.config.getoption("--seeds"), int(metafunc.config.getoption("--seed"))
+    if count > 1 and "seed" in metafunc.fixturenames:
+        seeds = range(first, first + count)
+        metafunc.parametrize("seed", seeds, ids=[f"seed{each}" for each in seeds])
 
 
 def pytest_report_header(config):
-    return f"seed: {config.getoption('--seed')}"
+    count = config.getoption("--seeds")
+    more = f", {count} from there on" if count > 1 else ""
+    return f"seed: {config.getoption('--seed')}{more}"
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import os
 import pickle
 import platform
 import re
@@ -26,6 +27,7 @@ from golden.files import made_aside, replacing
 from hdl.block import Block
 from hdl.verilog import Design, convert
 from synth.modules import instantiated, module_texts, stub
+from tb import resident
 from tb.bytecode import bytecode_folder
 from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
 from tb.patches import is_patched
@@ -85,6 +87,27 @@ class _Runner(Verilator):
         super()._set_env_test()
         self.env.update(_START)  # above what the caller's environment says
         self.env["PYTHONPYCACHEPREFIX"] = str(bytecode_folder(ROOT, BUILD_DIR / "pycache"))
+
+
+class _ResidentRunner(_Runner):
+    """The same, and the simulator stays: ``simulator`` is it."""
+
+    simulator: resident.Resident
+
+    def _set_env_test(self) -> None:
+        super()._set_env_test()
+        entries = (
+            "cocotb.logging:_configure",
+            "cocotb._init:init_package_from_simulation",
+            "tb.resident_regression:run",
+        )
+        self.env["PYGPI_USERS"] = ",".join(entries)
+
+    def _execute(self, cmds, cwd) -> None:
+        (command,) = cmds
+        with Path(self.log_file).open("w") as log:
+            self.simulator = resident.Resident(command, cwd, self.env, log)
+        self.simulator.wait()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,27 +306,38 @@ def run_model(
     (work / "pytest.ini").write_text("[pytest]\n")
     setup = (config, params or {}, _interface(model.design))
     (work / "setup.pickle").write_bytes(pickle.dumps(setup))
-    runner = _Runner()
-    log = work / "log"
+    log, results = work / "log", work / "results.xml"
+    environment = {"TB_DIR": str(work)}
+    key = (model.directory, test_module, testcase)
+    is_resident = bool(os.environ.get(resident.RESIDENT))
+    simulator = resident.find(key) if is_resident else None
     try:
-        results = runner.test(
-            test_module=test_module,
-            hdl_toplevel=model.design.name,
-            hdl_toplevel_lang="verilog",
-            build_dir=model.directory,
-            test_dir=work,
-            seed=seed,
-            testcase=testcase,
-            # Every register starts at a random value: only reset may bring order.
-            plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
-            extra_env={"TB_DIR": str(work)},
-            results_xml=str(work / "results.xml"),
-            log_file=log,
-        )
+        if simulator is not None:
+            job = {"COCOTB_RANDOM_SEED": str(seed), "COCOTB_RESULTS_FILE": str(results)}
+            simulator.run(environment | job, work, log)
+        else:
+            runner = _ResidentRunner() if is_resident else _Runner()
+            runner.test(
+                test_module=test_module,
+                hdl_toplevel=model.design.name,
+                hdl_toplevel_lang="verilog",
+                build_dir=model.directory,
+                test_dir=work,
+                seed=seed,
+                testcase=testcase,
+                # Every register starts at a random value: only reset may bring order.
+                plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
+                extra_env=environment,
+                results_xml=str(results),
+                log_file=log,
+            )
+            simulator = runner.simulator if is_resident else None
         ran, failed = get_results(results)
     except (SystemExit, RuntimeError) as error:
         tail = log.read_text(errors="replace")[-6000:] if log.exists() else "no log"
         raise AssertionError(f"{test_module} failed ({error}), see {work}:\n{tail}") from None
+    if simulator is not None and simulator.is_waiting:
+        resident.keep(key, simulator)
     assert ran, f"{test_module}: no cocotb test ran"
     assert not failed, f"{test_module}: {failed} of {ran} cocotb tests failed, see {work}"
     return work

@@ -1,12 +1,13 @@
 """``python -m tb.sweep --seeds 10 [--first 2] [pytest arguments]``: the benches at fresh seeds.
 
-One pytest run per seed on two workers, over all of ``tb`` or the paths among the pytest arguments.
-Other arguments, such as ``-k`` or ``-n``, are added to that. Tests that do not
-use the seed run at the first seed only. The cache in ``build/sim`` compiles each model once.
+One pytest run per five seeds (``--together``) on two workers, over all of ``tb`` or the paths among
+the pytest arguments. Each test runs at these seeds in turn, in one simulator (``tb.resident``).
+Other arguments, such as ``-k`` or ``-n``, are added to that. Tests that do not use the seed run at
+the first seed only. The cache in ``build/sim`` compiles each model once.
 
-``build/sweep/KEY`` keeps ``report.md``, and ``seed-N.json`` and ``seed-N.log`` of each finished
-seed. KEY is the hash of the pytest arguments and of every source file. So a sweep that was
-interrupted resumes, and a sweep of other sources starts anew. Exit status: 0 if every test passed
+``build/sweep/KEY`` keeps ``report.md``, ``seed-N.json`` of each finished seed, and the logs. KEY is
+the hash of the pytest arguments and of every source file. So a sweep that was interrupted resumes,
+and a sweep of other sources starts anew. Exit status: 0 if every test passed
 at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
 """
 
@@ -24,7 +25,7 @@ from golden.files import kept_json, replacing
 from hdl.arguments import folder as folder_type
 from tb.sources import sources_digest
 
-__all__ = ["main", "report", "run_seed", "sources_key"]
+__all__ = ["main", "report", "run_seeds", "sources_key"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("golden", "hdl", "synth", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
@@ -46,6 +47,7 @@ _WITH_VALUE = {
     "--ignore",
     "--durations",
 }
+_SEED = re.compile(r"(?:-|\[)seed(\d+)\]$")  # conftest.py appends it to a test's name
 _ENDED = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 
 
@@ -66,24 +68,39 @@ def _reason(text: str) -> str:
     return (of_simulator or named or lines or ["no message"])[-1][:300]
 
 
-def _read_results(xml: Path) -> tuple[int, dict[str, str]]:
-    """(tests that ran, {test: reason} of those that failed)."""
-    tests, failed = 0, {}
+def _read_results(xml: Path, seeds: range) -> dict[int, tuple[int, dict[str, str]]]:
+    """seed -> (tests that ran, {test: reason} of those that failed).
+
+    Tests that do not use the seed count as of the first.
+    """
+    found: dict[int, tuple[int, dict[str, str]]] = {seed: (0, {}) for seed in seeds}
     for case in ElementTree.parse(xml).getroot().iter("testcase"):
-        tests += case.find("skipped") is None
+        name = f"{case.get('classname')}.{case.get('name')}"
+        of_seed = _SEED.search(name)
+        seed = int(of_seed[1]) if of_seed else seeds[0]
+        tests, failed = found[seed]
+        found[seed] = tests + (case.find("skipped") is None), failed
         for kind in ("failure", "error"):
-            found = case.find(kind)
-            if found is not None:
-                name = f"{case.get('classname')}.{case.get('name')}"
-                failed[name] = _reason(found.text or found.get("message") or "")
-    return tests, failed
+            problem = case.find(kind)
+            if problem is not None:
+                text = problem.text or problem.get("message") or ""
+                failed[_SEED.sub(_without_seed, name)] = _reason(text)
+    return found
 
 
-def run_seed(seed: int, arguments: list[str], folder: Path, seeded_only: bool) -> dict:
-    """Run pytest once; SweepError if it was interrupted or could not start."""
-    xml, log = folder / f"seed-{seed}.xml", folder / f"seed-{seed}.log"
-    command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--seed", str(seed)]
-    command += [f"--junitxml={xml}", *(["--seeded-only"] if seeded_only else []), *arguments]
+def _without_seed(match: re.Match) -> str:
+    """The end of a test's name: ``[seed7]`` goes, ``[wide-seed7]`` becomes ``[wide]``."""
+    return "]" if match[0].startswith("-") else ""
+
+
+def run_seeds(seeds: range, arguments: list[str], folder: Path, seeded_only: bool) -> list[dict]:
+    """Run pytest once for all ``seeds``; SweepError if it was interrupted or could not start."""
+    name = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seed-{seeds[0]}-{seeds[-1]}"
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    xml, log = folder / f"{name}.xml", folder / f"{name}.log"
+    command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--seed", str(seeds[0])]
+    command += ["--seeds", str(len(seeds)), f"--junitxml={xml}"]
+    command += [*(["--seeded-only"] if seeded_only else []), *arguments]
     begin, ended, bad = time.monotonic(), 0, 0
     with (
         log.open("w", buffering=1) as out,
@@ -98,18 +115,21 @@ def run_seed(seed: int, arguments: list[str], folder: Path, seeded_only: bool) -
                 ended += 1
                 bad += result[1] in ("FAILED", "ERROR")
                 if result[1] in ("FAILED", "ERROR"):
-                    print(f"  seed {seed}: {line.strip()}", flush=True)
+                    print(f"  {which}: {line.strip()}", flush=True)
                 elif sys.stdout.isatty():
-                    print(f"\r  seed {seed}: {ended} ended, {bad} failed ", end="", flush=True)
+                    print(f"\r  {which}: {ended} ended, {bad} failed ", end="", flush=True)
     if process.returncode == 5 and seeded_only:
-        return {"seed": seed, "tests": 0, "failed": {}, "seconds": 0}
+        return [{"seed": seed, "tests": 0, "failed": {}, "seconds": 0} for seed in seeds]
     if process.returncode not in (0, 1) or not xml.exists():
         last = (log.read_text().strip().splitlines() or ["no output"])[-1]
-        raise SweepError(f"seed {seed}: pytest ended with {process.returncode}: {last}; see {log}")
-    tests, failed = _read_results(xml)
+        raise SweepError(f"{which}: pytest ended with {process.returncode}: {last}; see {log}")
+    results = _read_results(xml, seeds)
     xml.unlink()
-    seconds = round(time.monotonic() - begin)
-    return {"seed": seed, "tests": tests, "failed": failed, "seconds": seconds}
+    seconds = round((time.monotonic() - begin) / len(seeds))
+    return [
+        {"seed": seed, "tests": tests, "failed": failed, "seconds": seconds}
+        for seed, (tests, failed) in results.items()
+    ]
 
 
 def _kept(file: Path) -> dict | None:
@@ -158,10 +178,15 @@ def with_defaults(arguments: list[str]) -> list[str]:
     return [*workers, *arguments, *([] if has_path else ["tb"])]
 
 
+def _chunks(seeds: range, most: int) -> list[range]:
+    return [seeds[at : at + most] for at in range(0, len(seeds), most)]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tb.sweep", description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds (10)")
     parser.add_argument("--first", type=int, default=2, help="the first of them (2; CI runs 1)")
+    parser.add_argument("--together", type=int, default=5, help="seeds per pytest run (5)")
     place = ROOT / "build" / "sweep"
     parser.add_argument("--folder", type=folder_type, default=place, help="results")
     options, selected = parser.parse_known_args(arguments)
@@ -169,30 +194,34 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"first must be 1..{SEED_MAX}, not {options.first}")
     if not 1 <= options.seeds <= SEED_MAX + 1 - options.first:
         parser.error(f"seeds must be 1..{SEED_MAX + 1 - options.first}, not {options.seeds}")
+    if options.together < 1:
+        parser.error(f"together must be 1 or more, not {options.together}")
     selected = with_defaults(selected)
     folder = options.folder / sources_key(selected)
     folder.mkdir(parents=True, exist_ok=True)
     seeds = range(options.first, options.first + options.seeds)
     results: list[dict] = []
     try:
-        for seed in seeds:
-            kept = folder / f"seed-{seed}.json"
-            result = _kept(kept)
-            if result is None:
-                result = run_seed(seed, selected, folder, seeded_only=seed != seeds[0])
-                with replacing(kept) as part:
-                    part.write_text(json.dumps(result) + "\n")
-            results.append(result)
-            print(
-                f"seed {seed} ({len(results)} of {len(seeds)}): {result['tests']} tests, "
-                f"{len(result['failed'])} failed, {result['seconds']} s",
-                flush=True,
-            )
+        for chunk in _chunks(seeds, options.together):
+            found = [_kept(folder / f"seed-{seed}.json") for seed in chunk]
+            if None in found:
+                found = run_seeds(chunk, selected, folder, seeded_only=chunk[0] != seeds[0])
+                for result in found:
+                    with replacing(folder / f"seed-{result['seed']}.json") as part:
+                        part.write_text(json.dumps(result) + "\n")
+            for result in found:
+                results.append(result)
+                print(
+                    f"seed {result['seed']} ({len(results)} of {len(seeds)}): "
+                    f"{result['tests']} tests, {len(result['failed'])} failed, "
+                    f"{result['seconds']} s",
+                    flush=True,
+                )
     except SweepError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"interrupted; the same command resumes after seed {seed - 1}", file=sys.stderr)
+        print(f"interrupted; the same command resumes at seed {chunk[0]}", file=sys.stderr)
         return 130
     finally:
         if results:

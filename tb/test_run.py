@@ -30,6 +30,7 @@ import hdl.stream.register
 import tb.run
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
+from tb import resident
 from tb.patches import is_patched
 from tb.plant import plant
 from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
@@ -295,3 +296,29 @@ def test_lint_finds(old, new, finding, tmp_path, monkeypatch):
     for _ in range(2):  # a finding is not kept
         with pytest.raises(AssertionError, match=finding):
             lint(faulty)
+
+
+def test_a_resident_simulator_runs_job_after_job(monkeypatch):
+    """Each job has its own parameters, vectors and seed; a job that fails ends its simulator.
+
+    Shown to fail: the modules of the bench stay imported; a simulator is kept after a failure.
+    """
+    monkeypatch.setenv(resident.RESIDENT, "1")
+    block = StreamRegister(StreamRegisterConfig(width=8))
+    model = build_model(block)
+    seen = []
+    for job, (passes, seed) in enumerate([(True, 5), (True, 6), (False, 5), (True, 5), (True, 5)]):
+        given = {"params": {"job": job, "passes": passes}, "vectors": {"of": [10 * job]}}
+        arguments = {"config": block.config, "seed": seed, **given}
+        if passes:
+            work = run_model(model, "tb.tb_resident", **arguments)
+            seen.append((work / "seen").read_text().split())
+        else:
+            with pytest.raises(AssertionError, match=r"tb_resident.* failed"):
+                run_model(model, "tb.tb_resident", **arguments)
+    processes, jobs, vectors, draws = zip(*seen, strict=True)
+    assert jobs == ("0", "1", "3", "4")
+    assert vectors == ("0", "10", "30", "40")
+    assert processes[0] == processes[1] != processes[2] == processes[3]
+    assert draws[0] == draws[2] == draws[3] != draws[1]
+    resident.find((model.directory, "tb.tb_resident", None)).end()

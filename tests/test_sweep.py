@@ -12,6 +12,7 @@ Shown to fail:
 
 import argparse
 import importlib.util
+import json
 import re
 import shutil
 from pathlib import Path
@@ -42,10 +43,10 @@ def benches(tmp_path):
     return tmp_path
 
 
-def run(benches, *options):
+def run(benches, *options, together=1):
     folder = ["--folder", str(benches / "kept")]
     pytest_options = ["-n", "0", "-p", "no:cacheprovider", str(benches / "test_two.py")]
-    return sweep.main([*options, *folder, *pytest_options])
+    return sweep.main([*options, "--together", str(together), *folder, *pytest_options])
 
 
 def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
@@ -66,17 +67,40 @@ def test_failures_are_tabled_and_finished_seeds_kept(benches, capsys):
     assert run(benches, "--first", "6", "--seeds", "1") == 0
 
 
+def test_seeds_of_one_run_are_told_apart(benches, capsys):
+    """Each test runs at all seeds in turn. Shown to fail: every failure counted at the first."""
+    with (benches / "test_two.py").open("a") as tests:
+        tests.write(
+            "import pytest\n"
+            "@pytest.mark.parametrize('n', [1, 2])\n"
+            "def test_wide(n, seed):\n    assert (n, seed) != (2, 6)\n"
+        )
+    assert run(benches, "--first", "4", "--seeds", "4", together=3) == 1
+    assert (benches / "ran").read_text() == "4 5 6 unseeded 7 "
+    shown = capsys.readouterr().out
+    assert "4 seeds (4, 5, 6, 7), 13 tests, 3 failed." in shown
+    assert re.search(r"\| `\S*test_two\.test_seeded` \| 5, 7 \| ", shown)
+    assert re.search(r"\| `\S*test_two\.test_wide\[2\]` \| 6 \| ", shown)
+    counts = {
+        seed: len(
+            json.loads(next((benches / "kept").glob(f"*/seed-{seed}.json")).read_text())["failed"]
+        )
+        for seed in range(4, 8)
+    }
+    assert counts == {4: 0, 5: 1, 6: 1, 7: 1}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"seed": 4}'])
 def test_a_damaged_seed_runs_again(text, tmp_path, monkeypatch):
     """Shown to fail: JSONDecodeError and KeyError."""
     ran = []
 
-    def run_seed(seed, arguments, folder, seeded_only):
-        ran.append(seed)
-        return {"seed": seed, "tests": 1, "failed": {}, "seconds": 1}
+    def run_seeds(seeds, arguments, folder, seeded_only):
+        ran.extend(seeds)
+        return [{"seed": seed, "tests": 1, "failed": {}, "seconds": 1} for seed in seeds]
 
-    monkeypatch.setattr(sweep, "run_seed", run_seed)
-    command = ["--first", "4", "--seeds", "2", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sweep, "run_seeds", run_seeds)
+    command = ["--first", "4", "--seeds", "2", "--together", "1", "--folder", str(tmp_path)]
     assert sweep.main(command) == 0
     (kept,) = tmp_path.rglob("seed-4.json")
     kept.write_text(text)
@@ -92,10 +116,10 @@ def test_a_seed_that_is_no_seed_is_one_line(given):
     path.loader.exec_module(root)
 
     class Config:
-        option = argparse.Namespace(seed=given)
+        option = argparse.Namespace(seed=given, seeds=1)
 
         def getoption(self, name):
-            return self.option.seed
+            return getattr(self.option, name.removeprefix("--"))
 
     with pytest.raises(
         pytest.UsageError, match=r"^--seed must be 0\.\.2147483647 or 'random', not"
