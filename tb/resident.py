@@ -1,7 +1,8 @@
 """One simulator for several seeds of a test: the start of a simulator costs as much as most runs.
 
-A resident simulator stays after its tests have passed and waits for the next job: other vectors
-and another seed for the same model and the same bench. ``tb.resident_regression`` runs in it. Its
+A resident simulator stays after its tests have passed, and waits for the next job. That is the
+same bench on the same model with other vectors and another seed. ``tb.resident_regression`` runs
+in it. Its
 registers are random at its start only. A later job finds the state that the job before it left,
 and must bring order by a reset too. A job that fails ends its simulator.
 
