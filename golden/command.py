@@ -8,6 +8,7 @@ Commands of golden, hdl, synth and tb share this file, which imports the standar
 | Ctrl-C | ``NAME: interrupted``, or the command's own line | 130 | ended, theirs too |
 | a second Ctrl-C | nothing more | 130 at once | SIGKILL |
 | the reader of stdout closes it | nothing | 1 | unchanged |
+| stdout is on a full disk | ``NAME: stdout: No space left on device`` | 1 | unchanged |
 
 A command with a better line than ``NAME: interrupted`` catches KeyboardInterrupt in ``main``,
 prints that line and returns. After Ctrl-C each child that starts is ended too, so that the waiting
@@ -19,6 +20,7 @@ torch, in ``main`` or later, and ``--help`` answers at once.
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -35,6 +37,7 @@ __all__ = ["INTERRUPTED", "descendants", "end_children", "run"]
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
 _PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
 _PERIOD = 0.05  # seconds between looks for children after Ctrl-C
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux
 
 
@@ -121,6 +124,17 @@ def _adopt_orphans() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def _flush_stdout() -> None:
+    if sys.stdout is not None:  # None: the command was started with stdout closed
+        sys.stdout.flush()
+
+
+def _discard_stdout() -> None:
+    """Python flushes stdout once more at its end: to nowhere."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(name: str, main: Callable[[], int | None]) -> NoReturn:
     """Call ``main`` and exit, as the table of this module says. ``name`` begins the line."""
     interrupt = _Interrupt()
@@ -129,18 +143,26 @@ def run(name: str, main: Callable[[], int | None]) -> NoReturn:
         signal.signal(signal.SIGINT, interrupt)
     _adopt_orphans()
     try:
-        status = main() or 0
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes stdout once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
+        try:
+            status = main() or 0
+        except SystemExit:  # --help, or a refused option
+            _flush_stdout()
+            raise
+        _flush_stdout()
     except BaseException as error:
         # A child that was ended may raise another error than KeyboardInterrupt.
-        if not (interrupt.happened or isinstance(error, KeyboardInterrupt)):
+        if interrupt.happened or isinstance(error, KeyboardInterrupt):
+            print(f"{name}: interrupted", file=sys.stderr)
+            interrupt.happened = True
+        elif isinstance(error, BrokenPipeError):
+            _discard_stdout()
+            status = 1
+        elif isinstance(error, OSError) and error.errno in _FULL:
+            _discard_stdout()
+            print(f"{name}: {error.filename or 'stdout'}: {error.strerror}", file=sys.stderr)
+            status = 1
+        else:
             raise
-        print(f"{name}: interrupted", file=sys.stderr)
-        interrupt.happened = True
     if interrupt.happened:
         end_children()
         status = INTERRUPTED

@@ -15,10 +15,13 @@ from golden import command
 from golden.config import Config, ConfigError
 from hdl.arguments import folder
 from hdl.deliver import Delivery, check_folder, check_identifier, deliver, write
+from hdl.emit import flat_ports
 from hdl.registry import all_blocks, configuration, find
 from hdl.verilog import WRAPS, port_rows
 
 __all__ = ["build", "main"]
+
+_LONGEST = 200  # of a top's name: a file's name has 255 bytes on most systems, and ends are added
 
 
 def build(
@@ -93,6 +96,22 @@ def _configurations(options) -> dict[str, Config]:
     return {name: configuration(name, options.config, assignments) for name in names}
 
 
+def _check_top(name: str, config: Config, options) -> None:
+    """ConfigError: the top's name is a keyword, a port of the block, or too long for a file."""
+    top = options.prefix + (name if options.top is None else options.top)
+    given = "--prefix" if options.top is None else "--as"
+    if options.prefix and options.top is not None:
+        given = "--prefix and --as together"
+    check_identifier(given, top)
+    if len(top) > _LONGEST:
+        raise ConfigError(f"{given}: the name must have 1..{_LONGEST} letters, not {len(top)}")
+    block = find(name).component(config)
+    block._MustUse__silence = True  # it is not elaborated
+    ports = flat_ports(block)
+    if top in {"clk", "rst", *(port.name for port in ports)}:
+        raise ConfigError(f"{given} must not be {top!r}, a port of {name}")
+
+
 def _build_all(configs: dict[str, Config], options) -> None:
     """All blocks are converted before the first file is written."""
     done: list[tuple[Delivery, Path, float]] = []
@@ -140,6 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.top is not None:
             check_identifier("--as", options.top)
         configs = _configurations(options)
+        for name, config in configs.items():
+            _check_top(name, config, options)
         if options.ports:
             for name, config in configs.items():
                 if len(configs) > 1:
@@ -147,6 +168,8 @@ def main(arguments: list[str] | None = None) -> int:
                 _print_ports(port_rows(find(name).component(config), options.wrap))
             return 0
         _build_all(configs, options)
+    except BrokenPipeError:
+        raise
     except (ConfigError, OSError) as error:
         print(f"hdl.build: {error}", file=sys.stderr)
         return 2

@@ -284,7 +284,7 @@ def package(design: Design, prefix: str = "") -> Delivery:
 def check_folder(folder: Path) -> None:
     """OSError if files cannot be written into ``folder``, which need not exist; makes nothing."""
     exists = folder
-    while not exists.exists() and exists != exists.parent:
+    while not os.path.lexists(exists) and exists != exists.parent:
         exists = exists.parent
     if not exists.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(exists))
@@ -335,6 +335,10 @@ def write(deliveries: Iterable[tuple[Path, Delivery]]) -> None:
             for folder in sorted(by_folder):
                 locks.enter_context(_locked(folder))
                 for name, text in by_folder[folder].items():
+                    if (folder / name).is_dir():
+                        raise IsADirectoryError(
+                            errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name)
+                        )
                     part = folder / f".{name}.{os.getpid()}.part"
                     parts.append((part, folder / name))
                     part.write_text(text)

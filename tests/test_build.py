@@ -140,6 +140,9 @@ def test_no_argument_is_dropped(arguments, message, monkeypatch, tmp_path, capsy
         (["index_reducer", "--config", "big"], "index_reducer has no configuration 'big'"),
         (["kllm_lane_array", "lane.macs=5"], "KllmPeLaneConfig.macs must be a power of two"),
         (["index_reducer", "-o", "pyproject.toml/x"], "Not a directory"),
+        (["stream_skid", "--prefix", "be", "--as", "gin"], "not 'begin', a keyword"),
+        (["stream_skid", "--as", "i__valid"], "--as must not be 'i__valid', a port of stream_skid"),
+        (["stream_skid", "--as", "x" * 201], "must have 1..200 letters, not 201"),
     ],
 )
 def test_one_line_for_a_mistake(arguments, message, capsys):
@@ -149,3 +152,21 @@ def test_one_line_for_a_mistake(arguments, message, capsys):
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("hdl.build: ")
     assert message in captured.err
+
+
+def test_a_link_to_nowhere_is_refused_before_the_block_is_converted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hdl.build.deliver", None)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert main(["stream_skid", "-o", str(tmp_path / "link")]) == 2
+    assert capsys.readouterr().err == f"hdl.build: [Errno 20] Not a directory: '{tmp_path}/link'\n"
+
+
+def test_a_folder_in_the_place_of_a_file_changes_nothing(tmp_path, capsys):
+    """Seen to fail: the description was removed before the folder was met."""
+    assert main(["stream_skid", "-o", str(tmp_path)]) == 0
+    (tmp_path / "stream_skid.vlt").unlink()
+    (tmp_path / "stream_skid.vlt").mkdir()
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    assert main(["stream_skid", "width=8", "-o", str(tmp_path)]) == 2
+    assert str(tmp_path / "stream_skid.vlt") in capsys.readouterr().err
+    assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}

@@ -191,6 +191,45 @@ def test_closed_pipe_is_silent(tmp_path):
         assert command.wait(timeout=60) == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "lines"),
+    [
+        ("print('x')", 1, ["thing: stdout: No space left on device"]),
+        ("print('x' * 100000)", 1, ["thing: stdout: No space left on device"]),
+        ("print('x'); sys.exit(0)", 1, ["thing: stdout: No space left on device"]),
+        ("open('/dev/full', 'wb', 0).write(b'x')", 1, ["thing: stdout: No space left on device"]),
+        ("open('nosuch')", 1, None),
+    ],
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(tmp_path, command, status, lines):
+    """Any other OSError stays a traceback. Seen to fail without the flush after SystemExit."""
+    (tmp_path / "thing.py").write_text(
+        f"{BEGIN}def main():\n    {command}\ncommand.run('thing', main)\n"
+    )
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [sys.executable, "thing.py"],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False, timeout=60,
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    errors = found.stderr.splitlines()
+    assert found.returncode == status
+    assert errors == lines if lines else errors[0].startswith("Traceback")
+
+
+def test_closed_stdout_is_no_fault(tmp_path):
+    (tmp_path / "thing.py").write_text(
+        f"{BEGIN}def main():\n    print('x')\ncommand.run('thing', main)\n"
+    )
+    found = subprocess.run(
+        ["sh", "-c", 'exec "$0" thing.py >&-', sys.executable],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False, timeout=60,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 _MAIN = '\nif __name__ == "__main__":\n'
 
 

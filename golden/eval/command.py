@@ -446,8 +446,11 @@ def main(argv: list[str] | None = None) -> int:
     except (CheckpointError, ConfigError) as error:
         print(f"eval: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        print(f"eval: {error.filename}: {error.strerror}", file=sys.stderr)
+        # Writing to a file that is open names no file: stdout, or the file of -o on a full disk.
+        print(f"eval: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         if options.output is None or not options.output.exists():

@@ -11,6 +11,7 @@ from golden.files import check_output, replacing
 
 __all__ = ["Kept", "check_kept", "finite"]
 
+_NUMBERS = ("calibration_seconds", "install_seconds", "seconds", "memory_bytes")
 _FORMAT, _VERSION = "senbazuru evaluation", 1
 
 
@@ -23,22 +24,39 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_row(row: Any) -> bool:
+    """Every field that a table or a drawing shows is there, and of its type."""
+    if not isinstance(row, dict):
+        return False
+    bits, perplexity = row.get("bits"), row.get("perplexity", "")
+    return (
+        all(isinstance(row.get(each), str) for each in ("method", "code"))
+        and (perplexity is None or _is_number(perplexity))
+        and isinstance(bits, dict)
+        and all(_is_number(bits.get(each)) for each in ("weights", "activations", "kv"))
+        and all(_is_number(row.get(each)) for each in _NUMBERS)
+        and isinstance(row.get("bit_true"), dict)
+        and isinstance(row.get("tasks"), list)
+    )
+
+
 def _content(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
         raise CheckpointError(f"{path} is not a file of golden.eval -o")
     if found.get("version") != _VERSION:
         raise CheckpointError(f"{path} is not a file of golden.eval -o of version {_VERSION}")
     is_whole = isinstance(found.get("settings"), dict) and isinstance(found.get("results"), list)
-    if not is_whole or not all(
-        isinstance(row, dict) and {"method", "code", "perplexity", "bits"} <= row.keys()
-        for row in found["results"]
-    ):
+    if not is_whole or not all(map(_is_row, found["results"])):
         raise CheckpointError(f"{path} is damaged: it has no settings or no rows")
     return found
 

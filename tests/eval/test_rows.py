@@ -50,6 +50,38 @@ def names(text: str) -> list[str]:
 # ---- rows that are kept
 
 
+def test_a_row_that_has_lost_a_field_is_refused_before_the_model(tmp_path, monkeypatch, capsys):
+    """Each of these was a traceback after the model had loaded."""
+    file = tmp_path / "rows.json"
+    assert run(capsys, "-o", file)[0] == 0
+    whole = file.read_text()
+    monkeypatch.setattr(command, "load", None)
+    for field in ("seconds", "memory_bytes", "bit_true", "tasks", "bits"):
+        kept = json.loads(whole)
+        del kept["results"][0][field]
+        file.write_text(json.dumps(kept))
+        damaged = f"eval: {file} is damaged: it has no settings or no rows\n"
+        assert run(capsys, "-o", file, "--resume") == (2, "", damaged), field
+    for field, value in (("perplexity", "high"), ("bits", {"weights": 4}), ("method", ["fp32"])):
+        kept = json.loads(whole)
+        kept["results"][0][field] = value
+        file.write_text(json.dumps(kept))
+        assert run(capsys, "-o", file, "--resume")[0] == 2, field
+    file.write_text("[" * 100_000)
+    assert run(capsys, "-o", file, "--resume")[2].endswith("is not a file of golden.eval -o\n")
+
+
+def test_a_full_disk_names_no_none(tmp_path, monkeypatch, capsys):
+    """``write`` on a full disk raises an OSError without the file's name."""
+
+    def evaluate(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command.Kept, "add", evaluate)
+    code, _, err = run(capsys, "-o", tmp_path / "rows.json")
+    assert (code, err.splitlines()[-1]) == (2, "eval: output: No space left on device")
+
+
 def test_rows_are_shown_and_kept_when_done_and_resumed(tmp_path, monkeypatch, capsys):
     file = tmp_path / "rows.json"
     real, seen = command.evaluate, []
