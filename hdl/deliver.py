@@ -1,6 +1,7 @@
 """What ``python -m hdl.build`` writes of a block: NAME.v, NAME.vlt and NAME.json.
 
-The circuit is that of ``hdl.verilog.convert``; ``hdl.rewrite`` writes it for a reader. Any set of
+``hdl.rewrite`` writes the circuit of ``hdl.verilog.convert`` for a reader. Every bench simulates
+the text of ``package`` (tb/run.py), and no other. Any set of
 such files compiles together, those of separate calls included
 (docs/decisions/0103-files-that-share-a-chip.md):
 
@@ -51,6 +52,7 @@ class Delivery:
     waivers: str
     waived: dict[str, int]  # rule of Verilator -> number of waivers
     modules: dict[str, str]  # name -> text, without guard and without the header of the file
+    blocks: dict[str, Block]  # name -> block of the module, children first; a wrapper has none
 
     def files(self) -> dict[str, str]:
         """File's name -> its text. The description comes last."""
@@ -277,7 +279,8 @@ def package(design: Design, prefix: str = "") -> Delivery:
     description = _described(design.description, {**names.final, design.name: top})
     waived = {rule: len(places) for rule, places in sorted(waivers.items())}
     control = control_file(f"{final}.v", waivers)
-    return Delivery(top, final, verilog, description, control, waived, dict(names.texts))
+    blocks = {names.final[module.name]: module.block for module in design.modules}
+    return Delivery(top, final, verilog, description, control, waived, dict(names.texts), blocks)
 
 
 # -- writing ------------------------------------------------------------------------------------

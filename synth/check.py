@@ -3,13 +3,14 @@
 import tempfile
 from pathlib import Path
 
+from hdl.deliver import Delivery
 from hdl.verilog import Design
 from synth.yosys import YosysError, run
 
 __all__ = ["check"]
 
 
-def check(design: Design) -> None:
+def check(design: Design | Delivery) -> None:
     """AssertionError, with Yosys' findings, unless ``check -assert`` passes on every module.
 
     It finds combinational loops, several drivers of one wire, and wires that are read and not

@@ -21,8 +21,9 @@ from xml.etree import ElementTree
 from golden import command
 from golden.markers import table
 from hdl.arguments import add_page, check_page, write_page
+from hdl.deliver import Delivery, package
 from hdl.registry import all_blocks, configuration, find, rooms
-from hdl.verilog import Design, convert
+from hdl.verilog import convert
 from synth.area import is_macro
 from synth.modules import instantiated, module_texts, stub
 from tb.run import LINT_WAIVERS, ROOT, tool_environment
@@ -59,16 +60,16 @@ def lint_seconds(top: str, verilog: str) -> float:
     return _seconds(resource.RUSAGE_CHILDREN) - before
 
 
-def _convert(name: str, config) -> tuple[Design, float, float]:
+def _convert(name: str, config) -> tuple[Delivery, float, float]:
     """(design, processor seconds, MiB at most)."""
     start = _seconds(resource.RUSAGE_SELF) + _seconds(resource.RUSAGE_CHILDREN)
-    design = convert(find(name).component(config), name)
+    design = package(convert(find(name).component(config), name))
     spent = _seconds(resource.RUSAGE_SELF) + _seconds(resource.RUSAGE_CHILDREN) - start
     who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)  # the child is Yosys alone
     return design, spent, max(resource.getrusage(each).ru_maxrss for each in who) / 1024
 
 
-def _lint_modules(design: Design) -> Iterator[tuple[str, int, int, float]]:
+def _lint_modules(design: Delivery) -> Iterator[tuple[str, int, int, float]]:
     """(name, bytes, lines, lint seconds) of each module, its children being black boxes."""
     texts = module_texts(design.verilog)
     stubs = {module: stub(text) for module, text in texts.items()}
@@ -87,7 +88,7 @@ def _block_row(name: str) -> tuple[str, ...]:
         print(error, file=sys.stderr)
     return (
         f"`{name}`",
-        f"{len(design.modules)}",
+        f"{len(design.blocks)}",
         f"{len(design.verilog.encode()) / 1000:,.1f}",
         f"{seconds:.1f}",
         f"{peak:,.0f}",
@@ -137,8 +138,8 @@ def _chip_tables(name: str, named: str, whole: bool) -> dict[str, str]:
     size = len(design.verilog.encode()) / 1e6
     head = (named, "")
     rows = [
-        ("distinct modules", f"{len(design.modules)}"),
-        ("of them RAM macros", f"{sum(is_macro(module.block) for module in design.modules)}"),
+        ("distinct modules", f"{len(design.blocks)}"),
+        ("of them RAM macros", f"{sum(is_macro(block) for block in design.blocks.values())}"),
         ("Verilog, MB", f"{size:.2f}"),
         ("Verilog, lines", f"{design.verilog.count(chr(10)):,}"),
         ("emission, s of the processor", f"{seconds:.1f}"),

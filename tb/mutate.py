@@ -44,8 +44,9 @@ from golden import command
 from golden.files import kept_json, replacing
 from hdl.arguments import add_page, check_page, whole, write_page
 from hdl.block import Block
+from hdl.deliver import Delivery, package
 from hdl.registry import all_blocks, find, rooms
-from hdl.verilog import Design, convert
+from hdl.verilog import convert
 from synth.modules import module_texts
 from synth.yosys import YosysError, native_abc, run
 from tb import equivalence
@@ -58,7 +59,7 @@ PER_BLOCK = 4  # most recorded tests that share a block's faults, spread over it
 PER_MODEL = 4  # fewest faults for which another model is built, while the block has so many
 TIMEOUT_FLOOR, TIMEOUT_FACTOR = 20.0, 6.0  # seconds; times the run without a fault
 PROOF_LIMIT = 20  # seconds for one equivalence
-WHOLE_LIMIT = 1_000_000  # characters of Verilog; in a larger design submodules stay whole
+WHOLE_LIMIT = 500_000  # characters of Verilog; in a larger design submodules stay whole
 SELECT = "mutant_select"
 
 
@@ -195,16 +196,16 @@ write_rtlil base.il
 """
 
 
-def _modules(design: Design, component: type) -> list[str]:
+def _modules(design: Delivery, component: type) -> list[str]:
     """Modules that belong to the block: not a bench's bank around it."""
-    names = [module.name for module in design.modules]
-    is_bank = not isinstance(design.modules[-1].block, component)
-    return names[:-1] if is_bank else names
+    *names, top = design.blocks
+    is_bank = not isinstance(design.blocks[top], component)
+    return names if is_bank else [*names, top]
 
 
 def make_mutants(
     name: str, recording: Recording, count: int, seed: int, directory: Path
-) -> tuple[Design, list[Mutant], str]:
+) -> tuple[Delivery, list[Mutant], str]:
     """(design, faults, Verilog with all of them): ``count`` spread over the distinct modules.
 
     Half are in the block's own modules and half in submodules, which have testbenches of their
@@ -212,12 +213,12 @@ def make_mutants(
     have some. A design above ``WHOLE_LIMIT`` has faults in the block's own modules alone. Its
     submodules are black boxes for Yosys, and keep their Verilog.
     """
-    design = convert(recording.block, tb.run.TOP, recording.wrap)
+    design = package(convert(recording.block, tb.run.TOP, recording.wrap))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "design.v").write_text(design.verilog)
     component = find(name).component
     modules = _modules(design, component)
-    own = {module.name for module in design.modules if isinstance(module.block, component)}
+    own = {module for module, each in design.blocks.items() if isinstance(each, component)}
     texts = module_texts(design.verilog)
     kept = _submodules(design, own, texts) if len(design.verilog) > WHOLE_LIMIT else []
     modules = [module for module in modules if module in own] if kept else modules
@@ -305,7 +306,7 @@ def make_mutants(
     return design, mutants, "\n".join([verilog, *(texts[module] for module in kept)])
 
 
-def _submodules(design: Design, own: set[str], texts: dict[str, str]) -> list[str]:
+def _submodules(design: Delivery, own: set[str], texts: dict[str, str]) -> list[str]:
     """The modules below those in ``own``, at any depth. Plain ones, named OWN.x, belong to OWN."""
     of_block = {name for name in texts if name == design.name or name.split(".")[0] in own}
     return [name for name in texts if name not in of_block]
@@ -460,7 +461,7 @@ def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
 # Equivalence of survivors
 
 
-def compare(directory: Path, mutant: Mutant, design: Design) -> str:
+def compare(directory: Path, mutant: Mutant, design: Delivery) -> str:
     """ "equivalent" where it is proved that no test can see the fault, by one of these proofs:
 
     1. From equal registers and inputs, every register and output gets the same value (SAT).

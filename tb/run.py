@@ -1,5 +1,8 @@
 """Block -> Verilog -> Verilator -> cocotb: one call for every block's test.
 
+The Verilog is what ``python -m hdl.build`` writes: ``hdl.deliver.package``, without a prefix.
+``tests/test_deliver.py`` compares the two.
+
 Models are cached under build/sim by the hash of everything that shapes them, and Verilog under
 build/emit by the hash of its sources. So a test that runs again, or a second test of the same
 hardware, starts at once.
@@ -25,7 +28,8 @@ from cocotb_tools.runner import Verilator, get_results
 
 from golden.files import made_aside, replacing
 from hdl.block import Block
-from hdl.verilog import Design, convert
+from hdl.deliver import Delivery, package
+from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
 from tb import resident
 from tb.bytecode import bytecode_folder
@@ -53,13 +57,12 @@ EMIT_DIR = BUILD_DIR / "emit"
 LINT_DIR = BUILD_DIR / "lint"
 TOP = "dut"
 
-# Verilator's findings on Amaranth's Verilog that say nothing about the design.
+# Verilator's findings that say nothing about the design. They are the rules of the control files
+# (hdl/waivers.py), which name the lines.
 LINT_WAIVERS = {
-    "WIDTH": "Yosys relies on implicit extension and truncation; Amaranth has checked widths",
+    "WIDTH": "the text relies on implicit extension and truncation; Amaranth has checked widths",
     "DECLFILENAME": "all modules of a design are in one file, as tools that take it expect",
     "UNUSEDSIGNAL": "Amaranth names intermediate values of which a part may go unused",
-    "CASEINCOMPLETE": "Amaranth assigns the default before every switch",
-    "PROCASSINIT": "Yosys starts its combinational processes through an initialised helper",
 }
 
 # What the start of a simulation need not spend:
@@ -112,7 +115,7 @@ class _ResidentRunner(_Runner):
 
 @dataclasses.dataclass(frozen=True)
 class Emitted:
-    """What a model takes of a ``hdl.verilog.Design``."""
+    """What a model takes of a ``hdl.deliver.Delivery``."""
 
     name: str  # of the top module
     verilog: str
@@ -129,13 +132,13 @@ class Model:
 
 
 def _emit(block: Block, name: str, wrap: str | None) -> Emitted:
-    design = convert(block, name, wrap)
+    made = package(convert(block, name, wrap))
     separate = [
-        module.name
-        for module in design.modules[:-1]
-        if getattr(type(module.block), "verilate_separately", False)
+        module
+        for module, each in made.blocks.items()
+        if module != name and getattr(type(each), "verilate_separately", False)
     ]
-    return Emitted(design.name, design.verilog, design.description, tuple(separate))
+    return Emitted(made.name, made.verilog, made.description, tuple(separate))
 
 
 @functools.cache
@@ -394,7 +397,7 @@ def lint_module(name: str, text: str, stubs: str) -> None:
     clean.touch()
 
 
-def lint(design: Design | Emitted) -> None:
+def lint(design: Delivery | Emitted) -> None:
     """``verilator --lint-only -Wall`` but for LINT_WAIVERS; AssertionError if not clean.
 
     Each distinct module is linted alone, its children being black boxes. In one run Verilator

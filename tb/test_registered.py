@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from hdl.deliver import package
 from hdl.emit import implicit_ports
 from hdl.pages import fill, pages_directory
 from hdl.registry import all_blocks
@@ -31,8 +32,9 @@ SMALLEST = {
 def test_lint_and_netlist(name):
     block = BLOCKS[name]
     # With the top NAME_axi around it, so that both are looked at.
-    design = convert(block.component(SMALLEST[name]), name, "axi")
-    assert implicit_ports(block.component(SMALLEST[name])) == design.modules[-1].implicit_ports
+    emitted = convert(block.component(SMALLEST[name]), name, "axi")
+    assert implicit_ports(block.component(SMALLEST[name])) == emitted.modules[-1].implicit_ports
+    design = package(emitted)
     lint(design)
     check(design)
     assert "initial" not in re.findall(r"^\s*(\w+)", design.verilog, re.M)
@@ -40,7 +42,7 @@ def test_lint_and_netlist(name):
         assert port["meaning"], f"{name}.{port['name']} has no meaning"
         assert "__valid" not in port["name"]
         assert port["width"] % 8 == 0 or not port["name"].endswith("_tdata")
-    declared = re.search(rf"module {name}_axi\((.*?)\);", design.verilog, re.S)[1]
+    declared = re.search(rf"module {name}_axi \((.*?)\);", design.verilog, re.S)[1]
     assert re.findall(r"(\w+),?$", declared, re.M) == [
         p["name"] for p in design.description["ports"]
     ]
@@ -56,10 +58,10 @@ def test_page_is_up_to_date(name):
 @pytest.mark.parametrize("name", ["kllm_pe_lane", "fp16_fma"])
 def test_same_bytes_every_run(name):
     program = (
-        "import hashlib; from hdl.registry import all_blocks; from hdl.verilog import convert;"
+        "import hashlib; from hdl.deliver import deliver; from hdl.registry import all_blocks;"
         f"b = all_blocks()[{name!r}];"
         f"c = b.configs.get('small', b.config);"
-        f"print(hashlib.sha256(convert(b.component(c), {name!r}).verilog.encode()).hexdigest())"
+        f"print(hashlib.sha256(deliver(b.component(c), {name!r}).verilog.encode()).hexdigest())"
     )
     digests = {
         subprocess.run(

@@ -28,6 +28,7 @@ import hdl.emit
 import hdl.registry
 import hdl.stream.register
 import tb.run
+from hdl.deliver import package
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
 from tb import resident
@@ -164,7 +165,7 @@ def register(**fields) -> StreamRegister:
 
 def test_a_kept_emission_is_the_emission(tmp_path, monkeypatch):
     monkeypatch.setattr(tb.run, "EMIT_DIR", tmp_path)
-    fresh = convert(register(width=8), "dut", "axi")
+    fresh = package(convert(register(width=8), "dut", "axi"))
     for _ in range(2):
         kept = emitted(register(width=8), "dut", "axi")
         assert kept.verilog == fresh.verilog
@@ -224,8 +225,8 @@ def test_no_module_is_taken_for_a_patched_one():
 
 
 def test_key_is_of_everything_that_decides_the_verilog(tmp_path, monkeypatch):
-    for package in ("hdl", "golden"):
-        (tmp_path / package).mkdir()
+    for folder in ("hdl", "golden"):
+        (tmp_path / folder).mkdir()
     source = tmp_path / "hdl" / "x.py"
 
     def key(width: int, name: str, wrap: str | None) -> str | None:

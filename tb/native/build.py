@@ -10,7 +10,8 @@ import filelock
 
 from golden.files import made_aside
 from hdl.block import Block
-from hdl.verilog import Design, convert
+from hdl.deliver import Delivery, package
+from hdl.verilog import convert
 from tb.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_environment
 
 __all__ = ["Native", "build_native", "ports_header"]
@@ -23,7 +24,7 @@ class Native:
     """A compiled program around one design."""
 
     executable: Path
-    design: Design
+    design: Delivery
 
 
 def _mangled(port: str) -> str:
@@ -31,7 +32,7 @@ def _mangled(port: str) -> str:
     return port.replace("__", "___05F")
 
 
-def ports_header(design: Design) -> str:
+def ports_header(design: Delivery) -> str:
     """``namespace dut``: a namespace for each stream, with its ports and its payload's fields."""
     lines = ["#pragma once", f'#include "V{design.name}.h"', '#include "native.h"', ""]
     model = f"V{design.name}"
@@ -59,7 +60,7 @@ def build_native(
     ``main`` includes "hdl_ports.h" (``ports_header``) and sees ``constants`` as constexpr
     unsigned. A program that does not compile raises RuntimeError with the compiler's words.
     """
-    design = convert(block, name)
+    design = package(convert(block, name))
     header = ports_header(design)
     header += "".join(
         f"constexpr unsigned {key} = {value};\n" for key, value in (constants or {}).items()
