@@ -1,7 +1,7 @@
 """Verilog of one module, as Yosys writes it -> the same circuit for a reader.
 
-The text that the benches simulate has one assignment per operator, a process per signal and a
-helper register with an initial value. ``rewrite`` returns a module in which
+Yosys writes one assignment per operator, a process per signal and a helper register with an initial
+value. ``rewrite`` returns a module in which
 
 - a register's next state is in the ``always`` block of the register;
 - combinational logic is continuous assignments alone: there is no ``always @*``, which needs an
@@ -10,7 +10,8 @@ helper register with an initial value. ``rewrite`` returns a module in which
 - a part of a payload that is a field has the field's name;
 - no name needs a backslash, and no wire is without a reader.
 
-Names of ports, registers and instances stay; ``tests/same_logic.py`` compares the circuits.
+Names of ports, registers and instances stay; ``tests/same_logic.py`` compares the circuits. The
+benches simulate the rewritten text (``hdl.deliver``).
 """
 
 import collections

@@ -1,7 +1,7 @@
 """Block -> Verilog -> Verilator -> cocotb: one call for every block's test.
 
 The Verilog is what ``python -m hdl.build`` writes: ``hdl.deliver.package``, without a prefix.
-``tests/test_deliver.py`` compares the two.
+``tb/test_run.py`` compares the two.
 
 Models are cached under build/sim by the hash of everything that shapes them, and Verilog under
 build/emit by the hash of its sources. So a test that runs again, or a second test of the same

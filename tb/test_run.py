@@ -28,13 +28,17 @@ import hdl.emit
 import hdl.registry
 import hdl.stream.register
 import tb.run
+from hdl.build import build
 from hdl.deliver import package
+from hdl.registry import find
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
+from synth.modules import module_texts
 from tb import resident
 from tb.patches import is_patched
 from tb.plant import plant
 from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
+from tb.together import smallest
 
 
 def test_cache_inside_another_tree(tmp_path, seed):
@@ -174,6 +178,24 @@ def test_a_kept_emission_is_the_emission(tmp_path, monkeypatch):
     # The second is the file, not another emission.
     monkeypatch.setattr(tb.run, "convert", None)
     assert emitted(register(width=8), "dut", "axi") == kept
+
+
+@pytest.mark.parametrize(("name", "wrap"), [("stream_fifo", None), ("memory_shared", "axi")])
+def test_the_simulated_text_is_the_one_of_hdl_build(name, wrap, tmp_path):
+    """Shown to fail: a model of the text of ``hdl.verilog.convert``, and a text without guards."""
+    config = smallest(find(name))
+    build(name, config, tmp_path, wrap)
+    model = build_model(find(name).component(config), name=name, wrap=wrap)
+    simulated = (model.directory / f"{model.design.name}.v").read_bytes()
+    assert simulated == (tmp_path / f"{name}.v").read_bytes()
+
+
+def test_modules_that_are_verilated_separately():
+    """Their names are those in the text. Shown to fail: the names of ``hdl.emit``."""
+    lane = find("kllm_pe_lane")
+    made = emitted(lane.component(smallest(lane)))
+    assert made.separate
+    assert set(made.separate) <= set(module_texts(made.verilog))
 
 
 def test_a_planted_part_is_not_kept(monkeypatch):

@@ -1,4 +1,4 @@
-"""Is a module that ``hdl.rewrite`` gives the same circuit as the one that the benches simulate?
+"""Is a module that ``hdl.rewrite`` gives the same circuit as the one that Yosys has written?
 
 Registers, memories and instances of one name correspond. Yosys turns each register and each
 instance into ports. ABC then proves that next states, outputs and the inputs of instances are equal

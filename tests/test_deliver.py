@@ -4,7 +4,7 @@ Shown to fail, by what was planted:
 
 - no guard: ``test_files_share_their_modules``;
 - the text left out of the hash: ``test_a_change_of_text_changes_the_name``;
-- a reset that does not override: ``test_the_circuit_is_the_simulated_one``;
+- a reset that does not override: ``test_the_circuit_is_that_of_yosys``;
 - files written in place: ``test_a_write_that_fails``;
 - no lock: ``test_two_processes``;
 - no waivers: ``test_lint_is_silent``.
@@ -41,7 +41,7 @@ def designs():
     return {name: convert(each.component(smallest(each)), name) for name, each in blocks.items()}
 
 
-def test_the_circuit_is_the_simulated_one(designs):
+def test_the_circuit_is_that_of_yosys(designs):
     """Registers of processes, priorities, partial assignments, fields, memories."""
     old = {name: text for each in designs.values() for name, text in
            module_texts(each.verilog).items()}  # fmt: skip
@@ -338,7 +338,7 @@ import json, sys, time
 from pathlib import Path
 from hdl.deliver import Delivery, _locked, write
 who, folder = sys.argv[1], Path(sys.argv[2])
-made = Delivery("top", "top", f"// {who}\\n", {"who": who}, f"// {who}\\n", {}, {})
+made = Delivery("top", "top", f"// {who}\\n", {"who": who}, f"// {who}\\n", {}, {}, {})
 replace = Path.replace
 def slowly(path, target):
     replace(path, target)
