@@ -311,7 +311,7 @@ def run_model(
     (work / "setup.pickle").write_bytes(pickle.dumps(setup))
     log, results = work / "log", work / "results.xml"
     environment = {"TB_DIR": str(work)}
-    key = (model.directory, test_module, testcase)
+    key = (model.directory, test_module, str(testcase))
     is_resident = bool(os.environ.get(resident.RESIDENT))
     simulator = resident.find(key) if is_resident else None
     try:

@@ -344,4 +344,4 @@ def test_a_resident_simulator_runs_job_after_job(monkeypatch):
     assert vectors == ("0", "10", "30", "40")
     assert processes[0] == processes[1] != processes[2] == processes[3]
     assert draws[0] == draws[2] == draws[3] != draws[1]
-    resident.find((model.directory, "tb.tb_resident", None)).end()
+    resident.find((model.directory, "tb.tb_resident", "None")).end()
