@@ -112,7 +112,7 @@ class Host:
         self._bursts: deque[tuple[int, int]] = deque()
         self._beats: list[dict[str, int]] = []  # whose AW has not come
         self._writes: deque[list[tuple[int, dict[str, int]]]] = deque()  # whose B is not taken
-        self.worst_write = 0  # response on B; reset by whoever wants to know
+        self.failed_writes: list[tuple[bytes, int]] = []  # data and response of each; Shadow's
 
     async def reset(self, cycles: int = 3, start_clock: bool = True) -> None:
         """Reset with junk on every input."""
@@ -279,11 +279,14 @@ class Host:
         pass
 
     def _b(self, answer) -> None:
-        self.worst_write = max(self.worst_write, answer["resp"])
+        written = bytearray()
         for at, beat in self._writes.popleft():
             for k in range(self.word_bytes):
                 if beat["strb"] >> k & 1:
                     self.memory[at + k] = beat["data"] >> 8 * k & 0xFF
+                    written.append(self.memory[at + k])
+        if answer["resp"]:
+            self.failed_writes.append((bytes(written), answer["resp"]))
 
 
 @dataclasses.dataclass(eq=False)
@@ -318,6 +321,14 @@ class PendingRead:
     status: Status
 
 
+_RESULTS = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}
+
+
+def _is_of(failed: tuple[bytes, int], pending: Pending) -> bool:
+    """Whether the bytes of a failed write may be of the records of ``pending``."""
+    return any(failed[0] in record for record in pending.records)
+
+
 class Shadow:
     """Checks every status and every word, in whatever order the MMU may give them.
 
@@ -327,6 +338,7 @@ class Shadow:
 
     def __init__(self, host: Host):
         self.host, self.config = host, host.config
+        host.failed_writes = []
         self.cache, self.kv = host.config.cache, host.config.cache.kv
         self.open: dict[int, Sequence] = {}
         self.closing: list[int] = []  # FREEs without a status
@@ -388,6 +400,8 @@ class Shadow:
         assert fields["sequence"] == request.sequence
         allowed = self._allowed(op, pending)
         assert status in allowed, f"{request}: {status!r}, not {allowed}"
+        if op == Op.APPEND:
+            self._forget_writes(pending, status)
         if op == Op.FREE and status == Status.OK:
             self.closing.remove(request.sequence)
         elif op == Op.TRIM and status == Status.OK:
@@ -417,9 +431,9 @@ class Shadow:
             if op == Op.READ:
                 bad |= not request.heads or request.head + request.heads > self.kv.heads
             if bad:
-                return {Status.BAD_REQUEST} | self._forget_writes(op)
+                return {Status.BAD_REQUEST}
         if sequence is None:
-            return {Status.SEQUENCE_UNKNOWN} | self._forget_writes(op)
+            return {Status.SEQUENCE_UNKNOWN}
         if op == Op.FREE:
             return {Status.OK}
         if op == Op.TRIM:
@@ -433,7 +447,6 @@ class Shadow:
         tokens = len(sequence.vectors[request.layer, request.kv])
         if op == Op.READ:
             return self._read_statuses(pending, tokens)
-        worst, self.host.worst_write = self.host.worst_write, 0
         if request.token != tokens:
             return {Status.TOKEN_ORDER}
         if tokens == self.cache.max_tokens:
@@ -444,13 +457,33 @@ class Shadow:
         )
         if not is_sized:
             return {Status.VECTOR_LENGTH, Status.OUT_OF_PAGES}
-        done = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[worst]
-        return {done, Status.OUT_OF_PAGES}
+        return self._append_results(pending) | {Status.OUT_OF_PAGES}
 
-    def _forget_writes(self, op: int) -> set[Status]:
-        if op == Op.APPEND:
-            assert not self.host.worst_write
-        return set()
+    def _append_results(self, pending: Pending) -> set[Status]:
+        """What the responses to the writes of ``pending`` make of it.
+
+        A status may wait while the writes of the next APPEND are answered. So the data of a failed
+        write says whose it is. Where few bytes fit a later APPEND too, several results are right.
+        """
+        waiting = self.waiting[Op.APPEND]
+        ours = [each for each in self.host.failed_writes if _is_of(each, pending)]
+        unsure = [each for each in ours if any(_is_of(each, other) for other in waiting)]
+        worst = max((resp for data, resp in ours if (data, resp) not in unsure), default=0)
+        return {_RESULTS[max(worst, resp)] for resp in (0, *(resp for _, resp in unsure))}
+
+    def _forget_writes(self, pending: Pending, status: Status) -> None:
+        """Take the failed writes of ``pending``, which has its status, off the list.
+
+        A failed write that fits no other APPEND is to be one of those.
+        """
+        waiting, left = self.waiting[Op.APPEND], []
+        for failed in self.host.failed_writes:
+            is_later = any(_is_of(failed, other) for other in waiting)
+            if _is_of(failed, pending) and not (is_later and status == Status.OK):
+                continue
+            assert is_later, f"{pending.request}: a write of {failed[0].hex()} failed unseen"
+            left.append(failed)
+        self.host.failed_writes = left
 
     def _read_statuses(self, pending: Pending, tokens: int) -> set[Status]:
         request = pending.request
@@ -530,7 +563,7 @@ class Shadow:
             for name in ONCE:  # one transfer, so one skip
                 assert all(info[f] == infos[0][f] for k, f in kv.skips.items() if k == name)
             errors += [self._records(read, kind.name, head, info) for kind in kv.per_head]
-        found = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}[max(errors)]
+        found = _RESULTS[max(errors)]
         assert read.status == found, f"{request}: {read.status!r} with responses {errors}"
         assert kv.slots == len(read.records[0])
 
