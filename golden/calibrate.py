@@ -4,7 +4,6 @@ Writes a safetensors file for ``golden.eval --calibration``. The same command re
 it keeps finished steps in the folder F.partial next to the output, and removes it at the end.
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ __all__ = ["main"]
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.calibrate", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument(

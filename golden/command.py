@@ -5,6 +5,7 @@ Commands of golden, hdl, synth and tb share this file, which imports the standar
 | event | stderr | exit status | child processes |
 |---|---|---|---|
 | ``main`` returns | what ``main`` wrote | the returned value, 0 if None | unchanged |
+| an option is refused (``Parser``) | ``NAME: why``, one line | 2 | unchanged |
 | Ctrl-C | ``NAME: interrupted``, or the command's own line | 130 | ended, theirs too |
 | a second Ctrl-C | nothing more | 130 at once | SIGKILL |
 | the reader of stdout closes it | nothing | 1 | unchanged |
@@ -18,6 +19,7 @@ Ctrl-C before ``run`` gives Python's traceback. A command therefore imports what
 torch, in ``main`` or later, and ``--help`` answers at once.
 """
 
+import argparse
 import contextlib
 import ctypes
 import errno
@@ -32,13 +34,20 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "descendants", "end_children", "run"]
+__all__ = ["INTERRUPTED", "Parser", "descendants", "end_children", "run"]
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
 _PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
 _PERIOD = 0.05  # seconds between looks for children after Ctrl-C
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux
+
+
+class Parser(argparse.ArgumentParser):
+    """A refused option is one line, without the usage that ``--help`` prints; exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message}\n")
 
 
 def _parents() -> dict[int, int]:

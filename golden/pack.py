@@ -25,7 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -177,14 +177,10 @@ def load(folder: Path, config: MachineConfig) -> Pack:
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"pack: {message}", file=sys.stderr)
-        raise SystemExit(2)
-
-
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _Parser(prog="python -m golden.pack", description=(__doc__ or "").splitlines()[0])
+    parser = command.Parser(
+        prog="python -m golden.pack", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--model", default="smollm2", help="smollm2, a GGUF file or a folder")
     parser.add_argument("--layer", type=int, required=True)
     parser.add_argument("--block", default=BLOCK, choices=[BLOCK])
@@ -284,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
             warnings.simplefilter("ignore")
             _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:
-        print(f"pack: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"golden.pack: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     return 0
 

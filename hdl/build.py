@@ -5,7 +5,6 @@ one chip. ``field=value``, ``--config`` and ``--as`` are of one block: they need
 NAME. ``-o``, ``--prefix`` and ``--wrap`` are of every block of the call.
 """
 
-import argparse
 import resource
 import sys
 import time
@@ -132,7 +131,7 @@ def _build_all(configs: dict[str, Config], options) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m hdl.build", description=__doc__)
+    parser = command.Parser(prog="python -m hdl.build", description=__doc__)
     parser.add_argument("words", nargs="*", metavar="NAME | field=value", help="blocks to build")
     parser.add_argument("--list", action="store_true", help="list all blocks")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")

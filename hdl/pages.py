@@ -6,7 +6,6 @@ belong to other tools. A room's own pages of docs and the indexes of blocks and 
 filled in the same way.
 """
 
-import argparse
 import dataclasses
 import importlib
 import inspect
@@ -151,7 +150,7 @@ def fill_document(name: str, text: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m hdl.pages", description=__doc__)
+    parser = command.Parser(prog="python -m hdl.pages", description=__doc__)
     parser.add_argument("--check", action="store_true", help="name stale pages, exit 1")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="only these blocks or pages of docs (all)"

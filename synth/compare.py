@@ -4,7 +4,6 @@ The tables are those of the modules of ``synth.tables`` that the rooms name. ``c
 configuration: ``python -m synth.compare chip --config NAMED FIELD=VALUE ...``.
 """
 
-import argparse
 import importlib
 import sys
 
@@ -35,7 +34,7 @@ def all_tables() -> dict[str, Tables]:
 def main(arguments: list[str] | None = None) -> int:
     tables = all_tables()
     configured = ", ".join(name for name, each in tables.items() if each.block)
-    parser = argparse.ArgumentParser(prog="python -m synth.compare", description=__doc__)
+    parser = command.Parser(prog="python -m synth.compare", description=__doc__)
     parser.add_argument("what", choices=tables)
     parser.add_argument(
         "assignments", nargs="*", metavar="field=value", help=f"of {configured}, as for hdl.build"

@@ -1,6 +1,5 @@
 """``python -m synth.report NAME``: what a block costs in standard cells."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -83,7 +82,7 @@ def print_report(report: AreaReport, console: Console) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m synth.report", description=__doc__)
+    parser = command.Parser(prog="python -m synth.report", description=__doc__)
     parser.add_argument("name", help="block to map (python -m hdl.build --list shows all)")
     parser.add_argument("assignments", nargs="*", metavar="field=value")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")

@@ -7,7 +7,6 @@ by folder, next to the run of ``--before``. All times are processor seconds, whi
 changes little.
 """
 
-import argparse
 import multiprocessing
 import os
 import resource
@@ -214,7 +213,7 @@ def room_tables(report: Path, before: Path | None = None) -> dict[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.build_report", description=__doc__)
+    parser = command.Parser(prog="python -m tb.build_report", description=__doc__)
     parser.add_argument(
         "what",
         nargs="*",

@@ -13,7 +13,6 @@ has changed since the start. Exit status: 0 if every block was examined to the e
 bad input, 130 if interrupted.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -741,7 +740,7 @@ def _print_seed(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.mutate", description=__doc__)
+    parser = command.Parser(prog="python -m tb.mutate", description=__doc__)
     parser.add_argument("blocks", nargs="*", help="default: all")
     parser.add_argument("--mutants", type=whole(), default=240, help="over all blocks together")
     parser.add_argument(

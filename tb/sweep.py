@@ -11,7 +11,6 @@ and a sweep of other sources starts anew. Exit status: 0 if every test passed
 at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
 """
 
-import argparse
 import json
 import re
 import subprocess
@@ -183,7 +182,7 @@ def _chunks(seeds: range, most: int) -> list[range]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.sweep", description=__doc__.split("\n")[0])
+    parser = command.Parser(prog="python -m tb.sweep", description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds (10)")
     parser.add_argument("--first", type=int, default=2, help="the first of them (2; CI runs 1)")
     parser.add_argument("--together", type=int, default=5, help="seeds per pytest run (5)")

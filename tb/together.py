@@ -11,7 +11,6 @@ tool then reads all files at once:
 Prints seconds of each step. Exit status: 0; 1 if a tool finds anything; 2 bad input.
 """
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -103,7 +102,7 @@ def _report(tool: str, found: str | None, start: float) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.together", description=__doc__)
+    parser = command.Parser(prog="python -m tb.together", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="blocks; default: all")
     parser.add_argument("-o", dest="folder", type=folder, default=Path("build") / "together")
     options = parser.parse_args(arguments)

@@ -30,3 +30,19 @@ def test_help_imports_no_torch(path):
     )
     assert (done.returncode, done.stderr) == (0, "imported []\n")
     assert done.stdout.startswith(f"usage: python -m {name} ")
+
+
+@pytest.mark.parametrize("path", commands(), ids=module_of)
+def test_a_refused_option_is_one_line(path):
+    """Shown to fail on argparse's own parser, which prints the usage first."""
+    name = module_of(path)
+    done = subprocess.run(
+        [sys.executable, "-m", name, "--seeds" if name == "tb.sweep" else "--no-such"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{name}: ")
+    assert done.stderr.count("\n") == 1

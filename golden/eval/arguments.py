@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from golden import command
+
 __all__ = ["arguments"]
 
 DESCRIPTION = "Perplexity of quantization methods: --model M --text FILE --method NAME ..."
@@ -10,9 +12,7 @@ DESCRIPTION = "Perplexity of quantization methods: --model M --text FILE --metho
 
 def arguments() -> argparse.ArgumentParser:
     """The parser; it needs no torch."""
-    parser = argparse.ArgumentParser(
-        prog="python -m golden.eval", description=DESCRIPTION
-    )
+    parser = command.Parser(prog="python -m golden.eval", description=DESCRIPTION)
     parser.add_argument(
         "--model", help="transformers folder, GGUF file, name on the hub; SmolLM2-135M if none"
     )

@@ -7,7 +7,6 @@ VOCAB holds one piece and its score per line, with a tab between, "▁" for a sp
 per piece. Every other character becomes ``<unk>``.
 """
 
-import argparse
 import math
 import struct
 import sys
@@ -146,7 +145,7 @@ def convert(model: Path, vocabulary: Path, folder: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.eval.llama2c", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("model", type=Path, help="llama2.c checkpoint")

@@ -17,7 +17,6 @@ it writes. Commands of one unit keep their order by themselves.
 ``after=none``) replaces the waits that the assembler finds.
 """
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -541,7 +540,7 @@ def from_hex(text: str) -> list[int]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.kllm.assembler", description=__doc__.splitlines()[0]
     )
     parser.add_argument("file", help="text program, or hex words with --disassemble; - is stdin")

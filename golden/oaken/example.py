@@ -5,7 +5,6 @@ holds every group on every side, an exact tie, and a zero of either sign. docs/o
 this prints.
 """
 
-import argparse
 from typing import TYPE_CHECKING
 
 from golden import command
@@ -70,7 +69,7 @@ def example() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.oaken.example", description=(__doc__ or "").splitlines()[0]
     )
     parser.parse_args(arguments)

@@ -3,7 +3,6 @@
 ``golden.oaken.thresholds`` has the rules.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.oaken.profile", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")

@@ -1,6 +1,5 @@
 """``python -m tb.formal [TEXT]``: run every proof whose name contains TEXT, two at a time."""
 
-import argparse
 import concurrent.futures
 import os
 import sys
@@ -29,7 +28,7 @@ def _line(result: Result) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.formal", description=__doc__)
+    parser = command.Parser(prog="python -m tb.formal", description=__doc__)
     parser.add_argument("text", nargs="?", default="", help="part of the proofs' names")
     parser.add_argument("--jobs", type=whole(), default=min(4, os.cpu_count() or 1))
     parser.add_argument("--long", action="store_true", help="proofs that take minutes, too")

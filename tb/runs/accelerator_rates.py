@@ -39,7 +39,7 @@ def tokens(text: str) -> tuple[int, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tb.runs.accelerator_rates", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--config", default="table1", choices=sorted(CONFIGS))

@@ -211,7 +211,7 @@ def _table(figures: Sequence[Figure]) -> Table:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m tb.runs.cycles", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")

@@ -5,8 +5,6 @@ They run as jobs of 32 columns on ``kllm_pe_lane`` at Table I's size under cocot
 is compared with golden's.
 """
 
-import argparse
-
 from golden import command
 from hdl.arguments import whole
 from hdl.index.histogram_parallel import ARCHITECTURES
@@ -15,7 +13,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.demo", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.demo", description=__doc__)
     parser.add_argument("--tokens", type=whole(1, 64), default=8, help="evaluation tokens, 1..64")
     parser.add_argument("--counter", default="flipflop", choices=ARCHITECTURES)
     parser.add_argument("--no-area", action="store_true", help="skip synthesis")

@@ -5,8 +5,6 @@ A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small si
 ``--page`` rewrites the table of docs/blocks/oaken_dequant_engine.md.
 """
 
-import argparse
-
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
@@ -18,7 +16,7 @@ PAGE = ROOT / "docs" / "blocks" / "oaken_dequant_engine.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.dequant_rates", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.dequant_rates", description=__doc__)
     add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)

@@ -6,8 +6,6 @@ cycles of small sizes.
 ``--page`` rewrites the table of docs/blocks/oaken_quant_engine.md.
 """
 
-import argparse
-
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
@@ -20,7 +18,7 @@ LANES = (8, 16, 32, 64)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.engine_rates", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.engine_rates", description=__doc__)
     parser.add_argument("--lanes", type=int, choices=LANES, nargs="+", default=LANES)
     add_page(parser, PAGE)
     add_option(parser)

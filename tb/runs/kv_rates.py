@@ -4,8 +4,6 @@ All words read are compared with golden.
 ``--page`` rewrites the table of docs/blocks/oaken_kv_engine.md.
 """
 
-import argparse
-
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
@@ -17,7 +15,7 @@ PAGE = ROOT / "docs" / "blocks" / "oaken_kv_engine.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.kv_rates", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.kv_rates", description=__doc__)
     add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)

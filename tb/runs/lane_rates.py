@@ -4,8 +4,6 @@ Every output is also compared with golden. A benchmark: no test asserts its time
 ``--page`` rewrites the table of docs/rates.md.
 """
 
-import argparse
-
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
@@ -17,7 +15,7 @@ PAGE = ROOT / "docs" / "rates.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.lane_rates", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.lane_rates", description=__doc__)
     add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)

@@ -5,8 +5,6 @@ host's append of K and V between them. Compares every status, every word read ba
 every row of the vector memory and every slot. Prints the cycles of each command next to its bound.
 """
 
-import argparse
-
 from golden import command
 from hdl.arguments import add_page, check_page, folder, whole
 from hdl.kllm.room import BLOCKS
@@ -20,7 +18,7 @@ PAGE = ROOT / "docs" / "kllm-cycles.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.layer", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.layer", description=__doc__)
     parser.add_argument("--config", default="smollm2", choices=sorted(CONFIGS))
     parser.add_argument("--pack", type=folder, help="folder of golden.pack; made when missing")
     parser.add_argument("--layer", type=whole(0), default=15)

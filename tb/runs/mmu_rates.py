@@ -4,7 +4,6 @@ All words are compared with what was written.
 ``--page`` rewrites the table of docs/blocks/paging_mmu.md.
 """
 
-import argparse
 import json
 
 from rich.console import Console
@@ -98,7 +97,7 @@ def _figures(config: PagingMmuConfig, found: dict) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.mmu_rates", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.mmu_rates", description=__doc__)
     add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)

@@ -5,7 +5,6 @@ are appended token by token and read back over cocotbext-axi's RAM. Every word i
 golden's.
 """
 
-import argparse
 from pathlib import Path
 
 from golden import command
@@ -14,7 +13,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.real", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.real", description=__doc__)
     parser.add_argument("--text", type=Path, help="text to store (plain, or .jsonl); ours if none")
     parser.add_argument("--calibration", type=Path, help="text of the thresholds; ours if none")
     parser.add_argument("--profile", type=Path, help="thresholds of golden.oaken.profile instead")

@@ -5,7 +5,6 @@ A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small si
 ``--page`` rewrites the table of docs/blocks/kllm_weight_supply.md.
 """
 
-import argparse
 import json
 
 import numpy as np
@@ -35,7 +34,7 @@ _JOBS = (  # K, N, tokens
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.weight_rates", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.weight_rates", description=__doc__)
     add_page(parser, PAGE)
     add_option(parser)
     options = parser.parse_args(arguments)

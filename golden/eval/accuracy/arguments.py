@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from golden import command
 from golden.eval.accuracy.tables import TABLES
 
 __all__ = ["PAGE", "arguments"]
@@ -17,9 +18,7 @@ _TABLES = tuple(each.name for each in TABLES)
 
 def arguments(tables: Iterable[str] = _TABLES) -> argparse.ArgumentParser:
     """The parser; it needs no torch. ``tables``: names."""
-    parser = argparse.ArgumentParser(
-        prog="python -m golden.eval.accuracy", description=DESCRIPTION
-    )
+    parser = command.Parser(prog="python -m golden.eval.accuracy", description=DESCRIPTION)
     parser.add_argument("--model", help="as for golden.eval; SmolLM2-135M if none")
     parser.add_argument(
         "--text", action="append", default=[], metavar="NAME=FILE",
@@ -37,9 +36,7 @@ def arguments(tables: Iterable[str] = _TABLES) -> argparse.ArgumentParser:
     )
     parser.add_argument("--calibration-windows", type=int, default=8)
     parser.add_argument("--calibration-tokens", type=int, default=256, help="of a window")
-    parser.add_argument(
-        "--table", nargs="+", choices=list(tables), help="only these"
-    )
+    parser.add_argument("--table", nargs="+", choices=list(tables), help="only these")
     parser.add_argument("--row", nargs="+", metavar="METHOD", help="only these, as spelt; * is any")
     parser.add_argument("--dry-run", action="store_true", help="list the rows, run none")
     parser.add_argument("--minutes", type=float, help="begin no row after these")

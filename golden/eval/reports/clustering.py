@@ -1,6 +1,5 @@
 """Indices that are not the nearest centroid: ``python -m golden.eval.reports.clustering``."""
 
-import argparse
 from typing import TYPE_CHECKING
 
 from golden import command
@@ -13,7 +12,7 @@ __all__ = ["main", "measure"]
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.eval.reports.clustering",
         description=(__doc__ or "").splitlines()[0],
     )

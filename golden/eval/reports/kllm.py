@@ -3,7 +3,6 @@
 Codebooks are trained on the calibration text, errors are measured on the evaluation text.
 """
 
-import argparse
 import dataclasses
 import sys
 import time
@@ -16,7 +15,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.eval.reports.kllm", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")

@@ -6,7 +6,6 @@ On request the report adds the perplexity with restored values of K and V in eve
 quantizations are methods of golden.eval, on K and V that are FP16 words.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ TABLE3 = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="python -m golden.eval.reports.oaken", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--model", type=Path, help="GGUF file or transformers folder")

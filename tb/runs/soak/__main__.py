@@ -1,6 +1,5 @@
 """``python -m tb.runs.soak``: random requests to the Verilated MMU (docs/paging-soak.md)."""
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -59,7 +58,7 @@ def _markdown(figures: Figures) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tb.runs.soak", description=__doc__)
+    parser = command.Parser(prog="python -m tb.runs.soak", description=__doc__)
     parser.add_argument("--requests", type=whole(), default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
