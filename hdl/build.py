@@ -90,7 +90,7 @@ def _configurations(options) -> dict[str, Config]:
         given += ["--as"] if options.top is not None else []
         if given:
             raise ConfigError(
-                f"{given[0]} is of one block: build {' and '.join(names)} in calls of their own"
+                f"{given[0]} is for one block: give {' and '.join(names)} one call each"
             )
     return {name: configuration(name, options.config, assignments) for name in names}
 

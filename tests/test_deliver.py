@@ -260,9 +260,9 @@ def test_top_and_prefix(tmp_path):
         (["stream_fifo", "--as", ""], "--as must be a letter or _, then letters"),
         (["stream_fifo", "--as", "logic"], "not 'logic', a keyword of Verilog or SystemVerilog"),
         (["stream_fifo", "stream_fifo"], "stream_fifo is named 2 times"),
-        (["stream_fifo", "stream_skid", "depth=4"], "depth=4 is of one block"),
-        (["stream_fifo", "stream_skid", "--as", "x"], "--as is of one block"),
-        (["stream_fifo", "stream_skid", "--config", "x"], "--config is of one block"),
+        (["stream_fifo", "stream_skid", "depth=4"], "depth=4 is for one block"),
+        (["stream_fifo", "stream_skid", "--as", "x"], "--as is for one block"),
+        (["stream_fifo", "stream_skid", "--config", "x"], "--config is for one block"),
         (["stream_fifo", "nosuch"], "no block is called 'nosuch'"),
     ],
 )

@@ -154,16 +154,16 @@ def test_hex_keeps_addresses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--layer", "2"], "golden.pack: layer must be 0..1, not 2\n"),
-        (["--layer", "x"], "golden.pack: argument --layer: invalid int value: 'x'\n"),
-        ([], "golden.pack: the following arguments are required: --layer\n"),
-        (["--layer", "1", "--block", "lane"], "golden.pack: argument --block: invalid choice: 'lane'"),
-        (["--layer", "1", "--tokens", "0"], "golden.pack: --tokens must be at least 1, --context"),
-        (["--layer", "1", "--set", "ports.ports=0"], "golden.pack: PortShape.ports must be 1..64, not 0"),
-        (["--layer", "1", "--option", "glu=x"], "golden.pack: LayerOptions.glu must be index or exact"),
-        (["--layer", "1", "--context", "9999"], "golden.pack: the text has"),
+        (["--layer", "2"], "layer must be 0..1, not 2\n"),
+        (["--layer", "x"], "argument --layer: invalid int value: 'x'\n"),
+        ([], "the following arguments are required: --layer\n"),
+        (["--layer", "1", "--block", "lane"], "argument --block: invalid choice: 'lane'"),
+        (["--layer", "1", "--tokens", "0"], "--tokens must be at least 1, --context"),
+        (["--layer", "1", "--set", "ports.ports=0"], "PortShape.ports must be 1..64, not 0"),
+        (["--layer", "1", "--option", "glu=x"], "LayerOptions.glu must be index or exact"),
+        (["--layer", "1", "--context", "9999"], "the text has"),
         (["--layer", "1", "--set", "slot.elements=32", "--context", "9"],
-         "golden.pack: MachineConfig.slot.elements must be 64 for this layer, not 32\n"),
+         "MachineConfig.slot.elements must be 64 for this layer, not 32\n"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(
@@ -181,4 +181,4 @@ def test_errors_are_one_line(
     assert code == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[")]
     assert len(lines) == 1
-    assert (lines[0] + "\n").startswith(message)
+    assert (lines[0] + "\n").startswith(f"golden.pack: {message}")

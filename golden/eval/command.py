@@ -308,6 +308,9 @@ def _estimate(
     return f"{line}, without {' and '.join(more)}" if more else line
 
 
+_LEAST = {"batch": 1, "task_limit": 1, "fewshot": 0, "calibration_windows": 1}
+
+
 def run(
     options: argparse.Namespace,
     show: Callable[[dict[str, Any], dict[str, Any]], None] = lambda report, row: None,
@@ -323,8 +326,10 @@ def run(
         check_output(options.plot)
         check_matplotlib()
     combinations = {name: parse_all(name) for name in options.method}
-    if options.batch is not None and options.batch < 1:
-        raise ConfigError(f"batch must be at least 1, not {options.batch}")
+    for name, least in _LEAST.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name.replace('_', ' ')} must be at least {least}, not {value}")
     check_seed(options.seed)
     device = choose_device(options.device)
     text = read_text(options.text)
