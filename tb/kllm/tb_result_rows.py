@@ -69,6 +69,22 @@ async def full_rate(dut):
 
 
 @cocotb.test()
+async def words_of_the_next_row_while_a_row_waits(dut):
+    """No row is taken: the words of two rows are, but for the last word of the second row."""
+    bench = await started(dut)
+    for walk in WALKS:
+        if len(walk["write"]) > 1:
+            source = walk["source"]
+            row = int(TIMING.interval)
+            if source == "element":
+                row = TIMING.delay("per row of elements")
+            offers = {"walk": [walk["walk"]], source: walk["words"]}
+            flow = await bench.run(offers, {"write": None}, p_stall=1.0, stop_at=60)
+            assert flow.sent[source] == 2 * row - 1
+            await bench.reset(1)
+
+
+@cocotb.test()
 async def reset_in_mid_row(dut):
     bench = await started(dut)
     for cut in range(1, 60, 3):

@@ -18,7 +18,7 @@ async def replay(bench, walks, others=(), delay=3, at_random=True, **flow):
     Rows of each kind must come in order.
     """
     rows = [row for n in walks for row in ROWS[n]]
-    clients = {"a_request": ("a_row", lambda word: MEMORY[word])}
+    clients = {"a_request": ("a_row", lambda word: MEMORY[word % len(MEMORY)])}
     answers = Answers(bench, clients, delay, random=at_random)
     offers = {"walk": [WALKS[n] for n in walks], "i": list(others), **answers.offers}
     takes = {"a_request": len(rows), "o": len(rows) + len(others)}
@@ -28,7 +28,7 @@ async def replay(bench, walks, others=(), delay=3, at_random=True, **flow):
         result.check("a_request", rows)
         foreign = set(others)
         result.words["o"].sort(key=lambda word: word in foreign)  # stable: each kind in order
-        result.check("o", [*(MEMORY[row] for row in rows), *others], what="row")
+        result.check("o", [*(MEMORY[row % len(MEMORY)] for row in rows), *others], what="row")
     return result
 
 
@@ -76,6 +76,19 @@ async def full_rate(dut):
     assert flow.cycles["o"] == [cycle + delay for cycle in flow.cycles["i"]]
     if config.depth > 2:
         assert flow.cycles["i"] == list(range(len(OTHERS)))
+
+
+@cocotb.test()
+async def longest_walk(dut):
+    """Every bit of the number of a step is used."""
+    rows, word = params["longest_rows"], params["longest"]
+    bench = await started(dut)
+    answers = Answers(bench, {"a_request": ("a_row", lambda row: MEMORY[row % len(MEMORY)])}, 1)
+    takes = {"a_request": len(rows), "o": len(rows)}
+    result = await bench.run({"walk": [word], **answers.offers}, takes)
+    answers.stop()
+    result.check("a_request", rows)
+    result.check("o", [MEMORY[row % len(MEMORY)] for row in rows], what="row")
 
 
 @cocotb.test()

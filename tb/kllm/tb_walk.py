@@ -2,8 +2,8 @@
 
 params: ``clients`` request -> answer; ``answers`` request -> {word: answer's word}; ``walks``, each
 with the values of its plain ``inputs``, the words of its ``sources`` and of its ``sinks``;
-``rates``, each with a walk, a delay of the memory and the cycles of sinks; ``flag``, the output
-that is 1 between walks.
+``rates``, each with a walk, a delay of the memory and the cycles of sinks; ``longest``, walks that
+``longest_walks`` alone replays; ``flag``, the output that is 1 between walks.
 """
 
 import cocotb
@@ -95,6 +95,14 @@ async def full_rate(dut):
         flow = await replay(bench, WALKS[rate["walk"]], delay=rate["delay"], at_random=False)
         for name, cycles in rate["cycles"].items():
             assert flow.cycles[name] == cycles, name
+
+
+@cocotb.test(skip=not params["longest"])
+async def longest_walks(dut):
+    """Every bit of a counter is used: walks too long for the other flows."""
+    bench = await started(dut)
+    for walk in params["longest"]:
+        await replay(bench, walk)
 
 
 @cocotb.test()

@@ -7,6 +7,7 @@ Shown to fail with:
 - whole heads of the cosine
 - the length of SOFTMAX held against that of slots
 - RANGE kept for the next command
+- any bit of an operand stuck at 0
 """
 
 from unittest import mock
@@ -171,6 +172,19 @@ def judge(state: FunctionalState, opcode: int, operands: dict[str, int]) -> Comm
         return execute(state, opcode, operands) & REFUSED
 
 
+def one_bit_away(rng, opcode: Opcode, config, state) -> list[tuple[int, dict[str, int]]]:
+    """Commands that differ from one in range by one bit of one operand, each bit once."""
+    found = []
+    for field in COMMANDS[opcode].operands:
+        while judge(state, opcode, right := random_operands(rng, opcode, config)):
+            pass
+        found += [
+            (opcode, right | {field.name: right[field.name] ^ 1 << bit})
+            for bit in range(field.bits)
+        ]
+    return found
+
+
 def command_of(opcode: int, operands: dict[str, int]) -> int:
     known = opcode in COMMANDS and COMMANDS[opcode].unit == Unit.FUNCTION
     words = encode(opcode, 0, {}, operands) if known else [0] * COMMAND_WORDS
@@ -194,12 +208,17 @@ def test_function_decode(name, seed):
     )  # fmt: skip
     layout = {field: job_layout[field] for field in job_layout.members}
     commands, jobs, masks, statuses = [], [], [], set()
+    given = []
     for n in range(COUNT):
         opcode, operands = int(rng.integers(0, 256)), {}
         if n % 20:
             opcode = opcodes[n % len(opcodes)]
         if opcode in opcodes:
             operands = random_operands(rng, opcode, config)
+        given.append((opcode, operands))
+    for opcode in opcodes:
+        given += one_bit_away(rng, opcode, config, state)
+    for opcode, operands in given:
         status = judge(state, opcode, operands)
         statuses.add(int(status))
         fields = {"status": int(status)} | (job_of(opcode, operands) if not status else {})

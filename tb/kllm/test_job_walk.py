@@ -6,9 +6,11 @@ Shown to fail with:
 - a scale of 1.0 for slots
 - a count of direct work
 - the descriptor of the first slot for each token
+- a bit of the group's number stuck at 0 (the longest walk alone)
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from tb.kllm.support.walks import Bench, rate, walk
 
 CONFIG = KllmPeLaneConfig(columns=16, k_max=256)
 SLOTS, DELAY = 16, 3
+MOST_GROUPS = (1 << 16) - 1
 
 
 def work(rng, **given) -> MatmulWork:
@@ -29,6 +32,13 @@ def work(rng, **given) -> MatmulWork:
               "integer": int(rng.integers(0, 2)), "length": int(rng.integers(1, 256)), "rows": 1,
               "beats": 1}  # fmt: skip
     return MatmulWork(**fields | given)
+
+
+@functools.cache
+def job_word(length: int, outliers: int, scale: int, integer: int) -> int:
+    fields = {"length": length, "outliers": outliers, "s_a": scale,
+              "last_column": CONFIG.columns - 1, "integer": integer}  # fmt: skip
+    return CONFIG.job_layout.const(fields).as_bits()
 
 
 def test_job_walk(seed):
@@ -40,23 +50,19 @@ def test_job_walk(seed):
     ]  # fmt: skip
     works = [work(rng), work(rng, tokens=3), work(rng, direct=1, groups=5), work(rng, groups=4),
              work(rng, direct=1, tokens=2, groups=2), work(rng, tokens=5, groups=6)]  # fmt: skip
+    works.append(work(rng, direct=1, groups=MOST_GROUPS))
     walks = []
     for each in works:
         jobs = job_words(each, descriptors)
         words = [
-            CONFIG.job_layout.const(
-                {"length": job["length"], "outliers": job["outliers"], "s_a": job["scale"],
-                 "last_column": CONFIG.columns - 1, "integer": each.integer}
-            ).as_bits()
-            for job in jobs
-        ]  # fmt: skip
+            job_word(job["length"], job["outliers"], job["scale"], each.integer) for job in jobs
+        ]
+        read = [] if each.direct else jobs
         counts = [
             outlier_count_layout.const({"outliers": job["outliers"], "slot": job["slot"]}).as_bits()
-            for job in jobs
+            for job in read
         ]
-        slots = [job["slot"] for job in jobs]
-        if each.direct:
-            counts, slots = [], []
+        slots = [job["slot"] for job in read]
         fields = matmul_work_layout.const(dataclasses.asdict(each)).as_bits()
         walks.append(walk({"work": fields}, {"slot": slots, "count": counts, "job": words}))
     timing = job_walk()
@@ -72,7 +78,8 @@ def test_job_walk(seed):
                 n: descriptor_layout.const(each).as_bits() for n, each in enumerate(descriptors)
             }
         },
-        walks=walks,
+        walks=walks[:-1],
+        longest=walks[-1:],
         rates=[
             rate(5, DELAY, {"slot": requests, "job": jobs, "count": jobs}),
             rate(2, DELAY, {"job": range(direct, direct + 5)}),

@@ -138,22 +138,28 @@ def test_64_lanes(seed):
     )  # fmt: skip
     config = KllmLaneArrayConfig(lanes=64, lane=lane)
     rng = np.random.default_rng([seed, 35])
-    books = [random_codebook(rng, bits) for bits in (lane.bits_a, lane.bits_b)]
     jobs = [random_job(rng, lane, n, outliers=n % 3) for n in (12, 1, 7, 2)]
     jobs += [dataclasses.replace(random_job(rng, lane, 5), last_w=2), random_job(rng, lane, 13)]
     jobs.append(random_job(rng, lane, 6, outliers=1))
-    vectors = {"kmeans.codebook": codebook_packet(lane, *books)}
-    for number in range(config.lanes):
-        own = [lane_job(rng, lane, job, number) for job in jobs]
-        for stream, words in phase_vectors(lane, own, books).items():
-            shared = stream in ("job", "a", "x")
-            vectors[f"kmeans.{stream}" if shared else f"kmeans.{stream}_{number}"] = words
-    block, params = KllmLaneArray(config), {"phases": ["kmeans"], "codebook_race": ["kmeans"]}
+    vectors = {}
+    phases = {"kmeans": jobs, "two_jobs": [random_job(rng, lane, n, outliers=1) for n in (9, 12)]}
+    for name, given in phases.items():
+        books = [random_codebook(rng, bits) for bits in (lane.bits_a, lane.bits_b)]
+        vectors[f"{name}.codebook"] = codebook_packet(lane, *books)
+        for number in range(config.lanes):
+            own = [lane_job(rng, lane, job, number) for job in given]
+            for stream, words in phase_vectors(lane, own, books).items():
+                shared = stream in ("job", "a", "x")
+                vectors[f"{name}.{stream}" if shared else f"{name}.{stream}_{number}"] = words
+    # The second packet comes after jobs.
+    params = {"phases": ["kmeans", "kmeans"], "codebook_race": ["two_jobs", "kmeans"]}
+    block = KllmLaneArray(config)
     simulate(block, "tb.kllm.tb_phases", vectors=vectors, params=params, seed=seed)
-    simulate(
-        block, "tb.kllm.tb_lane_array", vectors=vectors, params=params, seed=seed,
-        testcase="job_waits_in_a_gap_of_the_packet",
-    )  # fmt: skip
+    for case in ("job_waits_in_a_gap_of_the_packet", "codebook_waits_for_the_jobs_before_it"):
+        simulate(
+            block, "tb.kllm.tb_lane_array", vectors=vectors, params=params, seed=seed,
+            testcase=case,
+        )  # fmt: skip
 
 
 def test_64_lanes_at_the_width_of_table_1():

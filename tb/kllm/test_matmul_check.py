@@ -6,6 +6,7 @@ Shown to fail with:
 - tokens that share too many beats let through
 - the row after the last one taken as inside
 - the words of an integer packet for one of K-Means
+- a bit of the row after the last one stuck at 0
 """
 
 import dataclasses
@@ -50,6 +51,23 @@ def operands(rng) -> list[dict]:
     for _ in range(300):
         found.append({name: int(rng.choice(values)) for name, values in edges.items()})
         found[-1] |= {"weights": int(rng.integers(0, 1 << 32))}
+    return found + far_ends(rng)
+
+
+def far_ends(rng) -> list[dict]:
+    """MATMULs whose last row is a power of two and little more: one bit alone shows the fault."""
+    found = []
+    near = RIGHT | {"mode": MatmulMode.DIRECT, "length": 4, "outputs": 4, "stride": 0,
+                    "src_stride": 0}  # fmt: skip
+    for first, stride in (("src", "src_stride"), ("dst", "stride")):
+        for bit in range(9, 24):
+            end = (1 << bit) - 1 + int(rng.integers(0, MACHINE.vector_rows + 1))
+            steps = int(rng.integers(max(-(-end // 65535), 1), 255))
+            each = near | {"tokens": steps + 1}
+            assert not is_outside(MACHINE, each)
+            each[stride] = min(end // steps, 65535)
+            each[first] = end - steps * each[stride]
+            found.append(each)
     return found
 
 

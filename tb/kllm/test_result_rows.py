@@ -8,6 +8,7 @@ Shown to fail with:
 - ``idle`` before the last row was taken
 - a row overwritten in a stall
 - words taken without a walk
+- no words of the next row taken while a row waits
 """
 
 import numpy as np

@@ -8,6 +8,7 @@ Shown to fail with:
 - no stride for the first row
 - no stride for the second row
 - pairs ignored
+- a bit of the step's number stuck at 0 (the longest walk alone)
 """
 
 import numpy as np
@@ -41,6 +42,7 @@ def test_row_reader(name, seed):
     walks = [random_walk(rng) for _ in range(20)]
     long = random_walk(rng) | {"steps": 40, "tokens": 3}
     walks.append(long)
+    longest = long | {"steps": (1 << 13) - 1, "tokens": 1, "pair": 0}
     simulate(
         KllmRowReader(CONFIGS[name]),
         "tb.kllm.tb_row_reader",
@@ -49,6 +51,8 @@ def test_row_reader(name, seed):
             "others": others,
             "walks": [row_walk_layout.const(walk).as_bits() for walk in walks],
             "rows": [walk_rows(**walk) for walk in walks],
+            "longest": row_walk_layout.const(longest).as_bits(),
+            "longest_rows": walk_rows(**longest),
         },
         seed=seed,
     )

@@ -7,6 +7,7 @@ Shown to fail with:
 - requests of a dead token
 - ``end`` at the first token
 - a job of the trees for an integer token
+- a bit of the row's number stuck at 0 (the longest job alone)
 """
 
 import numpy as np
@@ -23,6 +24,7 @@ from hdl.kllm.quantize.tokens import KllmTokenWalk
 from tb.run import simulate
 
 JOBS = 120
+LONGEST = 60  # the job of as many rows as a token can have
 STREAMS = ("job", "token", "first", "tree", "request")
 BLOCK = KllmTokenWalk(KllmQuantizePhaseConfig())
 TREE = BLOCK.tree.p.shape()
@@ -33,7 +35,7 @@ def test_token_walk(seed):
     words = {name: [] for name in STREAMS}
     packets = {name: [] for name in STREAMS}
     jobs = []  # rows of the first pass of each token
-    for _ in range(JOBS):
+    for number in range(JOBS):
         job = {
             name: int(rng.integers(1 << quantize_job_layout[name].width))
             for name in quantize_job_layout.members
@@ -42,14 +44,18 @@ def test_token_walk(seed):
         job |= {"rows": rows, "tokens": int(rng.integers(1, 6)),
                 "length": rows * 16 - int(rng.integers(0, 16)),
                 "dead": int(rng.random() < 0.2)}  # fmt: skip
+        if number == LONGEST:
+            rows, kind = 1024, TokenKind.ONLINE
+            job |= {"kind": int(kind), "rows": rows, "length": 16 * rows - 1, "tokens": 1,
+                    "dead": 0}  # fmt: skip
         words["job"].append(quantize_job_layout.const(job).as_bits())
         online = kind == TokenKind.ONLINE
         reads = not job["dead"] and (online or kind == TokenKind.INTEGER)
         given = {name: job[name] for name in ("src", "stride", "tokens", "slot")}
         walked = walk_tokens(**given, rows=rows)
-        for number, (row, slot, requests) in enumerate(walked):
+        for n, (row, slot, requests) in enumerate(walked):
             token = {name: job[name] for name in token_layout.members if name in job}
-            token |= {"row": row, "slot": slot, "end": int(number == len(walked) - 1)}
+            token |= {"row": row, "slot": slot, "end": int(n == len(walked) - 1)}
             words["token"].append(token_layout.const(token).as_bits())
             if reads:
                 first = {"integer": int(not online), "rows": rows,
