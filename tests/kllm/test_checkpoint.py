@@ -100,6 +100,7 @@ def gguf_file(path: Path, layers: int) -> Path:
     writer.add_array("some.numbers", [1, 2, 3])
     writer.add_bool("some.truth", True)
     writer.add_float32("some.real", 0.5)
+    writer.add_uint64("some.long", 1 << 40)
     writer.add_block_count(layers)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
