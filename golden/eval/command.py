@@ -290,13 +290,12 @@ def _estimate(
         return None
     device = next(checkpoint.model.parameters()).device
     try:
-        each = estimate.seconds_per_token(checkpoint.model, window.to(device), count)
+        ends = estimate.seconds_per_token(checkpoint.model, window.to(device), count)
     except (CheckpointError, IndexError, RuntimeError, ValueError):
         return None  # the first method says why
-    seconds = used * each * sum(map(estimate.factor, waiting.values()))
-    line = (
-        f"about {estimate.duration(seconds)} for {used} tokens with each of {len(waiting)} methods"
-    )
+    passes = used * sum(map(estimate.factor, waiting.values()))
+    range_ = estimate.between(passes * ends[0], passes * ends[1])
+    line = f"{range_} for {used} tokens with each of {len(waiting)} methods"
     learning = [
         name for name, methods in waiting.items() if any(method.calibrated for method in methods)
     ]
