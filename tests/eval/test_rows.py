@@ -346,6 +346,15 @@ def test_seconds_are_scaled_to_the_window(tiny, monkeypatch, fixed, length):
     assert most == pytest.approx((fixed + work(32) + 5) * work(length) / work(32) / length)
 
 
+def test_the_factor_of_a_combination_is_a_product():
+    """Shown to fail: a sum."""
+    found = [method for name in ("kllm-w4a4", "oaken") for method in parse_all(name)]
+    for each, time in zip(found, (3.0, 5.0), strict=True):
+        each.relative_time = time
+    assert estimate.factor(found) == 15.0
+    assert estimate.factor([]) == 1.0
+
+
 def test_times_out_of_order_still_give_an_estimate(tiny, monkeypatch):
     clock = iter([0, 9, 0, 5, 0, 9, 0, 6])  # the short piece takes longer
     monkeypatch.setattr(estimate.time, "monotonic", lambda: next(clock))
