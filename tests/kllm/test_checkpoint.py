@@ -123,10 +123,12 @@ def test_layers_are_counted_without_reading_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("main", "arguments", "line"),
     [
-        (pack.main, ["--layer", "99", "-o", "{tmp}/out"], "pack: layer must be 0..6, not 99"),
-        (pack.main, ["--layer", "-1", "-o", "{tmp}/out"], "pack: layer must be 0..6, not -1"),
+        (pack.main, ["--layer", "99", "-o", "{tmp}/out"],
+         "golden.pack: layer must be 0..6, not 99"),
+        (pack.main, ["--layer", "-1", "-o", "{tmp}/out"],
+         "golden.pack: layer must be 0..6, not -1"),
         (pack.main, ["--layer", "0", "-o", "{tmp}/a.gguf"],
-         "pack: output must be a folder, not the file {tmp}/a.gguf"),
+         "golden.pack: output must be a folder, not the file {tmp}/a.gguf"),
         (main, ["--layers", "0", "99"], "report: layers must be 0..6, not [0, 99]"),
         (oaken_report.main, ["--layers", "7"], "report: layers must be 0..6, not [7]"),
         (profile.main, ["-o", "{tmp}"], "profile: output must be a file, not the folder {tmp}"),
