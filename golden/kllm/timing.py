@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
@@ -619,24 +620,34 @@ class FunctionCycles:
         start = self._walk + vector_lanes(self.width).delay("from a to element")
         return start + _ROW * rows - 1 + function_cycles(self.stages)[name] + 3
 
-    def slots(self, outliers: list[int], name: str, two: bool = False) -> tuple[int, int]:
-        """(least, most) cycles of ACTIVATE, or with two slots of GLU.
+    def slots(
+        self, outliers: list[int], name: str, second: list[int] | None = None
+    ) -> tuple[int, int]:
+        """(least, most) cycles of ACTIVATE, or with a second slot of GLU.
 
-        outliers: of each row, of both slots together. The most: the functions of the last outliers
-        end after all rows before them have left.
+        outliers, second: outliers of each row of a slot. The least: rows of the second slot are
+        looked up while the first slot's table is filled, so only outliers of the first slot take
+        time. The most: those of both slots do, and the functions of the last outliers end after
+        all rows before them have left.
         """
         function = function_cycles(self.stages)[name]
-        slots = 2 if two else 1
+        slots = 1 if second is None else 2
         tables = self.refused + slots * (self.answer + 1) + 1
         started = tables + slot_fill(self.bits_a, slots, function)
         # One client reads the rows of both slots in turn.
         first = started + 2 + self.answer + slot_fetch().latency + slots - 1
+        after = row_reader(2).delay("from i to o") + vector_lanes(self.width).latency
+        after += self._passes(1) + 3
+        both = outliers if second is None else list(map(operator.add, outliers, second))
+        least, most = (first + self._table(each, slots) + after for each in (outliers, both))
+        return least, most + (function - 1 if any(both) else 0)
+
+    def _table(self, outliers: list[int], slots: int) -> int:
+        """From the first row at a table to the last one out of it."""
         rows = 0
         for n, count in enumerate(outliers):
             rows = max(rows, n * slots) + table_row(self.width, _ROW, count)
-        reader = row_reader(2).delay("from i to o")
-        least = first + rows + reader + vector_lanes(self.width).latency + self._passes(1) + 3
-        return least, least + (function - 1 if any(outliers) else 0)
+        return rows
 
     @property
     def _walk(self) -> int:

@@ -70,12 +70,11 @@ class Memory:
         )
         self.outliers.append([int(word) for word in x[outlier]])
 
-    def row_outliers(self, *slots) -> list[int]:
-        """Outliers of each row, of all these slots together."""
-        length = self.slots[slots[0]].length
+    def row_outliers(self, slot) -> list[int]:
+        """Outliers of each row of a slot."""
+        length = self.slots[slot].length
         counts = np.zeros(-(-length // 16) * 16, np.int64)
-        for slot in slots:
-            counts[:length] += self.slots[slot].outlier.numpy()
+        counts[:length] = self.slots[slot].outlier.numpy()
         return counts.reshape(-1, 16).sum(axis=1).tolist()
 
 
@@ -125,7 +124,8 @@ def cycles_of(memory, opcode, o, cycles: FunctionCycles, bad: int = 0) -> tuple[
     if opcode == Opcode.ACTIVATE:
         return cycles.slots(memory.row_outliers(o["slot"]), name)
     if opcode == Opcode.GLU:
-        return cycles.slots(memory.row_outliers(o["slot_a"], o["slot_b"]), name, two=True)
+        first, second = (memory.row_outliers(o[slot]) for slot in ("slot_a", "slot_b"))
+        return cycles.slots(first, name, second)
     if opcode == Opcode.BINARY:
         exact = cycles.rows(rows * o["tokens"]) if o["tokens"] else cycles.refused
     elif opcode == Opcode.AXPY:
