@@ -188,6 +188,19 @@ def _kept_emission(file: Path) -> Emitted | None:
     return kept if isinstance(kept, Emitted) else None
 
 
+def _silence(found) -> None:
+    """Do not let Amaranth warn that ``found``, a block or blocks, was never elaborated.
+
+    A bench's bank makes its members when it is made, so they are silenced with it.
+    """
+    if isinstance(found, Block) and not getattr(found, "_MustUse__silence", False):
+        found._MustUse__silence = True
+        _silence(list(vars(found).values()))
+    elif isinstance(found, (list, tuple)):
+        for each in found:
+            _silence(each)
+
+
 def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     """``block`` as Verilog, or its copy in build/emit: a copy costs a hundredth of an emission.
 
@@ -199,7 +212,7 @@ def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     file = EMIT_DIR / key
     kept = _kept_emission(file)
     if kept is not None:
-        block._MustUse__silence = True  # a copy elaborates nothing
+        _silence(block)  # a copy elaborates nothing
         return kept
     made = _emit(block, name, wrap)
     EMIT_DIR.mkdir(parents=True, exist_ok=True)

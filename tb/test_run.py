@@ -9,6 +9,7 @@ Shown to fail:
 """
 
 import dataclasses
+import gc
 import math
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import time
+import warnings
 import zlib
 from pathlib import Path
 from unittest import mock
@@ -38,6 +40,7 @@ from tb import resident
 from tb.patches import is_patched
 from tb.plant import plant
 from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
+from tb.stream.support.bank import Bank, BankConfig
 from tb.together import smallest
 
 
@@ -345,3 +348,19 @@ def test_a_resident_simulator_runs_job_after_job(monkeypatch):
     assert processes[0] == processes[1] != processes[2] == processes[3]
     assert draws[0] == draws[2] == draws[3] != draws[1]
     resident.find((model.directory, "tb.tb_resident", "None")).end()
+
+
+def test_a_copy_of_a_bank_leaves_no_unused_block(tmp_path, monkeypatch):
+    """Shown to fail: the bank alone was silenced, and pytest then failed some later test."""
+    monkeypatch.setattr(tb.run, "EMIT_DIR", tmp_path)
+    member = (StreamRegister, StreamRegisterConfig(width=5))
+    config = BankConfig(members=(member, member))
+    emitted(Bank(config))
+    assert len(list(tmp_path.iterdir())) == 1
+    copied = Bank(config)
+    emitted(copied)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        del copied
+        gc.collect()
+    assert not found
