@@ -625,10 +625,10 @@ class FunctionCycles:
     ) -> tuple[int, int]:
         """(least, most) cycles of ACTIVATE, or with a second slot of GLU.
 
-        outliers, second: outliers of each row of a slot. The least: rows of the second slot are
-        looked up while the first slot's table is filled, so only outliers of the first slot take
-        time. The most: those of both slots do, and the functions of the last outliers end after
-        all rows before them have left.
+        outliers, second: outliers of each row of a slot. The least: only outliers of the first slot
+        take time, as rows of the second are looked up while the first one's table is filled. The
+        most: those of both slots do, and the functions of the last outliers end after all rows
+        before them have left.
         """
         function = function_cycles(self.stages)[name]
         slots = 1 if second is None else 2
