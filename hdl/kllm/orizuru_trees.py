@@ -509,6 +509,9 @@ class _Top(_Store):
 
     def write(self, m: Module, start, loaded: _Write, repaired: _Write, bank) -> None:
         for k, entry in enumerate(self.row):
+            if k >> len(loaded.number):  # a row with fewer nodes: this one never wins
+                m.d.comb += entry.eq(0)
+                continue
             other = Signal(_entry(self.level), name=f"top_loaded_{self.tree}_{k}", reset_less=True)
             with m.If(loaded.en & _equals(loaded.number, k)):
                 m.d.sync += other.eq(loaded.entry)
