@@ -20,6 +20,7 @@ __all__ = [
     "beats",
     "group_order",
     "groups",
+    "integer_digits",
     "integer_packet_length",
     "kmeans_packet_length",
     "outlier_mask_bit",
@@ -109,6 +110,11 @@ def kmeans_packet_length(bits_a: int, bits_b: int, product: str = "rounded") -> 
 def integer_packet_length(bits_b: int) -> int:
     """FP16 words of an Integer codebook packet: 2**bits_b words C_V in index order."""
     return 2**bits_b
+
+
+def integer_digits(integer_bits: int, bits_a: int) -> int:
+    """Digits of ``bits_a`` bits of an integer, that select rows one after the other; at least 1."""
+    return max(1, -(-integer_bits // bits_a))
 
 
 def beats(length: int, elements: int) -> int:

@@ -62,10 +62,12 @@ __all__ = [
     "result_rows",
     "row_compare",
     "row_gather",
+    "row_lookup",
     "row_reader",
     "row_splitter",
     "row_walk",
     "scaler",
+    "select_column",
     "slot_fetch",
     "slot_fill",
     "slot_memory",
@@ -478,6 +480,17 @@ def lane_finish(stages: int) -> Timing:
         unit="column",
         delays=(("from a job's last y to its status", 1),),
     )
+
+
+def row_lookup(digits: int) -> Timing:
+    """Of a beat, and of a beat of integers: its last digit leaves ``digits - 1`` cycles later."""
+    integer = (("cycles of a beat in integer mode", digits),) if digits > 1 else ()
+    return Timing(latency=1, unit="beat", delays=integer)
+
+
+def select_column() -> Timing:
+    """From the beat with ``enter`` to its sum: tree, accumulator, ``held``."""
+    return Timing(latency=3, start="row", end="held", unit="beat")
 
 
 def pe_lane(shape: LaneTiming) -> Timing:

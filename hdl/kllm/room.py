@@ -22,6 +22,9 @@ from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.lane.finish import KllmLaneFinish
+from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.select_column import KllmSelectColumn
+from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.matmul.check import KllmMatmulCheck
@@ -74,6 +77,15 @@ _LANES = {
     "table1_sram": KllmPeLaneConfig(counter="sram"),
     "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
     "small": _SMALL,
+}
+# Rows and columns of the selecting lane.
+_SELECTS = {
+    "table1": KllmSelectConfig(),
+    "table1_w4a3": KllmSelectConfig(bits_a=3),
+    "no_integer": KllmSelectConfig(integer_bits=0),
+    "small": KllmSelectConfig(
+        bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, tag_bits=5
+    ),
 }
 _SMALL_QUANTIZER = KllmQuantizerConfig(
     vectors=VectorShape(rows=64),
@@ -325,6 +337,18 @@ BLOCKS = {
         config=_TABLE1,
         configs={"table1": _TABLE1, "small": _SMALL},
         golden="golden.kllm.blocks:finish_job",
+    ),
+    "kllm_row_lookup": Registered(
+        component=KllmRowLookup,
+        config=KllmSelectConfig(),
+        configs=_SELECTS,
+        golden="golden.kllm.select:look_up_rows",
+    ),
+    "kllm_select_column": Registered(
+        component=KllmSelectColumn,
+        config=KllmSelectConfig(),
+        configs=_SELECTS,
+        golden="golden.kllm.select:column_sum",
     ),
     "kllm_lane_array": Registered(
         component=KllmLaneArray,

@@ -1,0 +1,108 @@
+"""One output column of a selecting lane (docs/blocks/kllm_select_column.md)."""
+
+from amaranth import Cat, Const, Module, Mux, Signal, signed
+
+from golden.kllm.timing import select_column
+from golden.timing import Timing
+from hdl.bits import any_of, carry_save, let, one_hot
+from hdl.block import Block
+from hdl.kinds import fixed, index_of
+from hdl.kllm.lane.select_config import KllmSelectConfig
+from hdl.ports import In, Out
+
+__all__ = ["KllmSelectColumn"]
+
+_GRID = -24
+
+
+class KllmSelectColumn(Block):
+    """``held = sum over beats and elements of (row[e][index_e] + bias) * 2**(bits_a * digit)``.
+
+    ``bias = 2**(word_bits - 1)``: the column inverts the sign bit of each selected word, so that
+    no word needs a sign extension. The parent subtracts what the biases add up to. The sum is exact
+    modulo ``2**sum_bits``.
+
+    The parent steps the column, and all columns of a lane alike:
+
+        ======  ==================================================================
+        input   effect at the end of its cycle
+        ======  ==================================================================
+        enter   the tree registers take the sum of the beat, in carry-save form
+        add     the accumulator adds the tree registers, shifted by their ``digit``
+        first   with ``add``: the accumulator starts from 0
+        load    ``held`` takes the accumulator, before an ``add`` of the same cycle
+        shift   ``held`` takes ``chain`` (``load`` wins)
+        ======  ==================================================================
+
+    ``chain`` is ``held`` of the next column, so a lane gives its sums one per cycle while it adds
+    up the next packet. The weight indices are decoded to one-hot words. ANDs and ORs select, which
+    needs fewer gates than a multiplexer per bit. One beat per cycle. Nothing rounds.
+    Source: KLLM, section III-B; the sum replaces its counters. Golden:
+    golden.kllm.select.column_sum.
+    """
+
+    def __init__(self, config: KllmSelectConfig):
+        members = {
+            "row": In(config.row_layout, "Words of each element, by weight index.", fixed(_GRID)),
+            "index": In(
+                config.index_layout,
+                "Weight index of each element.",
+                index_of("weight centroids"),
+            ),
+            "enter": In(1, "The tree registers take the beat."),
+            "add": In(1, "The accumulator adds the tree registers."),
+            "first": In(1, "With add: a packet begins."),
+            "load": In(1, "held takes the accumulator."),
+            "shift": In(1, "held takes chain."),
+            "chain": In(signed(config.sum_bits), "held of the next column.", fixed(_GRID)),
+            "held": Out(signed(config.sum_bits), "A finished sum, with its biases.", fixed(_GRID)),
+        }
+        if config.digits > 1:
+            members["digit"] = In(range(config.digits), "Place of the digit in the tree registers.")
+        super().__init__(config, members)
+
+    @property
+    def timing(self) -> Timing:
+        return select_column()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        words = []
+        for e, (row, index) in enumerate(zip(self.row, self.index, strict=True)):
+            chosen = one_hot(m, f"index_{e}", index)
+            word = any_of(
+                one.replicate(config.word_bits) & entry.as_unsigned()
+                for one, entry in zip(chosen, row, strict=True)
+            )
+            words.append(let(m, f"word_{e}", word ^ (1 << config.word_bits - 1)))
+
+        # The cut: a sum and its carries.
+        tree = []
+        for n, term in enumerate(carry_save(m, "tree", words, config.tree_bits)):
+            held = Signal(len(term), name=f"tree_{n}", reset_less=True)
+            with m.If(self.enter):
+                m.d.sync += held.eq(term)
+            tree.append(self._placed(m, n, held))
+
+        total = Signal(config.sum_bits, reset_less=True)
+        start = let(m, "start", Mux(self.first, 0, total))
+        terms = carry_save(m, "total", [start, *tree], config.sum_bits)
+        with m.If(self.add):
+            m.d.sync += total.eq(sum(terms[1:], terms[0]))
+
+        sums = Signal(signed(config.sum_bits), reset_less=True)
+        m.d.comb += self.held.eq(sums)
+        with m.If(self.load):
+            m.d.sync += sums.eq(total)
+        with m.Elif(self.shift):
+            m.d.sync += sums.eq(self.chain)
+        return m
+
+    def _placed(self, m: Module, n: int, held: Signal):
+        """``held`` times 2**(bits_a * digit), of ``sum_bits``."""
+        config = self.config
+        placed = held
+        for digit in range(1, config.digits):
+            shifted = Cat(Const(0, config.bits_a * digit), held)
+            placed = Mux(self.digit == digit, shifted, placed)
+        return let(m, f"placed_{n}", placed[: config.sum_bits])

@@ -1,0 +1,141 @@
+"""Sizes of a selecting lane, and what its blocks hand to each other."""
+
+import dataclasses
+
+from amaranth import signed
+from amaranth.lib import data
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.index.format import INT_BITS, K_MAX
+from golden.kllm.format import integer_digits
+from hdl.kinds import BITS, NUMBER, fixed, index_of, mask_of
+from hdl.ports import Payload
+
+__all__ = ["KllmSelectConfig"]
+
+_GRID = FP16.grid_exponent  # of a centroid and of a rounded product
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmSelectConfig(Config):
+    """Shape of the rows of products, and of the columns that select from them."""
+
+    bits_a: int = 4  # bits of an activation index, 2..4
+    bits_b: int = 4  # bits of a weight index, 2..4
+    elements: int = 16  # elements of the reduction axis per beat, 1..16
+    columns: int = 32  # output columns, 1..64
+    k_max: int = 11008  # longest reduction, 1..16383
+    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
+    tag_bits: int = 0  # sideband carried with each beat, 0..64; 0: no such field
+
+    def __post_init__(self) -> None:
+        self._check_range("bits_a", 2, 4)
+        self._check_range("bits_b", 2, 4)
+        self._check_range("elements", 1, 16)
+        self._check_range("columns", 1, 64)
+        self._check_range("k_max", 1, K_MAX)
+        self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_range("tag_bits", 0, 64)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table of products: one per activation index, or per digit."""
+        return 2**self.bits_a
+
+    @property
+    def codes(self) -> int:
+        """Words of a row: one per weight index."""
+        return 2**self.bits_b
+
+    @property
+    def digits(self) -> int:
+        """Digits of ``bits_a`` bits of an integer: passes of a beat in integer mode."""
+        return integer_digits(self.integer_bits, self.bits_a)
+
+    def row_bits(self, row: int) -> int:
+        """Bits of a word of a row of the table: a product, or ``row`` times a centroid."""
+        multiple = max(row, 1) if self.integer_bits else 1
+        return (multiple << -_GRID).bit_length() + 1
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of the widest word of the table."""
+        return self.row_bits(self.rows - 1)
+
+    @property
+    def tree_bits(self) -> int:
+        """Bits of the sum of one word of each element, sign bits inverted."""
+        return (self.elements * (2**self.word_bits - 1)).bit_length()
+
+    @property
+    def sum_bits(self) -> int:
+        """|product| <= 1 = 2**24 on its grid, times the largest integer, times k_max; a sign."""
+        largest = 2**self.integer_bits - 1 if self.integer_bits else 1
+        return (self.k_max * largest << -_GRID).bit_length() + 1
+
+    @property
+    def bias_bits(self) -> int:
+        """Bits of a sum that the inverted sign bits change: those above a word's others."""
+        return self.sum_bits - (self.word_bits - 1)
+
+    @property
+    def product_layout(self) -> Payload:
+        return Payload(
+            bin=(range(self.rows * self.codes), "activation index above weight index"),
+            word=(FP16.bits, "FP16 product of the two centroids, or centroid", FP16),
+        )
+
+    @property
+    def value_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(max(self.bits_a, self.integer_bits), self.elements)
+
+    @property
+    def index_layout(self) -> data.ArrayLayout:
+        """Weight indices of one column."""
+        return data.ArrayLayout(self.bits_b, self.elements)
+
+    @property
+    def row_layout(self) -> data.ArrayLayout:
+        """A row of the table for each element."""
+        row = data.ArrayLayout(signed(self.word_bits), self.codes)
+        return data.ArrayLayout(row, self.elements)
+
+    @property
+    def _shared(self) -> dict:
+        """What a beat carries through the look-up."""
+        tag = {"tag": (self.tag_bits, "passes with its beat", BITS)} if self.tag_bits else {}
+        return {
+            "index": (
+                data.ArrayLayout(self.index_layout, self.columns),
+                "weight indices of each column's elements",
+                index_of("weight centroids"),
+            ),
+            "last": (1, "the final beat of a packet"),
+            **tag,
+        }
+
+    @property
+    def beat_layout(self) -> Payload:
+        """A beat before the look-up."""
+        return Payload(
+            value=(self.value_layout, "indices, or unsigned integers", NUMBER),
+            inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
+            **self._shared,
+        )
+
+    @property
+    def digit_parts(self) -> dict:
+        """The field ``digit``, where integers have several."""
+        if self.digits == 1:
+            return {}
+        return {"digit": (range(self.digits), "place of the digit, the lowest is 0")}
+
+    @property
+    def rows_layout(self) -> Payload:
+        """A beat after the look-up, or one digit of it."""
+        return Payload(
+            row=(self.row_layout, "word of each element and weight index", fixed(_GRID)),
+            **self.digit_parts,
+            **self._shared,
+        )

@@ -1,0 +1,123 @@
+"""KllmRowLookup against golden.kllm.select.look_up_rows: tables of products and of integers.
+
+Shown to fail:
+
+- a write of row 0 that leaves out the multiple of the last row;
+- the mask of digit 0 left out in integer mode;
+- the digits from the highest down;
+- ``last`` on each digit of the final beat;
+- ``i.ready`` that does not wait for the last digit.
+"""
+
+import numpy as np
+import pytest
+
+from golden.kllm.select import look_up_rows, word_table
+from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.select_config import KllmSelectConfig
+from hdl.kllm.room import BLOCKS
+from tb.run import simulate
+from tb.words import layout_words
+
+SMALL = BLOCKS["kllm_row_lookup"].configs["small"]
+CONFIGS = {
+    "small": SMALL,
+    "three_digits": KllmSelectConfig(
+        bits_a=3, bits_b=2, elements=2, columns=1, k_max=20, integer_bits=8
+    ),
+    "two_digits_of_4": KllmSelectConfig(
+        bits_a=4, bits_b=3, elements=3, columns=2, k_max=20, integer_bits=8, tag_bits=1
+    ),
+    "one_digit": KllmSelectConfig(
+        bits_a=4, bits_b=2, elements=1, columns=1, k_max=20, integer_bits=4
+    ),
+    "no_integer": KllmSelectConfig(
+        bits_a=2, bits_b=4, elements=5, columns=2, k_max=20, integer_bits=0
+    ),
+}
+BEATS = 60
+
+
+def centroids(rng, count: int, extreme: bool) -> np.ndarray:
+    """FP16 words in -1..1 over every exponent; with ``extreme`` those of the largest magnitude."""
+    words = rng.integers(0, 2, count) << 15 | rng.integers(0, 0x3C01, count)
+    if extreme:
+        words = np.resize([0x3C00, 0xBC00, 0x0001, 0x3BFF, 0x8001, 0x03FF], count)
+    return words
+
+
+def lookup_vectors(config: KllmSelectConfig, seed):
+    """(vectors, params): phases of beats on one table each."""
+    rng = np.random.default_rng([seed, 71])
+    vectors, phases = {}, {}
+    bins = config.rows * config.codes
+    kinds = [("kmeans", 0, 0), ("largest", 0, 1), ("integer", 1, 0), ("integer_largest", 1, 1)]
+    kinds.append(("kmeans_again", 0, 0))
+    for name, integer, extreme in kinds if config.integer_bits else kinds[:2]:
+        count = config.codes if integer else bins
+        word = centroids(rng, count, extreme)
+        # Row 0 first; the other rows in any order.
+        order = rng.permutation(config.codes)
+        if not integer:
+            others = config.codes + rng.permutation(bins - config.codes)
+            order = np.concatenate([order, others])
+        vectors[f"{name}.product"] = layout_words(
+            config.product_layout, bin=order, word=word[order]
+        )
+        # In K-Means mode the bits above the index are junk.
+        entry_bits = max(config.bits_a, config.integer_bits)
+        value = rng.integers(0, 1 << entry_bits, (BEATS, config.elements))
+        value[:2] = [[0], [(1 << entry_bits) - 1]]
+        inlier = rng.random((BEATS, config.elements)) < 0.8
+        inlier[:2], inlier[2] = True, False
+        table = word_table(word.tolist(), config.bits_a, config.bits_b)
+        digits = config.digits if integer else 1
+        shared = {
+            "index": rng.integers(0, config.codes, (BEATS, config.columns, config.elements)),
+            "last": rng.random(BEATS) < 0.3,
+        }
+        if config.tag_bits:
+            shared["tag"] = rng.integers(0, 1 << config.tag_bits, BEATS)
+        vectors[f"{name}.i"] = layout_words(
+            config.beat_layout, value=value, inlier=inlier, **shared
+        )
+        of_beats = [
+            look_up_rows(table, each.tolist(), counts.tolist(), digits)
+            for each, counts in zip(value, inlier, strict=True)
+        ]
+        rows = np.array(of_beats).reshape(BEATS * digits, config.elements, config.codes)
+        passed = {field: np.repeat(each, digits, axis=0) for field, each in shared.items()}
+        place = np.tile(np.arange(digits), BEATS)
+        passed["last"] = passed["last"] & (place == digits - 1)
+        if config.digits > 1:
+            passed["digit"] = place
+        vectors[f"{name}.o"] = layout_words(config.rows_layout, row=rows, **passed)
+        phases[name] = {"integer": integer, "digits": digits}
+    return vectors, {"phases": phases}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_row_lookup(name, seed):
+    config = CONFIGS[name]
+    vectors, params = lookup_vectors(config, seed)
+    simulate(
+        KllmRowLookup(config), "tb.kllm.tb_row_lookup", vectors=vectors, params=params, seed=seed
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
+        ({"bits_b": 1}, "bits_b must be 2..4, not 1"),
+        ({"elements": 17}, "elements must be 1..16, not 17"),
+        ({"columns": 65}, "columns must be 1..64, not 65"),
+        ({"k_max": 0}, "k_max must be 1..16383, not 0"),
+        ({"integer_bits": 5}, "integer_bits must be 0 or 4 or 8, not 5"),
+        ({"tag_bits": 65}, "tag_bits must be 0..64, not 65"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        KllmSelectConfig(**wrong)
+    assert str(error.value) == f"KllmSelectConfig.{message}"
