@@ -40,6 +40,7 @@ __all__ = [
     "lane_dense",
     "lane_finish",
     "lane_latency",
+    "lane_select",
     "lane_steps",
     "load",
     "matmul",
@@ -381,7 +382,9 @@ class LaneTiming:
     """What a lane's cycles depend on.
 
     words, integer_words: words of bins per column, that are reduced one per cycle. together: each
-    column has its own MAC, so all columns are reduced at the same time (counter=sram).
+    column has its own MAC, so all columns are reduced at the same time (counter=sram). digits:
+    cycles of a beat of integers in a lane without bins (counter=select), else 0. Such a lane has 1
+    word per column, its sum.
     """
 
     columns: int
@@ -389,6 +392,11 @@ class LaneTiming:
     words: int
     integer_words: int
     together: bool = False
+    digits: int = 0
+
+    def cycles_of(self, job: "LaneJob") -> int:
+        """Cycles in which the beats of a job enter the lane."""
+        return job.steps * max(self.digits * (job.mode == MatmulMode.INTEGER), 1)
 
     def words_of(self, mode: MatmulMode) -> int:
         """Words of bins per column of a job; 0: the job bypasses the counters."""
@@ -421,7 +429,9 @@ def lane_steps(length: int, elements: int, outliers: Iterable[int] = ()) -> int:
 
 def lane_latency(shape: LaneTiming, mode: MatmulMode) -> int:
     """Cycles from a job's last beat to its first output, in an idle lane."""
-    return 7 if mode == MatmulMode.DIRECT else 10 + shape.words_of(mode)
+    if mode == MatmulMode.DIRECT:
+        return 7
+    return 8 if shape.digits else 10 + shape.words_of(mode)
 
 
 def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
@@ -429,14 +439,15 @@ def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
 
         2 + (steps - 1) + latency + (outputs - 1) * gap + (jobs - 1) * max(steps, reduce, 2)
 
-    The weight buffer takes 2 cycles. ``reduce`` is ``columns * gap``. Reducing a job overlaps
-    counting the next. The register of the status takes a word every 2 cycles. With ``together`` a
-    further job takes up to 4 cycles more, for the ends of packets in the RAMs. The result is then
-    the most, unless ``jobs`` is 1.
+    With counter=select a step of integers takes ``digits`` cycles. The weight buffer takes 2
+    cycles. ``reduce`` is ``columns * gap``. Reducing a job overlaps counting the next. The register
+    of the status takes a word every 2 cycles. With ``together`` a further job takes up to 4 cycles
+    more, for the ends of packets in the RAMs. The result is then the most, unless ``jobs`` is 1.
     """
-    first = 2 + job.steps - 1 + lane_latency(shape, job.mode)
+    steps = shape.cycles_of(job)
+    first = 2 + steps - 1 + lane_latency(shape, job.mode)
     reduce = max(shape.columns * shape.gap(job.mode), shape.words_of(job.mode))
-    further = max(job.steps, reduce, 2) + (4 if shape.together else 0)
+    further = max(steps, reduce, 2) + (4 if shape.together else 0)
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
 
 
@@ -468,6 +479,16 @@ def lane_dense(shape: LaneTiming) -> Timing:
         start="a packet's last i",
         unit="beat",
         delays=(*integer, ("from a sum to the next", shape.gap(MatmulMode.KMEANS))),
+    )
+
+
+def lane_select() -> Timing:
+    """From a packet's last beat to the sum of column 0; adding up overlaps giving."""
+    return Timing(
+        latency=4,
+        start="a packet's last i",
+        unit="beat",
+        delays=(("from a sum to the next", 1),),
     )
 
 

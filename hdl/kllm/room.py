@@ -1,5 +1,7 @@
 """Blocks of KLLM by name."""
 
+import dataclasses
+
 from golden.kllm.config import MACHINES, LaneShape, PortShape, SlotShape, VectorShape
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig, KllmLaneBuild
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
@@ -23,6 +25,7 @@ from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.lane.sparse import KllmLaneSparse
@@ -77,6 +80,10 @@ _LANES = {
     "table1_sram": KllmPeLaneConfig(counter="sram"),
     "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
     "small": _SMALL,
+}
+_SELECTING = {
+    "table1_select": KllmPeLaneConfig(counter="select"),
+    "small_select": dataclasses.replace(_SMALL, counter="select"),
 }
 # Rows and columns of the selecting lane.
 _SELECTS = {
@@ -305,7 +312,7 @@ BLOCKS = {
     "kllm_pe_lane": Registered(
         component=KllmPeLane,
         config=_TABLE1,
-        configs=_LANES,
+        configs=_LANES | _SELECTING,
         golden="golden.kllm.matmul:matmul",
     ),
     "kllm_lane_codebook": Registered(
@@ -324,6 +331,12 @@ BLOCKS = {
         component=KllmLaneDense,
         config=_TABLE1,
         configs=_LANES,
+        golden="golden.kllm.blocks:dense_sums",
+    ),
+    "kllm_lane_select": Registered(
+        component=KllmLaneSelect,
+        config=_SELECTING["table1_select"],
+        configs=_SELECTING,
         golden="golden.kllm.blocks:dense_sums",
     ),
     "kllm_lane_sparse": Registered(

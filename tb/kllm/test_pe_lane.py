@@ -41,6 +41,14 @@ CONFIGS = {
     ),
     "sram": dataclasses.replace(SMALL, counter="sram", columns=4, macs=4, elements=3),
     "two_level": dataclasses.replace(SMALL, counter="two_level", macs=4, elements=5),
+    "select": dataclasses.replace(SMALL, counter="select"),
+    "select_wide": KllmPeLaneConfig(
+        bits_a=3, bits_b=4, elements=16, columns=8, k_max=300, integer_bits=8, counter="select",
+        outliers_max=40, weight_buffer_beats=3,
+    ),
+    "select_one_column_no_integer": dataclasses.replace(
+        SMALL, columns=1, elements=1, integer_bits=0, k_max=20, counter="select"
+    ),
     "one_column_no_integer": dataclasses.replace(
         SMALL, columns=1, macs=1, elements=1, integer_bits=0, k_max=20
     ),
@@ -322,7 +330,7 @@ def longest_vectors(config, seed):
     return vectors, {"phases": [name for name, *_ in phases]}
 
 
-@pytest.mark.parametrize("counter", ["flipflop", "two_level"])
+@pytest.mark.parametrize("counter", ["flipflop", "two_level", "select"])
 def test_longest(counter, seed):
     """The documented most: reductions of 16,383 elements, and as many outliers.
 
@@ -342,7 +350,10 @@ def test_longest(counter, seed):
         ({"k_max": 16384}, "k_max must be 1..16383, not 16384"),
         ({"macs": 24}, "macs must be a power of two in 1..256, not 24"),
         ({"counter": "sram", "macs": 16}, "macs must be 32..32, not 16"),
-        ({"counter": "bram"}, "counter must be flipflop or sram or two_level, not 'bram'"),
+        (
+            {"counter": "bram"},
+            "counter must be flipflop or sram or two_level or select, not 'bram'",
+        ),
         ({"integer_bits": 5}, "integer_bits must be 0 or 4 or 8, not 5"),
     ],
 )

@@ -14,13 +14,15 @@ from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallelCo
 from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.concat import KllmConcatConfig
+from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.outlier import KllmOutlierConfig
 from hdl.kllm.scaler import KllmScalerConfig
 from hdl.ports import Payload
 
-__all__ = ["STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
+__all__ = ["COUNTERS", "STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
 
 STATUS_BITS = len(Status)
+COUNTERS = (*ARCHITECTURES, "select")  # how a lane makes its dense sums
 
 
 class Loaded(enum.Enum, shape=2):
@@ -41,8 +43,8 @@ class KllmPeLaneConfig(Config):
     columns: int = 32  # output columns of a job, 1..64
     k_max: int = 11008  # longest reduction, 1..16383
     integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
-    counter: str = "flipflop"  # micro-architecture: flipflop, sram or two_level
-    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: as many as columns
+    counter: str = "flipflop"  # micro-architecture: flipflop, sram, two_level or select
+    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: columns; select: unused
     outliers_max: int = 127  # most outliers of a token, 1..16383
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
 
@@ -53,7 +55,7 @@ class KllmPeLaneConfig(Config):
         self._check_range("columns", 1, 64)
         self._check_range("k_max", 1, K_MAX)
         self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_choice("counter", ARCHITECTURES)
+        self._check_choice("counter", COUNTERS)
         if self.counter == "sram":
             self._check_range("macs", self.columns, self.columns)
         else:
@@ -73,19 +75,33 @@ class KllmPeLaneConfig(Config):
 
     @property
     def counter_config(self) -> IndexHistogramParallelConfig:
+        """The counters; of ``select``, which has none, those whose bins its table has."""
         return IndexHistogramParallelConfig(
             bits_a=self.bits_a,
             bits_b=self.bits_b,
             elements=self.elements,
             k_max=self.k_max,
             integer_bits=self.integer_bits,
-            architecture=self.counter,
+            architecture="flipflop" if self.counter == "select" else self.counter,
             word_bins=self.word_bins,
         )
 
     @property
     def reducer_config(self) -> IndexReducerConfig:
         return IndexReducerConfig.of_counter(self.counter_config, self.word_bins)
+
+    @property
+    def select_config(self) -> KllmSelectConfig:
+        """Rows and columns of ``select``; a beat carries its outlier through the look-up."""
+        return KllmSelectConfig(
+            bits_a=self.bits_a,
+            bits_b=self.bits_b,
+            elements=self.elements,
+            columns=self.columns,
+            k_max=self.k_max,
+            integer_bits=self.integer_bits,
+            tag_bits=self.outlier_tag.size,
+        )
 
     @property
     def outlier_config(self) -> KllmOutlierConfig:
@@ -115,13 +131,23 @@ class KllmPeLaneConfig(Config):
 
     @property
     def reduce_cycles(self) -> int:
-        """Cycles in which the bins of all columns are reduced, K-Means mode."""
+        """Cycles in which the sums of all columns are made or sent, K-Means mode."""
+        if self.counter == "select":
+            return self.columns
         bins = self.counter_config.words
         return bins if self.counter == "sram" else self.columns * bins
 
     @property
     def cycles(self) -> LaneTiming:
         """What golden.kllm.timing counts cycles from."""
+        if self.counter == "select":
+            return LaneTiming(
+                columns=self.columns,
+                elements=self.elements,
+                words=1,
+                integer_words=1 if self.integer_bits else 0,
+                digits=self.select_config.digits,
+            )
         counter = self.counter_config
         return LaneTiming(
             columns=self.columns,
@@ -262,6 +288,16 @@ class KllmPeLaneConfig(Config):
             inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
             last=(1, "the final beat of a packet"),
         )
+
+    @property
+    def selected_layout(self) -> Payload:
+        """A beat of rows, for the columns of ``select``."""
+        return dataclasses.replace(self.select_config, tag_bits=0).rows_layout
+
+    @property
+    def dense_beat_layout(self) -> Payload:
+        """What the dense path takes."""
+        return self.selected_layout if self.counter == "select" else self.pairs_layout
 
     @property
     def outlier_layout(self) -> Payload:

@@ -8,7 +8,7 @@ from golden.kllm.timing import lane_dense
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.index.histogram_parallel import IndexHistogramParallel
+from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.memory.config import MemoryConfig
@@ -37,6 +37,7 @@ class KllmLaneDense(Block):
     """
 
     def __init__(self, config: KllmPeLaneConfig):
+        config._check_choice("counter", ARCHITECTURES)
         members = {
             "i": In(
                 stream.Signature(config.pairs_layout), "Index pairs of one beat, column by column."

@@ -13,6 +13,8 @@ from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.finish import KllmLaneFinish
+from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.ports import In, Out
 from hdl.stream.fork import fork
@@ -99,8 +101,13 @@ class KllmPeLane(Block):
         m, config = Module(), self.config
         codebook = add(m, "codebook_buffer", KllmLaneCodebook(config))
         control = add(m, "control", KllmLaneControl(config))
-        concat = add(m, "concat", KllmConcat(config.concat_config))
-        dense = add(m, "dense", KllmLaneDense(config))
+        selects = config.counter == "select"
+        if selects:
+            beats = add(m, "row_lookup", KllmRowLookup(config.select_config))
+            dense = add(m, "dense", KllmLaneSelect(config))
+        else:
+            beats = add(m, "concat", KllmConcat(config.concat_config))
+            dense = add(m, "dense", KllmLaneDense(config))
         sparse = add(m, "sparse", KllmLaneSparse(config))
         finish = add(m, "finish", KllmLaneFinish(config))
         weights = queue(
@@ -118,33 +125,19 @@ class KllmPeLane(Block):
                 dense.codebook_b.eq(codebook.codebook_b),
             ]
         else:
-            link(m, codebook.product, dense.product)
+            link(m, codebook.product, (beats if selects else dense).product)
+        (_link_rows if selects else _link_pairs)(m, control.step, beats)
 
-        # A step, its halves joined to pairs.
-        step = control.step
-        m.d.comb += [
-            concat.i_a.valid.eq(step.valid),
-            concat.i_w.valid.eq(step.valid),
-            step.ready.eq(concat.i_a.ready),
-            concat.i_a.p.value.eq(step.p.value),
-            concat.i_a.p.inlier.eq(step.p.inlier),
-            concat.i_a.p.last.eq(step.p.last),
-            concat.i_a.p.tag.eq(step.p.tag),
-            concat.i_w.p.index.eq(step.p.index),
-        ]
-
-        # Each beat of pairs to both paths. The dense sum of a job without inliers is 0: its beats
-        # bypass the counters, and no bins are reduced for it.
-        to_dense, to_sparse = fork(m, "beats", concat.o, 2)
-        beat = concat.o.p
+        # Each beat to both paths. The dense sum of a job without inliers is 0: its beats bypass
+        # the dense path, which makes no sums for it.
+        to_dense, to_sparse = fork(m, "beats", beats.o, 2)
+        beat = beats.o.p
         tag = data.View(config.outlier_tag, beat.tag)
         m.d.comb += [
             dense.i.valid.eq(to_dense.valid & ~tag.direct),
             to_dense.ready.eq(dense.i.ready | tag.direct),
-            dense.i.p.pair.eq(beat.pair),
-            dense.i.p.inlier.eq(beat.inlier),
-            dense.i.p.last.eq(beat.last),
-            dense.is_integer.eq(codebook.loaded == Loaded.INTEGER),
+            *(dense.i.p[field].eq(beat[field]) for field in config.dense_beat_layout.members),
+            (beats if selects else dense).is_integer.eq(codebook.loaded == Loaded.INTEGER),
             sparse.i.valid.eq(to_sparse.valid),
             to_sparse.ready.eq(sparse.i.ready),
             sparse.i.p.present.eq(tag.present),
@@ -153,7 +146,7 @@ class KllmPeLane(Block):
             sparse.i.p.last.eq(beat.last),
             sparse.codebook_b.eq(codebook.codebook_b),
         ]
-        for c, column in enumerate(beat.pair):
+        for c, column in enumerate(beat.index if selects else beat.pair):
             m.d.comb += [
                 sparse.i.p.index[c][e].eq(pair[: config.bits_b]) for e, pair in enumerate(column)
             ]
@@ -165,3 +158,26 @@ class KllmPeLane(Block):
         link(m, finish.y, self.y)
         link(m, finish.status, self.status)
         return m
+
+
+def _link_pairs(m: Module, step, concat: KllmConcat) -> None:
+    """A step, its halves joined to pairs."""
+    m.d.comb += [
+        concat.i_a.valid.eq(step.valid),
+        concat.i_w.valid.eq(step.valid),
+        step.ready.eq(concat.i_a.ready),
+        concat.i_a.p.value.eq(step.p.value),
+        concat.i_a.p.inlier.eq(step.p.inlier),
+        concat.i_a.p.last.eq(step.p.last),
+        concat.i_a.p.tag.eq(step.p.tag),
+        concat.i_w.p.index.eq(step.p.index),
+    ]
+
+
+def _link_rows(m: Module, step, lookup: KllmRowLookup) -> None:
+    """A step, its values replaced by rows of products."""
+    m.d.comb += [
+        lookup.i.valid.eq(step.valid),
+        step.ready.eq(lookup.i.ready),
+        *(lookup.i.p[field].eq(step.p[field]) for field in lookup.i.p.shape().members),
+    ]

@@ -102,7 +102,7 @@ class KllmRowLookup(Block):
 
 
 def _table(m: Module, config: KllmSelectConfig, product) -> list[Value]:
-    """The rows of the table, each as one vector of words of ``word_bits``; writes of ``product``."""
+    """The rows of the table, filled by ``product``: each a vector of words of ``word_bits``."""
     sign, significand, shift = centroid_parts(product.p.word)
     magnitude = let(m, "magnitude", (significand << shift)[: _PRODUCT_BITS - 1])
     value = Signal(signed(_PRODUCT_BITS))

@@ -1,0 +1,138 @@
+"""The dense path of a selecting lane: rows to sums (docs/blocks/kllm_lane_select.md)."""
+
+from amaranth import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import stream
+
+from golden.fp16.format import FP16, FP32
+from golden.kllm.timing import lane_select
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.select_column import KllmSelectColumn
+from hdl.ports import In, Out
+
+__all__ = ["KllmLaneSelect"]
+
+
+class KllmLaneSelect(Block):
+    """``D[c] = sum over beats, elements e of row[e][index[c][e]] * 2**(bits_a * digit)``: rne32.
+
+    ``row`` has a word for each element and weight index (KllmRowLookup), ``digit`` is the place of
+    a digit of integers. Words are integers on the grid 2**-24. The sum is exact. Its rounding to
+    FP32, to nearest even, is the only one. At most ``k_max`` elements of a packet have rows that
+    are not zero (not checked).
+
+    A packet of beats gives ``columns`` words, column 0 first. A second register in each column
+    holds the finished sums, and the registers are a chain that moves one column per word. Adding
+    up a packet overlaps giving the last. ``i.ready`` depends combinationally on ``o.ready``.
+
+    One beat per cycle. Latency 4 cycles from the beat with ``last`` to column 0: tree, sum, chain,
+    rounding. A packet takes at least ``columns`` cycles.
+    Source: KLLM, section III-B; the sums replace its counters and their reduction. Golden:
+    golden.kllm.blocks.dense_sums.
+    """
+
+    def __init__(self, config: KllmPeLaneConfig):
+        config._check_choice("counter", ("select",))
+        super().__init__(
+            config,
+            {
+                "i": In(
+                    stream.Signature(config.selected_layout),
+                    "Rows of one beat, and the weight indices of each column.",
+                ),
+                "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return lane_select()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        shape = config.select_config
+        columns = [add(m, f"column_{c}", KllmSelectColumn(shape)) for c in range(config.columns)]
+        rounder = add(
+            m,
+            "rounder",
+            FixedToFloat(
+                FixedToFloatConfig(
+                    width=shape.sum_bits,
+                    grid_exponents=(FP16.grid_exponent,),
+                    o=FP32,
+                    stages=1,
+                )
+            ),
+        )
+
+        tree_valid, tree_last = Signal(), Signal(reset_less=True)  # a beat is in the tree registers
+        is_open = Signal()  # the accumulators hold a part of this packet
+        full = Signal()  # they hold a whole packet, not yet handed over
+        left = Signal(range(config.columns + 1))  # sums in the chain
+        enter, add_beat, load, shift, moves = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            shift.eq((left != 0) & rounder.i.ready),
+            load.eq(full & ((left == 0) | (shift & (left == 1)))),
+            moves.eq(~full | load),
+            add_beat.eq(tree_valid & moves),
+            self.i.ready.eq(~tree_valid | moves),
+            enter.eq(self.i.valid & self.i.ready),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += tree_valid.eq(self.i.valid)
+        with m.If(enter):
+            m.d.sync += tree_last.eq(self.i.p.last)
+        with m.If(add_beat):
+            m.d.sync += [is_open.eq(~tree_last), full.eq(tree_last)]
+        with m.Elif(load):
+            m.d.sync += full.eq(0)
+        with m.If(load):
+            m.d.sync += left.eq(config.columns)
+        with m.Elif(shift):
+            m.d.sync += left.eq(left - 1)
+
+        digit = Const(0, 1)
+        if shape.digits > 1:
+            digit = Signal(range(shape.digits), reset_less=True)
+            with m.If(enter):
+                m.d.sync += digit.eq(self.i.p.digit)
+        following = Const(0, signed(shape.sum_bits))
+        for c, column in reversed(list(enumerate(columns))):
+            m.d.comb += [
+                column.row.eq(self.i.p.row),
+                column.index.eq(self.i.p.index[c]),
+                column.enter.eq(enter),
+                column.add.eq(add_beat),
+                column.first.eq(~is_open),
+                column.load.eq(load),
+                column.shift.eq(shift),
+                column.chain.eq(following),
+            ]
+            if shape.digits > 1:
+                m.d.comb += column.digit.eq(digit)
+            following = column.held
+
+        # The biases of a packet: what a column of zeros would hold above a word's other bits.
+        low = shape.word_bits - 1
+        biases, bias = Signal(shape.bias_bits), Signal(shape.bias_bits)
+        steps = [(config.elements << config.bits_a * d) % 2**shape.bias_bits
+                 for d in range(shape.digits)]  # fmt: skip
+        step = Const(steps[0], shape.bias_bits)
+        for d in range(1, shape.digits):
+            step = Mux(digit == d, steps[d], step)
+        with m.If(add_beat):
+            m.d.sync += biases.eq(Mux(is_open, biases, 0) + step)
+        with m.If(load):
+            m.d.sync += bias.eq(biases)
+        held = columns[0].held
+        m.d.comb += [
+            rounder.i.valid.eq(left != 0),
+            rounder.i.p.value.eq(Cat(held[:low], (held[low:] - bias)[: shape.bias_bits])),
+            self.o.valid.eq(rounder.o.valid),
+            self.o.p.y.eq(rounder.o.p.y),
+            rounder.o.ready.eq(self.o.ready),
+        ]
+        return m

@@ -1,0 +1,116 @@
+"""KllmLaneSelect against golden.kllm.blocks.dense_sums: the bits of the counters' path.
+
+Shown to fail:
+
+- a bias that leaves out the elements of the second digit;
+- the accumulators handed over a beat too late (``add`` in the cycle of ``load`` left out);
+- the chain tied to its own column;
+- ``i.ready`` without the wait for the chain.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.kllm.blocks import dense_sums
+from golden.kllm.select import look_up_rows, word_table
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.dense import KllmLaneDense
+from hdl.kllm.lane.select import KllmLaneSelect
+from hdl.kllm.room import BLOCKS
+from tb.kllm.test_lane_dense import packets_of
+from tb.run import simulate
+from tb.words import layout_words, pack
+
+SMALL = BLOCKS["kllm_lane_select"].configs["small_select"]
+CONFIGS = {
+    "small": SMALL,
+    "three_digits": dataclasses.replace(SMALL, bits_a=3, elements=5, columns=5, integer_bits=8),
+    "sixteen": KllmPeLaneConfig(elements=16, columns=4, k_max=70, counter="select", outliers_max=3),
+    "one_column": dataclasses.replace(SMALL, columns=1, elements=1, integer_bits=0, k_max=20),
+}
+
+
+def beats_of(config: KllmPeLaneConfig, packets: list, table, digits: int) -> np.ndarray:
+    """The beats of ``i``: the rows that a look-up in ``table`` gives."""
+    words = []
+    for value, index, inlier in packets:
+        beats = len(value) // config.elements
+        rows = [
+            look_up_rows(table, of_beat.tolist(), counts.tolist(), digits)
+            for of_beat, counts in zip(
+                value.reshape(beats, -1), inlier.reshape(beats, -1), strict=True
+            )
+        ]
+        by_column = index.reshape(beats, config.elements, config.columns).transpose(0, 2, 1)
+        fields = {"digit": np.tile(np.arange(digits), beats)} if "digit" in _fields(config) else {}
+        words.append(
+            layout_words(
+                config.selected_layout,
+                row=np.array(rows).reshape(beats * digits, config.elements, -1),
+                index=np.repeat(by_column, digits, axis=0),
+                last=np.arange(beats * digits) == beats * digits - 1,
+                **fields,
+            )
+        )
+    return np.concatenate(words)
+
+
+def _fields(config: KllmPeLaneConfig):
+    return config.selected_layout.members
+
+
+def select_vectors(config: KllmPeLaneConfig, seed):
+    """(vectors, params): phases of packets on one table each."""
+    rng = np.random.default_rng([seed, 73])
+    vectors, phases = {}, {}
+    shape = config.select_config
+    for name, integer, extreme in (
+        ("kmeans", False, False), ("ones", False, True), ("integer", True, False),
+        ("integer_ones", True, True),
+    ):  # fmt: skip
+        if integer and not config.integer_bits:
+            continue
+        entries = shape.codes if integer else shape.codes * shape.rows
+        weight = rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x3C01, entries)
+        if extreme:
+            weight = np.resize([0x3C00, 0x3C00, 0xBC00, 0x0001], entries)
+        weight[[0, -1]] = 0x3C00, 0xBC00
+        packets = packets_of(rng, config, integer)
+        table = word_table(weight.tolist(), config.bits_a, config.bits_b)
+        digits = shape.digits if integer else 1
+        sums = [
+            dense_sums(*map(torch.as_tensor, packet), torch.as_tensor(weight), config.bits_b)
+            for packet in packets
+        ]
+        vectors[f"{name}.i"] = beats_of(config, packets, table, digits)
+        vectors[f"{name}.o"] = pack((torch.cat(sums).numpy(), 32))
+        phases[name] = [len(value) // config.elements * digits for value, _, _ in packets]
+    return vectors, {"phases": phases}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_lane_select(name, seed):
+    config = CONFIGS[name]
+    vectors, params = select_vectors(config, seed)
+    simulate(
+        KllmLaneSelect(config), "tb.kllm.tb_lane_select", vectors=vectors, params=params, seed=seed
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "counter", "message"),
+    [
+        (KllmLaneSelect, "flipflop", "select, not 'flipflop'"),
+        (KllmLaneDense, "select", "flipflop or sram or two_level, not 'select'"),
+    ],
+)
+def test_rejects(block, counter, message):
+    """Each dense path names the counters that it serves."""
+    component = block.__new__(block)
+    component._MustUse__silence = True  # it never becomes hardware
+    with pytest.raises(ValueError, match="counter must be") as error:
+        component.__init__(dataclasses.replace(SMALL, counter=counter))
+    assert str(error.value) == f"KllmPeLaneConfig.counter must be {message}"
