@@ -20,7 +20,7 @@ from tb.kllm.test_pe_lane import CONFIGS
 from tb.run import simulate
 
 PACKETS = 60
-CASES = ["flipflop", "sram", "two_level", "one_column_no_integer"]
+CASES = ["flipflop", "sram", "two_level", "select_wide", "one_column_no_integer"]
 LARGEST, BEYOND = (0x3C00, 0xBC00, 0x8000), (0x3C01, 0xBC01, 0x7C00, 0xFE00)
 
 

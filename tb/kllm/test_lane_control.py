@@ -24,7 +24,7 @@ from tb.kllm.test_pe_lane import CONFIGS, faulty_jobs, good_jobs
 from tb.run import simulate
 from tb.words import join, layout_word, unpack_ints
 
-CASES = ["flipflop", "two_level", "one_column_no_integer"]
+CASES = ["flipflop", "two_level", "select_wide", "one_column_no_integer"]
 
 
 class Words:

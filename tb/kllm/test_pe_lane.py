@@ -6,7 +6,8 @@ Shown to fail:
 - without the mask of ``done`` in ``inlier`` (a beat counted again with its second outlier);
 - the limit of ``codebook``'s entries left out (a packet out of range is taken);
 - the outliers of an integer job's header not refused;
-- NONFINITE of a header hidden by LENGTH_TOO_LONG.
+- NONFINITE of a header hidden by LENGTH_TOO_LONG;
+- ``is_integer`` of the rows tied to 0 (select).
 """
 
 import dataclasses
@@ -304,6 +305,17 @@ def test_pe_lane(name, seed):
     config = CONFIGS[name]
     vectors, params = lane_vectors(config, seed)
     simulate(KllmPeLane(config), "tb.kllm.tb_pe_lane", vectors=vectors, params=params, seed=seed)
+
+
+def test_select_meets_the_words_of_flipflop(seed):
+    """Both lanes take the same words and must give the same words, fault for fault.
+
+    Shown to fail: with ``faulty_jobs`` that draw one number more for ``select``.
+    """
+    of_flipflop, _ = lane_vectors(SMALL, seed)
+    of_select, _ = lane_vectors(dataclasses.replace(SMALL, counter="select"), seed)
+    assert of_flipflop.keys() == of_select.keys()
+    assert all((of_flipflop[name] == of_select[name]).all() for name in of_flipflop)
 
 
 def longest_vectors(config, seed):
