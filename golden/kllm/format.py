@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum, IntFlag
 
 __all__ = [
+    "FIXED_PRODUCTS",
     "GRID_SPARSE",
     "NO_OUTPUT",
     "PRODUCTS",
@@ -18,6 +19,7 @@ __all__ = [
     "activation_bit",
     "activation_entry_bits",
     "beats",
+    "fixed_product_grid",
     "group_order",
     "groups",
     "integer_digits",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 PRODUCTS = ("rounded", "exact")  # the words of the product codebook
+# Products in fixed point, which no packet carries yet: bits of a word. Its grid has all of -1..1.
+FIXED_PRODUCTS = {"fixed16": 16, "fixed12": 12}
 
 # The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
@@ -95,6 +99,11 @@ class OrizuruStatus(IntFlag):
 def product_index(index_a: int, index_b: int, bits_b: int) -> int:
     """``index_a * 2**bits_b + index_b``: the activation index concatenated above the weight's."""
     return index_a << bits_b | index_b
+
+
+def fixed_product_grid(product: str) -> int:
+    """The grid 2**grid of a product of FIXED_PRODUCTS: 1.0 is ``2**(bits - 2)``."""
+    return 2 - FIXED_PRODUCTS[product]
 
 
 def kmeans_packet_length(bits_a: int, bits_b: int, product: str = "rounded") -> int:

@@ -7,7 +7,7 @@ Integer x K-Means:
     D = sum over j of C_V[j] * N_j,  N_j = sum over k of a_k [ib_kn = j],  S = 0.
 
 D and S are exact integers on a grid, so the order of summation does not matter. The only roundings
-are rne16 (P, rounded mode), rne32 (D), rne32 (S), fma32 and rne16 (Y). Signs of zero
+are that of P (``product`` of Codebooks), rne32 (D), rne32 (S), fma32 and rne16 (Y). Signs of zero
 follow IEEE 754-2019: an exact D or S of 0 is +0. FP16 and FP32 values are integer bit patterns.
 
 The golden groups the elements by weight index j: 2**nB products of a matrix of integers with a
@@ -16,6 +16,7 @@ holds the histogram ``golden.index.histogram.counts``. Source: KLLM, section III
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -32,10 +33,12 @@ from golden.index.format import (
 )
 from golden.index.histogram import check_indices, grouped_sums, integer_counts
 from golden.kllm.format import (
+    FIXED_PRODUCTS,
     GRID_SPARSE,
     NO_OUTPUT,
     PRODUCTS,
     Status,
+    fixed_product_grid,
     kmeans_packet_length,
 )
 from golden.kllm.records import Codebooks, Packet, Tokens, Weight
@@ -85,14 +88,28 @@ def _nonfinite(word: Tensor) -> Tensor:
 
 def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Tensor, int]:
     """Product codebook as int64 on its grid, shape (2**nA, 2**nB), and that grid."""
-    if product not in PRODUCTS:
-        raise ConfigError(f"product must be {' or '.join(PRODUCTS)}, not {product!r}")
+    _check_product(product, (*PRODUCTS, *FIXED_PRODUCTS))
     rounded = product_codebook(codebook_a, codebook_b)
     if product == "rounded":
         table = fixed_point(rounded).reshape(codebook_a.numel(), codebook_b.numel())
         return table, GRID_PRODUCT_ROUNDED
     exact = fixed_point(codebook_a)[:, None] * fixed_point(codebook_b)[None, :]
-    return exact, GRID_PRODUCT_EXACT
+    if product == "exact":
+        return exact, GRID_PRODUCT_EXACT
+    grid = fixed_product_grid(product)
+    return _to_grid(exact, grid - GRID_PRODUCT_EXACT), grid
+
+
+def _to_grid(value: Tensor, shift: int) -> Tensor:
+    """``rne(value * 2**-shift)``: integers to a grid ``shift`` (at least 1) places coarser."""
+    down = value >> shift
+    left, half = value - (down << shift), 1 << shift - 1
+    return down + ((left > half) | ((left == half) & (down & 1 == 1))).long()
+
+
+def _check_product(product: str, known: Sequence[str]) -> None:
+    if product not in known:
+        raise ConfigError(f"product must be {' or '.join(known)}, not {product!r}")
 
 
 def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tensor:
@@ -213,6 +230,7 @@ def _loaded(books: Codebooks | Packet) -> _Loaded:
         )
         table, grid = _products(books.a, books.b, books.product)
         return _Loaded(table, grid, books.b, bits_a, bits_b)
+    _check_product(books.product, PRODUCTS)
     bits_a, bits_b, packet = books.bits_a, books.bits_b, books.words
     words = kmeans_packet_length(bits_a, bits_b, books.product)
     if packet.shape != (words,):

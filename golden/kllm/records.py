@@ -100,8 +100,16 @@ class Weight:
 class Codebooks:
     """Codebooks of a matrix product: FP16 words of magnitude at most 1.
 
-    a: (2**bits_a,) of the tokens; b: (2**bits_b,) of the weights. product: ``rounded``, the
-    products of their entries are rounded to FP16, or ``exact``.
+    a: (2**bits_a,) of the tokens; b: (2**bits_b,) of the weights. product: how the product of two
+    entries is stored. It is rounded once, from the exact product, to nearest even:
+
+        =========================  ==========================================
+        product                    P of entries a, b
+        =========================  ==========================================
+        ``rounded``                ``rne16(a * b)``, an FP16 word
+        ``exact``                  ``a * b``, on the grid 2**-48
+        ``fixed16``, ``fixed12``   on the grid 2**-14, 2**-10: two's complement
+        =========================  ==========================================
     """
 
     a: Tensor

@@ -19,7 +19,7 @@ from golden.kllm.matmul import (
     matmul,
     two_level_sums,
 )
-from golden.kllm.records import Codebooks, Tokens, Weight
+from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 NAN = 0x7E00
@@ -123,10 +123,29 @@ def tensor(values: list, device: str) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64, device=device)
 
 
+def stored(entry: Fraction, product: str) -> Fraction:
+    """A product of two centroids as ``product`` stores it; ``round`` is to nearest even."""
+    if product in ("fixed16", "fixed12"):
+        ones = 1 << int(product.removeprefix("fixed")) - 2
+        return Fraction(round(entry * ones), ones)
+    return entry if product == "exact" else rne16(entry)
+
+
+def test_a_packet_has_no_fixed_products() -> None:
+    packet = Packet(torch.zeros(16 + 4, dtype=torch.int64), 2, 2, "fixed16")
+    one = torch.tensor([0x3C00])
+    zeros = torch.zeros(1, 1, dtype=torch.int64)
+    with pytest.raises(ConfigError, match="product must be rounded or exact, not 'fixed16'"):
+        matmul(Tokens(zeros, zeros.bool(), zeros, one), Weight(zeros, one), packet)
+
+
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("product", ["rounded", "exact"])
+@pytest.mark.parametrize("product", ["rounded", "exact", "fixed16", "fixed12"])
 def test_kmeans_equals_rational_arithmetic(product: str, device: str) -> None:
-    """4,000 outputs a product; K = 1, K % 16 != 0, outliers only, extreme values."""
+    """4,000 outputs a product; K = 1, K % 16 != 0, outliers only, extreme values.
+
+    Shown to fail: fixed products rounded down, and ties away from zero.
+    """
     rng = random.Random(f"kmeans {product}")
     seen = 0
     outputs = 8
@@ -153,8 +172,8 @@ def test_kmeans_equals_rational_arithmetic(product: str, device: str) -> None:
             Codebooks(tensor(c_a, device), tensor(c_b, device), product),
         )
         table = [[value(a) * value(b) for b in c_b] for a in c_a]
-        if product == "rounded":
-            table = [[rne16(p) for p in row] for row in table]
+        if product != "exact":
+            table = [[stored(p, product) for p in row] for row in table]
         status = 0
         for n in range(outputs):
             d = sum((table[ia[i]][ib[i][n]] for i in range(k) if not out[i]), Fraction(0))
@@ -195,7 +214,7 @@ def test_integer_equals_rational_arithmetic(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("centroid", [0x3C00, 0xBC00, 0x0001, 0x8001, 0x03FF])
-@pytest.mark.parametrize("product", ["rounded", "exact"])
+@pytest.mark.parametrize("product", ["rounded", "exact", "fixed16"])
 def test_longest_request_is_exact(centroid: int, product: str, device: str) -> None:
     """All-largest, all-smallest and all-subnormal operands at K = 16383: no sum overflows."""
     k = 16383
@@ -209,7 +228,7 @@ def test_longest_request_is_exact(centroid: int, product: str, device: str) -> N
             Codebooks(book, book, product),
         )
         entry = value(centroid) ** 2
-        d = k * (entry if product == "exact" else rne16(entry)) * (not outlier)
+        d = k * stored(entry, product) * (not outlier)
         s = k * value(x) * value(centroid) * outlier
         assert int(result.d) * Fraction(2) ** result.d_grid == d
         assert int(result.s_hi) * 2**62 + int(result.s_lo) == s * 2**48
