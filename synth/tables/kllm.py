@@ -7,6 +7,9 @@ from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.select import KllmLaneSelect
+from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.registry import find
 from hdl.verilog import convert
@@ -14,7 +17,7 @@ from synth.area import AreaReport, load_libraries
 from synth.modules import Cost, Mapped, MappedDesign, map_modules
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper, mm2, module_table
 
-__all__ = ["TABLES", "chip_tables", "kllm_tables"]
+__all__ = ["TABLES", "chip_tables", "kllm_tables", "select_tables"]
 
 # KLLM, Table I (28 nm), um2
 PAPER_COUNTER = 2.71e-1 * 1e6 / 32
@@ -41,6 +44,9 @@ _ROWS = {
     "KllmConcat": "Concat",
     "IndexHistogramParallel": "IdxCounter",
     "IndexReducer": "MAC",
+    "KllmRowLookup": "row look-up of the lanes",
+    "KllmSelectColumn": "selecting columns",
+    "KllmLaneSelect": "control and FIFOs of the lanes",
     "KllmWeightBuffer": "Wgt Buffer",
     "KllmSlotMemory": "Act Idx Buffer",
     "IndexNearest": "Clustering Unit",
@@ -167,6 +173,43 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
     return {"kllm_units": table(unit_head, units), "kllm_lanes": table(lane_head, rows)}
 
 
+def select_tables(map_block: Map) -> dict[str, str]:
+    """Section ``kllm_select``: the blocks of a lane that selects, 32 columns."""
+    lane = find("kllm_pe_lane").configs["table1_select"]
+    assert isinstance(lane, KllmPeLaneConfig)
+    rows = []
+    for name, config in (
+        ("select", lane),
+        ("select, no integer mode", dataclasses.replace(lane, integer_bits=0)),
+    ):
+        shape = dataclasses.replace(config.select_config, tag_bits=0)
+        column = map_block(KllmSelectColumn(shape), "kllm_select_column")
+        look_up = map_block(KllmRowLookup(shape), "kllm_row_lookup")
+        path = map_block(KllmLaneSelect(config), "kllm_lane_select")
+        kge = look_up.kge + path.kge
+        cycles = [max(-(-length // config.elements), config.reduce_cycles) for length in LENGTHS]
+        rows.append(
+            (
+                name,
+                f"{shape.word_bits}",
+                f"{column.kge:,.2f}",
+                f"{look_up.kge:,.1f}",
+                f"{path.kge - config.columns * column.kge:,.1f}",
+                f"{kge:,.1f}",
+                f"{look_up.flip_flops + path.flip_flops:,}",
+                f"{(look_up.um2_28nm + path.um2_28nm) / 1e6:.2f}",
+                *(f"{each}" for each in cycles),
+                *(f"{kge * each / 1000:,.1f}" for each in cycles),
+            )
+        )
+    head = (
+        "32 columns", "bits of a word", "kGE per column", "row look-up, kGE", "control, kGE",
+        "all, kGE", "flip-flops", "28 nm eq., mm2", *(f"cycles, K={each}" for each in LENGTHS),
+        *(f"MGE x cycles, K={each}" for each in LENGTHS),
+    )  # fmt: skip
+    return {"kllm_select": table(head, rows)}
+
+
 def _row_of(kind: str, parent: str, row: str) -> str:
     if kind == "MemoryShared" and parent == "KllmAccelerator":
         return "Out Buffer"
@@ -267,6 +310,10 @@ TABLES = {
     "kllm": Tables(
         ("kllm_units", "kllm_lanes"),
         lambda options: (kllm_tables(mapper(load_libraries())), 0.0),
+    ),
+    "select": Tables(
+        ("kllm_select",),
+        lambda options: (select_tables(mapper(load_libraries())), 0.0),
     ),
     "chip": Tables(
         ("kllm_chip", "kllm_modules"),
