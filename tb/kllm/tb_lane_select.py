@@ -4,6 +4,7 @@ from itertools import accumulate
 
 import cocotb
 
+from golden.kllm.timing import lane_select_cycles
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
 from tb.words import unpack_ints
@@ -20,24 +21,16 @@ class Packets(Contract):
                          cuts=range(1, 60, 4))  # fmt: skip
 
     def check_timing(self, flow, packets=None) -> None:
-        """The first packet's latency; sums in consecutive cycles; no gap but for the chain."""
+        """The cycle of every beat and of every sum, and what the block's timing says of them."""
         timing, columns = block_timing(), config.columns
         taken, given = flow.cycles["i"], flow.cycles["o"]
-        first = self.beats[0]
-        assert taken[:first] == list(range(first)), "a beat of the first packet waited"
-        assert given[0] - taken[first - 1] == timing.latency
+        packets = self.beats[: len(given) // columns]
+        beats, sums = lane_select_cycles(columns, packets)
+        assert taken == beats, f"beats taken in cycles {taken}, not {beats}"
+        assert sums[0] - beats[packets[0] - 1] == timing.latency
         gap = timing.delay("from a sum to the next")
-        for at in range(0, len(given), columns):
-            start = given[at]
-            assert given[at : at + columns] == list(range(start, start + columns * gap, gap))
-        # The sums of a packet follow its last beat, or the sums of the packet before it.
-        end = -1
-        for n, last in enumerate(list(accumulate(self.beats))[: len(given) // columns]):
-            due = max(taken[last - 1] + timing.latency, end + 1)
-            assert given[n * columns] == due, f"packet {n}: sums in {given[n * columns]}, not {due}"
-            end = given[(n + 1) * columns - 1]
-        if min(self.beats) >= columns:
-            assert taken == list(range(len(taken))), "a beat waited"
+        due = [first + gap * c for first in sums for c in range(columns)]
+        assert given == due, f"sums in cycles {given}, not {due}"
 
 
 PHASES = {name: Packets(name) for name in params["phases"]}
