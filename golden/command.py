@@ -34,7 +34,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "Parser", "descendants", "end_children", "run"]
+__all__ = ["INTERRUPTED", "Parser", "descendants", "elapsed", "end_children", "run"]
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
 _PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
@@ -48,6 +48,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message}\n")
+
+
+def elapsed(write: Callable[[str], object]) -> Callable[[str], None]:
+    """A function that gives ``write`` each message after the seconds since this call."""
+    start = time.monotonic()
+
+    def say(message: str) -> None:
+        write(f"[{time.monotonic() - start:6.1f} s] {message}")
+
+    return say
 
 
 def _parents() -> dict[int, int]:

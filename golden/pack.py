@@ -21,7 +21,6 @@ import argparse
 import dataclasses
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -269,11 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _arguments(arguments)
     from golden.checkpoint import CheckpointError  # torch, after the arguments
 
-    start = time.monotonic()
-
-    def say(message: str) -> None:
-        print(f"[{time.monotonic() - start:6.1f} s] {message}", file=sys.stderr)
-
+    say = command.elapsed(lambda line: print(line, file=sys.stderr))
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         with warnings.catch_warnings():

@@ -125,7 +125,7 @@ def test_no_argument_is_dropped(arguments, message, monkeypatch, tmp_path, capsy
     with pytest.raises(SystemExit) as status:
         main(arguments)
     assert status.value.code == 2
-    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+    assert capsys.readouterr().err.endswith(f": {message}\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -25,6 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "import os, subprocess, sys, time\nfrom golden import command\n"
 
 
+def hear_interrupt() -> None:
+    """In a child: tests in the background of a script ignore SIGINT, and their children would."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def start(tmp_path, body, end="command.run('thing', main)"):
     """A command in a process group of its own, once it has written the file ``ready``."""
@@ -38,8 +43,7 @@ def start(tmp_path, body, end="command.run('thing', main)"):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Tests in the background of a script ignore SIGINT, and what they start would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_interrupt,
     )
     try:
         yield command

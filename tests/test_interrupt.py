@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_command import hear_interrupt
+
 ROOT = Path(__file__).resolve().parent.parent
 CHILD = "import os, time; open(f'child-{os.getpid()}', 'w'); time.sleep(1000)"
 BEGIN = f"""
@@ -71,8 +73,7 @@ def test_ctrl_c(name, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Tests in the background of a script ignore SIGINT, and what they start would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_interrupt,
     )
     for _ in range(1500):
         if list(tmp_path.glob("child-*")) or process.poll() is not None:

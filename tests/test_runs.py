@@ -455,7 +455,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(name, tmp_path, monkeypa
         with pytest.raises(SystemExit) as status:
             module.main(["--json", str(wrong)])
         assert status.value.code == 2
-        assert f"error: argument --json: {line}'{wrong}'" in capsys.readouterr().err
+        assert f": argument --json: {line}'{wrong}'" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
@@ -483,7 +483,7 @@ def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, ca
         with pytest.raises(SystemExit) as status:
             module.main(["--page"])
         assert status.value.code == 2
-        assert f"error: --page: {tmp_path}/page.md: {line}" in capsys.readouterr().err
+        assert f": --page: {tmp_path}/page.md: {line}" in capsys.readouterr().err
         (tmp_path / "page.md").write_text("no section\n")
 
 

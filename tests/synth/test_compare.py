@@ -106,7 +106,7 @@ def test_a_page_without_a_place_is_refused_first(made, text, tmp_path, capsys):
         compare.main(["chip", "--page"])
     assert status.value.code == 2
     reason = "the page has no section 'kllm_" if text else "No such file or directory"
-    assert f"error: --page: {page}: {reason}" in capsys.readouterr().err
+    assert f": --page: {page}: {reason}" in capsys.readouterr().err
     assert not made
 
 

@@ -254,7 +254,7 @@ def test_an_empty_folder_is_refused(capsys):
     with pytest.raises(SystemExit) as status:
         report.main(["stream_register", "-o", ""])
     assert status.value.code == 2
-    assert capsys.readouterr().err.endswith("error: argument -o: must name a folder, not ''\n")
+    assert capsys.readouterr().err.endswith(": argument -o: must name a folder, not ''\n")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import time
 import warnings
 
 import torch
@@ -14,6 +13,7 @@ from rich.table import Table
 from golden import text
 from golden.capture import capture_inputs
 from golden.checkpoint import CheckpointError, load, tokens
+from golden.command import elapsed
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.quantize import (
     linear,
@@ -64,11 +64,7 @@ def _extra_outlier_cycles(outlier: torch.Tensor, elements: int) -> int:
 def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
     console = Console()
-    start = time.perf_counter()
-
-    def say(message: str) -> None:
-        console.print(f"[{time.perf_counter() - start:6.1f} s] {message}", highlight=False)
-
+    say = elapsed(lambda line: console.print(line, highlight=False))
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         say("loading SmolLM2-135M")

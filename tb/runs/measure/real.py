@@ -5,7 +5,6 @@ import dataclasses
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from golden.capture import capture_kv
 from golden.checkpoint import CheckpointError, load, read_text, windows
+from golden.command import elapsed
 from golden.config import ConfigError
 from golden.eval.reports.kv_error import nmse
 from golden.fp16.ops import bits_from_float
@@ -121,11 +121,7 @@ def _layers(text: str, count: int) -> list[int]:
 def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
     console = Console()
-    start = time.perf_counter()
-
-    def say(message: str) -> None:
-        console.print(f"[{time.perf_counter() - start:6.1f} s] {message}", highlight=False)
-
+    say = elapsed(lambda line: console.print(line, highlight=False))
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
     assert isinstance(config, OakenKvEngineConfig)
