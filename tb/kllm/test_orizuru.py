@@ -110,7 +110,12 @@ def tokens_of(rng, config, lengths, most):
     send(words, 65535, 1, 1, 3)
     for k in (0, 1):
         tokens.append((np.zeros(0, dtype=np.int64), 0, k, k))
-    return [tokens[n] for n in rng.permutation(len(tokens))]
+    tokens = [tokens[n] for n in rng.permutation(len(tokens))]
+    if config.architecture == "parallel":  # each tree pops half of the elements, in every unit
+        words = 0x1000 + rng.permutation(n_max)
+        for each in (words, words ^ 0x8000):
+            send(each, n_max, (n_max - 1) // 2, n_max // 2)
+    return tokens
 
 
 def orizuru_vectors(config, lengths, most, seed):

@@ -69,7 +69,7 @@ def random_codebook(rng, entries) -> np.ndarray:
     return values.view(np.uint16).astype(np.int64)
 
 
-STYLES = ("normal", "large", "few", "constant", "zeros", "subnormal", "positive")
+STYLES = ("normal", "large", "few", "constant", "near", "zeros", "subnormal", "positive")
 
 
 def random_rows(rng, style: str, rows: int) -> np.ndarray:
@@ -84,6 +84,8 @@ def random_rows(rng, style: str, rows: int) -> np.ndarray:
         return rng.choice([0x3C00, 0xBC00, 0x3C01, 0x0000, 0x8000, 0x4500, 0xC500], shape)
     if style == "constant":
         return np.full(shape, rng.integers(0, INF) | rng.integers(0, 2) << 15)
+    if style == "near":  # within 4 units in the last place of one another, so of a threshold too
+        return rng.integers(0, INF - 4) + rng.integers(0, 5, shape) | rng.integers(0, 2) << 15
     most = {"large": INF, "zeros": 1, "subnormal": 0x0403}[style]
     return rng.integers(0, most, shape) | sign
 
@@ -601,6 +603,9 @@ def test_longest_token(seed):
     rows[8:] = random_rows(rng, "large", len(rows) - 8)
     rows[8, 5] = 0xFBFF
     there = {"src": 8, "length": K_MAX, "slot": 1}
+    near = rows.copy()
+    near[8:] = random_rows(rng, "near", len(rows) - 8)
+    middle = int(np.sort(near[8:].reshape(-1)[:K_MAX])[K_MAX // 2])
     programs = []
     for change in (
         lambda maker: maker.quantize(k_max=30, k_min=17, norm=Norm.LAYER, **there),
@@ -613,6 +618,10 @@ def test_longest_token(seed):
         change(maker)
         programs.append(maker)
     assert len(programs[1].expected["outlier"]) > K_MAX - 10
+    maker = Maker(LONGEST, near)
+    maker.load(0)
+    maker.quantize(mode=OutlierMode.OFFLINE, thresholds=middle << 16 | middle, **there)
+    programs.append(maker)
     positive = rows & 0x7FFF
     maker = Maker(LONGEST, positive)
     maker.integers(**there)

@@ -34,6 +34,11 @@ def random_words(rng, count: int) -> list[int]:
     return np.where(rng.random(count) < share, rng.choice(FEW, count), x).tolist()
 
 
+def word_of_key(key: int) -> int:
+    """The word of which ``key`` is the total_order_key."""
+    return key ^ 0x8000 if key >= 0x8000 else 0xFFFF - key
+
+
 def random_bound(rng, words: list[int]) -> Bound | None:
     """One of the token's own words in most cases."""
     if rng.random() < 0.2:
@@ -41,6 +46,16 @@ def random_bound(rng, words: list[int]) -> Bound | None:
     position = int(rng.integers(0, len(words)))
     word = words[position] if rng.random() < 0.8 else int(rng.integers(0, 1 << 16))
     return Bound(total_order_key(word), position, tie=bool(rng.random() < 0.7))
+
+
+def place_neighbours(rng, words: list[int], bounds: list[Bound | None]) -> None:
+    """A third of ``words`` become a bound's word with one bit, any of 16, inverted."""
+    bounds = [bound for bound in bounds if bound is not None]
+    for position in range(len(words)):
+        is_bound = any(bound.position == position for bound in bounds)
+        if bounds and not is_bound and rng.random() < 0.3:
+            key = rng.choice([bound.key for bound in bounds])
+            words[position] = word_of_key(int(key)) ^ 1 << int(rng.integers(0, 16))
 
 
 def bound_fields(bound: Bound | None, rng) -> dict[str, int]:
@@ -60,6 +75,8 @@ def make_token(rng, config: KllmRowCompareConfig) -> tuple[int, list[int], list[
     sides = {side: random_bound(rng, words) for side in ("largest", "smallest")}
     if kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
         sides = dict.fromkeys(sides)
+    elif rng.random() < 0.5:
+        place_neighbours(rng, words, list(sides.values()))
     common = {
         "kind": int(kind), "slot": int(rng.integers(256)), "norm": int(rng.integers(2)),
         "s": int(rng.integers(1 << 16)),

@@ -80,6 +80,12 @@ def buffer_words(config, jobs, rng):
         scale = rng.integers(0, 1 << 16, (job.groups, config.columns))
         near_one = rng.integers(0x3D000000, 0x41000000, job.tokens)
         rms = np.where(rng.random(job.tokens) < 0.8, near_one, rng.integers(0, 1 << 32, job.tokens))
+        # Some products are ties of the rounding, or ties but for one bit of the reciprocal.
+        one_bit = np.where(rng.random(job.tokens) < 0.5, 0, 1 << rng.integers(0, 12, job.tokens))
+        near_tie = near_one & ~0x1FFF | 0x1000 | one_bit
+        rms = np.where(rng.random(job.tokens) < 0.5, near_tie, rms)
+        power_of_two = rng.integers(8, 22, scale.shape) << 10
+        scale = np.where(rng.random(scale.shape) < 0.3, power_of_two, scale)
         words["job"].append(join((job.beats, config.length_bits), (job.groups, 16)))
         for group in range(job.groups):
             scales = join(*((word, 16) for word in scale[group]))

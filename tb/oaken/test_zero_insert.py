@@ -94,8 +94,11 @@ def mixed(config, rng, count=250) -> Job:
             data = damaged(rng, data, config.block)
         if n % 17 == 5:
             tokens, blocks = (0, blocks) if n % 2 else (tokens, 0)
+        if n % 29 == 11:
+            data = b""  # one word without bytes, from byte 0 or later
         error_at = int(rng.integers(0, len(data) + 1)) if n % 5 == 0 and data else None
-        job.add(data, tokens, skip, blocks, error_at=error_at)
+        first = 0 if n % 58 == 11 else None
+        job.add(data, tokens, skip, blocks, first=first, error_at=error_at)
     assert job.bad >= count // 8
     assert job.errors >= 2
     return job

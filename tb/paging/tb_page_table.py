@@ -92,6 +92,41 @@ async def junk(dut):
 
 
 @cocotb.test()
+async def limits(dut):
+    """Tokens near max_tokens, the length or the start: a few more or less, and one bit off."""
+    bench = await start(dut)
+    rng = bench.rng("limits")
+    traffic = Traffic(config, rng)
+    pairs = traffic.pairs(300)
+    while not traffic.start:
+        pairs += traffic.pairs(1)
+
+    def near(limit: int) -> list[int]:
+        bits = [1 << bit for bit in range(21)]
+        tokens = {limit ^ bit for bit in bits} | {limit + n for n in (-2, -1, 0, 1, 2, *bits)}
+        return rng.sample(found := [n for n in sorted(tokens) if 0 <= n < 1 << 21], len(found))
+
+    def command(op, **fields) -> None:
+        asked = PageCommand(op, **fields)
+        pairs.append((asked, traffic.table.command(asked)))
+
+    above = [token for token in near(config.max_tokens) if token > config.max_tokens]
+    for sequence in sorted(traffic.start)[:3]:
+        for layer, kv in traffic.used:
+            where = {"sequence": sequence, "layer": layer, "kv": kv}
+            tokens = traffic.tokens[sequence, layer, kv]
+            for token in [*near(tokens), *near(traffic.start[sequence])]:
+                command(PageOp.TRIM_CHECK, **where, token=token)
+                command(PageOp.READ, **where, slot=rng.randrange(SLOTS), token=token)
+                if token != tokens:
+                    command(PageOp.BEGIN, **where, token=token)
+        for token in [*above, config.max_tokens, *above]:
+            command(PageOp.SET_START, sequence=sequence, token=token)
+    await ask(bench, pairs)
+    assert free_pages(dut) == traffic.table.free_pages
+
+
+@cocotb.test()
 async def initialisation(dut):
     """The first command is taken when all tables are written, no later."""
     bench = await start(dut)
