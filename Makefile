@@ -60,10 +60,10 @@ area: $(READY)  ## areas next to the papers' tables
 	@$(PYTHON) -m synth.compare chip $(PAGE_OPTION)
 	@$(PYTHON) -m synth.compare oaken $(PAGE_OPTION)
 
-accuracy: $(READY)  ## perplexity of every method: docs/accuracy.md; C4=FILE WIKITEXT2=FILE
+accuracy: $(READY)  ## perplexity of every method; C4=FILE WIKITEXT2=FILE
 	@$(PYTHON) -m golden.eval.accuracy $(if $(C4),--text "C4=$(C4)") \
 		$(if $(WIKITEXT2),--text "WikiText-2=$(WIKITEXT2)") \
-		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3 --sweep-tokens 4096)
+		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3 --sweep-tokens 4096) $(PAGE_OPTION)
 
 build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
 	@$(PYTHON) -m tb.build_report $(PAGE_OPTION)

@@ -13,7 +13,7 @@ from hdl.build import main
 from hdl.deliver import deliver, write
 from hdl.registry import find, rooms
 from tb import together
-from tb.together import emit_all, icarus, smallest, verilator, yosys
+from tb.together import PREFIX, SMALL, emit_all, icarus, smallest, verilator, yosys
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +36,20 @@ def test_blocks_of_every_room(tmp_path):
     assert len({name for each in made for name in each.modules}) < sum(
         len(each.modules) for each in made
     )
+
+
+def test_two_configurations_of_each_block(tmp_path):
+    """The default and the smallest of a block share modules of equal text only.
+
+    Shown to fail: the same top for both.
+    """
+    names = ["stream_fifo", "kllm_select_column", "fp16_fma"]
+    made = [each for some in emit_all(names, tmp_path, defaults=True) for each in some]
+    assert sorted(each.name for each in made) == sorted(
+        prefix + name for name in names for prefix in ("", SMALL, PREFIX + SMALL)
+    )
+    assert yosys(tmp_path) == ""
+    assert verilator(tmp_path, [each.stem for each in made]) == ""
 
 
 @pytest.mark.parametrize("name", ["kllm_scaler", "axi_write_port", "fp16_add"])

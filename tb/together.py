@@ -1,8 +1,9 @@
-"""``python -m tb.together [NAME ...]``: do the files of all blocks compile together?
+"""``python -m tb.together [--defaults] [NAME ...]``: do the files of all blocks compile together?
 
 Writes every registered block, or those named, into one folder, as ``python -m hdl.build`` does.
-Each has its smallest named configuration, and is written twice: without and with ``--prefix``. Each
-tool then reads all files at once:
+Each has its smallest named configuration, and is written twice: without and with ``--prefix``.
+``--defaults`` writes the default configuration too, whose top is then NAME. The smallest one is
+``small_NAME``. Each tool then reads all files at once:
 
 - Yosys checks that every module that has an instance is there, once;
 - Verilator lints with ``-Wall`` and the waivers that lie next to the files;
@@ -28,9 +29,10 @@ from hdl.verilog import convert
 from synth.yosys import YosysError, run
 from tb.compile import tool_environment
 
-__all__ = ["PREFIX", "emit_all", "icarus", "main", "smallest", "verilator", "yosys"]
+__all__ = ["PREFIX", "SMALL", "emit_all", "icarus", "main", "smallest", "verilator", "yosys"]
 
 PREFIX = "other_"
+SMALL = "small_"
 
 
 def smallest(block: Registered) -> Config:
@@ -48,12 +50,20 @@ def _clear(folder: Path) -> None:
         each.unlink()
 
 
-def emit_all(names: Iterable[str], folder: Path) -> Iterator[list[Delivery]]:
-    """Write each block without and with PREFIX; yield the two."""
+def emit_all(
+    names: Iterable[str], folder: Path, defaults: bool = False
+) -> Iterator[list[Delivery]]:
+    """Write each block without and with PREFIX, and its default if asked; yield what was written.
+
+    With ``defaults`` the top of the smallest configuration is SMALL and the block's name.
+    """
     for name in names:
         block = find(name)
-        design = convert(block.component(smallest(block)), name)
+        top = SMALL + name if defaults else name
+        design = convert(block.component(smallest(block)), top)
         made = [package(design), package(design, PREFIX)]
+        if defaults and block.config != smallest(block):
+            made.append(package(convert(block.component(block.config), name)))
         write((folder, each) for each in made)
         yield made
 
@@ -104,6 +114,9 @@ def _report(tool: str, found: str | None, start: float) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.together", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="blocks; default: all")
+    parser.add_argument(
+        "--defaults", action="store_true", help="the default configuration of each block too"
+    )
     parser.add_argument("-o", dest="folder", type=folder, default=Path("build") / "together")
     options = parser.parse_args(arguments)
     try:
@@ -112,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
             find(name)
         _clear(options.folder)
         start, made = time.perf_counter(), []
-        for place, each in enumerate(emit_all(names, options.folder), start=1):
+        for place, each in enumerate(emit_all(names, options.folder, options.defaults), start=1):
             made += each
             print(f"  [{place}/{len(names)}] {each[0].name}", flush=True)
         modules = {name: text for each in made for name, text in each.modules.items()}

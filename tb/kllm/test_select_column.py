@@ -64,7 +64,10 @@ class Column:
 
 
 def column_vectors(config: KllmSelectConfig, seed, cycles=600):
-    """(vectors, params): the inputs of each cycle, and what ``held`` is after it, if known."""
+    """(vectors, params): the inputs of each cycle, and what ``held`` is after it, if known.
+
+    ``alone``: the sum of a packet of this cycle's beat alone, of digit 0.
+    """
     rng = np.random.default_rng([seed, 72])
     top = 1 << config.word_bits - 1
     rows = rng.integers(-top, top, (cycles, config.elements, config.codes))
@@ -73,7 +76,7 @@ def column_vectors(config: KllmSelectConfig, seed, cycles=600):
         rows[4 + at :: 16] = extreme
     index[: config.codes] = np.arange(config.codes)[:, None]
     column = Column(config)
-    inputs, known, held = [], [], []
+    inputs, known, held, alone = [], [], [], []
     for cycle in range(cycles):
         if cycle < cycles // 2:  # free steps, in any combination
             enter, add, first, load, shift = (rng.random(5) < (0.8, 0.8, 0.2, 0.2, 0.2)).tolist()
@@ -87,6 +90,7 @@ def column_vectors(config: KllmSelectConfig, seed, cycles=600):
         inputs.append((enter, add, first, load, shift, digit, chain))
         known.append(column.held is not None)
         held.append(column.held or 0)
+        alone.append(column.biased([(*beat, 0)]))
     steps = np.array([each[:6] for each in inputs], dtype=np.int64)
     vectors = {
         "row": pack((rows, config.word_bits)),
@@ -94,6 +98,7 @@ def column_vectors(config: KllmSelectConfig, seed, cycles=600):
         "steps": pack((steps[:, :5], 1), (steps[:, 5], 4)),
         "chain": pack(*wide_fields([each[6] for each in inputs], config.sum_bits)),
         "held": pack(*wide_fields(held, config.sum_bits)),
+        "alone": pack(*wide_fields(alone, config.sum_bits)),
     }
     return vectors, {"known": [int(each) for each in known]}
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from golden.checkpoint import Checkpoint
+from golden.eval.accuracy import arguments as accuracy_arguments
 from golden.eval.accuracy import bench as bench_module
 from golden.eval.accuracy import command, page, plots, tables
 from golden.eval.accuracy.bench import Bench, Record, Row, code_version
@@ -441,14 +442,30 @@ def line(tiny, tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over it. " * 10)
 
-    def run(*arguments: str) -> int:
+    def run(*arguments: str, to: tuple[str, ...] | None = (str(tmp_path / "page.md"),)) -> int:
+        target = [] if to is None else ["--page", *to]
         return main([
             "--text", f"a={text}", "--seq", "16", "--tokens", "32", "--calibration-windows", "2",
             "--calibration-tokens", "16", "--device", "cpu", "--work", str(tmp_path / "work"),
-            "--page", str(tmp_path / "page.md"), *arguments,
+            *target, *arguments,
         ])  # fmt: skip
 
     return run
+
+
+def test_a_run_leaves_the_page_of_the_project_alone(line, tmp_path, monkeypatch, evaluated):
+    """Only ``--page`` rewrites it. Seen to fail with PAGE as the default of ``--page``."""
+    tracked = tmp_path / "docs" / "accuracy.md"
+    tracked.parent.mkdir()
+    before = accuracy_arguments.PAGE.read_text()
+    tracked.write_text(before)
+    monkeypatch.setattr(accuracy_arguments, "PAGE", tracked)
+    assert line("--row", "rtn-*", to=None) == 0
+    assert tracked.read_text() == before
+    assert "| rows | 1 of 4 done, 0 failed |" in (tmp_path / "work" / "accuracy.md").read_text()
+    assert line("--row", "rtn-*", to=()) == 0
+    assert "| rows | 1 of 4 done, 0 failed |" in tracked.read_text()
+    assert evaluated == ["rtn-kv4"]
 
 
 def test_command_line(line, tmp_path, capsys, evaluated):

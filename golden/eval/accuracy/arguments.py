@@ -9,7 +9,7 @@ from golden.eval.accuracy.tables import TABLES
 
 __all__ = ["PAGE", "arguments"]
 
-DESCRIPTION = "Run the rows of the tables and write docs/accuracy.md."
+DESCRIPTION = "Run the rows of the tables and write a page of them."
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "accuracy.md"
 WORK = ROOT / "build" / "accuracy"
@@ -40,9 +40,13 @@ def arguments(tables: Iterable[str] = _TABLES) -> argparse.ArgumentParser:
     parser.add_argument("--row", nargs="+", metavar="METHOD", help="only these, as spelt; * is any")
     parser.add_argument("--dry-run", action="store_true", help="list the rows, run none")
     parser.add_argument("--minutes", type=float, help="begin no row after these")
-    parser.add_argument("--page", type=Path, default=PAGE, help="docs/accuracy.md if none")
     parser.add_argument(
-        "--page-only", action="store_true", help="write the page again from its rows.json"
+        "--page", type=Path, nargs="?", const=PAGE,
+        help="rewrite FILE, or docs/accuracy.md without one; default: accuracy.md in --work",
+    )  # fmt: skip
+    parser.add_argument(
+        "--page-only", action="store_true",
+        help="run no row: write FILE of --page, or docs/accuracy.md, again from its rows.json",
     )
     parser.add_argument("--work", type=Path, default=WORK, help="folder of finished rows")
     parser.add_argument("--batch", type=int, help="windows at a time")

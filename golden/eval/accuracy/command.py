@@ -1,4 +1,4 @@
-"""``python -m golden.eval.accuracy``: run the rows of the tables and write docs/accuracy.md.
+"""``python -m golden.eval.accuracy``: run the rows of the tables and write a page of them.
 
 Rows that are done are not run again: they wait under ``--work`` for the next time.
 """
@@ -221,8 +221,9 @@ def _settings(
 def run(options: argparse.Namespace) -> int:
     """CheckpointError or ConfigError in one line."""
     if options.page_only:
-        report = load_report(options.page.with_suffix("") / "rows.json")
-        print("\n".join(map(str, write(report, options.page))))
+        target = options.page or PAGE
+        report = load_report(target.with_suffix("") / "rows.json")
+        print("\n".join(map(str, write(report, target))))
         return 0
     if options.seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {options.seeds}")
@@ -253,7 +254,7 @@ def run(options: argparse.Namespace) -> int:
     if len(found) == len(whole) and not any(each.failed for each in found.values()):
         shutil.rmtree(options.work / "calibration", ignore_errors=True)  # gigabytes
     settings = {**_settings(options, bench, names, name), "rows": len(whole)}
-    for path in write(Report(settings, found), options.page):
+    for path in write(Report(settings, found), options.page or options.work / "accuracy.md"):
         print(path)
     print(f"accuracy: {end}", file=sys.stderr)
     return 130 if end.startswith("interrupted") else 0
