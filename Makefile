@@ -57,6 +57,7 @@ bench: $(READY)  ## cycles of the lane next to its bound, simulation and emissio
 area: $(READY)  ## areas next to the papers' tables
 	@$(PYTHON) -m synth.compare kllm $(PAGE_OPTION)
 	@$(PYTHON) -m synth.compare select $(PAGE_OPTION)
+	@$(PYTHON) -m synth.compare rivals $(PAGE_OPTION)
 	@$(PYTHON) -m synth.compare chip $(PAGE_OPTION)
 	@$(PYTHON) -m synth.compare oaken $(PAGE_OPTION)
 

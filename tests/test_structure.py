@@ -48,6 +48,7 @@ LEVELS = [
     {"stream"},
     {"axi"},
     {"index", "paging", "attention"},
+    {"lanes"},
     {"kllm", "oaken", "million", "vqllm", "qet"},
     {"eval"},
 ]

@@ -1,0 +1,1 @@
+"""Lanes of other number formats."""

@@ -1,0 +1,1 @@
+"""Lanes of other number formats, with the streams of a selecting lane's dense path."""

@@ -1,0 +1,123 @@
+"""Sizes of the lanes, and what their columns hold."""
+
+import dataclasses
+
+from amaranth import signed
+from amaranth.lib import data
+
+from golden.config import Config
+from golden.fp16.format import FP32
+from golden.index.format import K_MAX
+from hdl.fp16.from_fixed import FixedToFloatConfig
+from hdl.kinds import NUMBER
+from hdl.ports import Payload
+
+__all__ = ["LaneConfig", "LaneIntegerConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneConfig(Config):
+    """What all lanes have in common. A subclass says what a beat and a sum are."""
+
+    elements: int = 16  # elements of the reduction axis per beat, 1..16
+    columns: int = 32  # output columns, 1..64
+    k_max: int = 11008  # longest reduction, 1..16383
+
+    def __post_init__(self) -> None:
+        self._check_range("elements", 1, 16)
+        self._check_range("columns", 1, 64)
+        self._check_range("k_max", 1, K_MAX)
+
+    @property
+    def stages(self) -> int:
+        """Registers between a beat and the accumulators."""
+        return 1
+
+    @property
+    def longest(self) -> int:
+        """Elements of a longest packet, its last beat whole."""
+        return -(-self.k_max // self.elements) * self.elements
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of a signed sum of ``longest`` elements."""
+        raise NotImplementedError
+
+    @property
+    def beat(self) -> dict:
+        """Fields ``a`` and ``w`` of a beat."""
+        raise NotImplementedError
+
+    @property
+    def grid_exponents(self) -> tuple[int, ...]:
+        """Weights that the last bit of a sum may have."""
+        return (0,)
+
+    @property
+    def i_layout(self) -> Payload:
+        return Payload(**self.beat, last=(1, "the final beat of a packet"))
+
+    @property
+    def o_layout(self) -> Payload:
+        return Payload(y=(FP32.bits, "sum of a column, FP32 word", FP32))
+
+    @property
+    def held_layout(self) -> Payload:
+        """What a column holds and its chain moves: a sum, and where there are several its grid."""
+        several = len(self.grid_exponents) > 1
+        grid = {"grid": (range(len(self.grid_exponents)), "place of its grid")} if several else {}
+        return Payload(value=(signed(self.sum_bits), "sum"), **grid)
+
+    @property
+    def rounder_config(self) -> FixedToFloatConfig:
+        return FixedToFloatConfig(
+            width=self.sum_bits, grid_exponents=self.grid_exponents, o=FP32, stages=1
+        )
+
+    def cycles(self, length: int) -> int:
+        """Of one packet of ``length`` elements in steady state: adding up overlaps giving."""
+        return max(-(-length // self.elements), self.columns)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneIntegerConfig(LaneConfig):
+    """Elaboration-time parameters of an integer lane."""
+
+    bits_a: int = 8  # bits of a signed activation, 2..8
+    bits_w: int = 8  # bits of a signed weight, 2..8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("bits_a", 2, 8)
+        self._check_range("bits_w", 2, 8)
+
+    @property
+    def sum_bits(self) -> int:
+        """The largest product is that of the two lowest integers."""
+        return (self.longest << self.bits_a + self.bits_w - 2).bit_length() + 1
+
+    @property
+    def tree_bits(self) -> int:
+        """Bits of a beat's sum of partial products, all ones."""
+        largest = (2**self.bits_a - 1) * (2**self.bits_w - 1)
+        return (self.elements * largest).bit_length()
+
+    @property
+    def a_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(signed(self.bits_a), self.elements)
+
+    @property
+    def w_layout(self) -> data.ArrayLayout:
+        """Weights of one column."""
+        return data.ArrayLayout(signed(self.bits_w), self.elements)
+
+    @property
+    def beat(self) -> dict:
+        return {
+            "a": (self.a_layout, "activations, two's complement", NUMBER),
+            "w": (
+                data.ArrayLayout(self.w_layout, self.columns),
+                "weights of each column's elements, two's complement",
+                NUMBER,
+            ),
+        }

@@ -1,0 +1,133 @@
+"""Lanes next to each other: look-up by index, its counters, and other number formats."""
+
+import dataclasses
+
+from golden.markers import table
+from hdl.index.histogram_parallel import IndexHistogramParallel
+from hdl.index.reducer import IndexReducer
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.select import KllmLaneSelect
+from hdl.lanes.config import LaneConfig
+from hdl.registry import find
+from synth.area import AreaReport, load_libraries
+from synth.tables.common import Map, Tables, mapper
+
+__all__ = ["TABLES", "rival_tables"]
+
+LENGTHS = (64, 576, 4096, 11008)
+
+# label -> (block, named configuration), of the same elements, columns and longest reduction
+_RIVALS = {
+    "INT8 x INT8": ("lane_integer", "int8"),
+    "INT8 x INT4": ("lane_integer", "int8_int4"),
+    "INT4 x INT4": ("lane_integer", "int4"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lane:
+    """What makes the sums of one lane: its columns, and what they share."""
+
+    config: KllmPeLaneConfig | LaneConfig
+    reports: tuple[tuple[AreaReport, int], ...]  # a block, and how many of it the lane has
+    columns_um2: float  # of all columns
+
+    @property
+    def um2(self) -> float:
+        return sum(report.um2 * count for report, count in self.reports)
+
+    @property
+    def um2_28nm(self) -> float:
+        return sum(report.um2_28nm * count for report, count in self.reports)
+
+    @property
+    def flip_flops(self) -> int:
+        return sum(report.flip_flops * count for report, count in self.reports)
+
+    def kge(self, um2: float) -> float:
+        return um2 / self.reports[0][0].nand2_um2 / 1000
+
+    def cycles(self, length: int) -> int:
+        """Of one job in steady state: adding up overlaps reducing, or giving the sums."""
+        if isinstance(self.config, LaneConfig):
+            return self.config.cycles(length)
+        return max(-(-length // self.config.elements), self.config.reduce_cycles)
+
+
+def _columns_um2(report: AreaReport, columns: int) -> float:
+    """Area of the modules that a lane holds once per column."""
+    return sum(module.um2 * columns for module in report.modules if module.instances == columns)
+
+
+def _own(config: KllmPeLaneConfig, map_block: Map) -> _Lane:
+    """The lane of kllm_pe_lane, from weight indices to dense sums."""
+    if config.counter == "select":
+        shape = dataclasses.replace(config.select_config, tag_bits=0)
+        look_up = map_block(KllmRowLookup(shape), "kllm_row_lookup")
+        path = map_block(KllmLaneSelect(config), "kllm_lane_select")
+        return _Lane(config, ((look_up, 1), (path, 1)), _columns_um2(path, config.columns))
+    counter = map_block(IndexHistogramParallel(config.counter_config), "index_histogram_parallel")
+    reducer = map_block(IndexReducer(config.reducer_config), "index_reducer")
+    return _Lane(config, ((counter, config.columns), (reducer, 1)), config.columns * counter.um2)
+
+
+def _rival(block: str, named: str, map_block: Map) -> _Lane:
+    registered = find(block)
+    config = registered.configs[named]
+    assert isinstance(config, LaneConfig)
+    report = map_block(registered.component(config), block)
+    return _Lane(config, ((report, 1),), _columns_um2(report, config.columns))
+
+
+def rival_tables(map_block: Map) -> dict[str, str]:
+    """Sections ``rivals`` and ``rivals_cycles``."""
+    configs = find("kllm_pe_lane").configs
+    counting, selecting = configs["table1"], configs["table1_select"]
+    assert isinstance(counting, KllmPeLaneConfig)
+    assert isinstance(selecting, KllmPeLaneConfig)
+    lanes = {
+        "flipflop, no integer mode": _own(dataclasses.replace(counting, integer_bits=0), map_block),
+        "select": _own(selecting, map_block),
+        "select, no integer mode": _own(dataclasses.replace(selecting, integer_bits=0), map_block),
+    }
+    lanes |= {name: _rival(*rival, map_block) for name, rival in _RIVALS.items()}
+    least = lanes["select, no integer mode"].um2
+    areas, cycles = [], []
+    for name, lane in lanes.items():
+        columns = lane.config.columns
+        areas.append(
+            (
+                name,
+                f"{lane.kge(lane.columns_um2) / columns:,.2f}",
+                f"{lane.kge(lane.um2 - lane.columns_um2):,.1f}",
+                f"{lane.kge(lane.um2):,.1f}",
+                f"{lane.flip_flops:,}",
+                f"{lane.um2_28nm / 1e6:.3f}",
+                f"{lane.um2 / least:.2f}",
+            )
+        )
+        cycles.append(
+            (
+                name,
+                *(f"{lane.cycles(length)}" for length in LENGTHS),
+                *(f"{lane.kge(lane.um2) * lane.cycles(n) / 1000:,.1f}" for n in LENGTHS),
+            )
+        )
+    area_head = (
+        "32 columns", "kGE per column", "shared, kGE", "lane, kGE", "flip-flops",
+        "28 nm eq., mm2", "select, no integer mode = 1",
+    )  # fmt: skip
+    cycle_head = (
+        "32 columns", *(f"cycles, K={each}" for each in LENGTHS),
+        *(f"MGE x cycles, K={each}" for each in LENGTHS),
+    )  # fmt: skip
+    return {"rivals": table(area_head, areas), "rivals_cycles": table(cycle_head, cycles)}
+
+
+TABLES = {
+    "rivals": Tables(
+        ("rivals", "rivals_cycles"),
+        lambda options: (rival_tables(mapper(load_libraries())), 0.0),
+    ),
+}

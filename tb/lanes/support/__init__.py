@@ -1,0 +1,1 @@
+"""Vectors of the benches of this room."""

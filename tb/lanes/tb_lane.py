@@ -1,0 +1,50 @@
+"""Runs inside the simulator: packets through any lane of this room, phase by phase."""
+
+from itertools import accumulate
+
+import cocotb
+
+from golden.lanes.timing import lane_cycles
+from tb.bench import config, params, vectors
+from tb.contract import Contract, block_timing
+from tb.words import unpack_ints
+
+
+class Packets(Contract):
+    """All packets of one phase."""
+
+    def __init__(self, name: str):
+        self.beats = params["phases"][name]
+        words = {each: unpack_ints(vectors[f"{name}.{each}"]) for each in ("i", "o")}
+        sums = range(config.columns, len(words["o"]) + 1, config.columns)
+        super().__init__(words, packets={"i": list(accumulate(self.beats)), "o": sums},
+                         cuts=range(1, 60, 4))  # fmt: skip
+
+    def check_timing(self, flow, packets=None) -> None:
+        """The cycle of every beat and of every sum, and what the block's timing says of them."""
+        timing, columns = block_timing(), config.columns
+        taken, given = flow.cycles["i"], flow.cycles["o"]
+        packets = self.beats[: len(given) // columns]
+        beats, sums = lane_cycles(columns, config.stages, packets)
+        assert taken == beats, f"beats taken in cycles {taken}, not {beats}"
+        assert sums[0] - beats[packets[0] - 1] == timing.latency
+        gap = timing.delay("from a sum to the next")
+        due = [first + gap * c for first in sums for c in range(columns)]
+        assert given == due, f"sums in cycles {given}, not {due}"
+
+
+PHASES = {name: Packets(name) for name in params["phases"]}
+FIRST = PHASES[next(iter(PHASES))]
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = FIRST.tests()
+
+
+@cocotb.test()
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5])
+async def all_phases(dut, p_idle, p_stall):
+    """Every phase in turn: random words, and those at the ends of their ranges."""
+    bench = FIRST.bench(dut)
+    await bench.reset()
+    for phase in PHASES.values():
+        flow = await phase.replay(bench, p_idle=p_idle, p_stall=p_stall)
+        if not p_idle and not p_stall:
+            phase.check_timing(flow)

@@ -1,0 +1,87 @@
+"""LaneInteger against golden.lanes.sums.integer_packet.
+
+Shown to fail:
+
+- a partial product of a sign bit that is not inverted;
+- the constant one element short;
+- one carry of the tree left out;
+- the chain tied to its own column;
+- a stage that moves while the accumulators wait for the chain.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.lanes.sums import integer_packet
+from hdl.lanes.config import LaneIntegerConfig
+from hdl.lanes.integer import LaneInteger
+from hdl.lanes.room import BLOCKS
+from tb.lanes.support.packets import lane_vectors, lengths
+from tb.run import simulate
+
+SMALL = BLOCKS["lane_integer"].configs["small"]
+CONFIGS = {
+    "small": SMALL,
+    "int8": LaneIntegerConfig(columns=4, k_max=200),
+    "int4": LaneIntegerConfig(columns=5, k_max=200, bits_a=4, bits_w=4),
+    "narrow": LaneIntegerConfig(elements=7, columns=2, k_max=30, bits_a=2, bits_w=8),
+    "smallest": LaneIntegerConfig(elements=1, columns=1, k_max=1, bits_a=2, bits_w=2),
+    "longest": LaneIntegerConfig(elements=2, columns=2, k_max=16383),
+    "most_columns": LaneIntegerConfig(elements=2, columns=64, k_max=200, bits_a=3, bits_w=2),
+}
+
+
+def integer_vectors(config: LaneIntegerConfig, seed):
+    """(vectors, params): random integers, and integers at the ends of their ranges."""
+    rng = np.random.default_rng([seed, 280])
+    ends = {bits: [-(1 << bits - 1), (1 << bits - 1) - 1] for bits in range(2, 9)}
+
+    def drawn(kind: str, bits: int, shape) -> np.ndarray:
+        if kind == "random":
+            return rng.integers(*ends[bits], shape, endpoint=True)
+        if kind == "lowest":
+            return np.full(shape, ends[bits][0])
+        return rng.choice([*ends[bits], 0, -1], shape)
+
+    phases = {
+        kind: [
+            (
+                drawn(kind, config.bits_a, (beats, config.elements)),
+                drawn(kind, config.bits_w, (beats, config.columns, config.elements)),
+            )
+            for beats in lengths(config, rng)
+        ]
+        for kind in ("random", "ends", "lowest")
+    }
+    return lane_vectors(config, phases, integer_packet)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_integer(name, seed):
+    config = CONFIGS[name]
+    vectors, params = integer_vectors(config, seed)
+    simulate(LaneInteger(config), "tb.lanes.tb_lane", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"elements": 0}, "elements must be 1..16, not 0"),
+        ({"elements": 17}, "elements must be 1..16, not 17"),
+        ({"columns": 0}, "columns must be 1..64, not 0"),
+        ({"columns": 65}, "columns must be 1..64, not 65"),
+        ({"k_max": 0}, "k_max must be 1..16383, not 0"),
+        ({"k_max": 16384}, "k_max must be 1..16383, not 16384"),
+        ({"bits_a": 1}, "bits_a must be 2..8, not 1"),
+        ({"bits_a": 9}, "bits_a must be 2..8, not 9"),
+        ({"bits_w": 1}, "bits_w must be 2..8, not 1"),
+        ({"bits_w": 9}, "bits_w must be 2..8, not 9"),
+    ],
+)
+def test_rejects(change, message):
+    with pytest.raises(ConfigError) as error:
+        dataclasses.replace(SMALL, **change)
+    assert str(error.value) == f"LaneIntegerConfig.{message}"
