@@ -20,7 +20,7 @@ class FixedToFloatConfig(OperatorConfig):
     """Elaboration-time parameters of FixedToFloat."""
 
     width: int = 64  # of the two's complement value, 2..96 bits
-    grid_exponents: tuple[int, ...] = (0,)  # weights of its last bit, 1..16 of -1024..1024
+    grid_exponents: tuple[int, ...] = (0,)  # weights of its last bit, 1..64 of -1024..1024
     o: FloatFormat = FP32  # of the result
 
     def __post_init__(self) -> None:
@@ -30,10 +30,10 @@ class FixedToFloatConfig(OperatorConfig):
         grids = self.grid_exponents
         if (
             not isinstance(grids, tuple)
-            or not 1 <= len(grids) <= 16
+            or not 1 <= len(grids) <= 64
             or not all(type(grid) is int and abs(grid) <= _GRID_RANGE for grid in grids)
         ):
-            self._refuse("grid_exponents", f"1 to 16 integers in -{_GRID_RANGE}..{_GRID_RANGE}")
+            self._refuse("grid_exponents", f"1 to 64 integers in -{_GRID_RANGE}..{_GRID_RANGE}")
 
     @property
     def operands(self) -> dict:

@@ -1,6 +1,8 @@
 """What the columns of all lanes have in common: accumulator, held sum, chain."""
 
-from amaranth import Module, Mux, Signal
+import dataclasses
+
+from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 
 from golden.lanes.timing import column
@@ -10,11 +12,25 @@ from hdl.block import Block
 from hdl.lanes.config import LaneConfig
 from hdl.ports import In, Out
 
-__all__ = ["LaneColumn", "registers"]
+__all__ = ["Beat", "LaneColumn", "registers"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beat:
+    """The beat in the last stage, as the accumulator adds it: ``kept + sum of terms + constant``.
+
+    kept : the accumulator, on the grid of this beat
+    grid : the place of that grid; None where there is one
+    """
+
+    terms: list[Value]
+    constant: int
+    kept: Value
+    grid: Value | None = None
 
 
 class LaneColumn(Block):
-    """One output column: a subclass makes the terms of a beat, and this class adds them up.
+    """One output column: a subclass makes the terms of a beat, and this class adds them.
 
     All columns of a lane take the same steps (hdl.lanes.steps). ``members`` are the operands.
     """
@@ -38,31 +54,21 @@ class LaneColumn(Block):
     def timing(self) -> Timing:
         return column(self.config.stages)
 
-    def terms(self, m: Module) -> tuple[list[Value], int]:
-        """(terms of the beat in the last stage, a constant to add to them)."""
+    def beat(self, m: Module, total: Value) -> "Beat":
+        """What the accumulator adds; ``total`` is its sum so far."""
         raise NotImplementedError
-
-    def aligned(self, m: Module, total: Value) -> Value:
-        """The accumulator on the grid of the beat in the last stage."""
-        return total
-
-    def grid(self) -> Value | None:
-        """The place of the grid of the beat in the last stage; None where there is one grid."""
-        return None
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         total = Signal(config.held_layout, reset_less=True)
-        terms, constant = self.terms(m)
-        start = let(m, "start", Mux(self.first, 0, self.aligned(m, total.value)))
-        modulus = 1 << config.sum_bits
-        if constant:
-            terms = [*terms, Value.cast(constant % modulus)]
-        rows = carry_save(m, "total", [start.as_unsigned(), *terms], config.sum_bits)
+        beat = self.beat(m, total.value)
+        start = let(m, "start", Mux(self.first, 0, beat.kept).as_unsigned())
+        constant = [Const(beat.constant, config.sum_bits)] if beat.constant else []
+        rows = carry_save(m, "total", [start, *beat.terms, *constant], config.sum_bits)
         with m.If(self.add):
             m.d.sync += total.value.eq(sum(rows[1:], rows[0]))
-            if (grid := self.grid()) is not None:
-                m.d.sync += total.grid.eq(grid)
+            if beat.grid is not None:
+                m.d.sync += total.grid.eq(beat.grid)
 
         held = Signal(config.held_layout, reset_less=True)
         m.d.comb += self.held.eq(held)

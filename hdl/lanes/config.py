@@ -6,13 +6,13 @@ from amaranth import signed
 from amaranth.lib import data
 
 from golden.config import Config
-from golden.fp16.format import FP32
+from golden.fp16.format import FP16, FP32
 from golden.index.format import K_MAX
 from hdl.fp16.from_fixed import FixedToFloatConfig
-from hdl.kinds import NUMBER
+from hdl.kinds import NUMBER, index_of
 from hdl.ports import Payload
 
-__all__ = ["LaneConfig", "LaneIntegerConfig"]
+__all__ = ["LaneConfig", "LaneFp16Config", "LaneIntegerConfig", "LaneW4a16Config"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,3 +121,111 @@ class LaneIntegerConfig(LaneConfig):
                 NUMBER,
             ),
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneFp16Config(LaneConfig):
+    """Elaboration-time parameters of an FP16 lane."""
+
+    guard_bits: int = 4  # bits kept below the last bit of a beat's largest product, 0..40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("guard_bits", 0, 40)
+
+    @property
+    def stages(self) -> int:
+        """Products, then the tree of the aligned ones."""
+        return 2
+
+    @property
+    def product_bits(self) -> int:
+        return 2 * FP16.precision
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of the magnitude of an aligned product."""
+        return self.product_bits + self.guard_bits
+
+    @property
+    def sum_bits(self) -> int:
+        largest = (2**FP16.precision - 1) ** 2 << self.guard_bits
+        return (self.longest * largest).bit_length() + 1
+
+    @property
+    def tree_bits(self) -> int:
+        """Bits of a beat's sum of aligned products, with their inverted signs."""
+        return (self.elements * 2 ** (self.word_bits + 1)).bit_length()
+
+    @property
+    def grid_exponents(self) -> tuple[int, ...]:
+        """By the exponent of the largest product: the sum of two exponents of 1..31, less 2."""
+        lowest = 2 * FP16.grid_exponent - self.guard_bits
+        return tuple(range(lowest, lowest + 2 * FP16.exp_max - 1))
+
+    @property
+    def a_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.bits, self.elements)
+
+    @property
+    def parts_layout(self) -> data.ArrayLayout:
+        """Activations as a lane decodes them, once for all columns."""
+        parts = Payload(
+            sign=(1, "sign bit"),
+            exponent=(FP16.exp_bits, "biased; 1 for zero and subnormals", NUMBER),
+            significand=(FP16.precision, "hidden bit on top", NUMBER),
+        )
+        return data.ArrayLayout(parts, self.elements)
+
+    @property
+    def w_layout(self) -> data.ArrayLayout:
+        """Weights of one column."""
+        return data.ArrayLayout(FP16.bits, self.elements)
+
+    @property
+    def beat(self) -> dict:
+        return {
+            "a": (self.a_layout, "activations, FP16 words", FP16),
+            "w": (
+                data.ArrayLayout(self.w_layout, self.columns),
+                "weights of each column's elements, FP16 words",
+                FP16,
+            ),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneW4a16Config(LaneFp16Config):
+    """Elaboration-time parameters of a lane of FP16 activations and weights by a table."""
+
+    bits_w: int = 4  # bits of a weight index, 2..4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("bits_w", 2, 4)
+
+    @property
+    def w_layout(self) -> data.ArrayLayout:
+        """Weight indices of one column."""
+        return data.ArrayLayout(self.bits_w, self.elements)
+
+    @property
+    def beat(self) -> dict:
+        return super().beat | {
+            "w": (
+                data.ArrayLayout(self.w_layout, self.columns),
+                "weight indices of each column's elements",
+                index_of("entries of the table"),
+            ),
+        }
+
+    @property
+    def entry_layout(self) -> Payload:
+        return Payload(
+            index=(range(2**self.bits_w), "entry of the table"),
+            word=(FP16.bits, "its weight", FP16),
+        )
+
+    @property
+    def table_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.bits, 2**self.bits_w)

@@ -5,7 +5,7 @@ from amaranth.hdl import Value
 
 from hdl.bits import carry_save, let
 from hdl.kinds import NUMBER
-from hdl.lanes.column import LaneColumn, registers
+from hdl.lanes.column import Beat, LaneColumn, registers
 from hdl.lanes.config import LaneIntegerConfig
 from hdl.lanes.lane import Lane
 from hdl.ports import In
@@ -30,7 +30,7 @@ class LaneIntegerColumn(LaneColumn):
             },
         )
 
-    def terms(self, m: Module) -> tuple[list[Value], int]:
+    def beat(self, m: Module, total: Value) -> Beat:
         config = self.config
         sign_a, sign_w = config.bits_a - 1, config.bits_w - 1
         rows = []
@@ -50,7 +50,11 @@ class LaneIntegerColumn(LaneColumn):
             ]
         tree = carry_save(m, "tree", rows, config.tree_bits)
         each = (1 << sign_a + sign_w + 1) - (1 << sign_a) - (1 << sign_w)
-        return registers(m, "tree", tree, self.enter[0]), -config.elements * each
+        return Beat(
+            terms=registers(m, "tree", tree, self.enter[0]),
+            constant=-config.elements * each,
+            kept=total,
+        )
 
 
 class LaneInteger(Lane):

@@ -1,12 +1,23 @@
 """Lanes of other number formats by name."""
 
-from hdl.lanes.config import LaneIntegerConfig
+from hdl.lanes.config import LaneFp16Config, LaneIntegerConfig, LaneW4a16Config
+from hdl.lanes.fp16 import LaneFp16
 from hdl.lanes.integer import LaneInteger
+from hdl.lanes.w4a16 import LaneW4a16
 from hdl.registry import Registered, Room
 
 __all__ = ["BLOCKS", "ROOM"]
 
 BLOCKS = {
+    "lane_fp16": Registered(
+        component=LaneFp16,
+        config=LaneFp16Config(),
+        configs={
+            "fp16": LaneFp16Config(),
+            "small": LaneFp16Config(elements=3, columns=3, k_max=40),
+        },
+        golden="golden.lanes.sums:fp16_packet",
+    ),
     "lane_integer": Registered(
         component=LaneInteger,
         config=LaneIntegerConfig(),
@@ -17,6 +28,15 @@ BLOCKS = {
             "small": LaneIntegerConfig(elements=3, columns=3, k_max=40, bits_a=5, bits_w=3),
         },
         golden="golden.lanes.sums:integer_packet",
+    ),
+    "lane_w4a16": Registered(
+        component=LaneW4a16,
+        config=LaneW4a16Config(),
+        configs={
+            "w4a16": LaneW4a16Config(),
+            "small": LaneW4a16Config(elements=3, columns=3, k_max=40, bits_w=3),
+        },
+        golden="golden.lanes.sums:w4a16_packet",
     ),
 }
 

@@ -19,6 +19,8 @@ LENGTHS = (64, 576, 4096, 11008)
 
 # label -> (block, named configuration), of the same elements, columns and longest reduction
 _RIVALS = {
+    "FP16 x FP16": ("lane_fp16", "fp16"),
+    "FP16 x table of FP16 (W4A16)": ("lane_w4a16", "w4a16"),
     "INT8 x INT8": ("lane_integer", "int8"),
     "INT8 x INT4": ("lane_integer", "int8_int4"),
     "INT4 x INT4": ("lane_integer", "int4"),

@@ -1,4 +1,7 @@
-"""Runs inside the simulator: packets through any lane of this room, phase by phase."""
+"""Runs inside the simulator: packets through any lane of this room, phase by phase.
+
+A lane with a table gets that of the phase first.
+"""
 
 from itertools import accumulate
 
@@ -17,8 +20,22 @@ class Packets(Contract):
         self.beats = params["phases"][name]
         words = {each: unpack_ints(vectors[f"{name}.{each}"]) for each in ("i", "o")}
         sums = range(config.columns, len(words["o"]) + 1, config.columns)
-        super().__init__(words, packets={"i": list(accumulate(self.beats)), "o": sums},
-                         cuts=range(1, 60, 4))  # fmt: skip
+        packets = {"i": list(accumulate(self.beats)), "o": sums}
+        self.table = {}
+        if f"{name}.entry" in vectors:
+            self.table = {"entry": unpack_ints(vectors[f"{name}.entry"])}
+            words["entry"], packets["entry"] = [], [0] * len(self.beats)
+        super().__init__(words, packets=packets, cuts=range(1, 60, 4))
+
+    async def load(self, bench) -> None:
+        if self.table:
+            flow = await bench.run(self.table, {}, settle=0)
+            cycles = flow.cycles["entry"]
+            assert cycles == list(range(cycles[0], cycles[0] + len(cycles))), "an entry waited"
+
+    async def restart(self, bench, cycles=3) -> None:
+        await super().restart(bench, cycles)
+        await self.load(bench)
 
     def check_timing(self, flow, packets=None) -> None:
         """The cycle of every beat and of every sum, and what the block's timing says of them."""
@@ -45,6 +62,7 @@ async def all_phases(dut, p_idle, p_stall):
     bench = FIRST.bench(dut)
     await bench.reset()
     for phase in PHASES.values():
+        await phase.load(bench)
         flow = await phase.replay(bench, p_idle=p_idle, p_stall=p_stall)
         if not p_idle and not p_stall:
             phase.check_timing(flow)

@@ -41,7 +41,7 @@ def test_verilog_is_lint_clean(component, config):
         ),
         (
             lambda: FixedToFloatConfig(grid_exponents=()),
-            "FixedToFloatConfig.grid_exponents must be 1 to 16 integers in -1024..1024, not ()",
+            "FixedToFloatConfig.grid_exponents must be 1 to 64 integers in -1024..1024, not ()",
         ),
         (
             lambda: FloatFormat(exp_bits=2, frac_bits=10),

@@ -5,7 +5,7 @@ import numpy as np
 from hdl.lanes.config import LaneConfig
 from tb.words import layout_words, pack
 
-__all__ = ["beats_of", "lane_vectors", "lengths"]
+__all__ = ["beats_of", "fp16_words", "lane_vectors", "lengths"]
 
 
 def lengths(config: LaneConfig, rng: np.random.Generator) -> list[int]:
@@ -37,3 +37,25 @@ def lane_vectors(config: LaneConfig, phases: dict, packet_of) -> tuple[dict, dic
         vectors[f"{name}.o"] = pack((np.concatenate(sums), 32))
         params[name] = [len(a) for a, _ in packets]
     return vectors, {"phases": params}
+
+
+def fp16_words(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """FP16 words of a kind, of ``shape``; its first axis is beats.
+
+    usual: exponents 11 to 17, as of activations. any: any bits. growing: exponents that rise over
+    the beats, and some low ones. ends: zeros, subnormals and the ends of exponents. largest: the
+    largest magnitude, of one sign or of both.
+    """
+    if kind == "any":
+        return rng.integers(0, 1 << 16, shape)
+    if kind == "ends":
+        return rng.choice([0, 0x8000, 1, 0x3FF, 0x400, 0x83FF, 0x7BFF, 0x3C00, 0xFC00], shape)
+    if kind == "largest":
+        return np.where(rng.random(shape) < rng.choice([0, 0.5]), 0xFFFF, 0x7FFF)
+    exponent = rng.integers(11, 18, shape)
+    if kind == "growing":
+        places = np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+        exponent = np.minimum(rng.integers(0, 3, shape) + places, 31)
+        exponent = np.where(rng.random(shape) < 0.2, 2, exponent)
+    sign, fraction = rng.integers(0, 2, shape), rng.integers(0, 1 << 10, shape)
+    return sign << 15 | exponent << 10 | fraction

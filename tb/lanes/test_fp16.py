@@ -1,0 +1,75 @@
+"""LaneFp16 against golden.lanes.sums.fp16_packet.
+
+Shown to fail:
+
+- the one that completes a negative product left out;
+- the accumulator left where it was when the exponent grows;
+- the largest exponent kept over the end of a packet;
+- the exponent of a subnormal word taken as 0;
+- the place of the grid taken a beat too early.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.lanes.sums import fp16_packet
+from hdl.lanes.config import LaneFp16Config
+from hdl.lanes.fp16 import LaneFp16
+from hdl.lanes.room import BLOCKS
+from tb.lanes.support.packets import fp16_words, lane_vectors, lengths
+from tb.run import simulate
+
+SMALL = BLOCKS["lane_fp16"].configs["small"]
+CONFIGS = {
+    "small": SMALL,
+    "sixteen": LaneFp16Config(columns=2, k_max=200),
+    "no_guard": LaneFp16Config(elements=5, columns=4, k_max=100, guard_bits=0),
+    "most_guard": LaneFp16Config(elements=2, columns=3, k_max=100, guard_bits=40),
+    "smallest": LaneFp16Config(elements=1, columns=1, k_max=1),
+    "longest": LaneFp16Config(elements=4, columns=2, k_max=16383),
+    "most_columns": LaneFp16Config(elements=1, columns=64, k_max=100, guard_bits=1),
+}
+
+
+def fp16_vectors(config: LaneFp16Config, seed):
+    """(vectors, params): words of each kind of ``fp16_words``."""
+    rng = np.random.default_rng([seed, 281])
+    phases = {
+        kind: [
+            (
+                fp16_words(rng, kind, (beats, config.elements)),
+                fp16_words(rng, kind, (beats, config.columns, config.elements)),
+            )
+            for beats in lengths(config, rng)
+        ]
+        for kind in ("usual", "any", "growing", "ends", "largest")
+    }
+    packet_of = functools.partial(fp16_packet, guard_bits=config.guard_bits)
+    return lane_vectors(config, phases, packet_of)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_fp16(name, seed):
+    config = CONFIGS[name]
+    vectors, params = fp16_vectors(config, seed)
+    simulate(LaneFp16(config), "tb.lanes.tb_lane", vectors=vectors, params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"elements": 0}, "elements must be 1..16, not 0"),
+        ({"columns": 65}, "columns must be 1..64, not 65"),
+        ({"k_max": 0}, "k_max must be 1..16383, not 0"),
+        ({"guard_bits": -1}, "guard_bits must be 0..40, not -1"),
+        ({"guard_bits": 41}, "guard_bits must be 0..40, not 41"),
+    ],
+)
+def test_rejects(change, message):
+    with pytest.raises(ConfigError) as error:
+        dataclasses.replace(SMALL, **change)
+    assert str(error.value) == f"LaneFp16Config.{message}"
