@@ -90,8 +90,8 @@ class LaneFp16(Lane):
     """``o[c] = rne32(sum over beats and elements of a[e] * w[c][e])``, the products aligned.
 
     Activations and weights are FP16 words, all of them numbers: exponent 31 counts as the
-    exponents below it do. Each product is exact. X, the largest exponent of a product of the packet
-    so far, sets the grid: ``guard_bits`` below the last bit of a product of exponent X.
+    exponents below it do. Each product is exact. X is the largest exponent of a product of the
+    packet so far. The grid is ``guard_bits`` below the last bit of a product of exponent X.
 
     Roundings: each product is truncated to the grid, towards zero. Where X grows, the sum so far is
     truncated to the new grid, towards minus infinity. The result is rounded to FP32, to nearest
