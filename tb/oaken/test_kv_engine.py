@@ -333,7 +333,10 @@ def rates_script(config, seed):
 
 
 def window_script(config, seed):
-    """A sliding window that fits the scale buffer is read at once, however long the sequence."""
+    """A sliding window that fits the scale buffer is read at once, however long the sequence.
+
+    Every sequence has a window of its own, and its number's next owner starts at 0 again.
+    """
     script = Script(config, seed, BASE)
     cache = config.cache
     elements, heads = cache.kv.elements, cache.kv.heads
@@ -342,36 +345,44 @@ def window_script(config, seed):
     for where in vectors:
         script.set_thresholds(*where)
     script.wait()
-    script.open()
+    sequences = [script.open() for _ in range(cache.sequences)]
     script.wait()
     tokens = config.scale_tokens + 3
     for token in range(tokens):
-        for where in vectors:
-            assert script.append(0, *where, token, middle) == Status.OK
-        script.wait()
+        for sequence in sequences:
+            for where in vectors:
+                assert script.append(sequence, *where, token, middle) == Status.OK
+            script.wait()
 
-    def bursts(count, scales):
-        """Of each head's dense and sparse transfers and of ``scales`` transfers of scales."""
+    def read(sequence, token, start):
+        """A READ of all heads, and its bursts: those of scales once, or for each head."""
+        assert script.read(sequence, 0, 0, token) == Status.OK
+        count = token - start
         words = -(-count * cache.kv.dense_bytes // config.mmu.word_bytes)
-        return heads * (-(-words // config.mmu.burst_beats) + 1) + scales
+        scales = heads if count > config.scale_tokens else 1
+        bursts = heads * (-(-words // config.mmu.burst_beats) + 1) + scales
+        script.phases[-1]["bursts"] = bursts
+        script.wait()
 
-    for trim, start in ((0, 0), (2, 2), (3, 3), (1, 3), (tokens - 1, tokens - 1)):
-        assert script.trim(0, trim) == Status.OK
+    starts = dict.fromkeys(sequences, 0)
+    for trim in (0, 2, 3, 1, tokens - 1):
+        for sequence in script.rng.sample(sequences, len(sequences)):
+            assert script.trim(sequence, trim) == Status.OK
+            script.wait()
+            starts[sequence] = max(starts[sequence], trim)
+            for each in sequences:
+                read(each, tokens, starts[each])
+    for sequence in sequences:
+        script.free(sequence)
         script.wait()
-        assert script.read(0, 0, 0, tokens) == Status.OK
-        count = tokens - start
-        script.phases[-1]["bursts"] = bursts(count, heads if count > config.scale_tokens else 1)
+        assert script.open() == sequence
         script.wait()
-    script.free(0)
-    script.wait()
-    # The next owner of the number starts at 0 again.
-    script.open()
-    script.wait()
-    for token in range(config.scale_tokens + 1):
-        script.append(0, 0, 0, token, middle)
-    script.wait()
-    assert script.read(0, 0, 0, config.scale_tokens + 1) == Status.OK
-    script.phases[-1]["bursts"] = bursts(config.scale_tokens + 1, heads)
+        for token in range(config.scale_tokens + 1):
+            script.append(sequence, 0, 0, token, middle)
+        script.wait()
+        read(sequence, config.scale_tokens + 1, 0)
+        for each in sequences[sequences.index(sequence) + 1 :]:
+            read(each, tokens, starts[each])
     return script.done()
 
 

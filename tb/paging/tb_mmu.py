@@ -7,6 +7,7 @@ import cocotb
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Mmu, Request, Word
 from golden.paging.timing import mmu_trim_cycles, page_table_cycles
+from hdl.paging.mmu import CHANGES
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.paging.support.mmu_host import CHANNELS, ONCE, Host, Shadow, random_records
@@ -370,6 +371,61 @@ async def an_append_that_waits_blocks_no_read(dut):
     host.idle["record"] = 0.0
     await free_all(host, shadow)
     assert shadow.counts[Op.TRIM, Status.OK] == 1
+
+
+@cocotb.test()
+async def changes_wait_in_every_place(dut):
+    """A TRIM or FREE waits for the only READ or APPEND of its sequence, in every place of a ring.
+
+    An APPEND after a TRIM waits for the TRIM. A TRIM of another sequence waits for none of them.
+
+    Shown to fail: one bit of the sequence wrong in one place of a ring; a place that is not live.
+    """
+    host, shadow = await filled(dut, "places", 1)
+
+    async def hold(op, port, chances, mine, change) -> None:
+        """One request under way, a ``change`` of its sequence, and one of another sequence."""
+        (other,) = shadow.open.keys() - {mine}
+        length = len(shadow.open[mine].vectors[0, 0])
+        chances[port] = 1.0
+        if op == Op.READ:
+            shadow.send(Request(op, sequence=mine, heads=KV.heads, token=1))
+        else:
+            shadow.send(Request(op, sequence=mine, token=length), random_records(host.rng, KV))
+        shadow.send(Request(Op.TRIM, sequence=other))
+        done = len(shadow.results)
+        await host.until(lambda: len(shadow.results) > done)
+        shadow.send(Request(change, sequence=mine))
+        records = len(host.moved["record"])
+        if op == Op.READ and change == Op.TRIM:
+            shadow.send(Request(Op.APPEND, sequence=mine, token=length), random_records(host.rng, KV))
+        free = int(dut.free_pages.value)
+        for _ in range(400):
+            await host.step()
+        assert len(shadow.results) == done + 1, "a change before the end of what it waits for"
+        assert len(host.moved["record"]) <= records + (op == Op.APPEND) * KV.slots
+        assert int(dut.free_pages.value) == free
+        chances[port] = 0.0
+        await host.until(lambda: shadow.is_done)
+
+    for op, port, chances in (
+        (Op.READ, CHANNELS[0], host.stall),
+        (Op.APPEND, "axi__b", host.idle),
+    ):
+        for mine in list(shadow.open):
+            for _ in range(max(config.reads, config.appends, CHANGES)):
+                await hold(op, port, chances, mine, Op.TRIM)
+            await hold(op, port, chances, mine, Op.FREE)
+            shadow.send(Request(Op.OPEN))
+            await host.until(lambda: shadow.is_done)
+            sequence = shadow.results[-1][2]
+            shadow.send(Request(Op.APPEND, sequence=sequence), random_records(host.rng, KV))
+            await host.until(lambda: shadow.is_done)
+    assert shadow.counts[Op.FREE, Status.OK] == 4
+    assert shadow.counts[Op.TRIM, Status.OK] == sum(
+        count for (op, _), count in shadow.counts.items() if op == Op.TRIM
+    )
+    await free_all(host, shadow)
 
 
 @cocotb.test()
