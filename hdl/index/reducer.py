@@ -91,7 +91,8 @@ class IndexReducer(Block):
     rounding is the one to FP32, nearest even.
 
     ``macs`` terms per cycle. Latency 3 cycles from the beat with ``last``: products, sum,
-    rounding. ``i.ready`` depends on ``o.ready`` combinationally.
+    rounding. ``i.ready`` depends on ``o.ready`` combinationally. While a sum waits at ``o``, the
+    block takes the next packet to its last beat.
     Source: KLLM, section III-B, step 3.
     Golden: golden.index.histogram.reduce_counts.
     """

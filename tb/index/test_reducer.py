@@ -6,7 +6,8 @@ Shown to fail:
 - subnormal weights shifted once too often;
 - ``fine`` ignored;
 - ``is_open`` that never falls;
-- ``move`` blind to a free rounder.
+- ``move`` blind to a free rounder;
+- ``move`` blind to a place without a finished sum.
 """
 
 import dataclasses
