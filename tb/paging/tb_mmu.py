@@ -398,7 +398,8 @@ async def changes_wait_in_every_place(dut):
         shadow.send(Request(change, sequence=mine))
         records = len(host.moved["record"])
         if op == Op.READ and change == Op.TRIM:
-            shadow.send(Request(Op.APPEND, sequence=mine, token=length), random_records(host.rng, KV))
+            later = Request(Op.APPEND, sequence=mine, token=length)
+            shadow.send(later, random_records(host.rng, KV))
         free = int(dut.free_pages.value)
         for _ in range(400):
             await host.step()
