@@ -27,9 +27,7 @@ async def a_sum_that_waits_stops_no_packet(dut):
         begin = ENDS[n - 2] if n > 1 else 0
         offered = WORDS["i"][begin : ENDS[n]]
         assert ENDS[n] - ENDS[n - 1] > 1
-        flow = await bench.run(
-            {"i": offered}, {"o": None}, p_stall=1.0, stop_at=len(offered) + 20
-        )
+        flow = await bench.run({"i": offered}, {"o": None}, p_stall=1.0, stop_at=len(offered) + 20)
         assert flow.sent["i"] == len(offered)
         assert bench.offered("o")
         await bench.reset(1)
