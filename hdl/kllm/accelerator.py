@@ -47,8 +47,8 @@ _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 class KllmLaneBuild(Shape):
     """How a lane of the accelerator is built; programs see nothing of it but the product."""
 
-    counter: str = "flipflop"  # micro-architecture: flipflop, sram or two_level
-    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: as many as columns
+    counter: str = "select"  # micro-architecture: select, flipflop, sram or two_level
+    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: columns; select: unused
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
 
     def __post_init__(self) -> None:

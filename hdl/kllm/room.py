@@ -74,17 +74,19 @@ _SMALL = KllmPeLaneConfig(
     bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8, outliers_max=9,
     weight_buffer_beats=4,
 )  # fmt: skip
-_LANES = {
+# Sizes of Table I. The paper's lane counts in flip-flops.
+_SELECTING = {
     "table1": _TABLE1,
     "table1_w4a3": KllmPeLaneConfig(bits_a=3),
-    "table1_sram": KllmPeLaneConfig(counter="sram"),
-    "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
     "small": _SMALL,
 }
-_SELECTING = {
-    "table1_select": KllmPeLaneConfig(counter="select"),
-    "small_select": dataclasses.replace(_SMALL, counter="select"),
+_COUNTING = {
+    "table1_flipflop": KllmPeLaneConfig(counter="flipflop"),
+    "table1_sram": KllmPeLaneConfig(counter="sram"),
+    "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
+    "small_flipflop": dataclasses.replace(_SMALL, counter="flipflop"),
 }
+_LANES = _SELECTING | _COUNTING
 # Rows and columns of the selecting lane.
 _SELECTS = {
     "table1": KllmSelectConfig(),
@@ -312,7 +314,7 @@ BLOCKS = {
     "kllm_pe_lane": Registered(
         component=KllmPeLane,
         config=_TABLE1,
-        configs=_LANES | _SELECTING,
+        configs=_LANES,
         golden="golden.kllm.matmul:matmul",
     ),
     "kllm_lane_codebook": Registered(
@@ -329,13 +331,13 @@ BLOCKS = {
     ),
     "kllm_lane_dense": Registered(
         component=KllmLaneDense,
-        config=_TABLE1,
-        configs=_LANES,
+        config=_COUNTING["table1_flipflop"],
+        configs=_COUNTING,
         golden="golden.kllm.blocks:dense_sums",
     ),
     "kllm_lane_select": Registered(
         component=KllmLaneSelect,
-        config=_SELECTING["table1_select"],
+        config=_TABLE1,
         configs=_SELECTING,
         golden="golden.kllm.blocks:dense_sums",
     ),

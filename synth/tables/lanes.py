@@ -85,7 +85,7 @@ def _rival(block: str, named: str, map_block: Map) -> _Lane:
 def rival_tables(map_block: Map) -> dict[str, str]:
     """Sections ``rivals`` and ``rivals_cycles``."""
     configs = find("kllm_pe_lane").configs
-    counting, selecting = configs["table1"], configs["table1_select"]
+    counting, selecting = configs["table1_flipflop"], configs["table1"]
     assert isinstance(counting, KllmPeLaneConfig)
     assert isinstance(selecting, KllmPeLaneConfig)
     lanes = {

@@ -16,8 +16,10 @@ from tb.bench import Bench, config, params, vectors
 from tb.kllm.support.phases import load, streams, words
 from tb.kllm.tb_pe_lane import SINKS, SOURCES
 
-# After the reducer's last bins: product, sum, rounding, then the scaler; 1 for the word held.
-PIPELINE = 1 + reducer().latency + config.scaler_config.stages
+# Cycles from the last sum to its output: rounding, then the scaler. A lane with counters has its
+# reducer before them, from the cycle in which the last bins are read.
+_REDUCER = 0 if config.counter == "select" else reducer().latency
+PIPELINE = 1 + _REDUCER + config.scaler_config.stages
 
 
 @cocotb.test()
@@ -41,7 +43,7 @@ async def rates(dut):
             "outputs": len(flow.words["y"]),
             "equal": equal["y"],
             "cycles": flow.cycles["y"][-1] - first + 1,
-            # until the reducer's last bins are read: counting and reducing, without the pipeline
+            # until the last sum, or bin, leaves its column: without the pipeline
             "reduced": flow.cycles["y"][-1] - PIPELINE - first + 1,
             "simulated": max(map(max, filter(None, flow.cycles.values()))) + 1,
             "seconds": seconds,

@@ -274,7 +274,7 @@ def machine(**fields) -> dict:
         (machine(replay_beats=3), "machine.replay_beats must be 4..16383, not 3"),
         (
             machine(product="exact"),
-            "machine.product must be rounded for flipflop lanes, not 'exact'",
+            "machine.product must be rounded for select lanes, not 'exact'",
         ),
         (
             {"build": KllmLaneBuild(counter="two_level", macs=16)},

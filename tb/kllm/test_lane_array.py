@@ -44,7 +44,7 @@ CONFIGS = {
         lanes=3,
         lane=KllmPeLaneConfig(
             bits_a=2, bits_b=2, elements=2, columns=2, k_max=30, integer_bits=0,
-            counter="two_level", macs=4, outliers_max=5, weight_buffer_beats=3,
+            counter="flipflop", macs=4, outliers_max=5, weight_buffer_beats=3,
         ),
     ),
 }  # fmt: skip
@@ -133,8 +133,8 @@ def test_lane_array(name, seed):
 def test_64_lanes(seed):
     """As many lanes as the configuration admits, narrow ones; two runs of a few jobs."""
     lane = KllmPeLaneConfig(
-        bits_a=2, bits_b=2, elements=1, columns=1, k_max=12, integer_bits=0, counter="two_level",
-        macs=4, outliers_max=2, weight_buffer_beats=3,
+        bits_a=2, bits_b=2, elements=1, columns=1, k_max=12, integer_bits=0, outliers_max=2,
+        weight_buffer_beats=3,
     )  # fmt: skip
     config = KllmLaneArrayConfig(lanes=64, lane=lane)
     rng = np.random.default_rng([seed, 35])

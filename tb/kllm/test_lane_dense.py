@@ -22,7 +22,7 @@ from hdl.kllm.room import BLOCKS
 from tb.run import simulate
 from tb.words import layout_words, pack
 
-SMALL = BLOCKS["kllm_lane_dense"].configs["small"]
+SMALL = BLOCKS["kllm_lane_dense"].configs["small_flipflop"]
 CONFIGS = {
     "flipflop": SMALL,
     "sram": dataclasses.replace(SMALL, counter="sram", columns=4, macs=4, elements=3),

@@ -24,7 +24,7 @@ from tb.kllm.test_lane_dense import packets_of
 from tb.run import simulate
 from tb.words import layout_words, pack
 
-SMALL = BLOCKS["kllm_lane_select"].configs["small_select"]
+SMALL = BLOCKS["kllm_lane_select"].configs["small"]
 CONFIGS = {
     "small": SMALL,
     "three_digits": dataclasses.replace(SMALL, bits_a=3, elements=5, columns=5, integer_bits=8),

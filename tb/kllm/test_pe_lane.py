@@ -31,14 +31,14 @@ from tb.kllm.support.jobs import (
 from tb.run import simulate
 
 SMALL = KllmPeLaneConfig(
-    bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8,
-    outliers_max=9, weight_buffer_beats=4,
+    bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, counter="flipflop",
+    macs=8, outliers_max=9, weight_buffer_beats=4,
 )  # fmt: skip
 CONFIGS = {
     "flipflop": SMALL,
     "flipflop_wide": KllmPeLaneConfig(
-        bits_a=3, bits_b=2, elements=16, columns=8, k_max=300, integer_bits=8, macs=64,
-        outliers_max=40, weight_buffer_beats=3,
+        bits_a=3, bits_b=2, elements=16, columns=8, k_max=300, integer_bits=8, counter="flipflop",
+        macs=64, outliers_max=40, weight_buffer_beats=3,
     ),
     "sram": dataclasses.replace(SMALL, counter="sram", columns=4, macs=4, elements=3),
     "two_level": dataclasses.replace(SMALL, counter="two_level", macs=4, elements=5),

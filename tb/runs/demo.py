@@ -15,7 +15,7 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.runs.demo", description=__doc__)
     parser.add_argument("--tokens", type=whole(1, 64), default=8, help="evaluation tokens, 1..64")
-    parser.add_argument("--counter", default="flipflop", choices=COUNTERS)
+    parser.add_argument("--counter", default="select", choices=COUNTERS)
     parser.add_argument("--no-area", action="store_true", help="skip synthesis")
     options = parser.parse_args(arguments)
     from tb.runs.measure.demo import report  # torch, only now

@@ -147,7 +147,7 @@ def test_the_chip_of_another_configuration_has_its_table(monkeypatch, capsys):
     assert compare.main(["chip", "--config", "small", "width=4"]) == 0
     shown = capsys.readouterr().out
     lanes = configuration("kllm_accelerator", "small", []).machine.lanes
-    assert f"| MAC | {lanes} x " in shown
+    assert f"| IdxCounter and MAC | {lanes} x " in shown
     assert "| **total** |" in shown
 
 

@@ -43,7 +43,7 @@ class KllmPeLaneConfig(Config):
     columns: int = 32  # output columns of a job, 1..64
     k_max: int = 11008  # longest reduction, 1..16383
     integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
-    counter: str = "flipflop"  # micro-architecture: flipflop, sram, two_level or select
+    counter: str = "select"  # micro-architecture: select, flipflop, sram or two_level
     macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: columns; select: unused
     outliers_max: int = 127  # most outliers of a token, 1..16383
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
