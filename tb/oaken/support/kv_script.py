@@ -31,6 +31,7 @@ def fp16(values) -> list[int]:
     return np.asarray(values, dtype=np.float16).view(np.uint16).astype(int).tolist()
 
 
+PHASE_REQUESTS = 8  # of random_script: the most draws of a phase, each an APPEND per vector at most
 THRESHOLDS = fp16([-3.0, -0.25, 0.25, 3.5])
 
 
@@ -248,7 +249,13 @@ def random_script(config: OakenKvEngineConfig, seed: int, phases: int, base: int
         elif kind == 4:
             script.append(cache.sequences + rng.randrange(0, 3), layer, side, token)
         elif kind == 5:
-            script.read(sequence, layer, side, token + 1 + rng.randrange(5))
+            # APPENDs of the phase may pass the READ: they must not complete what it lacks.
+            if rng.random() < 0.5:
+                script.read(sequence, layer, side, token + PHASE_REQUESTS + rng.randrange(1, 6))
+            else:
+                script.wait()
+                script.read(sequence, layer, side, token + 1 + rng.randrange(5))
+                script.wait()
         else:
             script.read(
                 sequence, layer, side, token, head=rng.randrange(kv.heads), heads=kv.heads + 1
@@ -260,7 +267,7 @@ def random_script(config: OakenKvEngineConfig, seed: int, phases: int, base: int
             script.wait()
         complete = dict(tokens)
         used = []
-        for _ in range(rng.randrange(2, 9)):
+        for _ in range(rng.randrange(2, PHASE_REQUESTS + 1)):
             sequence = rng.choice(opened)
             layer, side = rng.choice(vectors)
             where = (sequence, layer, side)
