@@ -9,10 +9,19 @@ from collections.abc import Sequence
 
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, from_fixed
+from golden.lanes.format import GROUP
 
 __all__ = [
-    "fp16_packet", "fp16_sum", "integer_packet", "integer_sum", "rounded", "w4a16_packet",
-]  # fmt: skip
+    "fp16_packet",
+    "fp16_sum",
+    "integer_packet",
+    "integer_sum",
+    "rounded",
+    "table_entries",
+    "table_packet",
+    "table_sum",
+    "w4a16_packet",
+]
 
 Beat = tuple[Sequence[int], Sequence[Sequence[int]]]
 
@@ -75,3 +84,36 @@ def w4a16_packet(packet: Sequence[Beat], table: Sequence[int], guard_bits: int) 
     """``fp16_packet`` with weight ``table[w[c][e]]``, FP16 words by index."""
     looked_up = [(a, [[table[index] for index in column] for column in w]) for a, w in packet]
     return fp16_packet(looked_up, guard_bits)
+
+
+def table_entries(a: Sequence[int]) -> list[int]:
+    """Entry j of a table: the last of GROUP activations, plus or minus each other one.
+
+    Bit n of j set: activation n counts positive, else negative.
+    """
+    *others, last = a
+    return [
+        last + sum(x if j >> n & 1 else -x for n, x in enumerate(others))
+        for j in range(2 ** (GROUP - 1))
+    ]
+
+
+def table_sum(beats: Sequence[tuple[Sequence[int], Sequence[Sequence[int]]]]) -> int:
+    """The exact sum of one column: a beat is (a, words), ``words[g]`` of ``plane_words``.
+
+    Equal to ``sum over beats and elements of a[e] * weight_value(code)``.
+    """
+    total = 0
+    for a, words in beats:
+        for g, planes in enumerate(words):
+            entries = table_entries(a[GROUP * g : GROUP * (g + 1)])
+            for place, word in enumerate(planes):
+                entry = entries[word % 2 ** (GROUP - 1)]
+                total += (-entry if word >> GROUP - 1 else entry) << place
+    return total
+
+
+def table_packet(packet: Sequence) -> list[int]:
+    """rne32 of ``table_sum`` of each column: a beat is (a, words of each column)."""
+    columns = range(len(packet[0][1]))
+    return [rounded(table_sum([(a, w[c]) for a, w in packet])) for c in columns]

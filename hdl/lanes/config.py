@@ -8,11 +8,12 @@ from amaranth.lib import data
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.index.format import K_MAX
+from golden.lanes.format import GROUP
 from hdl.fp16.from_fixed import FixedToFloatConfig
-from hdl.kinds import NUMBER, index_of
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import Payload
 
-__all__ = ["LaneConfig", "LaneFp16Config", "LaneIntegerConfig", "LaneW4a16Config"]
+__all__ = ["LaneConfig", "LaneFp16Config", "LaneIntegerConfig", "LaneLutConfig", "LaneW4a16Config"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,3 +230,69 @@ class LaneW4a16Config(LaneFp16Config):
     @property
     def table_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(FP16.bits, 2**self.bits_w)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneLutConfig(LaneConfig):
+    """Elaboration-time parameters of a lane of tables of activations."""
+
+    elements: int = 16  # elements of the reduction axis per beat, 4, 8, 12 or 16
+    bits_a: int = 8  # bits of a signed activation, 2..16
+    bits_w: int = 4  # bit planes of a weight, 1..8
+
+    def __post_init__(self) -> None:
+        self._check_choice("elements", (4, 8, 12, 16))
+        super().__post_init__()
+        self._check_range("bits_a", 2, 16)
+        self._check_range("bits_w", 1, 8)
+
+    @property
+    def stages(self) -> int:
+        """Tables, then the tree of the entries."""
+        return 2
+
+    @property
+    def groups(self) -> int:
+        """Tables of a beat."""
+        return self.elements // GROUP
+
+    @property
+    def entry_bits(self) -> int:
+        """Bits of a signed sum of GROUP activations, the last one positive."""
+        return self.bits_a + 2
+
+    @property
+    def sum_bits(self) -> int:
+        """The largest product is that of the lowest activation and the lowest weight."""
+        return (self.longest * (2**self.bits_w - 1) << self.bits_a - 1).bit_length() + 1
+
+    @property
+    def tree_bits(self) -> int:
+        """Bits of a beat's sum of entries, their sign bits inverted, with the ones that negate."""
+        return (self.groups * (2**self.bits_w - 1) << self.entry_bits).bit_length()
+
+    @property
+    def a_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(signed(self.bits_a), self.elements)
+
+    @property
+    def table_layout(self) -> data.ArrayLayout:
+        """The tables of a beat."""
+        entries = data.ArrayLayout(signed(self.entry_bits), 2 ** (GROUP - 1))
+        return data.ArrayLayout(entries, self.groups)
+
+    @property
+    def w_layout(self) -> data.ArrayLayout:
+        """Words of one column: of each group, and of each bit plane."""
+        return data.ArrayLayout(data.ArrayLayout(GROUP, self.bits_w), self.groups)
+
+    @property
+    def beat(self) -> dict:
+        return {
+            "a": (self.a_layout, "activations, two's complement", NUMBER),
+            "w": (
+                data.ArrayLayout(self.w_layout, self.columns),
+                "golden.lanes.format.plane_words of each column's groups",
+                BITS,
+            ),
+        }

@@ -1,8 +1,9 @@
 """Lanes of other number formats by name."""
 
-from hdl.lanes.config import LaneFp16Config, LaneIntegerConfig, LaneW4a16Config
+from hdl.lanes.config import LaneFp16Config, LaneIntegerConfig, LaneLutConfig, LaneW4a16Config
 from hdl.lanes.fp16 import LaneFp16
 from hdl.lanes.integer import LaneInteger
+from hdl.lanes.lut import LaneLut
 from hdl.lanes.w4a16 import LaneW4a16
 from hdl.registry import Registered, Room
 
@@ -24,10 +25,22 @@ BLOCKS = {
         configs={
             "int8": LaneIntegerConfig(),
             "int8_int4": LaneIntegerConfig(bits_w=4),
+            "int8_int2": LaneIntegerConfig(bits_w=2),
             "int4": LaneIntegerConfig(bits_a=4, bits_w=4),
             "small": LaneIntegerConfig(elements=3, columns=3, k_max=40, bits_a=5, bits_w=3),
         },
         golden="golden.lanes.sums:integer_packet",
+    ),
+    "lane_lut": Registered(
+        component=LaneLut,
+        config=LaneLutConfig(),
+        configs={
+            "int8_int4": LaneLutConfig(),
+            "int8_int2": LaneLutConfig(bits_w=2),
+            "int16_int4": LaneLutConfig(bits_a=16),
+            "small": LaneLutConfig(elements=8, columns=3, k_max=40, bits_a=5, bits_w=3),
+        },
+        golden="golden.lanes.sums:table_packet",
     ),
     "lane_w4a16": Registered(
         component=LaneW4a16,

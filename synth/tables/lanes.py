@@ -23,7 +23,11 @@ _RIVALS = {
     "FP16 x table of FP16 (W4A16)": ("lane_w4a16", "w4a16"),
     "INT8 x INT8": ("lane_integer", "int8"),
     "INT8 x INT4": ("lane_integer", "int8_int4"),
+    "INT8 x INT2": ("lane_integer", "int8_int2"),
     "INT4 x INT4": ("lane_integer", "int4"),
+    "tables of INT16, 4 planes": ("lane_lut", "int16_int4"),
+    "tables of INT8, 4 planes": ("lane_lut", "int8_int4"),
+    "tables of INT8, 2 planes": ("lane_lut", "int8_int2"),
 }
 
 
