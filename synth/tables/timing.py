@@ -1,0 +1,147 @@
+"""``python -m synth.tables.timing --set NAME=FILE[,FILE...]``: the tables of docs/timing.md.
+
+Without ``--set`` it says how to get OpenSTA and a library with delays.
+"""
+
+import sys
+from pathlib import Path
+
+from golden import command
+from golden.config import Config
+from golden.markers import table
+from hdl.arguments import add_page, check_page, write_page
+from hdl.pages import pages_directory
+from hdl.registry import configuration, find
+from synth.area import Libraries, SynthesisError, load_libraries
+from synth.liberty import LibraryError
+from synth.timing import TimingReport, delays_of, program_of, time_block
+from synth.yosys import YosysError
+
+__all__ = ["BLOCKS", "main", "timing_tables"]
+
+PAGE = pages_directory().parent / "timing.md"
+CLOCK_NS = 2.0  # of the runs; the netlists do not depend on it
+
+# name of a block and its field=value; every other field has its default
+BLOCKS = (
+    ("stream_fifo",),
+    ("fp16_add",),
+    ("fp16_mul",),
+    ("fp16_fma",),
+    ("fp16_to_fp32",),
+    ("fp16_divide",),
+    ("index_nearest",),
+    ("kllm_select_column",),
+    ("kllm_row_lookup",),
+    ("oaken_quant_engine", "lanes=8"),
+    ("oaken_dequant_engine", "lanes=8"),
+)
+
+HELP = """\
+A clock needs a Liberty file with delay tables; the project ships none.
+  make timing LIBERTY=NAME=FILE[,FILE...]            prints the tables of docs/timing.md
+  python -m synth.report NAME --clock-ns T --liberty FILE   times one block
+Sky130 HD and ASAP7 are open: https://github.com/google/skywater-pdk,
+https://github.com/The-OpenROAD-Project/asap7
+OpenSTA, the program `sta`, is used where it is on PATH. Debian and Ubuntu: apt-get install opensta.
+Source: https://github.com/The-OpenROAD-Project/OpenSTA. Without it the project estimates by the
+same tables, and says so."""
+
+
+def _configured(name: str, *assignments: str) -> Config:
+    return configuration(name, None, list(assignments))
+
+
+def timing_tables(sets: dict[str, Libraries]) -> dict[str, str]:
+    """Sections ``timing`` and ``timing_paths``."""
+    rows, paths = [], []
+    for name, *assignments in BLOCKS:
+        label = " ".join([name, *assignments])
+        for library, libraries in sets.items():
+            report = time_block(
+                find(name).component(_configured(name, *assignments)), name, libraries, CLOCK_NS
+            )
+            print(f"  {library}: {label}: {report.timer}", flush=True)
+            rows.append(_row(label, library, report))
+            limit = report.limit or report.paths[0]
+            for path in report.paths:
+                if path is limit or path.ns > limit.ns:
+                    paths.append(
+                        (
+                            label,
+                            library,
+                            path.kind,
+                            f"`{path.start}` ({path.start_module})",
+                            f"`{path.end}` ({path.end_module})",
+                            f"{path.ns:.3f}",
+                            f"{report.depth(path):.1f}",
+                        )
+                    )
+    head = (
+        "block", "library", "kGE", "ns", "MHz", "FO4",
+        "inputs, FO4", "outputs, FO4", "with RAM, FO4",
+    )  # fmt: skip
+    path_head = ("block", "library", "path", "from", "to", "ns", "FO4")
+    return {
+        "timing": table(head, rows),
+        "timing_paths": table(path_head, paths, align_right=False),
+    }
+
+
+def _row(label: str, library: str, report: TimingReport) -> tuple[str, ...]:
+    def deepest(wanted: str) -> str:
+        found = [report.depth(path) for path in report.paths if wanted in path.kind.split(" to ")]
+        return f"{max(found):.1f}" if found else ""
+
+    limit = report.limit
+    return (
+        label,
+        library,
+        f"{report.kge:.2f}",
+        f"{limit.ns:.3f}" if limit else "",
+        f"{report.mhz:,.0f}" if report.mhz else "",
+        f"{report.depth(limit):.1f}" if limit else "",
+        deepest("input"),
+        deepest("output"),
+        deepest("RAM"),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = command.Parser(prog="python -m synth.tables.timing", description=__doc__)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="NAME=FILE[,FILE...]",
+        help="the Liberty files of one library",
+    )
+    add_page(parser, PAGE)
+    options = parser.parse_args(arguments)
+    check_page(parser, options.page, ("timing", "timing_paths"))
+    if not options.sets:
+        if options.page:
+            parser.error("--page needs --set: the tables are of libraries")
+        print(HELP)
+        print(f"sta: {program_of(None) or 'not on PATH'}")
+        return 0
+    try:
+        sets = {}
+        for text in options.sets:
+            name, _, files = text.partition("=")
+            if not name or not all(files.split(",")):
+                raise LibraryError(f"--set must be NAME=FILE[,FILE...], not {text!r}")
+            sets[name] = load_libraries([Path(file) for file in files.split(",")])
+            delays_of(sets[name])
+        sections = timing_tables(sets)
+    except (LibraryError, SynthesisError, YosysError, OSError) as error:
+        print(f"synth.tables.timing: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(sections.values()))
+    write_page(options.page, sections)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("synth.tables.timing", main)
