@@ -4,10 +4,12 @@
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +18,9 @@ from golden import command
 from golden.config import ConfigError
 from hdl.arguments import folder
 from hdl.registry import configuration, find
-from synth.area import DFF_28NM, AreaReport, SynthesisError, load_libraries, synthesize
+from synth.area import DFF_28NM, AreaReport, MacroArea, SynthesisError, load_libraries, synthesize
 from synth.liberty import LibraryError
+from synth.memories import Ram, ram
 from synth.netlist import TimedPath
 from synth.timing import ESTIMATE, TimingReport, delays_of, program_of, time_block
 from synth.yosys import TOOLS, YosysError, default_tool
@@ -71,8 +74,8 @@ def _module_table(report: AreaReport) -> Table:
 
 def _macro_table(report: AreaReport) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("memory (no area)", overflow="fold")
-    for heading in ("ports", "words x bits", "count", "all bits"):
+    table.add_column("memory (not in the area)", overflow="fold")
+    for heading in ("ports", "words x bits", "count", "all bits", "all um2, 28 nm", "pJ read"):
         table.add_column(heading, justify="right", no_wrap=True)
     for macro in report.macros:
         table.add_row(
@@ -81,8 +84,21 @@ def _macro_table(report: AreaReport) -> Table:
             f"{macro.depth} x {macro.width}",
             f"{macro.instances:,}",
             f"{macro.bits:,}",
+            f"{_ram(macro).um2 * macro.instances:,.0f}",
+            f"{_ram(macro).read_pj:.2f}",
         )
     return table
+
+
+def _ram(macro: MacroArea) -> Ram:
+    return ram(macro.ports, macro.depth, macro.width)
+
+
+def _to_json(report: AreaReport, timing: TimingReport | None) -> dict[str, Any]:
+    plain = report.to_json()
+    for macro, source in zip(plain["macros"], report.macros, strict=True):
+        macro["cacti_28nm"] = dataclasses.asdict(_ram(source))
+    return plain | ({"timing": timing.to_json()} if timing else {})
 
 
 def print_report(report: AreaReport, console: Console) -> None:
@@ -91,6 +107,7 @@ def print_report(report: AreaReport, console: Console) -> None:
     console.print(_module_table(report))
     if report.macros:
         console.print(_macro_table(report))
+        console.print("memories: CACTI 7 at 28 nm, of one access (docs/area.md)", highlight=False)
     console.print(
         f"28 nm equivalent {report.um2_28nm:,.0f} um2: a plain flip-flop ({report.dff_um2:g} um2 "
         f"here) taken as {DFF_28NM} um2; for cross-checks only",
@@ -221,8 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         target = options.directory / options.name / "synth.json"
         target.parent.mkdir(parents=True, exist_ok=True)
-        plain = report.to_json() | ({"timing": timing.to_json()} if timing else {})
-        text = json.dumps(plain, indent=2) + "\n"
+        text = json.dumps(_to_json(report, timing), indent=2) + "\n"
         target.write_text(text)
     except (ConfigError, LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"synth.report: {error}", file=sys.stderr)

@@ -34,4 +34,4 @@ BLOCKS = {
     ),
 }
 
-ROOM = Room(blocks=BLOCKS)
+ROOM = Room(blocks=BLOCKS, tables=("memories",))

@@ -32,9 +32,8 @@ BLOCKS = (
     ("fp16_divide",),
     ("index_nearest",),
     ("kllm_select_column",),
-    ("kllm_row_lookup",),
+    ("kllm_row_lookup", "elements=2"),
     ("oaken_quant_engine", "lanes=8"),
-    ("oaken_dequant_engine", "lanes=8"),
 )
 
 HELP = """\
