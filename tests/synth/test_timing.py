@@ -26,6 +26,7 @@ from synth import cells, opensta, report
 from synth.area import DONT_USE, SynthesisError, load_libraries
 from synth.delays import Delays, Fo4, Table, fo4
 from synth.netlist import map_for_speed, netlist_of
+from synth.tables import timing as tables
 from synth.timing import ESTIMATE, estimate, time_block
 from synth.yosys import default_tool
 
@@ -372,3 +373,29 @@ def test_a_damaged_netlist_is_mapped_again(tiny):
         again = time_block(Pair(LinkConfig()), "pair", tiny, 1.0, timer="estimate")
         assert again == first
     assert kept.stat().st_size > 100
+
+
+def test_tables_need_a_library(capsys, monkeypatch):
+    """Without a library the command says how to get one, and OpenSTA."""
+    assert tables.main([]) == 0
+    shown = capsys.readouterr().out
+    assert "apt-get install opensta" in shown
+    assert "make timing LIBERTY=NAME=FILE" in shown
+    monkeypatch.setenv("PATH", str(Path().resolve()))
+    assert tables.main([]) == 0
+    assert capsys.readouterr().out.endswith("sta: not on PATH\n")
+    for text in ("tiny", "=tiny.lib", "tiny=a,,b"):
+        assert tables.main(["--set", text]) == 2
+        assert f"--set must be NAME=FILE[,FILE...], not {text!r}" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as status:
+        tables.main(["--page"])
+    assert status.value.code == 2
+    assert capsys.readouterr().err.endswith("--page needs --set: the tables are of libraries\n")
+
+
+def test_tables_of_one_block(tiny, capsys, monkeypatch):
+    monkeypatch.setattr(tables, "BLOCKS", (("stream_register", "width=2"),))
+    assert tables.main(["--set", "tiny=tiny.lib"]) == 0
+    shown = capsys.readouterr().out
+    assert "| stream_register width=2 | tiny |" in shown
+    assert "| register to register |" in shown
