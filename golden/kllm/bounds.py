@@ -3,8 +3,9 @@
     LOAD          rows
     QUANTIZE      each row twice (OFFLINE once), as V gives a row per cycle; QUANTIZE_INTEGER
                   also 16 / integer_lanes cycles per row of its second pass
-    MATMUL        the largest of: port words / ports; per job (group and token) the beats, the
-                  words that the reducers and the outlier path take; columns outputs
+    MATMUL        the largest of: port words / ports; per job (group and token) the beats, in
+                  integer mode their digits, the words that the reducers (if any) and the outlier
+                  path take; columns outputs
     FUNCTION      tokens * length / function_width; SOFTMAX three times that; FUNCTION length
     READ          8 words per row; READ_SLOT its words
     codebooks     their words or rows
@@ -18,7 +19,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from golden.kllm.config import MachineConfig
-from golden.kllm.format import beats, groups
+from golden.kllm.format import beats, groups, integer_digits
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
@@ -38,11 +39,11 @@ __all__ = ["CYCLES", "Bound", "Rates", "Schedule", "bounds", "schedule"]
 class Rates:
     """What a bound depends on, in addition to the MachineConfig.
 
-    macs: of a lane's reducer; function_width: elements per cycle of the functional unit;
-    integer_lanes: quotients per cycle of QUANTIZE_INTEGER.
+    macs: of a lane's reducer, None: a lane that selects has none; function_width: elements per
+    cycle of the functional unit; integer_lanes: quotients per cycle of QUANTIZE_INTEGER.
     """
 
-    macs: int = 32
+    macs: int | None = None
     function_width: int = 8
     integer_lanes: int = 4
 
@@ -72,12 +73,17 @@ def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
     count = groups(o["outputs"], config.group_outputs)
     jobs = count * tokens
     words = _ceil(config.array_beats(length, o["outputs"]) * config.beat_words, config.ports.ports)
-    bins = 1 << config.bits_b
-    if o["mode"] == MatmulMode.KMEANS and config.product == "rounded":
-        bins <<= config.bits_a
-    reduce = 0 if o["mode"] == MatmulMode.DIRECT else _ceil(config.columns * bins, rates.macs)
+    digits, reduce = 1, 0
+    if rates.macs is None:
+        if o["mode"] == MatmulMode.INTEGER:
+            digits = integer_digits(config.integer_bits, config.bits_a)
+    elif o["mode"] != MatmulMode.DIRECT:
+        bins = 1 << config.bits_b
+        if o["mode"] == MatmulMode.KMEANS and config.product == "rounded":
+            bins <<= config.bits_a
+        reduce = _ceil(config.columns * bins, rates.macs)
     per_job = {
-        "counting": beats(length, config.elements),
+        "beats": digits * beats(length, config.elements),
         "reducing": reduce,
         "outputs": config.columns,
         "outliers": length if o["mode"] == MatmulMode.DIRECT else 0,

@@ -23,9 +23,9 @@ from golden.config import ConfigError
 from golden.eval.accuracy.bench import code_version
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.assembler import AssemblyError
-from golden.kllm.bounds import Rates, bounds, schedule
-from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.isa import Opcode, Outliers, Unit
+from golden.kllm.bounds import CYCLES, Bound, Rates, bounds, schedule
+from golden.kllm.config import MACHINES, MachineConfig, PortShape
+from golden.kllm.isa import MatmulMode, Opcode, Outliers, Unit
 from golden.kllm.layer import (
     Cache,
     CompiledLayer,
@@ -266,13 +266,30 @@ def test_bounds_and_schedule() -> None:
         assert max(planned.busy.values()) <= planned.cycles <= sum(b.cycles for b in found)
         for bound in found:
             first[bound.unit] += 1
-    by_opcode = {bound.opcode: bound for bound in bounds(compiled.parts[0], SMALL)}
+    def first_of(opcode: Opcode, part: int = 0, **rates: int) -> Bound:
+        found = bounds(compiled.parts[part], SMALL, Rates(**rates))
+        return next(bound for bound in found if bound.opcode == opcode)
+
     # 256 outputs in 8 groups of 32: 6 beats each of 32 words on 3 ports against 256 bins * 16 / 32.
-    matmul = by_opcode[Opcode.MATMUL]
+    matmul = first_of(Opcode.MATMUL, macs=32)
     assert (matmul.cycles, matmul.limit) == (8 * 128, "reducing")
-    fast = bounds(compiled.parts[0], SMALL, Rates(macs=256))
-    assert {b.opcode: b for b in fast}[Opcode.MATMUL].limit == "weights"
-    assert by_opcode[Opcode.LANE_CODEBOOK].cycles == 272
+    assert first_of(Opcode.MATMUL, macs=256).limit == "weights"
+    assert first_of(Opcode.MATMUL).limit == "weights"
+    assert first_of(Opcode.LANE_CODEBOOK).cycles == 272
+
+
+def test_bound_of_a_lane_that_selects() -> None:
+    """A beat of integers takes a cycle per digit; no lane gives its columns faster than these."""
+    config = dataclasses.replace(SMALL, ports=PortShape(ports=64, bits=256))
+    given = {"tokens": 1, "length": 160, "outputs": 32}
+
+    def of(mode: MatmulMode) -> tuple[int, str]:
+        return CYCLES[Opcode.MATMUL]({**given, "mode": mode}, config, Rates())
+
+    assert config.columns == 16
+    assert of(MatmulMode.KMEANS) == (16, "outputs")
+    assert of(MatmulMode.INTEGER) == (2 * 10, "beats")
+    assert of(MatmulMode.DIRECT) == (160, "outliers")
 
 
 def test_softmax_overlaps_score_times_v() -> None:

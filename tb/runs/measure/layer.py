@@ -132,7 +132,7 @@ def _report(
     config = CONFIGS[name_of_config]
     machine = config.machine
     rates = Rates(
-        macs=config.lane.macs,
+        macs=None if config.build.counter == "select" else config.lane.macs,
         function_width=config.width,
         integer_lanes=config.quantizer_config.integer_lanes,
     )
