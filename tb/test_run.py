@@ -196,7 +196,7 @@ def test_the_simulated_text_is_the_one_of_hdl_build(name, wrap, tmp_path):
 def test_modules_that_are_verilated_separately():
     """Their names are those in the text. Shown to fail: the names of ``hdl.emit``."""
     lane = find("kllm_pe_lane")
-    made = emitted(lane.component(smallest(lane)))
+    made = emitted(lane.component(lane.configs["small_flipflop"]))
     assert made.separate
     assert set(made.separate) <= set(module_texts(made.verilog))
 
