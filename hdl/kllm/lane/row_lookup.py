@@ -8,6 +8,7 @@ from golden.kllm.timing import row_lookup
 from golden.timing import Timing
 from hdl.bits import any_of, let, one_hot
 from hdl.block import Block
+from hdl.emit import add
 from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.ports import In, Out
@@ -29,7 +30,7 @@ class KllmRowLookup(Block):
     In integer mode the block takes a beat in digits of ``bits_a`` bits of each value. Each digit is
     a beat of ``o``, the lowest first, and ``last`` is on the final one. Digit 0 has a row of zeros.
     ``index`` and ``tag`` pass unchanged. The parent changes ``is_integer`` and the table only while
-    no beat is inside.
+    no beat is inside. ``o.row`` is combinational after the registers of the codes.
 
     Latency 1 cycle. One beat per cycle, in integer mode one digit. ``i.ready`` depends
     combinationally on ``o.ready``; ``product.ready`` is 1. Nothing rounds.
@@ -63,46 +64,78 @@ class KllmRowLookup(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         table = _table(m, config, self.product)
-        held = Signal(config.rows_layout, reset_less=True)
+        passed = Signal(config.passed_layout, reset_less=True)  # what leaves as it came
         free, final = Signal(), Signal()
-        m.d.comb += [
-            free.eq(~self.o.valid | self.o.ready),
-            self.i.ready.eq(free & final),
-            self.o.p.eq(held),
-        ]
-        digit = _digits(m, config, self.is_integer, final, free & self.i.valid)
-
-        rows = []
-        for e, value in enumerate(self.i.p.value):
-            code = Signal(config.bits_a, name=f"code_{e}")
-            m.d.comb += code.eq(value if digit is None else _place(value, digit, config))
-            chosen = one_hot(m, f"code_{e}", code)
-            counts = [self.i.p.inlier[e]] * len(chosen)
-            if config.integer_bits:
-                counts[0] = counts[0] & ~self.is_integer
-            rows.append(
-                any_of(
-                    (one & count).replicate(len(row)) & row
-                    for one, count, row in zip(chosen, counts, table, strict=True)
-                )
-            )
+        enter = let(m, "enter", free & self.i.valid)
+        digit = _digits(m, config, self.is_integer, final, enter)
+        m.d.comb += [free.eq(~self.o.valid | self.o.ready), self.i.ready.eq(free & final)]
         with m.If(free):
             m.d.sync += self.o.valid.eq(self.i.valid)
-        with m.If(free & self.i.valid):
-            m.d.sync += [
-                held.row.as_value().eq(Cat(rows)),
-                held.index.eq(self.i.p.index),
-                held.last.eq(self.i.p.last & final),
+        with m.If(enter):
+            m.d.sync += [passed[name].eq(self.i.p[name]) for name in passed.shape().members]
+            m.d.sync += passed.last.eq(self.i.p.last & final)
+        m.d.comb += [self.o.p[name].eq(passed[name]) for name in passed.shape().members]
+        if digit is not None:
+            place = Signal.like(self.o.p.digit, name="place", reset_less=True)
+            m.d.comb += self.o.p.digit.eq(place)
+            with m.If(enter):
+                m.d.sync += place.eq(digit)
+
+        # Registers hold the codes. Those of the rows would be 90 times as many.
+        for e, value in enumerate(self.i.p.value):
+            select = add(m, f"element_{e}", _RowSelect(config))
+            code = value if digit is None else _place(value, digit, config)
+            counts = self.i.p.inlier[e]
+            if config.integer_bits:
+                counts = counts & ~(self.is_integer & (code == 0))
+            held_code = Signal(config.bits_a, name=f"code_{e}", reset_less=True)
+            held_counts = Signal(name=f"counts_{e}", reset_less=True)
+            with m.If(enter):
+                m.d.sync += [held_code.eq(code), held_counts.eq(counts)]
+            m.d.comb += [
+                select.entries.eq(table),
+                select.code.eq(held_code),
+                select.counts.eq(held_counts),
+                self.o.p.row[e].eq(select.row),
             ]
-            if digit is not None:
-                m.d.sync += held.digit.eq(digit)
-            if config.tag_bits:
-                m.d.sync += held.tag.eq(self.i.p.tag)
         return m
 
 
-def _table(m: Module, config: KllmSelectConfig, product) -> list[Value]:
-    """The rows of the table, filled by ``product``: each a vector of words of ``word_bits``."""
+class _RowSelect(Block):
+    """``row = counts ? entries[code] : 0``: the row of one element. Combinational."""
+
+    def __init__(self, config: KllmSelectConfig):
+        super().__init__(
+            config,
+            {
+                "entries": In(
+                    config.table_layout, "Words of each row, in as many bits as it needs."
+                ),
+                "code": In(config.bits_a, "Row of the element."),
+                "counts": In(1, "The element is an inlier, and its digit has a row."),
+                "row": Out(config.row_layout.elem_shape, "The row, or zeros."),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        rows = []
+        for n, one in enumerate(one_hot(m, "code", self.code)):
+            chosen = let(m, f"chosen_{n}", one & self.counts)
+            words = self.entries[f"row_{n}"]
+            words = [word.as_unsigned() & chosen.replicate(len(word)) for word in words]
+            rows.append(Cat(_extended(word, config.word_bits) for word in words))
+        m.d.comb += self.row.eq(any_of(rows))
+        return m
+
+
+def _extended(word: Value, width: int) -> Value:
+    """A signed word as ``width`` bits."""
+    return Cat(word, word[-1].replicate(width - len(word)))
+
+
+def _table(m: Module, config: KllmSelectConfig, product) -> Signal:
+    """The table, filled by ``product``."""
     sign, significand, shift = centroid_parts(product.p.word)
     magnitude = let(m, "magnitude", (significand << shift)[: _PRODUCT_BITS - 1])
     value = Signal(signed(_PRODUCT_BITS))
@@ -113,7 +146,7 @@ def _table(m: Module, config: KllmSelectConfig, product) -> list[Value]:
         is_first_row.eq(product.p.bin >> config.bits_b == 0),
     ]
     multiples = {1: value}
-    rows = []
+    table = Signal(config.table_layout, reset_less=True)
     for n in range(config.rows):
         word, write = value, product.p.bin >> config.bits_b == n
         if config.integer_bits and n:
@@ -123,15 +156,10 @@ def _table(m: Module, config: KllmSelectConfig, product) -> list[Value]:
             word, write = Mux(is_first_row, multiple, value), write | is_first_row
         write = let(m, f"write_{n}", product.valid & write)
         bus = let(m, f"bus_{n}", word)
-        row = []
         for j in range(config.codes):
-            entry = Signal(signed(config.row_bits(n)), name=f"entry_{n}_{j}", reset_less=True)
             with m.If(write & (product.p.bin[: config.bits_b] == j)):
-                m.d.sync += entry.eq(bus)
-            extension = entry[-1].replicate(config.word_bits - len(entry))
-            row.append(Cat(entry, extension))
-        rows.append(let(m, f"row_{n}", Cat(row)))
-    return rows
+                m.d.sync += table[f"row_{n}"][j].eq(bus)
+    return table
 
 
 def _multiple(known: dict[int, Value], n: int) -> Value:

@@ -102,6 +102,16 @@ class KllmSelectConfig(Config):
         return data.ArrayLayout(row, self.elements)
 
     @property
+    def table_layout(self) -> data.StructLayout:
+        """The words of each row, each in as many bits as its row needs."""
+        return data.StructLayout(
+            {
+                f"row_{n}": data.ArrayLayout(signed(self.row_bits(n)), self.codes)
+                for n in range(self.rows)
+            }
+        )
+
+    @property
     def _shared(self) -> dict:
         """What a beat carries through the look-up."""
         tag = {"tag": (self.tag_bits, "passes with its beat", BITS)} if self.tag_bits else {}
@@ -114,6 +124,11 @@ class KllmSelectConfig(Config):
             "last": (1, "the final beat of a packet"),
             **tag,
         }
+
+    @property
+    def passed_layout(self) -> data.StructLayout:
+        """``index``, ``last`` and ``tag``."""
+        return Payload(**self._shared)
 
     @property
     def beat_layout(self) -> Payload:
