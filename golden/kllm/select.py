@@ -1,4 +1,4 @@
-"""The selecting lane: rows of products, one word of each selected per column. Pure Python.
+"""The selecting lane: rows of products, one word of each selected per column.
 
     row[e][j] = P[a_e][j]            the row of element e, shared by all columns
     D[c] = sum over inliers e of row[e][w_ec]
@@ -12,7 +12,9 @@ C_V[j]`` in row n, and the sum of digit d counts ``2**(bits_a * d)`` times.
 
 from collections.abc import Sequence
 
-from golden.fp16.format import FP16
+import torch
+
+from golden.fp16.ops import fixed_point
 
 __all__ = [
     "column_sum",
@@ -23,14 +25,6 @@ __all__ = [
 Rows = list[list[int]]  # [element][weight index]: integers on the grid 2**-24
 
 
-def _fixed(word: int) -> int:
-    """A finite FP16 word as an integer on the grid 2**-24."""
-    exponent, fraction = word >> FP16.frac_bits & FP16.exp_max, word & (1 << FP16.frac_bits) - 1
-    if exponent:
-        fraction = (fraction | 1 << FP16.frac_bits) << exponent - 1
-    return -fraction if word & FP16.sign_bit else fraction
-
-
 def word_table(words: Sequence[int], bits_a: int, bits_b: int) -> Rows:
     """Table [row][weight index] after a packet's words of products, or of centroids C_V.
 
@@ -38,7 +32,7 @@ def word_table(words: Sequence[int], bits_a: int, bits_b: int) -> Rows:
     golden.kllm.format.product_index, or 2**bits_b centroids. Row n of centroids is n times them.
     """
     codes = 2**bits_b
-    values = [_fixed(word) for word in words]
+    values = fixed_point(torch.tensor(words, dtype=torch.int64)).tolist()
     if len(values) == codes:
         return [[n * value for value in values] for n in range(2**bits_a)]
     if len(values) != codes << bits_a:

@@ -40,8 +40,6 @@ __all__ = [
     "lane_dense",
     "lane_finish",
     "lane_latency",
-    "lane_select",
-    "lane_select_cycles",
     "lane_steps",
     "load",
     "matmul",
@@ -481,38 +479,6 @@ def lane_dense(shape: LaneTiming) -> Timing:
         unit="beat",
         delays=(*integer, ("from a sum to the next", shape.gap(MatmulMode.KMEANS))),
     )
-
-
-def lane_select() -> Timing:
-    """From a packet's last beat to the sum of column 0; adding up overlaps giving."""
-    return Timing(
-        latency=4,
-        start="a packet's last i",
-        unit="beat",
-        delays=(("from a sum to the next", 1),),
-    )
-
-
-def lane_select_cycles(columns: int, packets: Iterable[int]) -> tuple[list[int], list[int]]:
-    """(cycle of each beat of ``i``, cycle of each packet's first sum) at full rate.
-
-    packets: beats of each, the first beat of all in cycle 0. A beat is added in the cycle after it
-    is taken. A packet moves to the chain in the cycle after its last addition, or ``columns``
-    cycles after the packet before. No beat of the next packet is added earlier.
-    """
-    taken: list[int] = []
-    sums: list[int] = []
-    cycle, moved = 0, -columns  # of the next beat; of the last packet that moved to the chain
-    for beats in packets:
-        earliest = moved if sums else 0
-        added = 0
-        for beat in range(beats):
-            taken.append(cycle)
-            added = max(cycle + 1, earliest if beat == 0 else 0)
-            cycle = max(cycle + 1, added)
-        moved = max(added + 1, moved + columns)
-        sums.append(moved + 2)
-    return taken, sums
 
 
 def lane_finish(stages: int) -> Timing:

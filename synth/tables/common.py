@@ -2,14 +2,16 @@
 
 import argparse
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from golden.markers import table
 from hdl.block import Block
-from synth.area import AreaReport, Libraries, synthesize
+from synth.area import AreaReport, Libraries, load_libraries, synthesize
+from synth.liberty import LibraryError
 from synth.modules import Cost, MappedDesign
 
-__all__ = ["SRAM_UM2_PER_BIT", "Map", "Tables", "mapper", "mm2", "module_table"]
+__all__ = ["SRAM_UM2_PER_BIT", "Map", "Tables", "library_sets", "mapper", "mm2", "module_table"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,3 +81,14 @@ def mapper(libraries: Libraries) -> Map:
         return report
 
     return map_block
+
+
+def library_sets(texts: Iterable[str]) -> dict[str, Libraries]:
+    """The libraries of each ``--set NAME=FILE[,FILE...]``, by name. Raises LibraryError."""
+    sets = {}
+    for text in texts:
+        name, _, files = text.partition("=")
+        if not name or not all(files.split(",")):
+            raise LibraryError(f"--set must be NAME=FILE[,FILE...], not {text!r}")
+        sets[name] = load_libraries([Path(file) for file in files.split(",")])
+    return sets

@@ -1,7 +1,6 @@
 """The same blocks in several cell libraries, given as ``--set NAME=FILE[,FILE...]``."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from golden.config import Config
@@ -10,8 +9,7 @@ from hdl.block import Block
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.registry import find
 from synth.area import load_libraries
-from synth.liberty import LibraryError
-from synth.tables.common import Map, Tables, mapper
+from synth.tables.common import Map, Tables, library_sets, mapper
 
 __all__ = ["TABLES", "library_tables"]
 
@@ -53,11 +51,7 @@ def library_tables(sets: dict[str, Map]) -> dict[str, str]:
 
 def _map_libraries(options) -> tuple[dict[str, str], float]:
     sets = {"own table": mapper(load_libraries())}
-    for text in options.sets:
-        name, _, files = text.partition("=")
-        if not name or not all(files.split(",")):
-            raise LibraryError(f"--set must be NAME=FILE[,FILE...], not {text!r}")
-        sets[name] = mapper(load_libraries([Path(file) for file in files.split(",")]))
+    sets |= {name: mapper(each) for name, each in library_sets(options.sets).items()}
     return library_tables(sets), 0.0
 
 

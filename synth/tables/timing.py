@@ -4,7 +4,6 @@ Without ``--set`` it says how to get OpenSTA and a library with delays.
 """
 
 import sys
-from pathlib import Path
 
 from golden import command
 from golden.config import Config
@@ -12,8 +11,9 @@ from golden.markers import table
 from hdl.arguments import add_page, check_page, write_page
 from hdl.pages import pages_directory
 from hdl.registry import configuration, find
-from synth.area import Libraries, SynthesisError, load_libraries
+from synth.area import Libraries, SynthesisError
 from synth.liberty import LibraryError
+from synth.tables.common import library_sets
 from synth.timing import TimingReport, delays_of, program_of, time_block
 from synth.yosys import YosysError
 
@@ -126,13 +126,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"sta: {program_of(None) or 'not on PATH'}")
         return 0
     try:
-        sets = {}
-        for text in options.sets:
-            name, _, files = text.partition("=")
-            if not name or not all(files.split(",")):
-                raise LibraryError(f"--set must be NAME=FILE[,FILE...], not {text!r}")
-            sets[name] = load_libraries([Path(file) for file in files.split(",")])
-            delays_of(sets[name])
+        sets = library_sets(options.sets)
+        for libraries in sets.values():
+            delays_of(libraries)
         sections = timing_tables(sets)
     except (LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"synth.tables.timing: {error}", file=sys.stderr)

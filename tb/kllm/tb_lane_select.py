@@ -4,10 +4,12 @@ from itertools import accumulate
 
 import cocotb
 
-from golden.kllm.timing import lane_select_cycles
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
+from tb.lanes.support.cycles import check_lane_cycles
 from tb.words import unpack_ints
+
+STAGES = 1  # registers before the accumulators: those of a column's tree
 
 
 class Packets(Contract):
@@ -21,16 +23,7 @@ class Packets(Contract):
                          cuts=range(1, 60, 4))  # fmt: skip
 
     def check_timing(self, flow, packets=None) -> None:
-        """The cycle of every beat and of every sum, and what the block's timing says of them."""
-        timing, columns = block_timing(), config.columns
-        taken, given = flow.cycles["i"], flow.cycles["o"]
-        packets = self.beats[: len(given) // columns]
-        beats, sums = lane_select_cycles(columns, packets)
-        assert taken == beats, f"beats taken in cycles {taken}, not {beats}"
-        assert sums[0] - beats[packets[0] - 1] == timing.latency
-        gap = timing.delay("from a sum to the next")
-        due = [first + gap * c for first in sums for c in range(columns)]
-        assert given == due, f"sums in cycles {given}, not {due}"
+        check_lane_cycles(flow, self.beats, config.columns, STAGES, block_timing())
 
 
 PHASES = {name: Packets(name) for name in params["phases"]}

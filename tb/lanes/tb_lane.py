@@ -7,9 +7,9 @@ from itertools import accumulate
 
 import cocotb
 
-from golden.lanes.timing import lane_cycles
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
+from tb.lanes.support.cycles import check_lane_cycles
 from tb.words import unpack_ints
 
 
@@ -38,16 +38,7 @@ class Packets(Contract):
         await self.load(bench)
 
     def check_timing(self, flow, packets=None) -> None:
-        """The cycle of every beat and of every sum, and what the block's timing says of them."""
-        timing, columns = block_timing(), config.columns
-        taken, given = flow.cycles["i"], flow.cycles["o"]
-        packets = self.beats[: len(given) // columns]
-        beats, sums = lane_cycles(columns, config.stages, packets)
-        assert taken == beats, f"beats taken in cycles {taken}, not {beats}"
-        assert sums[0] - beats[packets[0] - 1] == timing.latency
-        gap = timing.delay("from a sum to the next")
-        due = [first + gap * c for first in sums for c in range(columns)]
-        assert given == due, f"sums in cycles {given}, not {due}"
+        check_lane_cycles(flow, self.beats, config.columns, config.stages, block_timing())
 
 
 PHASES = {name: Packets(name) for name in params["phases"]}

@@ -4,16 +4,19 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16, FP32
-from golden.kllm.timing import lane_select
+from golden.lanes.timing import lane
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.select_column import KllmSelectColumn
+from hdl.lanes.steps import lane_steps
 from hdl.ports import In, Out
 
 __all__ = ["KllmLaneSelect"]
+
+_STAGES = 1  # registers before the accumulators: those of a column's tree
 
 
 class KllmLaneSelect(Block):
@@ -49,7 +52,7 @@ class KllmLaneSelect(Block):
 
     @property
     def timing(self) -> Timing:
-        return lane_select()
+        return lane(_STAGES)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
@@ -68,47 +71,29 @@ class KllmLaneSelect(Block):
             ),
         )
 
-        tree_valid, tree_last = Signal(), Signal(reset_less=True)  # a beat is in the tree registers
-        is_open = Signal()  # the accumulators hold a part of this packet
-        full = Signal()  # they hold a whole packet, not yet handed over
-        left = Signal(range(config.columns + 1))  # sums in the chain
-        enter, add_beat, load, shift, moves = Signal(), Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            shift.eq((left != 0) & rounder.i.ready),
-            load.eq(full & ((left == 0) | (shift & (left == 1)))),
-            moves.eq(~full | load),
-            add_beat.eq(tree_valid & moves),
-            self.i.ready.eq(~tree_valid | moves),
-            enter.eq(self.i.valid & self.i.ready),
-        ]
-        with m.If(self.i.ready):
-            m.d.sync += tree_valid.eq(self.i.valid)
-        with m.If(enter):
-            m.d.sync += tree_last.eq(self.i.p.last)
-        with m.If(add_beat):
-            m.d.sync += [is_open.eq(~tree_last), full.eq(tree_last)]
-        with m.Elif(load):
-            m.d.sync += full.eq(0)
-        with m.If(load):
-            m.d.sync += left.eq(config.columns)
-        with m.Elif(shift):
-            m.d.sync += left.eq(left - 1)
-
+        steps = lane_steps(
+            m,
+            _STAGES,
+            config.columns,
+            valid=self.i.valid,
+            last=self.i.p.last,
+            taken=rounder.i.ready,
+        )
         digit = Const(0, 1)
         if shape.digits > 1:
             digit = Signal(range(shape.digits), reset_less=True)
-            with m.If(enter):
+            with m.If(steps.enter):
                 m.d.sync += digit.eq(self.i.p.digit)
         following = Const(0, signed(shape.sum_bits))
         for c, column in reversed(list(enumerate(columns))):
             m.d.comb += [
                 column.row.eq(self.i.p.row),
                 column.index.eq(self.i.p.index[c]),
-                column.enter.eq(enter),
-                column.add.eq(add_beat),
-                column.first.eq(~is_open),
-                column.load.eq(load),
-                column.shift.eq(shift),
+                column.enter.eq(steps.enter),
+                column.add.eq(steps.add),
+                column.first.eq(steps.first),
+                column.load.eq(steps.load),
+                column.shift.eq(steps.shift),
                 column.chain.eq(following),
             ]
             if shape.digits > 1:
@@ -118,18 +103,18 @@ class KllmLaneSelect(Block):
         # The biases of a packet: what a column of zeros would hold above a word's other bits.
         low = shape.word_bits - 1
         biases, bias = Signal(shape.bias_bits), Signal(shape.bias_bits)
-        steps = [(config.elements << config.bits_a * d) % 2**shape.bias_bits
-                 for d in range(shape.digits)]  # fmt: skip
-        step = Const(steps[0], shape.bias_bits)
+        step = Const(config.elements % 2**shape.bias_bits, shape.bias_bits)
         for d in range(1, shape.digits):
-            step = Mux(digit == d, steps[d], step)
-        with m.If(add_beat):
-            m.d.sync += biases.eq(Mux(is_open, biases, 0) + step)
-        with m.If(load):
+            step_of_digit = (config.elements << config.bits_a * d) % 2**shape.bias_bits
+            step = Mux(digit == d, step_of_digit, step)
+        with m.If(steps.add):
+            m.d.sync += biases.eq(Mux(steps.first, 0, biases) + step)
+        with m.If(steps.load):
             m.d.sync += bias.eq(biases)
         held = columns[0].held
         m.d.comb += [
-            rounder.i.valid.eq(left != 0),
+            self.i.ready.eq(steps.ready),
+            rounder.i.valid.eq(steps.offers),
             rounder.i.p.value.eq(Cat(held[:low], (held[low:] - bias)[: shape.bias_bits])),
             self.o.valid.eq(rounder.o.valid),
             self.o.p.y.eq(rounder.o.p.y),

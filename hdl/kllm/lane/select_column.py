@@ -8,6 +8,7 @@ from hdl.bits import any_of, carry_save, let, one_hot
 from hdl.block import Block
 from hdl.kinds import fixed, index_of
 from hdl.kllm.lane.select_config import KllmSelectConfig
+from hdl.lanes.column import registers
 from hdl.ports import In, Out
 
 __all__ = ["KllmSelectColumn"]
@@ -77,12 +78,8 @@ class KllmSelectColumn(Block):
             words.append(let(m, f"word_{e}", word ^ (1 << config.word_bits - 1)))
 
         # The cut: a sum and its carries.
-        tree = []
-        for n, term in enumerate(carry_save(m, "tree", words, config.tree_bits)):
-            held = Signal(len(term), name=f"tree_{n}", reset_less=True)
-            with m.If(self.enter):
-                m.d.sync += held.eq(term)
-            tree.append(self._placed(m, n, held))
+        cut = registers(m, "tree", carry_save(m, "tree", words, config.tree_bits), self.enter)
+        tree = [self._placed(m, n, held) for n, held in enumerate(cut)]
 
         total = Signal(config.sum_bits, reset_less=True)
         start = let(m, "start", Mux(self.first, 0, total))
