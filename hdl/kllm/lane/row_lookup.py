@@ -119,13 +119,16 @@ class _RowSelect(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        rows = []
+        chosen = []  # of each row: whether it is given, and its words
         for n, one in enumerate(one_hot(m, "code", self.code)):
-            chosen = let(m, f"chosen_{n}", one & self.counts)
-            words = self.entries[f"row_{n}"]
-            words = [word.as_unsigned() & chosen.replicate(len(word)) for word in words]
-            rows.append(Cat(_extended(word, config.word_bits) for word in words))
-        m.d.comb += self.row.eq(any_of(rows))
+            chosen.append((let(m, f"chosen_{n}", one & self.counts), self.entries[f"row_{n}"]))
+        for j, word in enumerate(self.row):
+            m.d.comb += word.eq(
+                any_of(
+                    _extended(one.replicate(len(row[j])) & row[j].as_unsigned(), config.word_bits)
+                    for one, row in chosen
+                )
+            )
         return m
 
 
