@@ -33,6 +33,7 @@ BLOCKS = (
     ("index_nearest",),
     ("kllm_select_column",),
     ("kllm_row_lookup", "elements=2"),
+    ("kllm_scaler",),
     ("oaken_quant_engine", "lanes=8"),
 )
 

@@ -13,7 +13,7 @@ from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.ports import In, Out
 
-__all__ = ["KllmRowLookup"]
+__all__ = ["KllmRowLookup", "KllmRowSelect"]
 
 _PRODUCT_BITS = 26  # -1..1 on the grid 2**-24, two's complement
 
@@ -83,7 +83,7 @@ class KllmRowLookup(Block):
 
         # Registers hold the codes. Those of the rows would be 90 times as many.
         for e, value in enumerate(self.i.p.value):
-            select = add(m, f"element_{e}", _RowSelect(config))
+            select = add(m, f"element_{e}", KllmRowSelect(config))
             code = value if digit is None else _place(value, digit, config)
             counts = self.i.p.inlier[e]
             if config.integer_bits:
@@ -101,7 +101,7 @@ class KllmRowLookup(Block):
         return m
 
 
-class _RowSelect(Block):
+class KllmRowSelect(Block):
     """``row = counts ? entries[code] : 0``: the row of one element. Combinational."""
 
     def __init__(self, config: KllmSelectConfig):
