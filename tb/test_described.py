@@ -20,7 +20,6 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.fp16.vectors import random_words
-from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.index.histogram import reduce_counts
 from golden.kllm.orizuru import pop_token
 from golden.oaken.format import Group, Threshold
@@ -128,12 +127,10 @@ def reducer(config, rng) -> dict:
             rng.integers(0, 0x3C01, (beats_of, config.macs))
             | rng.integers(0, 2, (beats_of, config.macs)) << 15
         )
-        y = reduce_counts(
-            torch.tensor(count).flatten(), torch.tensor(weight).flatten(), GRID_PRODUCT_ROUNDED
-        )
+        y = reduce_counts(torch.tensor(count).flatten(), torch.tensor(weight).flatten())
         numbers = weight.astype(np.uint16).view(np.float16).astype(float).tolist()
         send += [
-            {"count": c, "weight": w, "fine": False, "last": n == beats_of - 1}
+            {"count": c, "weight": w, "last": n == beats_of - 1}
             for n, (c, w) in enumerate(zip(count.tolist(), numbers, strict=True))
         ]
         pairs.append((("i", len(send) - 1), ("o", len(receive))))

@@ -90,7 +90,7 @@ def index_histogram(pair: Tensor, inlier: Tensor, bits_a: int, bits_b: int) -> T
 def value_histogram(value: Tensor, index_b: Tensor, inlier: Tensor, bits_b: int) -> Tensor:
     """``count[j] = sum of value_k over inlier k with index_b_k = j``: (2**bits_b,) int64.
 
-    value: (K,) unsigned integers (integer mode) or signed addends (two_level), |sum| < 2**53.
+    value: (K,) integers, |sum| < 2**53.
     """
     counted = torch.where(inlier.bool(), value.long(), 0)
     return integer_counts(counted[None], index_b.long()[:, None], bits_b)[0, 0]
@@ -104,11 +104,11 @@ def bin_words(bins: Tensor, word_bins: int) -> Tensor:
     return padded.reshape(words, word_bins)
 
 
-def reduce_counts(count: Tensor, weight: Tensor, grid: int = GRID_PRODUCT_ROUNDED) -> Tensor:
+def reduce_counts(count: Tensor, weight: Tensor) -> Tensor:
     """``rne32(sum over the last axis of count * weight)``: int64 FP32 words.
 
-    count: integers in units of 2**(grid + 24), so plain counts with the default grid and sums of
-    centroids (2**-24) with GRID_PRODUCT_EXACT; weight: finite FP16 words. The sum is exact and
-    must lie within int64; it is rounded once, a sum of 0 gives +0.
+    count: integers; weight: finite FP16 words. The sum is exact and must lie within int64; it is
+    rounded once, a sum of 0 gives +0.
     """
-    return from_fixed((count.long() * fixed_point(weight)).sum(-1), grid, FP32)
+    total = (count.long() * fixed_point(weight)).sum(-1)
+    return from_fixed(total, GRID_PRODUCT_ROUNDED, FP32)

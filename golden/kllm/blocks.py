@@ -11,7 +11,6 @@ from torch import Tensor
 
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, fma, from_fixed, mul
-from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.index.histogram import index_histogram, reduce_counts, value_histogram
 from golden.kllm import matmul
 from golden.kllm.format import GRID_SPARSE, NO_OUTPUT, Status
@@ -34,20 +33,14 @@ def concatenate(value: Tensor, index_b: Tensor, bits_b: int) -> Tensor:
 
 
 def dense_sums(
-    value: Tensor,
-    index_b: Tensor,
-    inlier: Tensor,
-    weight: Tensor,
-    bits_b: int,
-    grid: int = GRID_PRODUCT_ROUNDED,
+    value: Tensor, index_b: Tensor, inlier: Tensor, weight: Tensor, bits_b: int
 ) -> Tensor:
     """``D[c] = rne32(sum over inlier k of term_kc)``: (columns,) FP32 words, the sum exact.
 
         2**(bits_a + bits_b) weights   term_kc = weight[value_k * 2**bits_b + index_b_kc]
         2**bits_b weights              term_kc = value_k * weight[index_b_kc]
 
-    value, inlier: (K,); index_b: (K, columns); weight: FP16 words. grid: GRID_PRODUCT_EXACT if the
-    values are on the grid 2**-24.
+    value, inlier: (K,); index_b: (K, columns); weight: FP16 words.
     """
     columns = []
     for index in index_b.long().T:
@@ -56,7 +49,7 @@ def dense_sums(
             count = index_histogram(value.long() << bits_b | index, inlier, bits_a, bits_b)
         else:
             count = value_histogram(value, index, inlier, bits_b)
-        columns.append(reduce_counts(count, weight, grid))
+        columns.append(reduce_counts(count, weight))
     return torch.stack(columns)
 
 

@@ -79,7 +79,7 @@ def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
             digits = integer_digits(config.integer_bits, config.bits_a)
     elif o["mode"] != MatmulMode.DIRECT:
         bins = 1 << config.bits_b
-        if o["mode"] == MatmulMode.KMEANS and config.product == "rounded":
+        if o["mode"] == MatmulMode.KMEANS:
             bins <<= config.bits_a
         reduce = _ceil(config.columns * bins, rates.macs)
     per_job = {

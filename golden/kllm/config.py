@@ -116,7 +116,7 @@ class MachineConfig(Shape):
     slot: SlotShape = dataclasses.field(default_factory=_slot)  # the activation slots
     vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
     ports: PortShape = dataclasses.field(default_factory=PortShape)  # the weight memories
-    product: str = "rounded"  # product codebook of the lanes: rounded or exact
+    product: str = "rounded"  # product codebook of the lanes: rounded
     softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
     replay_beats: int = 256  # longest tokens that may share weights, in beats, 1..16383
 
@@ -208,7 +208,7 @@ class MachineConfig(Shape):
     @property
     def kmeans_words(self) -> int:
         """Words of a K-Means packet of LANE_CODEBOOK."""
-        return kmeans_packet_length(self.bits_a, self.bits_b, self.product)
+        return kmeans_packet_length(self.bits_a, self.bits_b)
 
     @property
     def integer_words(self) -> int:

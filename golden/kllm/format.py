@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum, IntFlag
 
 __all__ = [
+    "ALL_PRODUCTS",
     "FIXED_PRODUCTS",
     "GRID_SPARSE",
     "NO_OUTPUT",
@@ -34,9 +35,10 @@ __all__ = [
     "weight_word_place",
 ]
 
-PRODUCTS = ("rounded", "exact")  # the words of the product codebook
+PRODUCTS = ("rounded",)  # the words of the product codebook that a packet carries
 # Products in fixed point, which no packet carries yet: bits of a word. Its grid has all of -1..1.
 FIXED_PRODUCTS = {"fixed16": 16, "fixed12": 12}
+ALL_PRODUCTS = (*PRODUCTS, "exact", *FIXED_PRODUCTS)  # what golden computes with
 
 # The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
@@ -106,14 +108,12 @@ def fixed_product_grid(product: str) -> int:
     return 2 - FIXED_PRODUCTS[product]
 
 
-def kmeans_packet_length(bits_a: int, bits_b: int, product: str = "rounded") -> int:
+def kmeans_packet_length(bits_a: int, bits_b: int) -> int:
     """FP16 words of a K-Means codebook packet.
 
-    rounded: 2**(bits_a+bits_b) product words in ``product_index`` order, then 2**bits_b words C_B.
-    exact: 2**bits_a words C_A, then 2**bits_b words C_B.
+    2**(bits_a+bits_b) product words in ``product_index`` order, then 2**bits_b words C_B.
     """
-    first = bits_a + bits_b if product == "rounded" else bits_a
-    return 2**first + 2**bits_b
+    return 2 ** (bits_a + bits_b) + 2**bits_b
 
 
 def integer_packet_length(bits_b: int) -> int:

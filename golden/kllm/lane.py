@@ -19,7 +19,7 @@ _INFINITY = 0x7C00  # the exponent field of an FP16 word, all ones
 
 
 def codebook_mode(
-    words: Sequence[int], *, bits_a: int, bits_b: int, product: str, integers: bool
+    words: Sequence[int], *, bits_a: int, bits_b: int, integers: bool
 ) -> MatmulMode | None:
     """The mode whose codebook the buffer holds after a packet of FP16 ``words``; None: of no mode.
 
@@ -27,7 +27,7 @@ def codebook_mode(
     """
     if any(word & FP16.sign_bit - 1 > FP16.bias << FP16.frac_bits for word in words):
         return None
-    if len(words) == kmeans_packet_length(bits_a, bits_b, product):
+    if len(words) == kmeans_packet_length(bits_a, bits_b):
         return MatmulMode.KMEANS
     is_integer = integers and len(words) == integer_packet_length(bits_b)
     return MatmulMode.INTEGER if is_integer else None

@@ -33,7 +33,7 @@ from golden.index.format import (
 )
 from golden.index.histogram import check_indices, grouped_sums, integer_counts
 from golden.kllm.format import (
-    FIXED_PRODUCTS,
+    ALL_PRODUCTS,
     GRID_SPARSE,
     NO_OUTPUT,
     PRODUCTS,
@@ -51,7 +51,6 @@ __all__ = [
     "integer_matmul",
     "matmul",
     "sparse_sums",
-    "two_level_sums",
 ]
 
 _HALF = 20  # bits of the low part of an FP16 value on grid 2**-24, which has 40
@@ -88,7 +87,7 @@ def _nonfinite(word: Tensor) -> Tensor:
 
 def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Tensor, int]:
     """Product codebook as int64 on its grid, shape (2**nA, 2**nB), and that grid."""
-    _check_product(product, (*PRODUCTS, *FIXED_PRODUCTS))
+    _check_product(product, ALL_PRODUCTS)
     rounded = product_codebook(codebook_a, codebook_b)
     if product == "rounded":
         table = fixed_point(rounded).reshape(codebook_a.numel(), codebook_b.numel())
@@ -232,17 +231,13 @@ def _loaded(books: Codebooks | Packet) -> _Loaded:
         return _Loaded(table, grid, books.b, bits_a, bits_b)
     _check_product(books.product, PRODUCTS)
     bits_a, bits_b, packet = books.bits_a, books.bits_b, books.words
-    words = kmeans_packet_length(bits_a, bits_b, books.product)
+    words = kmeans_packet_length(bits_a, bits_b)
     if packet.shape != (words,):
         raise ValueError(f"a packet of {words} words needed, not {tuple(packet.shape)}")
     b = packet[-(1 << bits_b) :]
     check_codebook(b, "codebook_b")
-    if books.product == "exact":
-        table, grid = _products(packet[: 1 << bits_a], b, books.product)
-    else:
-        table, grid = fixed_point(packet[: 1 << bits_a + bits_b]), GRID_PRODUCT_ROUNDED
-        table = table.reshape(1 << bits_a, 1 << bits_b)
-    return _Loaded(table, grid, b, bits_a, bits_b)
+    table = fixed_point(packet[: 1 << bits_a + bits_b]).reshape(1 << bits_a, 1 << bits_b)
+    return _Loaded(table, GRID_PRODUCT_ROUNDED, b, bits_a, bits_b)
 
 
 def _check_k_max(k_max: int) -> None:
@@ -303,19 +298,6 @@ def integer_matmul(
 def concatenate(idx_a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:
     """``pair = idx_a * 2**bits_b + idx_b``, element by element: int64 of the broadcast shape."""
     return idx_a.long() << bits_b | idx_b.long()
-
-
-def two_level_sums(tokens: Tokens, idx_b: Tensor, codebook_a: Tensor, bits_b: int) -> Tensor:
-    """``sums[t, n, j] = sum over inlier k of C_A[ia_tk] [ib_kn = j]``: (T, N, 2**nB) int64, 2**-24.
-
-    With exact products ``D = sum_j C_B[j] * sums[j]`` on grid 2**-48: 2**nB products per column
-    in place of 2**(nA+nB).
-    """
-    check_codebook(codebook_a, "codebook_a")
-    outlier = tokens.outlier.bool()
-    index = torch.where(outlier, 0, tokens.index.long())
-    value = torch.where(outlier, 0, fixed_point(codebook_a)[index])
-    return integer_counts(value, idx_b, bits_b)
 
 
 def dequantized_matmul(

@@ -113,7 +113,7 @@ class _Maker:
         for _ in range(2):
             a, b = self._book(config.bits_a), self._book(config.bits_b)
             add("activation", a, midpoints(torch.from_numpy(a)).numpy())
-            add("kmeans", codebook_packet(a, b, config.product))
+            add("kmeans", codebook_packet(a, b))
             add("integer", self._book(config.bits_b))
         if self.faults:  # a word beyond 1: refused, and the codebook before it is gone
             rows[self.constants["activation"][1] + 1][1] = 0x3C01

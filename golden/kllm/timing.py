@@ -380,17 +380,15 @@ def matmul() -> Timing:
 class LaneTiming:
     """What a lane's cycles depend on.
 
-    words, integer_words: words of bins per column, that are reduced one per cycle. together: each
-    column has its own MAC, so all columns are reduced at the same time (counter=sram). digits:
-    cycles of a beat of integers in a lane without bins (counter=select), else 0. Such a lane has 1
-    word per column, its sum.
+    words, integer_words: words of bins per column, that are reduced one per cycle. digits: cycles
+    of a beat of integers in a lane without bins (counter=select), else 0. Such a lane has 1 word
+    per column, its sum.
     """
 
     columns: int
     elements: int
     words: int
     integer_words: int
-    together: bool = False
     digits: int = 0
 
     def cycles_of(self, job: "LaneJob") -> int:
@@ -405,7 +403,7 @@ class LaneTiming:
 
     def gap(self, mode: MatmulMode) -> int:
         """Cycles from the output of a column to that of the next."""
-        return 1 if self.together else max(self.words_of(mode), 1)
+        return max(self.words_of(mode), 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -440,23 +438,17 @@ def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
 
     With counter=select a step of integers takes ``digits`` cycles. The weight buffer takes 2
     cycles. ``reduce`` is ``columns * gap``. Reducing a job overlaps counting the next. The register
-    of the status takes a word every 2 cycles. With ``together`` a further job takes up to 4 cycles
-    more, for the ends of packets in the RAMs. The result is then the most, unless ``jobs`` is 1.
+    of the status takes a word every 2 cycles.
     """
     steps = shape.cycles_of(job)
     first = 2 + steps - 1 + lane_latency(shape, job.mode)
-    reduce = max(shape.columns * shape.gap(job.mode), shape.words_of(job.mode))
-    further = max(steps, reduce, 2) + (4 if shape.together else 0)
+    further = max(steps, shape.columns * shape.gap(job.mode), 2)
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
 
 
-def lane_codebook(has_product: bool) -> Timing:
-    """``has_product``: words of the table of products leave in the cycle in which they come."""
-    if not has_product:
-        return Timing(latency=1, start="a packet's last word", end="loaded")
-    return Timing(
-        latency=0, end="product", delays=(("from a packet's last word to loaded", 1),)
-    )
+def lane_codebook() -> Timing:
+    """Words of the table of products leave in the cycle in which they come."""
+    return Timing(latency=0, end="product", delays=(("from a packet's last word to loaded", 1),))
 
 
 def lane_control() -> Timing:

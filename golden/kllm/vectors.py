@@ -47,14 +47,12 @@ class LaneRequest:
 
 
 def codebook_packet(
-    codebook_a: npt.ArrayLike, codebook_b: npt.ArrayLike, product: str, integer: bool = False
+    codebook_a: npt.ArrayLike, codebook_b: npt.ArrayLike, integer: bool = False
 ) -> Int64:
     """Words of the packet that loads these codebooks (order: golden.kllm.format)."""
     a, b = np.asarray(codebook_a, dtype=np.int64), np.asarray(codebook_b, dtype=np.int64)
     if integer:
         return b
-    if product == "exact":
-        return np.concatenate((a, b))
     products = product_codebook(torch.from_numpy(a), torch.from_numpy(b)).numpy()
     assert len(products) == product_index(len(a) - 1, len(b) - 1, (len(b) - 1).bit_length()) + 1
     return np.concatenate((products, b))
@@ -86,7 +84,6 @@ class LaneVectors:
     columns: int = 32
     k_max: int = 4096
     int_bits: int = 8
-    product: str = "rounded"
 
 
 _TABLE1 = LaneVectors()
@@ -155,7 +152,7 @@ def lane_vectors(
         if integer:
             result = integer_matmul(token, weight, tensor(book_b), int_bits, k_max)
         else:
-            books = Codebooks(tensor(book_a), tensor(book_b), shape.product)
+            books = Codebooks(tensor(book_a), tensor(book_b))
             result = matmul(token, weight, books, k_max)
         status = int(result.status[0])
         y = result.y[0].numpy() if not status & NO_OUTPUT else np.zeros(0, dtype=np.int64)
@@ -171,7 +168,7 @@ def lane_vectors(
                 s_b=s_b,
                 codebook_a=book_a if not integer else np.zeros(0, dtype=np.int64),
                 codebook_b=book_b,
-                packet=codebook_packet(book_a, book_b, shape.product, integer),
+                packet=codebook_packet(book_a, book_b, integer),
                 y=y,
                 status=status,
             )

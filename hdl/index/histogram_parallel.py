@@ -4,7 +4,7 @@ import dataclasses
 from itertools import pairwise
 from typing import NamedTuple
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
 
 from golden.config import Config
@@ -20,7 +20,7 @@ from hdl.ports import In, Out, Payload
 
 __all__ = ["ARCHITECTURES", "IndexHistogramParallel", "IndexHistogramParallelConfig"]
 
-ARCHITECTURES = ("flipflop", "sram", "two_level")
+ARCHITECTURES = ("flipflop", "sram")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class IndexHistogramParallelConfig(Config):
     elements: int = 16  # pairs counted per cycle, 1..16
     k_max: int = 11008  # longest reduction, 1..16383
     integer_bits: int = 8  # integer mode: bits of an unsigned operand; 0 leaves the mode out
-    architecture: str = "flipflop"  # flipflop, sram or two_level
+    architecture: str = "flipflop"  # flipflop or sram
     word_bins: int = 32  # bins per output word, a power of two 1..256; sram: 1
 
     def __post_init__(self) -> None:
@@ -46,15 +46,11 @@ class IndexHistogramParallelConfig(Config):
 
     @property
     def value_bits(self) -> int:
-        """Bits above the weight index: activation index, integer, or addend (two_level)."""
-        if self.architecture == "two_level":
-            return 26  # a centroid in -1..1 on the grid 2**-24
+        """Bits above the weight index: activation index or integer."""
         return max(self.bits_a, self.integer_bits)
 
     @property
     def bins(self) -> int:
-        if self.architecture == "two_level":
-            return 2**self.bits_b
         return 2 ** (self.bits_a + self.bits_b)
 
     @property
@@ -79,9 +75,7 @@ class IndexHistogramParallelConfig(Config):
         return (beats_max * (2**self.integer_bits - 1 or 1)).bit_length()
 
     def bin_shape(self, index: int):
-        """Exact for ``k_max`` elements: a count, a sum of integers, or a sum of addends."""
-        if self.architecture == "two_level":
-            return signed((self.k_max << 24).bit_length() + 1)
+        """Exact for ``k_max`` elements: a count or a sum of integers."""
         weight = (2**self.integer_bits - 1) if index < self.integer_bins else 1
         return unsigned((self.k_max * weight).bit_length())
 
@@ -116,10 +110,6 @@ class IndexHistogramParallel(Block):
 
         count[j] = sum of value_k over inlier k with weight index j
 
-    ``two_level`` sums signed addends in both modes:
-
-        count[j] = sum of addend_k over inlier k with weight index j
-
     ``elements`` pairs per cycle; ``ceil(bins / word_bins)`` words per packet, one per cycle,
     bin ``word * word_bins + slot`` in each slot, ``last`` on the final one. Slots beyond the
     last bin are zero. A packet holds at most ``k_max`` counted elements, in sram at most
@@ -130,11 +120,10 @@ class IndexHistogramParallel(Block):
     flipflop   one register per bin, copied to a second set that is shifted out
     sram       ``elements`` RAMs of ``bins`` words, twice: read-modify-write with forwarding;
                after reset it clears them, ``bins`` cycles long, before ``i.ready`` rises
-    two_level  2**bits_b registers that sum addends, and a second set
 
     Latency from the beat with ``last`` to the first word: 3 cycles when the second set is free.
     ``i.ready`` depends on ``o.ready`` combinationally (not in sram). Source: KLLM, section IV-B.
-    Golden: golden.index.histogram.index_histogram, value_histogram (integers, addends), bin_words.
+    Golden: golden.index.histogram.index_histogram, value_histogram (integers), bin_words.
     """
 
     verilate_separately = True
@@ -182,18 +171,6 @@ class IndexHistogramParallel(Block):
             )
             for j in range(2**config.bits_b)
         ]
-        if config.architecture == "two_level":
-            sums = [
-                _sum(
-                    [
-                        Mux(match[_FIELD * e], value.as_signed(), 0)
-                        for e, (_, value) in enumerate(pairs)
-                    ]
-                )
-                for match in match_b
-            ]
-            return sums, sums
-
         match_a = [
             _spread(m, f"match_a_{i}", [value[: config.bits_a] == i for _, value in pairs])
             for i in range(2**config.bits_a)
@@ -259,19 +236,14 @@ class IndexHistogramParallel(Block):
 
         ones, sums = self._increments(m, self._split_pairs(beat.pair), beat.inlier)
         starts = [Mux(is_open, register, 0) for register in bins]
-        if config.architecture == "two_level":
-            with m.If(take):
-                for register, start, increment in zip(bins, starts, sums, strict=True):
-                    m.d.sync += register.eq(start + increment)
-        else:
-            with m.If(take & (beat.integer if config.integer_bits else 0)):
-                for register, start, increment in zip(bins, starts, sums, strict=False):
-                    m.d.sync += register.eq(start + increment)
-                for register in bins[len(sums) :]:
-                    m.d.sync += register.eq(0)
-            with m.Elif(take):
-                for register, start, increment in zip(bins, starts, ones, strict=True):
-                    m.d.sync += register.eq(start + increment)
+        with m.If(take & (beat.integer if config.integer_bits else 0)):
+            for register, start, increment in zip(bins, starts, sums, strict=False):
+                m.d.sync += register.eq(start + increment)
+            for register in bins[len(sums) :]:
+                m.d.sync += register.eq(0)
+        with m.Elif(take):
+            for register, start, increment in zip(bins, starts, ones, strict=True):
+                m.d.sync += register.eq(start + increment)
 
         with m.If(hand_over):
             for word, held in enumerate(shadow):

@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.index import timing
-from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
+from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
@@ -25,41 +25,33 @@ class IndexReducerConfig(Config):
 
     macs: int = 32  # terms per cycle, a power of two 1..256
     count_bits: int = 14  # bits of a count, 1..48
-    count_signed: bool = False  # two's complement counts
     wide_slots: int = 16  # the first slots take wider counts (integer mode), 0..macs
     wide_bits: int = 22  # their bits, count_bits..48
     total_max: int = 11008 * 255  # bound of the sum of |count| over a packet, 1..2**39 - 1
-    two_grids: bool = False  # a runtime bit says that counts are on the grid 2**-24
 
     def __post_init__(self) -> None:
         self._check_power_of_two("macs", 1, 256)
         self._check_range("count_bits", 1, 48)
-        self._check_bool("count_signed")
         self._check_range("wide_slots", 0, self.macs)
         self._check_range("wide_bits", self.count_bits, 48)
         self._check_range("total_max", 1, 2**39 - 1)
-        self._check_bool("two_grids")
 
     @classmethod
     def of_counter(cls, counter: IndexHistogramParallelConfig, macs: int) -> "IndexReducerConfig":
         """The reducer that takes ``macs`` bins of ``counter`` per cycle, exactly."""
         shapes = [counter.slot_shape(slot) for slot in range(macs)]
         per_element = 2**counter.integer_bits - 1 if counter.integer_bits else 1
-        two_level = counter.architecture == "two_level"
         wide = sum(shape.width > shapes[-1].width for shape in shapes)
         return cls(
             macs=macs,
             count_bits=shapes[-1].width,
-            count_signed=shapes[0].signed,
             wide_slots=wide,
             wide_bits=shapes[0].width,
-            total_max=counter.k_max << 24 if two_level else counter.k_max * per_element,
-            two_grids=two_level,
+            total_max=counter.k_max * per_element,
         )
 
     def slot_shape(self, slot: int):
-        width = self.wide_bits if slot < self.wide_slots else self.count_bits
-        return signed(width) if self.count_signed else unsigned(width)
+        return unsigned(self.wide_bits if slot < self.wide_slots else self.count_bits)
 
     @property
     def acc_bits(self) -> int:
@@ -72,7 +64,6 @@ class IndexReducerConfig(Config):
         return Payload(
             count=(data.StructLayout(counts), "macs integers"),
             weight=(data.ArrayLayout(FP16.bits, self.macs), "FP16 words, one per count", FP16),
-            fine=(1, "with two_grids: the sum is on the grid 2**-48, not 2**-24"),
             last=(1, "ends the sum"),
         )
 
@@ -85,10 +76,8 @@ class IndexReducer(Block):
     """``y = rne32(sum over the packet of count[s] * weight[s])``, the sum exact.
 
     count: integers; weight: FP16 words with |weight| <= 1 (codebook entries; others are illegal
-    and not checked). The accumulator is an integer on the grid 2**-24, or 2**-48 when ``fine`` is
-    set on the beat with ``last``. ``fine`` (only with ``two_grids``) says that the counts
-    themselves are on the grid 2**-24. The accumulator is wide enough for ``total_max``. The only
-    rounding is the one to FP32, nearest even.
+    and not checked). The accumulator is an integer on the grid 2**-24, wide enough for
+    ``total_max``. The only rounding is the one to FP32, nearest even.
 
     ``macs`` terms per cycle. Latency 3 cycles from the beat with ``last``: products, sum,
     rounding. ``i.ready`` depends on ``o.ready`` combinationally. While a sum waits at ``o``, the
@@ -116,22 +105,15 @@ class IndexReducer(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        grids = (GRID_PRODUCT_ROUNDED,)
-        if config.two_grids:
-            grids += (GRID_PRODUCT_EXACT,)
-        rounder = add(
-            m,
-            "rounder",
-            FixedToFloat(
-                FixedToFloatConfig(width=config.acc_bits, grid_exponents=grids, o=FP32, stages=1)
-            ),
+        shape = FixedToFloatConfig(
+            width=config.acc_bits, grid_exponents=(GRID_PRODUCT_ROUNDED,), o=FP32, stages=1
         )
+        rounder = add(m, "rounder", FixedToFloat(shape))
 
         # Stage 1: products. Multiplying by the 11-bit significand and shifting after is smaller
         # than multiplying by the entry as a 25-bit integer.
-        product_valid, product_last, product_fine = Signal(), Signal(), Signal()
+        product_valid, product_last = Signal(), Signal()
         sum_valid = Signal()  # a finished sum waits for the rounder
-        sum_fine = Signal(reset_less=True)
         move = Signal()  # stages 1 and 2 advance
         m.d.comb += [move.eq(~sum_valid | rounder.i.ready), self.i.ready.eq(move)]
         products = []
@@ -150,7 +132,6 @@ class IndexReducer(Block):
             m.d.sync += [
                 product_valid.eq(self.i.valid),
                 product_last.eq(self.i.p.last),
-                product_fine.eq(self.i.p.fine),
             ]
 
         # Stage 2: exact sum.
@@ -163,7 +144,6 @@ class IndexReducer(Block):
             m.d.sync += [
                 accumulator.eq(Mux(is_open, accumulator, 0) + terms[0]),
                 is_open.eq(~product_last),
-                sum_fine.eq(product_fine),
             ]
         with m.If(move):
             m.d.sync += sum_valid.eq(product_valid & product_last)
@@ -176,8 +156,6 @@ class IndexReducer(Block):
             self.o.p.y.eq(rounder.o.p.y),
             rounder.o.ready.eq(self.o.ready),
         ]
-        if config.two_grids:
-            m.d.comb += rounder.i.p.grid.eq(sum_fine)
         return m
 
 

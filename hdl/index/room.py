@@ -8,12 +8,11 @@ from hdl.registry import Registered, Room
 
 __all__ = ["BLOCKS", "ROOM"]
 
-# The histograms of KLLM's lane: Table I, three bits, the other architectures, and a small one.
+# Histograms of the size of KLLM's lane: Table I, three bits, bins in RAMs, and a small one.
 _HISTOGRAMS = {
     "table1": IndexHistogramParallelConfig(),
     "table1_w4a3": IndexHistogramParallelConfig(bits_a=3),
     "table1_sram": IndexHistogramParallelConfig(architecture="sram", word_bins=1),
-    "table1_two_level": IndexHistogramParallelConfig(architecture="two_level", word_bins=16),
     "small": IndexHistogramParallelConfig(
         bits_a=2, bits_b=3, elements=4, k_max=100, integer_bits=4, word_bins=8
     ),

@@ -45,17 +45,16 @@ _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmLaneBuild(Shape):
-    """How a lane of the accelerator is built; programs see nothing of it but the product."""
+    """How a lane of the accelerator is built; programs see nothing of it."""
 
-    counter: str = "select"  # micro-architecture: select, flipflop, sram or two_level
-    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: columns; select: unused
+    counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
+    macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
 
     def __post_init__(self) -> None:
         KllmPeLaneConfig(
             counter=self.counter,
             macs=self.macs,
-            columns=self.macs if self.counter == "sram" else 16,
             weight_buffer_beats=self.weight_buffer_beats,
         )
 
@@ -65,8 +64,7 @@ class KllmAcceleratorConfig(Config):
     """The machine, and how it is built; the defaults are those of Table I where it states them.
 
     The accelerator serves fewer machines than there are: 16 rows of the vector memory or more, 64
-    slots or fewer, 4 replay beats or more. ``two_level`` lanes have exact products, the others
-    rounded ones.
+    slots or fewer, 4 replay beats or more.
     """
 
     machine: MachineConfig = dataclasses.field(default_factory=MachineConfig)  # programs see this
@@ -90,9 +88,6 @@ class KllmAcceleratorConfig(Config):
         self._check_range("machine.replay_beats", 4, K_MAX)
         self._check_choice("width", (4, 8, 16))
         self._check_range("queue", 3, 64)
-        product = self.lane.product
-        if machine.product != product:
-            self._refuse("machine.product", f"{product} for {self.build.counter} lanes")
         # The weight supply refuses reads of 2**24 - 2 words and more.
         most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:

@@ -82,8 +82,6 @@ _SELECTING = {
 }
 _COUNTING = {
     "table1_flipflop": KllmPeLaneConfig(counter="flipflop"),
-    "table1_sram": KllmPeLaneConfig(counter="sram"),
-    "table1_two_level": KllmPeLaneConfig(counter="two_level", macs=16),
     "small_flipflop": dataclasses.replace(_SMALL, counter="flipflop"),
 }
 _LANES = _SELECTING | _COUNTING

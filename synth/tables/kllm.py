@@ -15,7 +15,7 @@ from hdl.registry import find
 from hdl.verilog import convert
 from synth.area import AreaReport, load_libraries
 from synth.modules import Cost, Mapped, MappedDesign, map_modules
-from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper, mm2, module_table
+from synth.tables.common import Map, Tables, mapper, mm2, module_table
 
 __all__ = ["TABLES", "chip_tables", "kllm_tables", "select_tables"]
 
@@ -81,16 +81,14 @@ _TOP_ROW = "skid buffers and wiring"
 LENGTHS = (576, 4096, 11008)
 
 
-def _lanes() -> dict[str, KllmPeLaneConfig]:
-    """The three micro-architectures, each with and without the integer mode."""
-    named = find("kllm_pe_lane").configs
-    lanes: dict[str, KllmPeLaneConfig] = {}
-    for config in ("table1_flipflop", "table1_sram", "table1_two_level"):
-        lane = named[config]
-        assert isinstance(lane, KllmPeLaneConfig)
-        lanes[lane.counter] = lane
-        lanes[f"{lane.counter}, no integer mode"] = dataclasses.replace(lane, integer_bits=0)
-    return lanes
+def _modes(named: str) -> dict[str, KllmPeLaneConfig]:
+    """A named lane, with and without the integer mode."""
+    lane = find("kllm_pe_lane").configs[named]
+    assert isinstance(lane, KllmPeLaneConfig)
+    return {
+        lane.counter: lane,
+        f"{lane.counter}, no integer mode": dataclasses.replace(lane, integer_bits=0),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,18 +100,9 @@ class _Lane:
     reducer: AreaReport
 
     @property
-    def reducers(self) -> int:
-        return self.config.columns if self.config.counter == "sram" else 1
-
-    @property
-    def logic_28nm(self) -> float:
-        """um2 of all counters and reducers, flip-flop scaled, RAMs not included."""
-        counters = self.config.columns * self.counter.um2_28nm
-        return counters + self.reducers * self.reducer.um2_28nm
-
-    @property
-    def sram_bits(self) -> int:
-        return self.config.columns * self.counter.macro_bits
+    def mm2_28nm(self) -> float:
+        """All counters and the reducer, flip-flop scaled."""
+        return (self.config.columns * self.counter.um2_28nm + self.reducer.um2_28nm) / 1e6
 
     def cycles(self, length: int) -> int:
         """Of one job in steady state: counting overlaps reducing."""
@@ -128,7 +117,7 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
             map_block(IndexHistogramParallel(config.counter_config), "index_histogram_parallel"),
             map_block(IndexReducer(config.reducer_config), "index_reducer"),
         )
-        for name, config in _lanes().items()
+        for name, config in _modes("table1_flipflop").items()
     }
     units = []
     for name, lane in lanes.items():
@@ -143,34 +132,25 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
                     f"{report.um2 / per:,.0f}",
                     f"{report.kge / per:,.2f}",
                     f"{report.flip_flops / per:,.0f}",
-                    f"{report.macro_bits:,}" if report.macro_bits else "",
                     f"{report.um2_28nm / per:,.0f}",
                     f"{paper:,.0f}",
                     f"{report.um2_28nm / per / paper:.1f}",
                 )
             )
-    rows = []
-    for name, lane in lanes.items():
-        middle = lane.logic_28nm + lane.sram_bits * SRAM_UM2_PER_BIT["middle"]
-        low, high = (
-            (lane.logic_28nm + lane.sram_bits * SRAM_UM2_PER_BIT[which]) / 1e6
-            for which in ("low", "high")
+    rows = [
+        (
+            name,
+            f"{lane.mm2_28nm:.2f}",
+            *(f"{lane.cycles(length)}" for length in LENGTHS),
+            *(f"{lane.mm2_28nm * lane.cycles(length):,.0f}" for length in LENGTHS),
         )
-        rows.append(
-            (
-                name,
-                f"{lane.logic_28nm / 1e6:.2f}",
-                f"{lane.sram_bits / 1024:,.0f}" if lane.sram_bits else "0",
-                f"{middle / 1e6:.2f}" + (f" ({low:.2f} to {high:.2f})" if lane.sram_bits else ""),
-                *(f"{lane.cycles(length)}" for length in LENGTHS),
-                *(f"{middle / 1e6 * lane.cycles(length):,.0f}" for length in LENGTHS),
-            )
-        )
+        for name, lane in lanes.items()
+    ]
     unit_head = (
-        "unit", "um2, table", "kGE", "flip-flops", "RAM bits", "um2, 28 nm eq.", "Table I", "ratio",
+        "unit", "um2, table", "kGE", "flip-flops", "um2, 28 nm eq.", "Table I", "ratio",
     )  # fmt: skip
     lane_head = (
-        "32 columns", "logic, mm2", "RAM, Kbit", "with RAM, mm2",
+        "32 columns", "28 nm eq., mm2",
         *(f"cycles, K={length}" for length in LENGTHS),
         *(f"mm2 x cycles, K={length}" for length in LENGTHS),
     )  # fmt: skip
@@ -179,13 +159,8 @@ def kllm_tables(map_block: Map) -> dict[str, str]:
 
 def select_tables(map_block: Map) -> dict[str, str]:
     """Section ``kllm_select``: the blocks of a lane that selects, 32 columns."""
-    lane = find("kllm_pe_lane").configs["table1"]
-    assert isinstance(lane, KllmPeLaneConfig)
     rows = []
-    for name, config in (
-        ("select", lane),
-        ("select, no integer mode", dataclasses.replace(lane, integer_bits=0)),
-    ):
+    for name, config in _modes("table1").items():
         shape = dataclasses.replace(config.select_config, tag_bits=0)
         column = map_block(KllmSelectColumn(shape), "kllm_select_column")
         look_up = map_block(KllmRowLookup(shape), "kllm_row_lookup")
@@ -232,11 +207,10 @@ def chip_tables(
     for kind, row in _ROWS.items():
         counts[row] = counts.get(row, 0) + design.count(kind)
     lane = config.lane
-    macs = lane.reducer_config.macs * (lane.columns if lane.counter == "sram" else 1)
     what = {
         "Concat": f"{config.machine.lanes} x {lane.columns * lane.elements}",
         "IdxCounter": f"{config.machine.lanes} x {lane.columns}",
-        "MAC": f"{config.machine.lanes} x {macs}",
+        "MAC": f"{config.machine.lanes} x {lane.macs}",
         _SELECTING: f"{config.machine.lanes} x {lane.columns} columns",
         "Out Buffer": "vector memory",
         "Act Idx Buffer": "slots",

@@ -1,4 +1,4 @@
-"""IndexHistogramParallel against golden.index.histogram: three architectures, both modes, cycles.
+"""IndexHistogramParallel against golden.index.histogram: both architectures and modes, cycles.
 
 K-Means and integer packets are mixed on one block.
 
@@ -8,7 +8,7 @@ Shown to fail:
 - without waiting for the write of the last beat;
 - without clearing as a bin is read;
 - an integer bit obeyed where there is no such mode (sram);
-- ``is_open`` that ignores ``last`` (flipflop and two_level);
+- ``is_open`` that ignores ``last`` (flipflop);
 - slots beyond the last bin filled;
 - the copy delayed until the second set is empty (full_rate alone).
 """
@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden.index.format import K_MAX
 from golden.index.histogram import bin_words, index_histogram, value_histogram
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from tb.run import simulate
@@ -43,11 +44,11 @@ CONFIGS = {
     "sram_no_integer": IndexHistogramParallelConfig(
         bits_a=2, bits_b=3, elements=1, k_max=17, integer_bits=0, architecture="sram", word_bins=1
     ),
-    "two_level": IndexHistogramParallelConfig(
-        bits_b=3, elements=5, k_max=100, integer_bits=8, architecture="two_level", word_bins=4
+    "flipflop_odd_elements": IndexHistogramParallelConfig(
+        bits_a=2, bits_b=3, elements=5, k_max=100, integer_bits=8, word_bins=4
     ),
-    "two_level_more_slots_than_bins": IndexHistogramParallelConfig(
-        bits_b=2, elements=2, k_max=16383, integer_bits=0, architecture="two_level", word_bins=32
+    "flipflop_longest": IndexHistogramParallelConfig(
+        bits_a=2, bits_b=2, elements=2, k_max=16383, integer_bits=0, word_bins=32
     ),
 }
 
@@ -63,16 +64,11 @@ class Packet:
 
 
 def counter_packets(rng, config) -> list[Packet]:
-    is_two_level = config.architecture == "two_level"
     codes, e = 2**config.bits_b, config.elements
     longest = min(config.k_max, 40 * e)  # simulated; the registers' widths are those of k_max
 
     def packet(length, *, integer=False, value=None, index=None, p_inlier=1.0):
-        if is_two_level:
-            drawn = rng.integers(-(2**24), 2**24 + 1, length)
-        else:
-            top = 2 ** (config.integer_bits if integer else config.bits_a)
-            drawn = rng.integers(0, top, length)
+        drawn = rng.integers(0, 2 ** (config.integer_bits if integer else config.bits_a), length)
         return Packet(
             np.resize(drawn if value is None else value, length),
             np.resize(rng.integers(0, codes, length) if index is None else index, length),
@@ -80,15 +76,14 @@ def counter_packets(rng, config) -> list[Packet]:
             integer,
         )
 
-    tops = [-(2**24), 2**24] if is_two_level else [0, 2**config.bits_a - 1]
-    most = tops if is_two_level else range(2**config.bits_a)
+    tops = [0, 2**config.bits_a - 1]
     packets = [
         packet(1),
         packet(1, p_inlier=0),
         packet(3 * e, p_inlier=0),
         *(packet(e) for _ in range(4)),  # single beats: reading is the bottleneck
         # every bin to its most
-        *(packet(longest, value=v, index=j) for v in most for j in range(codes)),
+        *(packet(longest, value=v, index=j) for v in range(2**config.bits_a) for j in range(codes)),
         # same bin in successive beats, and two bins in turn
         packet(longest, value=np.repeat(tops, e), index=1),
         packet(longest, value=tops[-1], index=np.repeat([2, 3], e)),
@@ -112,16 +107,15 @@ def counter_packets(rng, config) -> list[Packet]:
             *(packet(e, integer=True) for _ in range(3)),
         ]
         rng.shuffle(packets)
-    if is_two_level and config.k_max > longest:
-        # The widest sum, both signs; once, for it is long.
-        packets += [packet(config.k_max, value=v, index=1) for v in tops]
+    if config.k_max == K_MAX:  # the largest count; once, for it is long
+        packets.append(packet(K_MAX, value=tops[-1], index=1))
     return packets
 
 
 def golden_words(config, packet: Packet) -> np.ndarray:
     value, index = torch.as_tensor(packet.value), torch.as_tensor(packet.index)
     inlier = torch.as_tensor(packet.inlier)
-    if packet.integer or config.architecture == "two_level":
+    if packet.integer:
         bins = value_histogram(value, index, inlier, config.bits_b)
     else:
         pair = value << config.bits_b | index
@@ -139,12 +133,6 @@ def counter_vectors(config, seed):
         pair = packet.value * 2**config.bits_b + packet.index
         junk = rng.integers(0, 2 ** (config.bits_a + config.bits_b), missing)
         pair = np.concatenate([pair, junk]).reshape(beats, -1)
-        if config.architecture == "two_level":
-            # A signed addend above the index; the layout has the pair's bits.
-            width = config.value_bits + config.bits_b
-            assert pair.min() >= -(1 << width - 1)
-            assert pair.max() < 1 << width - 1
-            pair = pair & (1 << width) - 1
         inlier = np.pad(packet.inlier, (0, missing)).reshape(beats, -1)
         # Without an integer mode the bit says nothing.
         integer = np.full(beats, packet.integer or not config.integer_bits)
@@ -182,7 +170,7 @@ def test_histogram_parallel(name, seed):
             {"architecture": "sram", "word_bins": 2},
             "word_bins must be a power of two in 1..1, not 2",
         ),
-        ({"architecture": "ram"}, "architecture must be flipflop or sram or two_level, not 'ram'"),
+        ({"architecture": "ram"}, "architecture must be flipflop or sram, not 'ram'"),
     ],
 )
 def test_rejects(wrong, message):

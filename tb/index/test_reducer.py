@@ -4,7 +4,6 @@ Shown to fail:
 
 - the accumulator one bit short;
 - subnormal weights shifted once too often;
-- ``fine`` ignored;
 - ``is_open`` that never falls;
 - ``move`` blind to a free rounder;
 - ``move`` blind to a place without a finished sum.
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
 from golden.index.histogram import reduce_counts
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducer, IndexReducerConfig
@@ -34,10 +32,9 @@ CONFIGS = {
     "one_mac": of_counter(1, bits_a=2, bits_b=2, k_max=100, integer_bits=4, word_bins=1),
     "eight_macs": of_counter(8, bits_a=3, bits_b=2, k_max=3000, integer_bits=8, word_bins=8),
     "32_macs": of_counter(32),  # as in Table I
-    "two_grids": of_counter(8, architecture="two_level", k_max=16383, word_bins=8),
+    "longest": of_counter(8, k_max=16383, word_bins=8),
     "widest": IndexReducerConfig(
-        macs=2, count_bits=40, count_signed=True, wide_slots=1, wide_bits=48,
-        total_max=2**39 - 1, two_grids=True,
+        macs=2, count_bits=40, wide_slots=1, wide_bits=48, total_max=2**39 - 1
     ),
 }  # fmt: skip
 
@@ -46,33 +43,30 @@ CONFIGS = {
 class Packet:
     count: np.ndarray  # (beats, macs)
     weight: np.ndarray  # (beats, macs) FP16 words
-    fine: int = 0
 
 
 class Builder:
-    """Packets whose counts fit their slots and whose magnitudes sum to at most total_max."""
+    """Packets whose counts fit their slots and sum to at most total_max."""
 
     def __init__(self, rng, config):
         self.rng, self.config = rng, config
         shapes = [config.slot_shape(slot) for slot in range(config.macs)]
-        self.high = np.array([min((1 << s.width - s.signed) - 1, config.total_max) for s in shapes])
-        self.low = np.array([-h if s.signed else 0 for h, s in zip(self.high, shapes, strict=True)])
+        self.high = np.array([min((1 << shape.width) - 1, config.total_max) for shape in shapes])
         self.packets = []
 
-    def add(self, count, weight, fine=None):
+    def add(self, count, weight):
         count = np.asarray(count, dtype=np.int64).reshape(-1, self.config.macs)
         weight = np.broadcast_to(np.asarray(weight, dtype=np.int64), count.shape)
-        assert (count >= self.low).all()
+        assert (count >= 0).all()
         assert (count <= self.high).all()
-        assert int(np.abs(count).sum()) <= self.config.total_max
-        fines = [fine] if fine is not None else [0, 1] if self.config.two_grids else [0]
-        self.packets += [Packet(count, weight, f) for f in fines]
+        assert int(count.sum()) <= self.config.total_max
+        self.packets.append(Packet(count, weight))
 
     def counts(self, beats, total=None):
-        """Random counts, the magnitudes summing to at most ``total``."""
+        """Random counts, that sum to at most ``total``."""
         total = self.config.total_max if total is None else total
         share = np.minimum(self.high, total // (beats * self.config.macs))
-        return self.rng.integers(np.maximum(self.low, -share), share + 1, (beats, self.config.macs))
+        return self.rng.integers(0, share + 1, (beats, self.config.macs))
 
     def weights(self, beats, low=0, high=ONE + 1):
         shape = (beats, self.config.macs)
@@ -88,7 +82,7 @@ class Builder:
 
 def reducer_packets(rng, config) -> list[Packet]:
     build = Builder(rng, config)
-    macs, total, signed = config.macs, config.total_max, config.count_signed
+    macs, total = config.macs, config.total_max
     for beats in (1, 1, 1, 2, 3, 1, 8, 1, 2, 1):
         build.add(build.counts(beats), build.weights(beats))
     for beats in (1, 4):
@@ -104,11 +98,9 @@ def reducer_packets(rng, config) -> list[Packet]:
         steps = [most] * (total // most) + ([total % most] if total % most else [])
         if len(steps) < 400:
             build.add(*build.at([(step, weight) for step in steps]))
-        if signed:
-            build.add(*build.at([(-most, weight)]))
         share = np.minimum(build.high, total // macs)
         build.add(share[None], weight)
-        build.add((share if signed else 0) * -1 + np.zeros((1, macs)), weight)
+        build.add(np.zeros((1, macs)), weight)
     # exact cancellation gives +0; one unit from it gives the smallest sum
     for unit in (0, 1):
         terms = [(most // 3, 0x35A7), (most // 3, 0xB5A7), (unit, 0x8001)]
@@ -137,19 +129,13 @@ def reducer_vectors(config, seed):
     count = np.concatenate([p.count for p in packets])
     weight = np.concatenate([p.weight for p in packets])
     last = np.concatenate([np.arange(n) == n - 1 for n in beats])
-    # fine counts on the last beat alone
-    fine = np.concatenate([np.full(len(p.count), p.fine) for p in packets])
-    fine = np.where(last, fine if config.two_grids else 1, rng.integers(0, 2, len(last)))
     slots = {str(slot): count[:, slot] for slot in range(config.macs)}
-    grids = (GRID_PRODUCT_ROUNDED, GRID_PRODUCT_EXACT)
     y = [
-        reduce_counts(
-            torch.tensor(p.count).flatten(), torch.tensor(p.weight).flatten(), grids[p.fine]
-        )
+        reduce_counts(torch.tensor(p.count).flatten(), torch.tensor(p.weight).flatten())
         for p in packets
     ]
     vectors = {
-        "i": layout_words(config.i_layout, count=slots, weight=weight, fine=fine, last=last),
+        "i": layout_words(config.i_layout, count=slots, weight=weight, last=last),
         "o": layout_words(config.o_layout, y=torch.stack(y)),
     }
     return vectors, {"beats": beats}

@@ -19,8 +19,6 @@ class Control(Bench):
     @classmethod
     async def begin(cls, dut):
         dut.loaded.value, dut.done.value = params["loaded"], 0
-        if "codebook_a" in params:
-            dut.codebook_a.value = params["codebook_a"]
         bench = await cls.started(dut, sources=SOURCES, sinks=SINKS)
         cocotb.start_soon(bench.end_jobs())
         return bench

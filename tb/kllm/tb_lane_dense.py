@@ -9,18 +9,14 @@ from tb.words import unpack_ints
 PHASES = params["phases"]  # beats of each packet, table of weights, mode
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
 TIMING = lane_dense(config.cycles)
-HAS_TABLE = config.counter != "two_level"
-SOURCES = ("i", "product") if HAS_TABLE else ("i",)
+SOURCES = ("i", "product")
 
 
 async def replay(bench, name, packets=None, **flow):
     """Load the weights of a phase, send its first packets, and compare every sum."""
     phase = PHASES[name]
     bench.dut.is_integer.value = phase["integer"]
-    if HAS_TABLE:
-        await bench.run({"product": WORDS[f"{name}.product"]}, {})
-    else:
-        bench.dut.codebook_b.value = phase["codebook_b"]
+    await bench.run({"product": WORDS[f"{name}.product"]}, {})
     beats = phase["beats"][:packets]
     golden = WORDS[f"{name}.o"][: len(beats) * config.columns]
     result = await bench.run({"i": WORDS[f"{name}.i"][: sum(beats)]}, {"o": len(golden)}, **flow)
@@ -57,16 +53,15 @@ async def full_rate(dut):
         i, o = flow.cycles["i"], flow.cycles["o"]
         first = phase["beats"][0]
         assert i[:first] == list(range(i[0], i[0] + first)), name
-        words = config.cycles.integer_words if phase["integer"] else config.cycles.words
+        gap = config.cycles.integer_words if phase["integer"] else config.cycles.words
         latency = TIMING.delay("in integer mode") if phase["integer"] else TIMING.latency
         assert o[0] - i[first - 1] == latency, f"{name}: {o[0] - i[first - 1]}, not {latency}"
-        gap = 1 if config.cycles.together else words
         assert phase["integer"] or gap == TIMING.delay("from a sum to the next")
         column = list(range(o[0], o[0] + gap * config.columns, gap))
         assert o[: config.columns] == column, name
         # Counting overlaps reducing: packets that take longer to count leave no gap.
         reduce = config.columns * gap
-        if not config.cycles.together and min(phase["beats"]) >= reduce:
+        if min(phase["beats"]) >= reduce:
             assert i == list(range(i[0], i[0] + sum(phase["beats"]))), name
 
 

@@ -36,7 +36,7 @@ from golden.kllm.isa import (
 )
 from golden.kllm.machine import Machine
 from golden.kllm.programs import Program, random_program
-from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig, KllmLaneBuild
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.rebase import counted, rebase
 from tb.run import build_model, run_model
@@ -272,14 +272,6 @@ def machine(**fields) -> dict:
         (machine(vectors=VectorShape(rows=15)), "machine.vectors.rows must be 16..65536, not 15"),
         (machine(slot=SlotShape(slots=65)), "machine.slot.slots must be 2..64, not 65"),
         (machine(replay_beats=3), "machine.replay_beats must be 4..16383, not 3"),
-        (
-            machine(product="exact"),
-            "machine.product must be rounded for select lanes, not 'exact'",
-        ),
-        (
-            {"build": KllmLaneBuild(counter="two_level", macs=16)},
-            "machine.product must be exact for two_level lanes, not 'rounded'",
-        ),
         ({"width": 5}, "width must be"),
         ({"queue": 2}, "queue must be 3..64, not 2"),
         (

@@ -16,7 +16,7 @@ from tb.words import layout_words
 CONFIGS = {
     "tagged": KllmConcatConfig(value_bits=3, bits_b=2, elements=3, columns=4, tag_bits=9),
     "one_pair_no_tag": KllmConcatConfig(value_bits=8, bits_b=4, elements=1, columns=1),
-    "addends": KllmConcatConfig(value_bits=26, bits_b=3, elements=5, columns=2, tag_bits=1),
+    "wide": KllmConcatConfig(value_bits=26, bits_b=3, elements=5, columns=2, tag_bits=1),
 }
 
 

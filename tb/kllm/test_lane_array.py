@@ -87,7 +87,7 @@ def array_vectors(config, seed):
     def kmeans(name, jobs, ends=True, **options):
         bits = lane_config.bits_a, lane_config.bits_b
         books = [random_codebook(rng, n, ends=ends) for n in bits]
-        phase(name, jobs, books, codebook_packet(lane_config, *books), **options)
+        phase(name, jobs, books, codebook_packet(*books), **options)
 
     def job(length=lane_config.k_max, **options):
         return random_job(rng, lane_config, length, **options)
@@ -145,7 +145,7 @@ def test_64_lanes(seed):
     phases = {"kmeans": jobs, "two_jobs": [random_job(rng, lane, n, outliers=1) for n in (9, 12)]}
     for name, given in phases.items():
         books = [random_codebook(rng, bits) for bits in (lane.bits_a, lane.bits_b)]
-        vectors[f"{name}.codebook"] = codebook_packet(lane, *books)
+        vectors[f"{name}.codebook"] = codebook_packet(*books)
         for number in range(config.lanes):
             own = [lane_job(rng, lane, job, number) for job in given]
             for stream, words in phase_vectors(lane, own, books).items():

@@ -20,7 +20,7 @@ from tb.kllm.test_pe_lane import CONFIGS
 from tb.run import simulate
 
 PACKETS = 60
-CASES = ["flipflop", "sram", "two_level", "select_wide", "one_column_no_integer"]
+CASES = ["flipflop", "select_wide", "one_column_no_integer"]
 LARGEST, BEYOND = (0x3C00, 0xBC00, 0x8000), (0x3C01, 0xBC01, 0x7C00, 0xFE00)
 
 
@@ -40,27 +40,24 @@ def test_lane_codebook(name, seed):
     rng = np.random.default_rng([seed, 100])
     config = CONFIGS[name]
     block = KllmLaneCodebook(config)
-    has_product = config.counter != "two_level"
-    streams = ("i", "product") if has_product else ("i",)
+    streams = ("i", "product")
     words, packets = {stream: [] for stream in streams}, {stream: [] for stream in streams}
     modes, sent = [], []
     for _ in range(PACKETS):
         packet = random_packet(rng, config.codebook_words, integer_packet_length(config.bits_b))
         sent.append(packet)
         mode = codebook_mode(
-            packet, bits_a=config.bits_a, bits_b=config.bits_b, product=config.product,
-            integers=bool(config.integer_bits),
+            packet, bits_a=config.bits_a, bits_b=config.bits_b, integers=bool(config.integer_bits),
         )  # fmt: skip
         modes.append("NOTHING" if mode is None else mode.name)
         words["i"] += [
             config.word_layout.const({"word": word, "last": n == len(packet) - 1}).as_bits()
             for n, word in enumerate(packet)
         ]
-        if has_product:
-            words["product"] += [
-                config.product_layout.const({"bin": n, "word": word}).as_bits()
-                for n, word in enumerate(packet[: config.counter_config.bins])
-            ]
+        words["product"] += [
+            config.product_layout.const({"bin": n, "word": word}).as_bits()
+            for n, word in enumerate(packet[: config.counter_config.bins])
+        ]
         for stream in streams:
             packets[stream].append(len(words[stream]))
     assert set(modes) == {"NOTHING", "KMEANS"} | ({"INTEGER"} if config.integer_bits else set())
@@ -68,7 +65,6 @@ def test_lane_codebook(name, seed):
         block, "tb.kllm.tb_lane_codebook", seed=seed,
         params={
             "words": words, "packets": packets, "sent": sent,
-            "modes": [Loaded[mode].value for mode in modes], "sizes": (2**config.bits_a,
-                                                                      2**config.bits_b),
+            "modes": [Loaded[mode].value for mode in modes], "centroids": 2**config.bits_b,
         },
     )  # fmt: skip

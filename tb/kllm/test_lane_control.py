@@ -12,9 +12,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 
-from golden.fp16.ops import fixed_point
 from golden.kllm.format import Status
 from golden.kllm.lane import JobHeader, header_status, job_status, job_steps
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
@@ -22,9 +20,9 @@ from hdl.kllm.lane.control import KllmLaneControl
 from tb.kllm.support.jobs import phase_vectors, random_codebook, random_job
 from tb.kllm.test_pe_lane import CONFIGS, faulty_jobs, good_jobs
 from tb.run import simulate
-from tb.words import join, layout_word, unpack_ints
+from tb.words import layout_word, unpack_ints
 
-CASES = ["flipflop", "two_level", "select_wide", "one_column_no_integer"]
+CASES = ["flipflop", "select_odd", "select_wide", "one_column_no_integer"]
 
 
 class Words:
@@ -50,14 +48,10 @@ def as_bytes(layout, words: list[int]) -> np.ndarray:
     return np.stack(rows)
 
 
-def expected(
-    config: KllmPeLaneConfig, words: dict, codebook_a
-) -> tuple[list[int], list[int], list]:
+def expected(config: KllmPeLaneConfig, words: dict) -> tuple[list[int], list[int], list]:
     """(words of step, words of info, steps of each job) of the jobs in ``words``."""
     job, a, w = (Words(getattr(config, f"{n}_layout"), words[n]) for n in ("job", "a", "w"))
     x = Words(config.value_layout, words["x"])
-    addends = fixed_point(torch.as_tensor(codebook_a)).tolist()
-    value_bits = config.a_layout["value"].width // config.elements
     steps, infos, counts = [], [], []
     while job.left:
         fields = job.take()
@@ -77,18 +71,13 @@ def expected(
             beat = beats_a[step.beat]
             present = max(0, min(config.elements, header.length - step.beat * config.elements))
             inlier = ~beat["outlier"] & (1 << present) - 1 if step.is_first else 0
-            value = beat["value"]
-            if config.counter == "two_level":
-                each = [value >> value_bits * e for e in range(config.elements)]
-                index = (1 << config.bits_a) - 1
-                value = join(*((addends[v & index] & (1 << 26) - 1, 26) for v in each))
             tag = layout_word(
                 config.outlier_tag, present=step.present, element=step.element, direct=direct,
                 x=next(x_at) if step.present else 0,
             )  # fmt: skip
             steps.append(
                 layout_word(
-                    config.step_layout, value=value, inlier=inlier, tag=tag,
+                    config.step_layout, value=beat["value"], inlier=inlier, tag=tag,
                     index=beats_w[step.beat]["index"], last=step.is_last,
                 )
             )  # fmt: skip
@@ -105,7 +94,6 @@ def expected(
 
 def control_vectors(config: KllmPeLaneConfig, seed):
     rng = np.random.default_rng([seed, 36])
-    codebook_a = random_codebook(rng, config.bits_a)
     jobs = [random_job(rng, config, config.k_max, outliers=2), *good_jobs(rng, config)]
     for n in range(24):  # any scale, in every place of the queues
         length = int(rng.integers(1, min(9, config.k_max + 1)))
@@ -115,9 +103,9 @@ def control_vectors(config: KllmPeLaneConfig, seed):
             dataclasses.replace(random_job(rng, config, length, outliers=outliers), s_a=scale)
         )
     jobs += faulty_jobs(rng, config)
-    books = codebook_a, random_codebook(rng, config.bits_b)
+    books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
     words = phase_vectors(config, jobs, books)
-    steps, infos, counts = expected(config, words, codebook_a)
+    steps, infos, counts = expected(config, words)
     vectors = {name: words[name] for name in ("job", "a", "w", "x")}
     vectors["step"] = as_bytes(config.step_layout, steps)
     vectors["info"] = as_bytes(config.info_layout, infos)
@@ -130,8 +118,6 @@ def control_vectors(config: KllmPeLaneConfig, seed):
         "first_beats": -(-config.k_max // config.elements),
     }
     assert len({status for _, status in counts}) > len(Status)
-    if config.counter == "two_level":
-        params["codebook_a"] = join(*((int(word), 16) for word in codebook_a))
     return vectors, params
 
 

@@ -1,9 +1,8 @@
-"""KllmLaneDense against golden.kllm.blocks.dense_sums: every architecture, both modes.
+"""KllmLaneDense against golden.kllm.blocks.dense_sums: both modes.
 
 Shown to fail:
 
 - the weights of the next word of bins;
-- ``fine`` tied to 0 (two_level);
 - a row of the table that takes the word of its first bin only;
 - ``column`` that goes on with each word of a column.
 """
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
 from golden.kllm.blocks import dense_sums
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
@@ -25,8 +23,7 @@ from tb.words import layout_words, pack
 SMALL = BLOCKS["kllm_lane_dense"].configs["small_flipflop"]
 CONFIGS = {
     "flipflop": SMALL,
-    "sram": dataclasses.replace(SMALL, counter="sram", columns=4, macs=4, elements=3),
-    "two_level": dataclasses.replace(SMALL, counter="two_level", macs=4, elements=5),
+    "odd_elements": dataclasses.replace(SMALL, columns=4, macs=4, elements=3),
     "one_column": dataclasses.replace(
         SMALL, columns=1, macs=64, elements=1, integer_bits=0, k_max=20
     ),
@@ -37,14 +34,11 @@ def packets_of(rng, config: KllmPeLaneConfig, integer: bool) -> list[tuple]:
     """[(value (K,), index (K, columns), inlier (K,))]: corners, then random packets."""
     counter = config.counter_config
     most = config.k_max // config.elements * config.elements
-    if config.counter == "two_level" and not integer:
-        low, high = -(1 << 24), 1 << 24
-    else:
-        low, high = 0, (1 << (config.integer_bits if integer else config.bits_a)) - 1
+    high = (1 << (config.integer_bits if integer else config.bits_a)) - 1
 
     def packet(length, value=None, index=None, share=0.8):
         length = -(-length // config.elements) * config.elements
-        drawn = rng.integers(low, high + 1, length)
+        drawn = rng.integers(0, high + 1, length)
         at = rng.integers(0, 1 << config.bits_b, (length, config.columns))
         return (
             drawn if value is None else np.full_like(drawn, value),
@@ -55,7 +49,7 @@ def packets_of(rng, config: KllmPeLaneConfig, integer: bool) -> list[tuple]:
     reduce = config.columns * (counter.integer_words if integer else counter.words)
     longest = max(1, min(most, config.elements * (reduce + 1)))
     packets = [packet(longest) for _ in range(3)]
-    packets += [packet(most, value=low, index=0, share=1), packet(most, high, share=1)]
+    packets += [packet(most, value=0, index=0, share=1), packet(most, high, share=1)]
     packets += [packet(most, high, (1 << config.bits_b) - 1, 1), packet(1), packet(1, share=0)]
     packets += [packet(int(n)) for n in rng.integers(1, most + 1, 6)]
     return [*packets, *(packet(1) for _ in range(4))]
@@ -67,8 +61,8 @@ def words_of(config: KllmPeLaneConfig, packets: list[tuple]) -> np.ndarray:
     words = []
     for value, index, inlier in packets:
         pack((value, value_bits))  # raises where a value would lose a bit
-        above = (value & (1 << value_bits) - 1) << config.bits_b
-        pair = (above[:, None] | index).reshape(-1, elements, config.columns).transpose(0, 2, 1)
+        pair = (value[:, None] << config.bits_b | index).reshape(-1, elements, config.columns)
+        pair = pair.transpose(0, 2, 1)
         beats = len(pair)
         words.append(
             layout_words(
@@ -85,7 +79,6 @@ def dense_vectors(config: KllmPeLaneConfig, seed):
     """(vectors, params): phases of packets on one table of weights each."""
     rng = np.random.default_rng([seed, 31])
     vectors, phases = {}, {}
-    two_level = config.counter == "two_level"
     bins = config.counter_config.bins
     for name, integer, extreme in (
         ("kmeans", False, False), ("ones", False, True), ("integer", True, False),
@@ -93,16 +86,15 @@ def dense_vectors(config: KllmPeLaneConfig, seed):
     ):  # fmt: skip
         if integer and not config.integer_bits:
             continue
-        entries = 1 << config.bits_b if integer or two_level else bins
+        entries = 1 << config.bits_b if integer else bins
         weight = rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x3C01, entries)
         if extreme:
             weight = np.resize([0x3C00, 0x3C00, 0xBC00, 0x0001], entries)
         weight[[0, -1]] = 0x3C00, 0xBC00
         packets = packets_of(rng, config, integer)
-        grid = GRID_PRODUCT_EXACT if two_level and not integer else GRID_PRODUCT_ROUNDED
         table = torch.as_tensor(weight)
         sums = [
-            dense_sums(*map(torch.as_tensor, packet), table, config.bits_b, grid).numpy()
+            dense_sums(*map(torch.as_tensor, packet), table, config.bits_b).numpy()
             for packet in packets
         ]
         vectors[f"{name}.i"] = words_of(config, packets)
@@ -115,9 +107,6 @@ def dense_vectors(config: KllmPeLaneConfig, seed):
         phases[name] = {
             "beats": [len(value) // config.elements for value, _, _ in packets],
             "integer": int(integer),
-            "codebook_b": sum(
-                int(word) << 16 * n for n, word in enumerate(weight[: 1 << config.bits_b])
-            ),
         }
     return vectors, {"phases": phases}
 

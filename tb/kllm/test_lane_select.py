@@ -104,7 +104,7 @@ def test_lane_select(name, seed):
     ("block", "counter", "message"),
     [
         (KllmLaneSelect, "flipflop", "select, not 'flipflop'"),
-        (KllmLaneDense, "select", "flipflop or sram or two_level, not 'select'"),
+        (KllmLaneDense, "select", "flipflop, not 'select'"),
     ],
 )
 def test_rejects(block, counter, message):

@@ -100,7 +100,7 @@ class Author:
                 lane=LaneShape(lanes=config.lanes, columns=lane.columns, elements=lane.elements,
                                bits_b=lane.bits_b),
                 slot=dataclasses.replace(config.slot, integer_bits=lane.integer_bits or 8),
-                vectors=config.vectors, ports=PortShape(ports=1, bits=32), product=lane.product,
+                vectors=config.vectors, ports=PortShape(ports=1, bits=32),
                 replay_beats=config.replay_beats,
             )
         )  # fmt: skip
@@ -180,7 +180,7 @@ class Author:
         status = self._command(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)})
         lane = self.lane
         count = (
-            kmeans_packet_length(lane.bits_a, lane.bits_b, lane.product)
+            kmeans_packet_length(lane.bits_a, lane.bits_b)
             if kind == Codebook.KMEANS
             else integer_packet_length(lane.bits_b)
         )

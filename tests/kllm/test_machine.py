@@ -69,7 +69,7 @@ class Bench:
         weights = [np.concatenate((before, port)) for port in image]
         self.machine = Machine(config, np.arange(320, dtype=np.uint8), weights)
         self.a, self.b = book(config.bits_a, 2), book(config.bits_b, 3)
-        self.packet = torch.from_numpy(codebook_packet(self.a, self.b, config.product))
+        self.packet = torch.from_numpy(codebook_packet(self.a, self.b))
         self.x = Vector(100, self.length, 2, 3)
         self.values = words_of(rng.normal(size=(2, self.length)))
         for t in range(2):
@@ -137,22 +137,19 @@ def test_quantize_and_matmul() -> None:
         assert bool((bench.machine.vector[202 + 4 * t] == 7).all())
 
 
-def test_exact_products() -> None:
-    config = MachineConfig.parse(SMALL, ["product=exact"])
-    bench = Bench(config)
-    bench.quantize()
-    dst = Vector(200, bench.outputs, 2, 4)
-    bench.asm.lane_codebook(src=10)
-    bench.asm.matmul(weights=5, dst=dst, length=40, slot=Slots(1, 2))
-    assert bench.run() == [0, 0]
+def test_the_packet_has_the_products() -> None:
+    bench = Bench()
     tokens = quantize_tokens(bench.values, bench.a, share=1 / bench.length)
     weight = Weight(bench.index, bench.scale)
-    expected = matmul(tokens, weight, Codebooks(bench.a, bench.b, "exact")).y
-    assert torch.equal(bench.read(dst, 1), expected[1])
-    made = matmul(tokens, weight, Packet(bench.packet, 4, 4, "exact"))
-    assert torch.equal(made.y, expected)
-    with pytest.raises(ValueError, match="a packet of 272 words needed"):
-        matmul(tokens, weight, Packet(bench.packet, 4, 4))
+    made = matmul(tokens, weight, Packet(bench.packet, 4, 4))
+    assert torch.equal(made.y, matmul(tokens, weight, Codebooks(bench.a, bench.b)).y)
+    with pytest.raises(ValueError, match="a packet of 272 words needed, not"):
+        matmul(tokens, weight, Packet(bench.packet[1:], 4, 4))
+
+
+def test_a_machine_has_no_exact_products() -> None:
+    with pytest.raises(ValueError, match=r"^MachineConfig.product must be rounded, not 'exact'$"):
+        MachineConfig.parse(SMALL, ["product=exact"])
 
 
 def test_fold_norm_scales_by_the_token() -> None:

@@ -63,7 +63,7 @@ def test_wide_beats_are_little_endian_words() -> None:
 
 def test_packet_lengths_and_index_order() -> None:
     assert kmeans_packet_length(4, 4) == 256 + 16
-    assert kmeans_packet_length(3, 4, "exact") == 8 + 16
+    assert kmeans_packet_length(3, 4) == 128 + 16
     assert integer_packet_length(4) == 16
     assert product_index(5, 2, 3) == 0b101_010
 

@@ -9,7 +9,7 @@ from golden.kllm.vectors import LaneVectors, lane_vectors
 CONFIGS = {
     "default": {},
     "small": {"bits_a": 2, "bits_b": 3, "elements": 4, "columns": 3, "k_max": 40, "int_bits": 4},
-    "exact": {"bits_a": 3, "product": "exact", "columns": 8},
+    "eight_columns": {"bits_a": 3, "columns": 8},
     "no_integer": {"int_bits": 0, "columns": 1, "elements": 1, "k_max": 7},
 }
 
@@ -26,9 +26,7 @@ def test_requests_cover_every_status_golden_sees(config: dict) -> None:
         expected = (
             integer_packet_length(config.get("bits_b", 4))
             if request.integer
-            else kmeans_packet_length(
-                config.get("bits_a", 4), config.get("bits_b", 4), config.get("product", "rounded")
-            )
+            else kmeans_packet_length(config.get("bits_a", 4), config.get("bits_b", 4))
         )
         assert len(request.packet) == expected
     assert seen & Status.NONFINITE

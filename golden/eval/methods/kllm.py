@@ -21,7 +21,7 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers, sites
-from golden.kllm.format import FIXED_PRODUCTS, PRODUCTS
+from golden.kllm.format import ALL_PRODUCTS
 from golden.kllm.norms import fold
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.quantize import (
@@ -122,7 +122,7 @@ class Kllm(Method):
         self._check_range("integer_bits", 2, _OFF)
         for field in ("pre_rope", "fisher", "weight_fisher", "fuse"):
             self._check_bool(field)
-        self._check_choice("product", (*PRODUCTS, *FIXED_PRODUCTS))
+        self._check_choice("product", ALL_PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
 
     def beside(self, others: Sequence[Method]) -> Method:

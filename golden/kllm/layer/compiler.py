@@ -118,10 +118,10 @@ class _Compiler:
             self.data.add(f"codebook.{name}", codebook, midpoints(codebook))
         for name, weight in quantized.weight.items():
             a = quantized.codebook[site_of(name).name]
-            self.data.add(f"packet.{name}", codebook_packet(a, weight.codebook, config.product))
+            self.data.add(f"packet.{name}", codebook_packet(a, weight.codebook))
         k = _padded(quantized.codebook["k"], config.bits_b)
         q = quantized.codebook["q"]
-        self.data.add("packet.scores", codebook_packet(q, k, config.product))
+        self.data.add("packet.scores", codebook_packet(q, k))
         self.data.add("packet.cached_v", _padded(quantized.codebook["v"], config.bits_b))
         for t in range(self.tokens):
             for name in ("cos", "sin"):

@@ -15,7 +15,7 @@ __all__ = ["KllmLaneCodebook"]
 
 
 class KllmLaneCodebook(Block):
-    """C_B and C_A, or the words of P with their bins, of the last packet of ``i``.
+    """C_B of the last packet of ``i``, and the words of P with their bins.
 
     Words and order of a packet: golden.kllm.format. ``loaded`` says what the buffer holds.
     ``loaded`` is NOTHING from a packet's first word to its last. It stays NOTHING after a packet of
@@ -27,26 +27,23 @@ class KllmLaneCodebook(Block):
     """
 
     def __init__(self, config: KllmPeLaneConfig):
-        members = {
-            "i": In(stream.Signature(config.word_layout), "Codebook packets."),
-            "loaded": Out(Loaded, "What the buffer holds."),
-            "codebook_b": Out(
-                config.codebook_b_layout, "Centroids of the weights, or of the values.", FP16
-            ),
-        }
-        if config.counter == "two_level":
-            members["codebook_a"] = Out(
-                config.codebook_a_layout, "Centroids of the activations.", FP16
-            )
-        else:
-            members["product"] = Out(
-                stream.Signature(config.product_layout), "Words of the table of products."
-            )
-        super().__init__(config, members)
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.word_layout), "Codebook packets."),
+                "loaded": Out(Loaded, "What the buffer holds."),
+                "codebook_b": Out(
+                    config.codebook_b_layout, "Centroids of the weights, or of the values.", FP16
+                ),
+                "product": Out(
+                    stream.Signature(config.product_layout), "Words of the table of products."
+                ),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
-        return lane_codebook(self.config.counter != "two_level")
+        return lane_codebook()
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
@@ -75,29 +72,17 @@ class KllmLaneCodebook(Block):
                             m.d.sync += self.loaded.eq(Loaded.INTEGER)
 
         # The last words of a packet are C_B (or C_V), so a shift register keeps the right ones.
-        def shifted_in(name: str, entries: int, newest) -> list[Signal]:
-            words = [Signal(FP16.bits, name=f"{name}_{j}", reset_less=True) for j in range(entries)]
-            with m.If(take):
-                for held, following in zip(words, [*words[1:], newest], strict=True):
-                    m.d.sync += held.eq(following)
-            return words
+        words = [Signal(FP16.bits, name=f"b_{j}", reset_less=True) for j in range(2**config.bits_b)]
+        with m.If(take):
+            for held, following in zip(words, [*words[1:], word], strict=True):
+                m.d.sync += held.eq(following)
+        m.d.comb += [entry.eq(held) for entry, held in zip(self.codebook_b, words, strict=True)]
 
-        codebook_b = shifted_in("b", 2**config.bits_b, word)
+        is_product = count < config.counter_config.bins
         m.d.comb += [
-            entry.eq(held) for entry, held in zip(self.codebook_b, codebook_b, strict=True)
+            self.i.ready.eq(self.product.ready | ~is_product),
+            self.product.valid.eq(self.i.valid & is_product),
+            self.product.p.bin.eq(count),
+            self.product.p.word.eq(word),
         ]
-        if config.counter == "two_level":
-            codebook_a = shifted_in("a", 2**config.bits_a, codebook_b[0])
-            m.d.comb += [
-                self.i.ready.eq(1),
-                *(entry.eq(held) for entry, held in zip(self.codebook_a, codebook_a, strict=True)),
-            ]
-        else:
-            is_product = count < config.counter_config.bins
-            m.d.comb += [
-                self.i.ready.eq(self.product.ready | ~is_product),
-                self.product.valid.eq(self.i.valid & is_product),
-                self.product.p.bin.eq(count),
-                self.product.p.word.eq(word),
-            ]
         return m

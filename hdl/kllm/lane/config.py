@@ -10,7 +10,7 @@ from golden.fp16.format import FP16, FP32
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import Status, kmeans_packet_length
 from golden.kllm.timing import LaneTiming
-from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallelConfig
+from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.concat import KllmConcatConfig
@@ -22,7 +22,7 @@ from hdl.ports import Payload
 __all__ = ["COUNTERS", "STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
 
 STATUS_BITS = len(Status)
-COUNTERS = (*ARCHITECTURES, "select")  # how a lane makes its dense sums
+COUNTERS = ("select", "flipflop")  # how a lane makes its dense sums
 
 
 class Loaded(enum.Enum, shape=2):
@@ -43,8 +43,8 @@ class KllmPeLaneConfig(Config):
     columns: int = 32  # output columns of a job, 1..64
     k_max: int = 11008  # longest reduction, 1..16383
     integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
-    counter: str = "select"  # micro-architecture: select, flipflop, sram or two_level
-    macs: int = 32  # MACs of the reducer, a power of two 1..256; sram: columns; select: unused
+    counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
+    macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused
     outliers_max: int = 127  # most outliers of a token, 1..16383
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
 
@@ -56,22 +56,9 @@ class KllmPeLaneConfig(Config):
         self._check_range("k_max", 1, K_MAX)
         self._check_choice("integer_bits", (0, *INT_BITS))
         self._check_choice("counter", COUNTERS)
-        if self.counter == "sram":
-            self._check_range("macs", self.columns, self.columns)
-        else:
-            self._check_power_of_two("macs", 1, 256)
+        self._check_power_of_two("macs", 1, 256)
         self._check_range("outliers_max", 1, 16383)
         self._check_range("weight_buffer_beats", 3, 1024)
-
-    @property
-    def product(self) -> str:
-        """Product codebook of golden.kllm: the two-level histogram factorises exact products."""
-        return "exact" if self.counter == "two_level" else "rounded"
-
-    @property
-    def word_bins(self) -> int:
-        """Bins of one column that are reduced per cycle."""
-        return 1 if self.counter == "sram" else self.macs
 
     @property
     def counter_config(self) -> IndexHistogramParallelConfig:
@@ -82,13 +69,12 @@ class KllmPeLaneConfig(Config):
             elements=self.elements,
             k_max=self.k_max,
             integer_bits=self.integer_bits,
-            architecture="flipflop" if self.counter == "select" else self.counter,
-            word_bins=self.word_bins,
+            word_bins=self.macs,
         )
 
     @property
     def reducer_config(self) -> IndexReducerConfig:
-        return IndexReducerConfig.of_counter(self.counter_config, self.word_bins)
+        return IndexReducerConfig.of_counter(self.counter_config, self.macs)
 
     @property
     def select_config(self) -> KllmSelectConfig:
@@ -127,15 +113,14 @@ class KllmPeLaneConfig(Config):
 
     @property
     def codebook_words(self) -> int:
-        return kmeans_packet_length(self.bits_a, self.bits_b, self.product)
+        return kmeans_packet_length(self.bits_a, self.bits_b)
 
     @property
     def reduce_cycles(self) -> int:
         """Cycles in which the sums of all columns are made or sent, K-Means mode."""
         if self.counter == "select":
             return self.columns
-        bins = self.counter_config.words
-        return bins if self.counter == "sram" else self.columns * bins
+        return self.columns * self.counter_config.words
 
     @property
     def cycles(self) -> LaneTiming:
@@ -154,7 +139,6 @@ class KllmPeLaneConfig(Config):
             elements=self.elements,
             words=counter.words,
             integer_words=counter.integer_words if self.integer_bits else 0,
-            together=self.counter == "sram",
         )
 
     def bound(self, length: int, jobs: int) -> int:
@@ -241,7 +225,7 @@ class KllmPeLaneConfig(Config):
         return Payload(
             value=(
                 self.concat_config.a_layout["value"].shape,
-                "above the indices: an index, an integer or an addend",
+                "above the indices: an index or an integer",
                 NUMBER,
             ),
             inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
@@ -267,10 +251,6 @@ class KllmPeLaneConfig(Config):
             bin=(range(self.counter_config.bins), "activation index above weight index"),
             word=(FP16.bits, "FP16 product of the two centroids", FP16),
         )
-
-    @property
-    def codebook_a_layout(self) -> data.ArrayLayout:
-        return data.ArrayLayout(FP16.bits, 2**self.bits_a)
 
     @property
     def codebook_b_layout(self) -> data.ArrayLayout:

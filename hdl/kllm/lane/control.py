@@ -2,15 +2,13 @@
 
 from types import SimpleNamespace
 
-from amaranth import Array, Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.fp16.format import FP16
 from golden.kllm.format import Status
 from golden.kllm.timing import lane_control
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig, Loaded
 from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out
@@ -48,23 +46,22 @@ class KllmLaneControl(Block):
     """
 
     def __init__(self, config: KllmPeLaneConfig):
-        members = {
-            "job": In(stream.Signature(config.job_layout), "Jobs."),
-            "a": In(stream.Signature(config.a_layout), "Activations of the jobs."),
-            "w": In(stream.Signature(config.w_layout), "Weights of the jobs."),
-            "x": In(stream.Signature(config.value_layout), "Outlier values of the jobs."),
-            "codebook": In(stream.Signature(config.word_layout), "Codebook packets."),
-            "loaded": In(Loaded, "What the codebook buffer holds."),
-            "done": In(1, "A reported job has ended."),
-            "packet": Out(stream.Signature(config.word_layout), "Codebook packets between jobs."),
-            "step": Out(stream.Signature(config.step_layout), "Steps of the jobs."),
-            "info": Out(stream.Signature(config.info_layout), "What became of each job."),
-        }
-        if config.counter == "two_level":
-            members["codebook_a"] = In(
-                config.codebook_a_layout, "Centroids of the activations.", FP16
-            )
-        super().__init__(config, members)
+        word = stream.Signature(config.word_layout)
+        super().__init__(
+            config,
+            {
+                "job": In(stream.Signature(config.job_layout), "Jobs."),
+                "a": In(stream.Signature(config.a_layout), "Activations of the jobs."),
+                "w": In(stream.Signature(config.w_layout), "Weights of the jobs."),
+                "x": In(stream.Signature(config.value_layout), "Outlier values of the jobs."),
+                "codebook": In(word, "Codebook packets."),
+                "loaded": In(Loaded, "What the codebook buffer holds."),
+                "done": In(1, "A reported job has ended."),
+                "packet": Out(word, "Codebook packets between jobs."),
+                "step": Out(stream.Signature(config.step_layout), "Steps of the jobs."),
+                "info": Out(stream.Signature(config.info_layout), "What became of each job."),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -243,7 +240,7 @@ def _beat(m: Module, control: KllmLaneControl, left, x_left, taken) -> SimpleNam
         with m.If(todo[e]):
             m.d.comb += chosen.eq(e)
     m.d.comb += [
-        Cat(*step.value).eq(Cat(*_counted_values(m, control))),
+        step.value.eq(control.a.p.value),
         step.inlier.eq(Mux(taken.any(), 0, present & ~a.outlier)),
         step.index.eq(w.index),
         step.last.eq(closing),
@@ -256,28 +253,3 @@ def _beat(m: Module, control: KllmLaneControl, left, x_left, taken) -> SimpleNam
         more=more, x_needed=x_needed, closing=closing, clean=clean, status=status,
         next_taken=following,
     )  # fmt: skip
-
-
-def _counted_values(m: Module, control: KllmLaneControl) -> list:
-    """The value above each weight index: index, integer, or (two_level) addend."""
-    config, values = control.config, list(control.a.p.value)
-    if config.counter != "two_level":
-        return values
-    entries = []
-    for j, word in enumerate(control.codebook_a):
-        sign, significand, shift = centroid_parts(word)
-        magnitude = significand << shift
-        entry = Signal(signed(config.counter_config.value_bits), name=f"addend_{j}")
-        m.d.comb += entry.eq(Mux(sign, -magnitude, magnitude))
-        entries.append(entry)
-    addends = []
-    for e, value in enumerate(values):
-        addend = Signal(signed(config.counter_config.value_bits), name=f"addend_of_{e}")
-        looked_up = Array(entries)[value[: config.bits_a]]
-        m.d.comb += addend.eq(
-            Mux(control.loaded == Loaded.INTEGER, value[: config.integer_bits], looked_up)
-            if config.integer_bits
-            else looked_up
-        )
-        addends.append(addend)
-    return addends

@@ -1,6 +1,6 @@
-"""The dense path of a lane: counters and reducers (docs/blocks/kllm_lane_dense.md)."""
+"""The dense path of a lane: counters and a reducer (docs/blocks/kllm_lane_dense.md)."""
 
-from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
@@ -8,7 +8,7 @@ from golden.kllm.timing import lane_dense
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.index.histogram_parallel import ARCHITECTURES, IndexHistogramParallel
+from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.memory.config import MemoryConfig
@@ -24,39 +24,34 @@ class KllmLaneDense(Block):
     """``D[c] = sum over bins b of count[c][b] * weight[b]``: rne32, column by column.
 
     ``count[c]`` is the histogram of a packet of pairs (IndexHistogramParallel). ``weight`` is the
-    table of products. With ``counter=two_level`` it is ``codebook_b``, and ``count`` has sums of
-    addends. In integer mode ``count`` has sums of integers, in the first ``2**bits_b`` bins. The
-    sum is exact. Its rounding to FP32, to nearest even, is the only one.
+    table of products. In integer mode ``count`` has sums of integers, in the first ``2**bits_b``
+    bins. The sum is exact. Its rounding to FP32, to nearest even, is the only one.
 
     A packet of beats gives ``columns`` words, column 0 first. Counting a packet overlaps reducing
-    the last. The parent changes ``is_integer``, ``codebook_b`` and the table only while no packet
-    is inside. ``i.ready`` depends combinationally on ``o.ready``, except with ``counter=sram``.
+    the last. The parent changes ``is_integer`` and the table only while no packet is inside.
+    ``i.ready`` depends combinationally on ``o.ready``.
 
     Latency and throughput: golden.kllm.timing.lane_dense. Source: KLLM, sections III-B and IV-B.
     Golden: golden.kllm.blocks.dense_sums.
     """
 
     def __init__(self, config: KllmPeLaneConfig):
-        config._check_choice("counter", ARCHITECTURES)
-        members = {
-            "i": In(
-                stream.Signature(config.pairs_layout), "Index pairs of one beat, column by column."
-            ),
-            "is_integer": In(1, "Integer mode, constant while a packet is inside."),
-            "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
-        }
-        if config.counter == "two_level":
-            members["codebook_b"] = In(
-                config.codebook_b_layout,
-                "Weights of the bins, constant while a packet is inside.",
-                FP16,
-            )
-        else:
-            members["product"] = In(
-                stream.Signature(config.product_layout),
-                "Entries of the table of products, in any order.",
-            )
-        super().__init__(config, members)
+        config._check_choice("counter", ("flipflop",))
+        super().__init__(
+            config,
+            {
+                "i": In(
+                    stream.Signature(config.pairs_layout),
+                    "Index pairs of one beat, column by column.",
+                ),
+                "is_integer": In(1, "Integer mode, constant while a packet is inside."),
+                "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
+                "product": In(
+                    stream.Signature(config.product_layout),
+                    "Entries of the table of products, in any order.",
+                ),
+            },
+        )
 
     @property
     def timing(self) -> Timing:
@@ -85,28 +80,14 @@ class KllmLaneDense(Block):
         is_last = Signal()
         with m.If(fetch):
             m.d.sync += word.eq(Mux(is_last, 0, word + 1))
-        if config.counter == "two_level":
-            weights = _codebook_rows(m, config, self.codebook_b, fetch, word)
-        else:
-            weights = _table(m, config, self.product, fetch, word)
-        reduce = _columns_together if config.counter == "sram" else _columns_in_turn
-        reduce(m, self, counters, weights, fetch, is_last)
+        weights = _table(m, config, self.product, fetch, word)
+        _columns_in_turn(m, self, counters, weights, fetch, is_last)
         return m
 
 
-def _codebook_rows(m: Module, config: KllmPeLaneConfig, codebook, fetch, word):
-    """Rows of C_B; slots beyond its end meet counts of zero."""
-    held = Signal.like(word)
-    with m.If(fetch):
-        m.d.sync += held.eq(word)
-    entries = list(codebook)
-    rows = [Cat(entries[at : at + config.macs]) for at in range(0, len(entries), config.macs)]
-    return Array(rows)[held]
-
-
 def _table(m: Module, config: KllmPeLaneConfig, product, fetch, word):
-    """Rows of ``word_bins`` products, in a RAM."""
-    per_row = config.word_bins
+    """Rows of ``macs`` products, in a RAM."""
+    per_row = config.macs
     shape = MemoryConfig(
         depth=max(config.counter_config.words, 2),
         width=per_row * FP16.bits,
@@ -160,51 +141,8 @@ def _columns_in_turn(m: Module, block: KllmLaneDense, counters, weights, fetch, 
         reducer.i.p.count.eq(held),
         reducer.i.p.weight.as_value().eq(weights),
         reducer.i.p.last.eq(held_last),
-        reducer.i.p.fine.eq(~block.is_integer if config.counter == "two_level" else 0),
     ]
     link(m, reducer.o, block.o)
-
-
-def _columns_together(m: Module, block: KllmLaneDense, counters, weights, fetch, is_last) -> None:
-    """A MAC per column, since RAMs give one bin per cycle; the sums then go out in turn."""
-    config = block.config
-    reducers = [
-        add(m, f"reducer_{c}", IndexReducer(config.reducer_config)) for c in range(config.columns)
-    ]
-    held_valid, held_last = Signal(), Signal()
-    free, forward = Signal(), Signal()
-    m.d.comb += [
-        forward.eq(held_valid & Cat(reducer.i.ready for reducer in reducers).all()),
-        free.eq(~held_valid | forward),
-        # The counters meet the same beats and the same reads: all are in the state of one.
-        is_last.eq(counters[0].o.p.last),
-        fetch.eq(counters[0].o.valid & free),
-    ]
-    with m.If(fetch):
-        m.d.sync += [held_valid.eq(1), held_last.eq(is_last)]
-    with m.Elif(forward):
-        m.d.sync += held_valid.eq(0)
-
-    column = Signal(range(max(config.columns, 2)))
-    sent = block.o.valid & block.o.ready
-    with m.If(sent):
-        m.d.sync += column.eq(Mux(column == config.columns - 1, 0, column + 1))
-    for c, (counter, reducer) in enumerate(zip(counters, reducers, strict=True)):
-        held = Signal(counter.o.p.count.shape(), name=f"held_{c}", reset_less=True)
-        with m.If(fetch):
-            m.d.sync += held.eq(counter.o.p.count)
-        m.d.comb += [
-            counter.o.ready.eq(free),
-            reducer.i.valid.eq(forward),
-            reducer.i.p.count.eq(held),
-            reducer.i.p.weight.as_value().eq(weights),
-            reducer.i.p.last.eq(held_last),
-            reducer.o.ready.eq(sent & (column == c)),
-        ]
-    m.d.comb += [
-        block.o.valid.eq(Array(reducer.o.valid for reducer in reducers)[column]),
-        block.o.p.y.eq(Array(reducer.o.p.y for reducer in reducers)[column]),
-    ]
 
 
 def _any_of(values):

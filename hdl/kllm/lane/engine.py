@@ -28,10 +28,9 @@ class KllmPeLane(Block):
     """``y[n] = rne16(fma32(s_a, rne32(D[n]), rne32(S[n])) * s_b[n])`` for up to ``columns`` n.
 
     K-Means x K-Means: ``D[n] = sum over inliers k of P[a_k, w_kn]`` by counting index pairs,
-    ``S[n] = sum over outliers k of x_k * C_B[w_kn]``. P holds rne16 of the products of centroids;
-    with ``counter=two_level`` it is exact and never stored. Integer x K-Means: ``D[n] = sum_j
-    C_V[j] * (sum of a_k with w_kn = j)``, no outliers. All sums are exact; the roundings are
-    those written above, nearest even, in golden at the same places.
+    ``S[n] = sum over outliers k of x_k * C_B[w_kn]``. P holds rne16 of the products of centroids.
+    Integer x K-Means: ``D[n] = sum_j C_V[j] * (sum of a_k with w_kn = j)``, no outliers. All sums
+    are exact; the roundings are those written above, nearest even, in golden at the same places.
 
     A job consists of these words:
 
@@ -119,13 +118,7 @@ class KllmPeLane(Block):
         link(m, weights.o, control.w)
         link(m, control.packet, codebook.i)
         m.d.comb += [control.loaded.eq(codebook.loaded), control.done.eq(finish.done)]
-        if config.counter == "two_level":
-            m.d.comb += [
-                control.codebook_a.eq(codebook.codebook_a),
-                dense.codebook_b.eq(codebook.codebook_b),
-            ]
-        else:
-            link(m, codebook.product, (beats if selects else dense).product)
+        link(m, codebook.product, (beats if selects else dense).product)
         (_link_rows if selects else _link_pairs)(m, control.step, beats)
 
         # Each beat to both paths. The dense sum of a job without inliers is 0: its beats bypass

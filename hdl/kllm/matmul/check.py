@@ -56,7 +56,7 @@ class KllmMatmulCheck(Block):
         is_codebook = command.opcode == Opcode.LANE_CODEBOOK
         kind = operand(command, Opcode.LANE_CODEBOOK, "kind")
         codebook_src = operand(command, Opcode.LANE_CODEBOOK, "src")
-        kmeans_words = kmeans_packet_length(lane.bits_a, lane.bits_b, lane.product)
+        kmeans_words = kmeans_packet_length(lane.bits_a, lane.bits_b)
         integer_words = integer_packet_length(lane.bits_b)
         is_kmeans = kind == Codebook.KMEANS
 

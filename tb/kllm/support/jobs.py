@@ -57,14 +57,10 @@ class _Beats:
     x: np.ndarray  # the outlier words
 
 
-def codebook_packet(config: KllmPeLaneConfig, codebook_a, codebook_b) -> np.ndarray:
+def codebook_packet(codebook_a, codebook_b) -> np.ndarray:
     """(words, 2 columns: word, last) of a K-Means packet."""
     codebook_a, codebook_b = torch.as_tensor(codebook_a), torch.as_tensor(codebook_b)
-    if config.product == "exact":
-        first = codebook_a
-    else:
-        first = product_codebook(codebook_a, codebook_b)
-    return _packet(torch.cat([first, codebook_b]).numpy())
+    return _packet(torch.cat([product_codebook(codebook_a, codebook_b), codebook_b]).numpy())
 
 
 def integer_packet(codebook_v) -> np.ndarray:
@@ -148,7 +144,7 @@ def _of_golden(config, job: Job, codebooks) -> MatmulResult:
         return integer_matmul(
             tokens, weight, tensor(codebooks[0]), config.integer_bits, config.k_max
         )
-    books = Codebooks(tensor(codebooks[0]), tensor(codebooks[1]), config.product)
+    books = Codebooks(tensor(codebooks[0]), tensor(codebooks[1]))
     return matmul(tokens, weight, books, config.k_max)
 
 

@@ -57,10 +57,7 @@ def check_cycles(lane, phase: str, job: dict, cycles: dict, suffix: str = "") ->
     one, shape = LaneJob(**fields), lane.cycles
     y, w, status = (cycles[f"{name}{suffix}"] for name in ("y", "w", "status"))
     expected, taken = lane_cycles(shape, one, count), y[-1] - w[0]
-    at_most = shape.together and count > 1
-    assert taken <= expected if at_most else taken == expected, (
-        f"{phase}: {taken} cycles, not {'at most ' * at_most}{expected}"
-    )
+    assert taken == expected, f"{phase}: {taken} cycles, not {expected}"
     ends = [n for n, word in enumerate(words(phase, "a")) if word >> lane.a_layout.size - 1]
     latency, stated = y[0] - cycles["a"][ends[0]], lane_latency(shape, one.mode)
     assert latency == stated, f"{phase}: first y {latency} cycles after the last a, not {stated}"

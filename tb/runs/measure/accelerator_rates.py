@@ -50,7 +50,7 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
         bits_from_float(torch.from_numpy(np.sort(rng.uniform(-1, 1, 1 << bits)))).numpy()
         for bits in (bits_a, bits_b)
     ]
-    packet = codebook_packet(books[0], books[1], machine_config.product)
+    packet = codebook_packet(books[0], books[1])
     most = max(tokens for tokens, _, _ in cases)
     x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
     index = rng.integers(0, 1 << bits_b, (size, size))

@@ -79,8 +79,7 @@ def report(options: argparse.Namespace) -> int:
         say(f"captured {CALIBRATION_TOKENS} calibration and {options.tokens} evaluation tokens")
         rows, areas = [], []
         for bits_a in (4, 3):
-            macs = 16 if options.counter == "two_level" else 32
-            config = KllmPeLaneConfig(bits_a=bits_a, counter=options.counter, macs=macs)
+            config = KllmPeLaneConfig(bits_a=bits_a, counter=options.counter)
             rows += _run_precision(config, names, seen, say)
             if not options.no_area and bits_a == 4:  # the other differs in its counters alone
                 say(f"mapping the W4A{bits_a} lane to cells (a minute or two the first time)")
@@ -112,8 +111,8 @@ def _run_precision(config: KllmPeLaneConfig, names, seen, say) -> list[dict]:
         short = name.rsplit(".", 1)[1]
         for stream, words in phase_vectors(config, jobs, books).items():
             vectors[f"{short}.{stream}"] = words
-        vectors[f"{short}.codebook"] = codebook_packet(config, *books)
-        y = float_from_bits(linear(quantized, weight, config.product).y)
+        vectors[f"{short}.codebook"] = codebook_packet(*books)
+        y = float_from_bits(linear(quantized, weight).y)
         reference = evaluation.x.double() @ evaluation.weight.double().t()
         length = weight.index.shape[0]
         groups = len(jobs) // len(quantized.scale)
