@@ -1,7 +1,7 @@
 """What a block is: a component whose frozen configuration is its whole identity."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from amaranth.lib import wiring
 
@@ -10,7 +10,15 @@ from golden.isa import CommandSet
 from golden.timing import Timing
 from hdl.ports import split
 
-__all__ = ["Block"]
+__all__ = ["Block", "Operations"]
+
+
+class Operations(NamedTuple):
+    """A transfer of stream ``port``, or a cycle in which ``port`` is 1, computes ``number``."""
+
+    port: str
+    number: int
+    unit: str
 
 
 class Block(wiring.Component):
@@ -40,6 +48,11 @@ class Block(wiring.Component):
     @property
     def timing(self) -> Timing | None:
         """Cycles of this block at its configuration, from golden/<room>/timing.py."""
+        return None
+
+    @property
+    def operations(self) -> Operations | None:
+        """What power reports divide the energy by."""
         return None
 
     @property

@@ -7,7 +7,7 @@ Each room of hdl describes itself in ``hdl/<room>/room.py``. A block is found by
 import dataclasses
 import difflib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from golden.config import Config, ConfigError
@@ -18,10 +18,12 @@ __all__ = [
     "Room",
     "all_blocks",
     "configuration",
+    "configuration_of",
     "find",
     "rooms",
 ]
 
+_NAMED = "--config="
 ROOMS = tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/room.py")))
 
 
@@ -98,3 +100,11 @@ def configuration(name: str, named: str | None, assignments: list[str]) -> Confi
             raise ConfigError(f"{name} has no configuration {named!r}; it has: {known}")
         base = block.configs[named]
     return type(base).parse(base, assignments)
+
+
+def configuration_of(name: str, arguments: Sequence[str]) -> Config:
+    """Configuration as a table writes it: ``--config=NAMED`` if any, then ``field=value``."""
+    first, *others = arguments or ("",)
+    if first.startswith(_NAMED):
+        return configuration(name, first.removeprefix(_NAMED), others)
+    return configuration(name, None, list(arguments))

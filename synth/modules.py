@@ -33,6 +33,7 @@ from synth.area import (
 from synth.yosys import default_tool, run, version
 
 __all__ = [
+    "LEVELS",
     "Cost",
     "Mapped",
     "MappedDesign",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
-_LEVELS = re.compile(r"^ABC: .*\blev =\s*(\d+)", re.M)
+LEVELS = re.compile(r"^ABC: .*\blev =\s*(\d+)", re.M)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _map_one(name: str, text: str, stubs: str, libraries: Libraries, tool: str) 
                     log = run(script, part, tool=tool)
             stat = json.loads((directory / "stat.json").read_text())
             modules = {kind.removeprefix("\\"): part for kind, part in stat["modules"].items()}
-            levels = [int(found) for found in _LEVELS.findall(log)]
+            levels = [int(found) for found in LEVELS.findall(log)]
             plain = {
                 "types": types_of(modules[name]),
                 "levels": max(levels, default=0),

@@ -7,14 +7,14 @@ anything. RAM pins become ports. The wire loads that a Liberty file may switch o
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from synth.area import Libraries, SynthesisError
 from synth.delays import Fo4
 from synth.netlist import ENDS, STARTS, Netlist, Step, TimedPath
 
-__all__ = ["paths", "script", "verilog"]
+__all__ = ["paths", "power", "power_script", "script", "verilog"]
 
 _TIMEOUT = 600.0  # seconds
 _WIRES = re.compile(r"^\s*default_wire_load\w*\s*:[^;\n]*;?", re.M)
@@ -116,6 +116,41 @@ def script(netlist: Netlist, liberties: Sequence[str], fo4: Fo4, clock_ns: float
     return "\n".join([*lines, f'puts "{_MARK}end"', "exit", ""])
 
 
+def power_script(
+    netlist: Netlist,
+    liberties: Sequence[str],
+    fo4: Fo4,
+    clock_ns: float,
+    activities: Mapping[int, tuple[float, float]],
+) -> str:
+    """Tcl: ``report_power``, in W, with the activities of the inputs.
+
+    activities: net of an input -> (transitions per cycle, share of cycles at 1)
+    """
+    sources, sinks = _ports(netlist)
+    lines = [
+        *(f"read_liberty {name}" for name in liberties),
+        "set_cmd_units -time ns -capacitance pF",
+        "read_verilog netlist.v",
+        "link_design top",
+        f"create_clock -name clk -period {clock_ns:.9f} [get_ports clk]",
+    ]
+    for kind in ("input", "RAM"):
+        for number in sources[kind]:
+            net = netlist.sources[number][0]
+            if net in activities:
+                activity, duty = activities[net]
+                lines.append(f"set_input_delay 0 -clock clk [get_ports i{number}]")
+                lines.append(
+                    f"set_power_activity -input_ports [get_ports i{number}] "
+                    f"-activity {activity:.9f} -duty {duty:.9f}"
+                )
+    for number in (*sinks["RAM"], *sinks["output"]):
+        lines.append(f"set_load {fo4.load_pf:.9f} [get_ports o{number}]")
+    lines += [f'puts "{_MARK}power"', "report_power -digits 12", f'puts "{_MARK}end"', "exit", ""]
+    return "\n".join(lines)
+
+
 def _path(netlist: Netlist, kind: str, text: str, clock_ns: float) -> TimedPath | None:
     slack = _SLACK.search(text)
     if slack is None:
@@ -164,17 +199,14 @@ def _path(netlist: Netlist, kind: str, text: str, clock_ns: float) -> TimedPath 
     )  # fmt: skip
 
 
-def paths(
-    program: str, netlist: Netlist, libraries: Libraries, fo4: Fo4, clock_ns: float
-) -> tuple[str, list[TimedPath]]:
-    """("opensta VERSION", the worst path of every kind). SynthesisError where ``sta`` fails."""
+def _run(program: str, netlist: Netlist, libraries: Libraries, script: str) -> tuple[str, str]:
+    """("OpenSTA VERSION", what it prints). SynthesisError where ``sta`` fails."""
     with tempfile.TemporaryDirectory(prefix="sta-") as name:
         folder = Path(name)
-        liberties = [f"{number}.lib" for number in range(len(libraries.texts))]
-        for file, text in zip(liberties, libraries.texts, strict=True):
+        for file, text in zip(_files(libraries), libraries.texts, strict=True):
             (folder / file).write_text(_WIRES.sub("", text))
         (folder / "netlist.v").write_text(verilog(netlist))
-        (folder / "run.tcl").write_text(script(netlist, liberties, fo4, clock_ns))
+        (folder / "run.tcl").write_text(script)
         try:
             done = subprocess.run(
                 [program, "-no_splash", "-exit", "run.tcl"], cwd=folder, capture_output=True,
@@ -192,10 +224,47 @@ def paths(
     if errors or f"{_MARK}end" not in text:
         reason = errors[0] if errors else f"exit status {done.returncode}"
         raise SynthesisError(f"OpenSTA: {reason}")
+    return f"OpenSTA {version}".strip(), text
+
+
+def _files(libraries: Libraries) -> list[str]:
+    return [f"{number}.lib" for number in range(len(libraries.texts))]
+
+
+def paths(
+    program: str, netlist: Netlist, libraries: Libraries, fo4: Fo4, clock_ns: float
+) -> tuple[str, list[TimedPath]]:
+    """("opensta VERSION", the worst path of every kind). SynthesisError where ``sta`` fails."""
+    said = script(netlist, _files(libraries), fo4, clock_ns)
+    version, text = _run(program, netlist, libraries, said)
     found = []
     for part in text.split(_MARK)[1:-1]:
         kind, _, report = part.partition("\n")
         path = _path(netlist, kind.strip(), report, clock_ns)
         if path is not None:
             found.append(path)
-    return f"OpenSTA {version}".strip(), sorted(found, key=lambda path: -path.ns)
+    return version, sorted(found, key=lambda path: -path.ns)
+
+
+def power(
+    program: str,
+    netlist: Netlist,
+    libraries: Libraries,
+    fo4: Fo4,
+    clock_ns: float,
+    activities: Mapping[int, tuple[float, float]],
+) -> tuple[str, dict[str, float]]:
+    """("OpenSTA VERSION", mW by "internal", "switching", "leakage" and "total").
+
+    ``activities`` as for ``power_script``. Version 2.0 ignores activities of inner pins and
+    estimates those. So it agrees with recorded toggles only where nothing is to be estimated, as in
+    a chain of inverters. SynthesisError where ``sta`` fails.
+    """
+    said = power_script(netlist, _files(libraries), fo4, clock_ns, activities)
+    version, text = _run(program, netlist, libraries, said)
+    found = re.search(r"^Total((?:\s+\S+){4})", text, re.M)
+    if found is None:
+        raise SynthesisError("OpenSTA: no line of the total power")
+    kinds = ("internal", "switching", "leakage", "total")
+    watts = map(float, found[1].split())
+    return version, dict(zip(kinds, (1000 * each for each in watts), strict=True))

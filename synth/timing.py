@@ -19,6 +19,7 @@ from synth.yosys import default_tool
 
 __all__ = [
     "ESTIMATE",
+    "Times",
     "TimingReport",
     "delays_of",
     "estimate",
@@ -96,7 +97,7 @@ class _Edge:
     edge: int  # of that net
 
 
-class _Times:
+class Times:
     """Slew and arrival of both edges of every net, by kind of start."""
 
     def __init__(self, netlist: Netlist, fo4: Fo4):
@@ -127,7 +128,7 @@ class _Times:
             self.slew[net] = [0.0, 0.0]
             self.arrival[kind][net] = [0.0, 0.0]
             self.start[net] = name
-        for number in self._order():
+        for number in self.order():
             instance = self.netlist.cells[number]
             for name, pin in instance.cell.pins.items():
                 if pin.arcs and name in instance.nets:
@@ -167,7 +168,7 @@ class _Times:
                         at[edge] = since + time
                         self.origin[kind][output, edge] = _Edge(number, arc.source, source, old)
 
-    def _order(self) -> list[int]:
+    def order(self) -> list[int]:
         """Cells after the cells that drive them; flip-flops first."""
         readers: dict[int, list[int]] = {}
         waits: list[int] = []
@@ -211,7 +212,7 @@ class _Times:
         return order
 
 
-def _ends(times: _Times) -> Iterator[tuple[str, str, int, Callable[[int], float | None]]]:
+def _ends(times: Times) -> Iterator[tuple[str, str, int, Callable[[int], float | None]]]:
     """(kind, name, net, edge -> setup or None) of every end of paths."""
     for net, kind, name in times.netlist.sinks:
         yield kind, name, net, lambda edge: 0.0
@@ -229,7 +230,7 @@ def _ends(times: _Times) -> Iterator[tuple[str, str, int, Callable[[int], float 
             yield "register", instance.name, net, setup
 
 
-def _trace(times: _Times, kind: str, net: int, edge: int) -> tuple[str, list[Step]]:
+def _trace(times: Times, kind: str, net: int, edge: int) -> tuple[str, list[Step]]:
     """(name of the start, steps up to ``net``)."""
     steps = []
     while True:
@@ -251,7 +252,7 @@ def _trace(times: _Times, kind: str, net: int, edge: int) -> tuple[str, list[Ste
 
 def estimate(netlist: Netlist, fo4: Fo4) -> list[TimedPath]:
     """The worst path of every kind, by the tables of the library and without wires."""
-    times = _Times(netlist, fo4)
+    times = Times(netlist, fo4)
     worst: dict[tuple[str, str], tuple[float, float, str, int, int]] = {}
     for end_kind, end, net, setup_of in _ends(times):
         for start_kind in STARTS:

@@ -161,11 +161,13 @@ def fma_phases(a: FloatFormat, b: FloatFormat, c: FloatFormat, o: FloatFormat) -
         subtract, sticky = f["subtract"], f["sticky"]
         product = Cat(Const(0, window.low), f["product"])
         # A difference is product + ~c + 1; with a sticky fraction the floor of it, one less.
-        inverted = f["c"] ^ subtract.replicate(width)
+        inverted = let(m, "inverted", f["c"] ^ subtract.replicate(width))
         full = let(m, "full", (product + inverted + (subtract & ~sticky))[: width + 1])
         negative = let(m, "negative", subtract & ~full[width])
-        # Of a negative one the magnitude; its sticky fraction then points up, which saves the +1.
-        magnitude = (full[:width] ^ negative.replicate(width)) + (negative & ~sticky)
+        # -x = ~(x - 1), and the sticky fraction of a negative one points up: both are the
+        # complement of the sum without the 1. A second adder is faster than a negation.
+        without = let(m, "without", (product + inverted)[:width])
+        magnitude = Mux(negative, ~without, full[:width])
         significand = Signal(width + 1, name="significand")
         m.d.comb += significand.eq(Cat(magnitude[:width], full[width] & ~subtract))
         sign = Mux(f["product_inf"], f["product_sign"], Mux(f["c_inf"], f["c_sign"], Mux(

@@ -91,4 +91,4 @@ BLOCKS = {
     ),
 }
 
-ROOM = Room(blocks=BLOCKS, tables=("fp16",))
+ROOM = Room(blocks=BLOCKS, tables=("fp16", "hardfloat"))

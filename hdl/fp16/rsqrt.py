@@ -85,10 +85,13 @@ def rsqrt_phases(a: FloatFormat, o: FloatFormat) -> list:
                     del g[name]
                 return g
             g["w"] = let(m, f"w_{k + 1}", Mux(bit, difference[: places + 3], doubled[: places + 3]))
-            # t of the next row: n * 2**-(j + 2) is added three times, or once taken away.
+            # t of the next row: n * 2**-(j + 2) is added three times, or once taken away. Both
+            # sums are there when the bit is: a row is one carry chain deep, not two.
             minus_n = ~Cat(f["n"], Const(0, 1)).as_signed()  # but for the 1 that is added
             t_next = Signal(places + 4, name=f"t_{k + 1}")
-            m.d.comb += t_next.eq(Cat(~bit, t) + Mux(bit, f["n_3"], minus_n))
+            t_one = let(m, f"t_one_{k}", (Cat(Const(0, 1), t) + f["n_3"])[: places + 4])
+            t_zero = let(m, f"t_zero_{k}", (Cat(Const(1, 1), t) + minus_n)[: places + 4])
+            m.d.comb += t_next.eq(Mux(bit, t_one, t_zero))
             g["t"] = t_next
             return g
 

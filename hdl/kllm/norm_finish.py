@@ -41,10 +41,10 @@ class KllmNormFinishConfig(Config):
     """Width of the sums and depth of the operators."""
 
     value_bits: int = 95  # of a sum, signed, 17..96
-    convert_stages: int = 2  # cycles of the fixed-point conversion, 1..8
-    fma_stages: int = 3  # cycles of the multiply-add, 1..8
-    divide_stages: int = 13  # cycles of the quotient, 1..32
-    rsqrt_stages: int = 13  # cycles of the reciprocal square root, 1..32
+    convert_stages: int = 3  # cycles of the fixed-point conversion, 1..8
+    fma_stages: int = 4  # cycles of the multiply-add, 1..8
+    divide_stages: int = 15  # cycles of the quotient, 1..32
+    rsqrt_stages: int = 15  # cycles of the reciprocal square root, 1..32
 
     def __post_init__(self) -> None:
         self._check_range("value_bits", 17, 96)

@@ -21,10 +21,10 @@ __all__ = ["KllmNormStats", "KllmNormStatsConfig"]
 class KllmNormStatsConfig(KllmNormSumsConfig):
     """Shape of the statistics unit: that of the sums, and the depth of the operators."""
 
-    convert_stages: int = 2  # cycles of the fixed-point conversion, 1..8
-    fma_stages: int = 3  # cycles of the multiply-add, 1..8
-    divide_stages: int = 13  # cycles of the quotient, 1..32
-    rsqrt_stages: int = 13  # cycles of the reciprocal square root, 1..32
+    convert_stages: int = 3  # cycles of the fixed-point conversion, 1..8
+    fma_stages: int = 4  # cycles of the multiply-add, 1..8
+    divide_stages: int = 15  # cycles of the quotient, 1..32
+    rsqrt_stages: int = 15  # cycles of the reciprocal square root, 1..32
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,8 +42,8 @@ class OakenDequantEngineConfig(Config):
     block: int = 64  # elements that share a count byte: 16, 32 or 64
     data_bits: int = 512  # bits of a word of sparse, a power of two in 64..1024
     blocks_max: int = 16  # blocks of the longest record, 1..64
-    stages: int = 3  # cycles in the lanes, 1..16
-    scale_stages: int = 4  # cycles from a token's scales to its parameters, 1..16
+    stages: int = 5  # cycles in the lanes, 1..16
+    scale_stages: int = 7  # cycles from a token's scales to its parameters, 1..16
 
     def __post_init__(self) -> None:
         self._check_choice("block", (16, 32, 64))

@@ -6,11 +6,10 @@ Without ``--set`` it says how to get OpenSTA and a library with delays.
 import sys
 
 from golden import command
-from golden.config import Config
 from golden.markers import table
 from hdl.arguments import add_page, check_page, write_page
 from hdl.pages import pages_directory
-from hdl.registry import configuration, find
+from hdl.registry import configuration_of, find
 from synth.area import Libraries, SynthesisError
 from synth.liberty import LibraryError
 from synth.tables.common import library_sets
@@ -22,7 +21,7 @@ __all__ = ["BLOCKS", "main", "timing_tables"]
 PAGE = pages_directory().parent / "timing.md"
 CLOCK_NS = 2.0  # of the runs; the netlists do not depend on it
 
-# name of a block and its field=value; every other field has its default
+# name of a block, and its configuration as registry.configuration_of takes it
 BLOCKS = (
     ("stream_fifo",),
     ("fp16_add",),
@@ -33,8 +32,13 @@ BLOCKS = (
     ("index_nearest",),
     ("kllm_select_column",),
     ("kllm_row_lookup", "elements=2"),
-    ("kllm_scaler",),
+    ("kllm_scaler", "stages=6"),
+    ("kllm_pe_lane", "--config=small"),
+    ("kllm_quantizer", "--config=small"),
+    ("kllm_norm_stats", "--config=small"),
+    ("kllm_functional_unit", "--config=small"),
     ("oaken_quant_engine", "lanes=8"),
+    ("oaken_kv_engine", "--config=small"),
 )
 
 HELP = """\
@@ -48,10 +52,6 @@ Source: https://github.com/The-OpenROAD-Project/OpenSTA. Without it the project 
 same tables, and says so."""
 
 
-def _configured(name: str, *assignments: str) -> Config:
-    return configuration(name, None, list(assignments))
-
-
 def timing_tables(sets: dict[str, Libraries]) -> dict[str, str]:
     """Sections ``timing`` and ``timing_paths``."""
     rows, paths = [], []
@@ -59,7 +59,7 @@ def timing_tables(sets: dict[str, Libraries]) -> dict[str, str]:
         label = " ".join([name, *assignments])
         for library, libraries in sets.items():
             report = time_block(
-                find(name).component(_configured(name, *assignments)), name, libraries, CLOCK_NS
+                find(name).component(configuration_of(name, assignments)), name, libraries, CLOCK_NS
             )
             print(f"  {library}: {label}: {report.timer}", flush=True)
             rows.append(_row(label, library, report))
