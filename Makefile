@@ -13,7 +13,7 @@ PAGE_OPTION := $(if $(PAGE),--page)
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer kv test tests tb sweep soak formal mutate lint bench area timing synth-diff accuracy build-report docs clean help
+.PHONY: demo layer kv test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -63,6 +63,9 @@ area: $(READY)  ## areas next to the papers' tables
 
 timing: $(READY)  ## frequencies in libraries with delays: LIBERTY="NAME=FILE[,FILE...] ..."
 	@$(PYTHON) -m synth.tables.timing $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
+
+power: $(READY)  ## energy per MAC of lanes in libraries with power tables: LIBERTY="NAME=FILE[,FILE...] ..."
+	@$(PYTHON) -m tb.runs.lane_power $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
 
 synth-diff: $(READY)  ## areas and depths that differ from synth/baselines; ALL=1: the large blocks too
 	@$(PYTHON) -m synth.baseline $(if $(ALL),--all)

@@ -14,7 +14,19 @@ from typing import Any
 
 from synth.liberty import Cell, Library, LibraryError, evaluate
 
-__all__ = ["Arc", "Delays", "Fo4", "Pin", "Table", "TimedCell", "fo4", "inverter"]
+__all__ = [
+    "Arc",
+    "Delays",
+    "Edges",
+    "Fo4",
+    "Group",
+    "Pin",
+    "Source",
+    "Table",
+    "TimedCell",
+    "fo4",
+    "inverter",
+]
 
 FALL, RISE = 0, 1
 _TOKEN = re.compile(r'"((?:\\.|[^"\\])*)"|([{}();:,])|([^\s{}();:,"\\]+)|(\n)', re.S)
@@ -22,22 +34,25 @@ _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _CELL = re.compile(r"^[ \t]*cell\s*\(\s*\"?([\w.$]+)\"?\s*\)", re.M)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _PREFIX = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15, "a": 1e-18}
+_SLEWS = ("input_net_transition", "constrained_pin_transition", "input_transition_time")
 _STEADY = 100  # stages of the chain of inverters: the slew has settled long before
 
 
 @dataclasses.dataclass(frozen=True)
-class _Group:
+class Group:
+    """``kind (arguments) { ... }``: ``name : value;``, ``name (values);`` and groups."""
+
     kind: str
     arguments: tuple[str, ...]
     simple: dict[str, str]
     complex: dict[str, list[str]]
-    groups: list["_Group"]
+    groups: list["Group"]
 
-    def all(self, *kinds: str) -> list["_Group"]:
+    def all(self, *kinds: str) -> list["Group"]:
         return [group for group in self.groups if group.kind in kinds]
 
 
-def _read(text: str) -> _Group:
+def _read(text: str) -> Group:
     """The first group of ``text``; groups that its end cuts end there."""
     words: list[str] = []
     marks: list[str] = []
@@ -53,11 +68,11 @@ def _read(text: str) -> _Group:
         is_start = False
     at = 0
 
-    def body() -> tuple[dict[str, str], dict[str, list[str]], list[_Group]]:
+    def body() -> tuple[dict[str, str], dict[str, list[str]], list[Group]]:
         nonlocal at
         simple: dict[str, str] = {}
         several: dict[str, list[str]] = {}
-        groups: list[_Group] = []
+        groups: list[Group] = []
         while at < len(words) and marks[at] != "}":
             name = words[at]
             at += 1
@@ -78,7 +93,7 @@ def _read(text: str) -> _Group:
                 at = end + 1
                 if at < len(words) and marks[at] == "{":
                     at += 1
-                    groups.append(_Group(name, tuple(arguments), *body()))
+                    groups.append(Group(name, tuple(arguments), *body()))
                     at += 1
                 else:
                     several[name] = arguments
@@ -119,7 +134,7 @@ class Table:
         return value
 
 
-_Edges = tuple[Table | None, Table | None]  # falling, rising
+Edges = tuple[Table | None, Table | None]  # falling, rising
 
 
 def _place(axis: Sequence[float], x: float) -> tuple[int, float]:
@@ -139,8 +154,8 @@ class Arc:
     source: str
     sense: int
     is_clock: bool
-    delay: _Edges
-    slew: _Edges
+    delay: Edges
+    slew: Edges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +166,7 @@ class Pin:
     is_input: bool
     capacitance: tuple[float, float]  # pF, falling and rising
     arcs: tuple[Arc, ...]
-    setup: tuple[_Edges, ...]
+    setup: tuple[Edges, ...]
     is_clock: bool
 
 
@@ -175,12 +190,16 @@ class Fo4:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Source:
+class Source:
+    """One file: the places of its cells, what comes before the first, and its units."""
+
     text: str
+    header: Group
     places: dict[str, tuple[int, int]]
-    templates: dict[str, _Group]
+    templates: dict[str, Group]
     time: float  # ns per unit
     load: float  # pF per unit
+    volts: float  # V per unit
 
 
 def _unit(text: str, default: float) -> float:
@@ -188,21 +207,25 @@ def _unit(text: str, default: float) -> float:
     return float(found[1]) * _PREFIX[found[2]] if found else default
 
 
-def _source(text: str) -> _Source:
+def _source(text: str) -> Source:
     found = list(_CELL.finditer(text))
     ends = [match.start() for match in found[1:]] + [len(text)]
     places = {m[1]: (m.start(), end) for m, end in zip(found, ends, strict=True)}
     header = _read(text[: found[0].start()] if found else text)
     templates = {
-        group.arguments[0]: group for group in header.all("lu_table_template") if group.arguments
+        group.arguments[0]: group
+        for group in header.all("lu_table_template", "power_lut_template")
+        if group.arguments
     }
     load = header.complex.get("capacitive_load_unit", ["1", "pf"])
-    return _Source(
+    return Source(
         text,
+        header,
         places,
         templates,
         _unit(header.simple.get("time_unit", "1ns"), 1e-9) / 1e-9,
         _unit("".join(load[:2]).lower(), 1e-12) / 1e-12,
+        _unit(header.simple.get("voltage_unit", "1V").removesuffix("V"), 1.0),
     )
 
 
@@ -211,22 +234,24 @@ class Delays:
 
     def __init__(self, name: str, texts: Sequence[str]):
         self.name = name
-        self._sources = [_source(text) for text in texts]
+        self.sources = [_source(text) for text in texts]
         self._cells: dict[str, TimedCell] = {}
 
     def __getitem__(self, name: str) -> TimedCell:
         if name not in self._cells:
-            for source in self._sources:
-                if name in source.places:
-                    first, end = source.places[name]
-                    group = _read(source.text[first:end])
-                    self._cells[name] = self._cell(name, group, source)
-                    break
-            else:
-                raise LibraryError(f"{self.name}: no cell {name!r}")
+            group, source = self.group(name)
+            self._cells[name] = self._cell(name, group, source)
         return self._cells[name]
 
-    def _cell(self, name: str, group: _Group, source: _Source) -> TimedCell:
+    def group(self, name: str) -> tuple[Group, Source]:
+        """What the files say of cell ``name``, and the file that does."""
+        for source in self.sources:
+            if name in source.places:
+                first, end = source.places[name]
+                return _read(source.text[first:end]), source
+        raise LibraryError(f"{self.name}: no cell {name!r}")
+
+    def _cell(self, name: str, group: Group, source: Source) -> TimedCell:
         pins = {}
         for pin in group.all("pin"):
             direction = pin.simple.get("direction", "")
@@ -236,7 +261,7 @@ class Delays:
                 for edge in ("fall", "rise")
             )
             arcs: list[Arc] = []
-            setup: list[_Edges] = []
+            setup: list[Edges] = []
             for timing in pin.all("timing"):
                 kind = timing.simple.get("timing_type", "combinational")
                 if kind == "setup_rising":
@@ -250,7 +275,7 @@ class Delays:
                 )  # fmt: skip
         return TimedCell(name, pins)
 
-    def _arcs(self, timing: _Group, kind: str, source: _Source) -> list[Arc]:
+    def _arcs(self, timing: Group, kind: str, source: Source) -> list[Arc]:
         delay = self._edges(timing, "cell_{}", source)
         slew = self._edges(timing, "{}_transition", source)
         if delay == (None, None):
@@ -261,13 +286,16 @@ class Delays:
         related = timing.simple.get("related_pin", "").split()
         return [Arc(pin, sense, kind == "rising_edge", delay, slew) for pin in related]
 
-    def _edges(self, timing: _Group, kind: str, source: _Source) -> _Edges:
+    def _edges(self, timing: Group, kind: str, source: Source) -> Edges:
         """The tables of the falling and of the rising edge."""
-        falling, rising = kind.format("fall"), kind.format("rise")
-        return self._table(timing, falling, source), self._table(timing, rising, source)
+        return (
+            self.table(timing, kind.format("fall"), source, source.time),
+            self.table(timing, kind.format("rise"), source, source.time),
+        )
 
-    def _table(self, timing: _Group, kind: str, source: _Source) -> Table | None:
-        groups = timing.all(kind)
+    def table(self, parent: Group, kind: str, source: Source, unit: float) -> Table | None:
+        """The table ``kind`` of ``parent``, its values times ``unit``; None where it has none."""
+        groups = parent.all(kind)
         if not groups:
             return None
         group = groups[0]
@@ -280,10 +308,10 @@ class Delays:
             place = f"index_{number}"
             index = group.complex.get(place) or (template.complex.get(place) if template else [])
             is_load = variable == "total_output_net_capacitance"
-            is_slew = variable in ("input_net_transition", "constrained_pin_transition")
+            is_slew = variable in _SLEWS
             scale = source.load if is_load else source.time
             axes.append((is_slew, [each * scale for each in _numbers(index or [])]))
-        values = [each * source.time for each in _numbers(group.complex.get("values", []))]
+        values = [each * unit for each in _numbers(group.complex.get("values", []))]
         size = math.prod(len(axis) for _, axis in axes)
         if len(values) != size or not values:
             raise LibraryError(

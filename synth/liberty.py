@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["Cell", "Library", "LibraryError", "evaluate", "parse", "read_text"]
+__all__ = ["Cell", "Library", "LibraryError", "evaluate", "parse", "read_text", "symbols"]
 
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|[01]|[()!&|^'*+])")
 _STATEMENT = re.compile(
@@ -48,7 +48,8 @@ def read_text(path: Path) -> str:
         raise LibraryError(f"{path}: {error.strerror or error}") from None
 
 
-def _tokens(function: str) -> list[str]:
+def symbols(function: str) -> list[str]:
+    """Names and marks of a Boolean function; LibraryError for any other character."""
     tokens, at = [], 0
     while at < len(function.rstrip()):
         found = _TOKEN.match(function, at)
@@ -65,7 +66,7 @@ def evaluate(function: str, values: dict[str, bool]) -> bool:
     Binding, tightest first: ``'`` and ``!``, ``^``, ``&`` (also ``*`` and juxtaposition), ``|``
     (also ``+``).
     """
-    tokens = [*_tokens(function), "end"]
+    tokens = [*symbols(function), "end"]
     at = 0
 
     def primary() -> bool:

@@ -83,11 +83,12 @@ class TimedPath:
 
 @dataclasses.dataclass
 class Instance:
-    """A mapped cell: pin -> net."""
+    """A mapped cell: pin -> net, or pin -> constant."""
 
     name: str  # of the design, for flip-flops
     cell: TimedCell
     nets: dict[str, int]
+    ties: dict[str, bool] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -225,8 +226,13 @@ def netlist_of(
                 for pin, bits in entry["connections"].items()
                 if bits and isinstance(bits[0], int)
             }
+            ties = {
+                pin: bits[0] == "1"
+                for pin, bits in entry["connections"].items()
+                if bits and not isinstance(bits[0], int)
+            }
             called = name.replace("\\", "").partition("$_DFF")[0]
-            cells.append(Instance(called, delays[kind], nets))
+            cells.append(Instance(called, delays[kind], nets, ties))
             continue
         if kind == "$scopeinfo":  # of a module that was flattened
             continue
