@@ -6,13 +6,11 @@ from typing import Protocol
 
 from golden.kllm.collect import Ticket
 from golden.kllm.config import MachineConfig
-from golden.kllm.format import beats, groups
+from golden.kllm.format import beats, groups, packet_fits
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, row_count
 from golden.kllm.walks import MatmulWork, RowWork
 
 __all__ = ["Issued", "codebook_fault", "codebook_rows", "is_outside", "issue", "matmul_fault"]
-
-_ONE, _MAGNITUDE = 0x3C00, 0x7FFF
 
 
 class SlotLike(Protocol):
@@ -49,8 +47,8 @@ def codebook_fault(config: MachineConfig, rows: RowWork, words: Sequence[int]) -
     """RANGE: the packet ends outside the vector memory, or a word of it is above 1."""
     if rows.src + rows.rows > config.vector_rows:
         return CommandStatus.RANGE
-    is_bad = any(int(word) & _MAGNITUDE > _ONE for word in words)
-    return CommandStatus.RANGE if is_bad else CommandStatus(0)
+    fits = packet_fits(words, config.bits_a, config.bits_b, config.product)
+    return CommandStatus(0) if fits else CommandStatus.RANGE
 
 
 def is_outside(config: MachineConfig, o: Mapping[str, int]) -> bool:

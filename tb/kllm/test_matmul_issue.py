@@ -7,12 +7,15 @@ Shown to fail with:
 - the mismatch of the last slot only
 - DIRECT that does not wait for the rows before it
 - a command taken before its walks are done
+- a walk of slots that ends after the low two bits of ``tokens``, or the low five
 - the factors of a command that does not fold
+- in fixed point: C_B judged as a product, or the grid of the other mode
 """
 
 import dataclasses
 
 import numpy as np
+import pytest
 
 from golden.kllm.collect import Ticket
 from golden.kllm.isa import (
@@ -26,6 +29,7 @@ from golden.kllm.isa import (
 from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
 from golden.kllm.timing import matmul_supply
 from golden.kllm.walks import row_requests
+from hdl.kllm.accelerator import KllmAcceleratorConfig
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.payloads import (
@@ -37,12 +41,22 @@ from hdl.kllm.matmul.payloads import (
 )  # fmt: skip
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload
+from tb.kllm.test_lane_codebook import random_word, word_grids, words_within
 from tb.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+SLOTS, LENGTH = 64, 16  # most slots of an accelerator; length of those that long walks read
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
-MACHINE = dataclasses.replace(SMALL.machine, replay_beats=REPLAY)
-CONFIG = dataclasses.replace(SMALL.matmul_config, replay_beats=REPLAY)
+PRODUCTS = ("rounded", "fixed16")
+
+
+def accelerator(product: str) -> KllmAcceleratorConfig:
+    """The small accelerator with these products."""
+    slot = dataclasses.replace(SMALL.machine.slot, slots=SLOTS)
+    machine = dataclasses.replace(SMALL.machine, slot=slot, replay_beats=REPLAY, product=product)
+    return dataclasses.replace(SMALL, machine=machine)
+
+
 ANSWER = 2  # cycles of the slots at full rate
 
 
@@ -56,8 +70,9 @@ class Slot:
 class Program:
     """Commands one after another, and what each of them causes."""
 
-    def __init__(self, rng, slots):
+    def __init__(self, rng, slots, config: KllmAcceleratorConfig):
         self.rng, self.slots = rng, slots
+        self.machine, self.lane = config.machine, config.lane
         self.loaded: Codebook | None = None
         self.steps: list[dict] = []
 
@@ -74,16 +89,19 @@ class Program:
         }  # fmt: skip
         self.steps.append(step | given)
 
-    def codebook(self, kind, bad=False, src=0):
-        rows = codebook_rows(MACHINE, src, kind)
-        words = [int(word) for word in self.rng.integers(0, 0x3C01, rows.words)]
-        words[int(self.rng.integers(rows.words))] |= 0x8000
-        if bad:
-            words[int(self.rng.integers(rows.words))] = int(self.rng.choice([0x3C01, 0xFC00]))
-        fault = codebook_fault(MACHINE, rows, ())
+    def codebook(self, kind, bad=None, src=0):
+        """A packet with ends of -1..1; bad: the place of a word beyond."""
+        rows = codebook_rows(self.machine, src, kind)
+        grids = word_grids(self.lane, rows.words)
+        words = words_within(self.rng, grids)
+        for at in self.rng.integers(0, rows.words, 4).tolist():
+            words[at] = random_word(self.rng, grids[at])
+        if bad is not None:
+            words[bad] = random_word(self.rng, grids[bad], beyond=True)
+        fault = codebook_fault(self.machine, rows, ())
         given = {"waits": True}
         if not fault:
-            fault = codebook_fault(MACHINE, rows, words)
+            fault = codebook_fault(self.machine, rows, words)
             self.loaded = None if fault else Codebook(kind)
             packet = [
                 packet_word_layout.const({"word": word, "last": n == rows.words - 1}).as_bits()
@@ -100,21 +118,21 @@ class Program:
         o = {
             "mode": int(kind), "tokens": tokens, "slot": slot,
             "length": self.slots[slot].length if kind != MatmulMode.DIRECT
-            else int(rng.integers(1, MACHINE.outliers_max + 1)),
+            else int(rng.integers(1, self.machine.outliers_max + 1)),
             "outputs": int(rng.choice([1, 31, 32, 33, 64, 200])),
             "weights": int(rng.integers(0, 1 << 32)), "dst": int(rng.integers(0, 100)),
             "stride": int(rng.integers(0, 70)), "src": int(rng.integers(0, 100)),
             "src_stride": int(rng.integers(0, 70)),
             "fold_norm": int(rng.integers(0, 2)) if kind != MatmulMode.DIRECT else 0,
         } | wrong  # fmt: skip
-        fault = matmul_fault(MACHINE, o, self.loaded, self.slots)
+        fault = matmul_fault(self.machine, o, self.loaded, self.slots)
         direct = o["mode"] == MatmulMode.DIRECT
         given = {"waits": direct}
         read = [] if direct else list(range(o["slot"], o["slot"] + o["tokens"]))
         if fault == CommandStatus.SLOT_MISMATCH:
             given["slot"] = read
         if not fault:
-            made = issue(MACHINE, o)
+            made = issue(self.machine, o)
             fold = bool(o["fold_norm"])
             given |= {
                 "supply": [supply_job_layout.const(made.supply).as_bits()],
@@ -140,12 +158,16 @@ def row_work(rows) -> int:
     return row_work_layout.const(dataclasses.asdict(rows)).as_bits()
 
 
-def program(rng) -> Program:
+def program(rng, config: KllmAcceleratorConfig) -> Program:
     slots = [
         Slot(200, False, 0x3F800000), Slot(200, False, 0x40490FDB),
         Slot(77, True, 0x3F000000), Slot(77, True, 0x3E000000),
+        *(Slot(LENGTH, False, int(rng.integers(1, 0x7F80)) << 16) for _ in range(4, SLOTS - 1)),
+        Slot(LENGTH + 1, False, 0x3F800000),
     ]  # fmt: skip
-    made = Program(rng, slots)
+    made = Program(rng, slots, config)
+    machine = config.machine
+    bins = config.lane.counter_config.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
     assert made.matmul(K) == C
@@ -153,21 +175,26 @@ def program(rng) -> Program:
     assert not made.matmul(D, outputs=32)
     for mode in (K, D, K, K, D, D):
         assert not made.matmul(mode)
+    whole = {"length": LENGTH, "outputs": 1, "dst": 0, "stride": 1}
+    for slot, tokens in ((4, 3), (5, 4), (9, 7), (20, 16), (30, 33), (4, SLOTS - 5)):
+        assert not made.matmul(K, slot=slot, tokens=tokens, fold_norm=1, **whole)
+    for tokens in (2, 3, 5, 9, 17, 33):  # the last slot alone is wrong
+        assert made.matmul(K, slot=SLOTS - tokens, tokens=tokens, **whole) == M
     assert made.matmul(N) == C
     made._step(0x7F, {}, CommandStatus.MALFORMED)
     assert not made.matmul(K, fold_norm=1, tokens=2)
-    rows = MACHINE.vector_rows
+    rows = machine.vector_rows
     for wrong in (
-        {"mode": 3}, {"tokens": 0}, {"length": 0}, {"length": MACHINE.slot_elements + 1},
+        {"mode": 3}, {"tokens": 0}, {"length": 0}, {"length": machine.slot_elements + 1},
         {"outputs": 0}, {"dst": rows, "outputs": 1}, {"dst": rows - 1, "outputs": 17},
-        {"dst": rows - 1, "tokens": 2, "stride": 1, "outputs": 1}, {"slot": 3, "tokens": 2},
-        {"slot": 4, "tokens": 1},
+        {"dst": rows - 1, "tokens": 2, "stride": 1, "outputs": 1},
+        {"slot": SLOTS - 1, "tokens": 2}, {"slot": SLOTS, "tokens": 1},
     ):  # fmt: skip
         assert made.matmul(K, **wrong) == R, wrong
     assert not made.matmul(K, tokens=1, dst=rows - 1, outputs=16)
     for wrong in (
         {"fold_norm": 1},
-        {"length": MACHINE.outliers_max + 1},
+        {"length": machine.outliers_max + 1},
         {"src": rows, "tokens": 1},
         {"src": rows - 1, "tokens": 2, "src_stride": 1},
     ):
@@ -179,7 +206,11 @@ def program(rng) -> Program:
     assert made.matmul(K, slot=2, tokens=1, length=77) == M
     assert made.codebook(Codebook.KMEANS, src=rows - 1) == R  # the codebook stays
     assert not made.matmul(K)
-    assert made.codebook(Codebook.INTEGER, bad=True) == R
+    for bad in (bins - 1, bins, -1):
+        assert made.codebook(Codebook.KMEANS, bad=bad) == R
+        assert made.matmul(K) == C
+    assert not made.codebook(Codebook.KMEANS)
+    assert made.codebook(Codebook.INTEGER, bad=-1) == R
     assert made.matmul(N) == C
     assert made.matmul(K) == C
     assert not made.codebook(Codebook.INTEGER, src=rows - 1)
@@ -193,9 +224,11 @@ def program(rng) -> Program:
     return made
 
 
-def test_matmul_issue(seed):
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_matmul_issue(product, seed):
     rng = np.random.default_rng([seed, 100])
-    made = program(rng)
+    config = accelerator(product)
+    made = program(rng, config)
     descriptors = [
         descriptor_layout.const(
             {"valid": 1, "integer": int(slot.integer), "length": slot.length,
@@ -204,7 +237,7 @@ def test_matmul_issue(seed):
         for slot in made.slots
     ]  # fmt: skip
     simulate(
-        KllmMatmulIssue(CONFIG),
+        KllmMatmulIssue(config.matmul_config),
         "tb.kllm.tb_matmul_issue",
         params={
             "steps": made.steps, "descriptors": descriptors, "answer": ANSWER,

@@ -29,7 +29,7 @@ from golden.kllm.isa import (
 )
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.orizuru import outlier_count
-from golden.kllm.vectors import codebook_packet
+from golden.kllm.vectors import codebook_packet, integer_packet
 
 __all__ = ["CompiledLayer", "compile_layer", "write_image"]
 
@@ -114,15 +114,17 @@ class _Compiler:
 
     def _constants(self) -> None:
         quantized, shape, config = self.quantized, self.shape, self.config
+        product = config.product
         for name, codebook in quantized.codebook.items():
             self.data.add(f"codebook.{name}", codebook, midpoints(codebook))
         for name, weight in quantized.weight.items():
             a = quantized.codebook[site_of(name).name]
-            self.data.add(f"packet.{name}", codebook_packet(a, weight.codebook))
+            self.data.add(f"packet.{name}", codebook_packet(a, weight.codebook, product))
         k = _padded(quantized.codebook["k"], config.bits_b)
         q = quantized.codebook["q"]
-        self.data.add("packet.scores", codebook_packet(q, k))
-        self.data.add("packet.cached_v", _padded(quantized.codebook["v"], config.bits_b))
+        v = _padded(quantized.codebook["v"], config.bits_b)
+        self.data.add("packet.scores", codebook_packet(q, k, product))
+        self.data.add("packet.cached_v", integer_packet(v, config.bits_a, product))
         for t in range(self.tokens):
             for name in ("cos", "sin"):
                 self.data.add(f"{name}{t}", np.zeros(shape.head_size // 2))
@@ -136,11 +138,14 @@ class _Compiler:
     # Pieces.
 
     def _load(self, name: str, length: int, tokens: int = 1) -> Vector:
-        address, rows = self.data.place[name]
         vector = self.asm.vector(length, tokens)
+        self._load_into(name, vector)
+        return vector
+
+    def _load_into(self, name: str, vector: Vector) -> None:
+        address, rows = self.data.place[name]
         assert vector.rows == rows, name
         self.asm.load(address=address, dst=vector)
-        return vector
 
     def _clustering(self, name: str) -> None:
         rows = self._load(f"codebook.{name}", 2 * ROW_ELEMENTS)
@@ -171,16 +176,42 @@ class _Compiler:
 
     def _linear(self, name: str, slots: Slots, dst: Vector, fold_norm: bool = False) -> None:
         """``dst``: (tokens, N) vectors."""
-        address, length, outputs = self.image[name]
-        assert outputs == dst.length, name
         self._lanes(name)
-        self.asm.matmul(weights=address, dst=dst, length=length, slot=slots, fold_norm=fold_norm)
+        self._multiply(name, slots, (dst,), fold_norm)
+
+    def _multiply(
+        self, name: str, slots: Slots, pieces: tuple[Vector, ...], fold_norm: bool = False
+    ) -> None:
+        """One MATMUL per piece; the lanes hold the codebook.
+
+        The pieces are the outputs of ``name`` in order. All but the last piece end with a group.
+        """
+        address, length, outputs = self.image[name]
+        assert outputs == sum(piece.length for piece in pieces), name
+        first = 0
+        for piece in pieces:
+            weights = address + self._group_address(length, first)
+            self.asm.matmul(
+                weights=weights, dst=piece, length=length, slot=slots, fold_norm=fold_norm
+            )
+            first += piece.length
+
+    def _group_address(self, length: int, outputs: int) -> int:
+        """Port words before the group that begins with output ``outputs`` of an image."""
+        assert self._splits(length, outputs)
+        return self.config.image_words(length, outputs)
+
+    def _splits(self, length: int, outputs: int) -> bool:
+        """A group begins with output ``outputs``, at the same word of every port."""
+        config = self.config
+        words = config.array_beats(length, outputs) * config.beat_words
+        return outputs % config.group_outputs == 0 and words % config.ports.ports == 0
 
     # The layer.
 
     def compile(self) -> CompiledLayer:
         asm, shape = self.asm, self.shape
-        x = self._load("x", shape.hidden, self.tokens)
+        x = asm.vector(shape.hidden, self.tokens)
         rotated = self._project(x)
         asm.part()
         attention = self._attend(rotated)
@@ -200,19 +231,30 @@ class _Compiler:
         )
 
     def _project(self, x: Vector) -> Vector:
-        """q, k, v; rotated q and k are left; quantized k and v go to the host, token by token."""
+        """Loads x; q, k, v; rotated q and k are left; quantized v and k go to the host.
+
+        The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
+        ROTARY. v goes first because it does not wait for ROTARY.
+        """
         asm, shape, size = self.asm, self.shape, self.shape.head_size
         q, kv = shape.heads * size, shape.kv_heads * size
+        fused = "qkv" in self.image
+        self._lanes("qkv" if fused else "q")
+        self._load_into("x", x)
         self._clustering("x")
         slots = self._quantize("x", x)
         made = asm.vector(q + 2 * kv, self.tokens)
-        if "qkv" in self.image:
-            self._linear("qkv", slots, made, fold_norm=True)
+        if fused:
+            self._multiply("qkv", slots, (made,), fold_norm=True)
         else:
             for name, first, outputs in (("q", 0, q), ("k", q, kv), ("v", q + kv, kv)):
                 dst = made.part(first, outputs, self.tokens, made.stride)
-                self._linear(name, slots, dst, fold_norm=True)
+                if name != "q":
+                    self._lanes(name)
+                self._multiply(name, slots, (dst,), fold_norm=True)
         asm.free(slots)
+        lanes = next(iter(attention_steps(self.options.scores)))
+        self._lanes(lanes, _LANES[lanes])
         rotated = asm.vector(q + kv, self.tokens)
         for t in range(self.tokens):
             cos, sin = (self._load(f"{name}{t}", size // 2) for name in ("cos", "sin"))
@@ -222,7 +264,7 @@ class _Compiler:
             )  # fmt: skip
             asm.free(cos, sin)
         step = max(1, min(shape.kv_heads, self.config.slots // 2))
-        for name, source, first in (("k", rotated, q), ("v", made, q + kv)):
+        for name, source, first in (("v", made, q + kv), ("k", rotated, q)):
             self._clustering(name)
             for t in range(self.tokens):
                 for head in range(0, shape.kv_heads, step):
@@ -238,6 +280,7 @@ class _Compiler:
     def _attend(self, rotated: Vector) -> Vector:
         """Attention of all heads: KV heads in blocks that the slots hold.
 
+        Part 0 has loaded the first lane codebook.
         A block does the steps of one lane codebook for all of its heads, then those of the next.
         """
         asm, shape = self.asm, self.shape
@@ -254,7 +297,8 @@ class _Compiler:
             for lanes, steps in phases.items():
                 if "query" in steps:
                     self._clustering("q")
-                self._lanes(lanes, _LANES[lanes])
+                if first or lanes != next(iter(phases)):
+                    self._lanes(lanes, _LANES[lanes])
                 for n, (t, head) in enumerate(some):
                     dst = self._heads(attention, t, head * size)
                     value[n] = follow(steps, self._commands(t, head, dst), value[n])
@@ -339,7 +383,10 @@ class _Compiler:
         gate = made.part(0, shape.intermediate, self.tokens, made.stride)
         up = made.part(half, shape.intermediate, self.tokens, made.stride)
         if "gate_up" in self.image:
-            self._linear("gate_up", slots, made, fold_norm=True)
+            # QUANTIZE of gate overlaps the product of up.
+            split = self._splits(shape.hidden, half)
+            self._lanes("gate_up")
+            self._multiply("gate_up", slots, (gate, up) if split else (made,), fold_norm=True)
         else:
             self._linear("gate", slots, gate, fold_norm=True)
             self._linear("up", slots, up, fold_norm=True)

@@ -108,7 +108,7 @@ def run_layer(
         words = words[taken:]
     heads = shape.kv_heads
     by_token = [slots[n : n + heads] for n in range(0, len(slots), heads)]
-    cache = cache.append(by_token[: compiled.tokens], by_token[compiled.tokens :])
+    cache = cache.append(by_token[compiled.tokens :], by_token[: compiled.tokens])
     append_host(compiled, machine.data.data, [m.data for m in machine.weights], cache)
     rows = torch.tensor(run(compiled.parts[1]))
     y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(compiled.tokens, -1)

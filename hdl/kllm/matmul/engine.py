@@ -73,7 +73,7 @@ class KllmMatmul(Block):
                 "a": Out(stream.Signature(lane.a_layout), "Activation entries of the jobs."),
                 "x": Out(stream.Signature(lane.value_layout), "Outlier words of the jobs."),
                 "codebook": Out(
-                    stream.Signature(lane.word_layout), "Codebook packets of the lanes."
+                    stream.Signature(lane.packet_layout), "Codebook packets of the lanes."
                 ),
                 "supply": Out(stream.Signature(supply_job_layout), "Weights wanted."),
                 "supply_rms": Out(

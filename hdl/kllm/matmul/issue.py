@@ -1,9 +1,8 @@
 """Commands of the matmul engine: checked, then started (docs/blocks/kllm_matmul_issue.md)."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.fp16.format import FP16
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
 from golden.kllm.timing import matmul_issue
 from golden.timing import Timing
@@ -11,6 +10,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kinds import index_of
 from hdl.kllm.engine import command_stream, descriptor_layout, operand
+from hdl.kllm.lane.packet import words_beyond
 from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.matmul.config import KllmMatmulConfig, KllmMatmulPhaseConfig
 from hdl.kllm.matmul.descriptors import KllmDescriptorWalk
@@ -27,8 +27,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 
 __all__ = ["KllmMatmulIssue"]
-
-_ONE = FP16.bias << FP16.frac_bits
 
 
 class KllmMatmulIssue(Block):
@@ -66,7 +64,7 @@ class KllmMatmulIssue(Block):
                 ),
                 "packet": In(stream.Signature(packet_word_layout), "Words of a codebook."),
                 "codebook": Out(
-                    stream.Signature(config.lane.word_layout), "Codebook packets of the lanes."
+                    stream.Signature(config.lane.packet_layout), "Codebook packets of the lanes."
                 ),
                 "supply": Out(stream.Signature(supply_job_layout), "Weights wanted."),
                 "supply_rms": Out(
@@ -157,6 +155,10 @@ class KllmMatmulIssue(Block):
         wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
         bad_word, mismatch = Signal(), Signal()
         group_outputs = Signal(17)
+        lane, products = self.config.lane, Const(0, 1)
+        if lane.select_config.is_fixed:  # products of a K-Means packet still to come
+            products = Signal(range(lane.bins + 1), reset_less=True)
+        beyond = words_beyond(lane, self.packet.p.word, products != 0)
 
         def end(fault) -> None:
             """The ticket says that nothing is to be collected, and the command is over."""
@@ -187,12 +189,17 @@ class KllmMatmulIssue(Block):
                     end(int(CommandStatus.RANGE))
                 with m.Else():
                     m.d.sync += loaded.eq(0)
+                    if lane.select_config.is_fixed:
+                        m.d.sync += products.eq(lane.bins)
                     m.d.comb += self.row_start.eq(1)
                     m.next = "CODEBOOK"
             with m.State("CODEBOOK"):
                 link(m, self.packet, self.codebook)
                 with m.If(self.codebook.valid & self.codebook.ready):
-                    m.d.sync += bad_word.eq(bad_word | (self.packet.p.word[:-1] > _ONE))
+                    now_beyond = Mux(kind == Codebook.KMEANS, *beyond)
+                    m.d.sync += bad_word.eq(bad_word | now_beyond)
+                    if lane.select_config.is_fixed:
+                        m.d.sync += products.eq(products - (products != 0))
                     with m.If(self.codebook.p.last):
                         m.next = "CODEBOOK_END"
             with m.State("CODEBOOK_END"):
