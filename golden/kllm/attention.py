@@ -15,15 +15,17 @@ from torch import Tensor
 from golden.attention.softmax import softmax
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, mul
+from golden.index.codebook import check_codebook
 from golden.kllm.flow import SCORES, attention_steps, follow
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.functional import binary
 from golden.kllm.isa import Binary, Norm, OutlierMode, Outliers, Statistics
 from golden.kllm.matmul import MatmulResult, integer_matmul, matmul
 from golden.kllm.orizuru import outlier_count
+from golden.kllm.products import integer_words
 from golden.kllm.quantize import QuantizedWeight
 from golden.kllm.quantizer import SlotTokens, quantize_command, quantize_integer_command
-from golden.kllm.records import ONE, Codebooks, Tokens, Weight
+from golden.kllm.records import ONE, Codebooks, Packet, Tokens, Weight
 
 __all__ = ["AttentionBooks", "attention", "linear", "quantize"]
 
@@ -88,11 +90,15 @@ def linear(
 
 @dataclasses.dataclass(frozen=True)
 class AttentionBooks:
-    """Codebooks of a layer's cached K and V, and of q where the scores are of quantized q."""
+    """Codebooks of a layer's cached K and V, and of q where the scores are of quantized q.
+
+    bits_a: bits of the lane's activation indices, and so of a digit of integers.
+    """
 
     k: Tensor
     v: Tensor
     q: Tensor | None = None
+    bits_a: int = 4
 
     @property
     def scores(self) -> str:
@@ -173,4 +179,9 @@ class _Commands:
     def values(self, a: Any) -> Tensor:
         size = self.v.index.shape[1]
         cached = Weight(self.v.index, torch.full((size,), ONE, device=self.v.index.device))
-        return _multiplied(integer_matmul(a, cached, self.books.v, self.integer_bits)).y
+        book: Tensor | Packet = self.books.v
+        if self.product != "exact":  # an Integer packet of the lane; exact: C_V as it is
+            bits_a, bits_b = self.books.bits_a, check_codebook(self.books.v, "codebook_v")
+            words = integer_words(self.books.v, bits_a, self.product)
+            book = Packet(words, bits_a, bits_b, self.product)
+        return _multiplied(integer_matmul(a, cached, book, self.integer_bits)).y

@@ -14,6 +14,7 @@ from golden.fp16.ops import LIMB_BITS, fma, from_fixed, mul
 from golden.index.histogram import index_histogram, reduce_counts, value_histogram
 from golden.kllm import matmul
 from golden.kllm.format import GRID_SPARSE, NO_OUTPUT, Status
+from golden.kllm.products import fixed_values
 
 __all__ = [
     "concatenate",
@@ -33,14 +34,20 @@ def concatenate(value: Tensor, index_b: Tensor, bits_b: int) -> Tensor:
 
 
 def dense_sums(
-    value: Tensor, index_b: Tensor, inlier: Tensor, weight: Tensor, bits_b: int
+    value: Tensor,
+    index_b: Tensor,
+    inlier: Tensor,
+    weight: Tensor,
+    bits_b: int,
+    fixed_grid: int | None = None,
 ) -> Tensor:
     """``D[c] = rne32(sum over inlier k of term_kc)``: (columns,) FP32 words, the sum exact.
 
         2**(bits_a + bits_b) weights   term_kc = weight[value_k * 2**bits_b + index_b_kc]
         2**bits_b weights              term_kc = value_k * weight[index_b_kc]
 
-    value, inlier: (K,); index_b: (K, columns); weight: FP16 words.
+    value, inlier: (K,); index_b: (K, columns); weight: FP16 words, or with ``fixed_grid`` two's
+    complement of 16 bits on the grid 2**fixed_grid.
     """
     columns = []
     for index in index_b.long().T:
@@ -49,7 +56,11 @@ def dense_sums(
             count = index_histogram(value.long() << bits_b | index, inlier, bits_a, bits_b)
         else:
             count = value_histogram(value, index, inlier, bits_b)
-        columns.append(reduce_counts(count, weight))
+        if fixed_grid is None:
+            columns.append(reduce_counts(count, weight))
+        else:
+            total = (count.long() * fixed_values(weight)).sum(-1)
+            columns.append(from_fixed(total, fixed_grid, FP32))
     return torch.stack(columns)
 
 

@@ -116,7 +116,7 @@ class MachineConfig(Shape):
     slot: SlotShape = dataclasses.field(default_factory=_slot)  # the activation slots
     vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
     ports: PortShape = dataclasses.field(default_factory=PortShape)  # the weight memories
-    product: str = "rounded"  # product codebook of the lanes: rounded
+    product: str = "rounded"  # words of the lanes' table: rounded, fixed16 or fixed12
     softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
     replay_beats: int = 256  # longest tokens that may share weights, in beats, 1..16383
 

@@ -4,8 +4,10 @@ The one place where these layouts are written; generators, golden models and tes
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum, IntFlag
+
+from golden.fp16.format import FP16
 
 __all__ = [
     "ALL_PRODUCTS",
@@ -20,25 +22,29 @@ __all__ = [
     "activation_bit",
     "activation_entry_bits",
     "beats",
-    "fixed_product_grid",
     "group_order",
     "groups",
     "integer_digits",
+    "integer_grid",
     "integer_packet_length",
     "kmeans_packet_length",
     "outlier_mask_bit",
+    "packet_fits",
+    "product_bits",
+    "product_grid",
     "product_index",
     "weight_beat_bits",
     "weight_bit",
     "weight_lane_words",
     "weight_port_words",
     "weight_word_place",
+    "word_fits",
 ]
 
-PRODUCTS = ("rounded",)  # the words of the product codebook that a packet carries
-# Products in fixed point, which no packet carries yet: bits of a word. Its grid has all of -1..1.
+# Products in fixed point: bits of a word. Its grid has all of -1..1.
 FIXED_PRODUCTS = {"fixed16": 16, "fixed12": 12}
-ALL_PRODUCTS = (*PRODUCTS, "exact", *FIXED_PRODUCTS)  # what golden computes with
+PRODUCTS = ("rounded", *FIXED_PRODUCTS)  # the words of the product codebook that a packet carries
+ALL_PRODUCTS = (*PRODUCTS, "exact")  # what golden computes with
 
 # The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
@@ -103,22 +109,55 @@ def product_index(index_a: int, index_b: int, bits_b: int) -> int:
     return index_a << bits_b | index_b
 
 
-def fixed_product_grid(product: str) -> int:
-    """The grid 2**grid of a product of FIXED_PRODUCTS: 1.0 is ``2**(bits - 2)``."""
-    return 2 - FIXED_PRODUCTS[product]
+def product_bits(product: str) -> int:
+    """Bits of a product of PRODUCTS in two's complement, on its grid."""
+    return FIXED_PRODUCTS.get(product, 26)
+
+
+def product_grid(product: str) -> int:
+    """The grid 2**grid of a product of PRODUCTS: 1.0 is ``2**(bits - 2)``."""
+    return 2 - product_bits(product)
+
+
+def integer_grid(product: str, bits_a: int) -> int:
+    """The grid 2**grid of C_V in a lane of PRODUCTS.
+
+    In fixed point ``2**bits_a - 1`` centroids of 1.0 fit the word of a product. So words of both
+    tables have the same width.
+    """
+    if product in FIXED_PRODUCTS:
+        return bits_a + 1 - product_bits(product)
+    return product_grid(product)
 
 
 def kmeans_packet_length(bits_a: int, bits_b: int) -> int:
-    """FP16 words of a K-Means codebook packet.
+    """Words of a K-Means codebook packet.
 
-    2**(bits_a+bits_b) product words in ``product_index`` order, then 2**bits_b words C_B.
+    2**(bits_a+bits_b) product words in ``product_index`` order, then 2**bits_b FP16 words C_B.
     """
     return 2 ** (bits_a + bits_b) + 2**bits_b
 
 
 def integer_packet_length(bits_b: int) -> int:
-    """FP16 words of an Integer codebook packet: 2**bits_b words C_V in index order."""
+    """Words of an Integer codebook packet: 2**bits_b words C_V in index order."""
     return 2**bits_b
+
+
+def word_fits(word: int, grid: int | None = None) -> bool:
+    """Whether a word is in -1..1: of two's complement on 2**grid, or None: of FP16."""
+    if grid is None:
+        return word & FP16.sign_bit - 1 <= FP16.bias << FP16.frac_bits
+    return abs((word ^ FP16.sign_bit) - FP16.sign_bit) <= 1 << -grid
+
+
+def packet_fits(words: Sequence[int], bits_a: int, bits_b: int, product: str = "rounded") -> bool:
+    """Whether the words of a packet of either mode are in -1..1; its length says the mode."""
+    if product not in FIXED_PRODUCTS:
+        return all(word_fits(word) for word in words)
+    of_kmeans = len(words) == kmeans_packet_length(bits_a, bits_b)
+    grid = product_grid(product) if of_kmeans else integer_grid(product, bits_a)
+    end = 1 << bits_a + bits_b
+    return all(word_fits(word, grid) for word in words[:end]) and all(map(word_fits, words[end:]))
 
 
 def integer_digits(integer_bits: int, bits_a: int) -> int:

@@ -7,8 +7,7 @@ a lane can see: counts that contradict ``last`` bits, and a missing codebook.
 import dataclasses
 from collections.abc import Sequence
 
-from golden.fp16.format import FP16
-from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length
+from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length, packet_fits
 from golden.kllm.isa import MatmulMode
 
 __all__ = [
@@ -19,13 +18,13 @@ _INFINITY = 0x7C00  # the exponent field of an FP16 word, all ones
 
 
 def codebook_mode(
-    words: Sequence[int], *, bits_a: int, bits_b: int, integers: bool
+    words: Sequence[int], *, bits_a: int, bits_b: int, integers: bool, product: str = "rounded"
 ) -> MatmulMode | None:
-    """The mode whose codebook the buffer holds after a packet of FP16 ``words``; None: of no mode.
+    """The mode whose codebook the buffer holds after a packet of ``words``; None: of no mode.
 
     A packet has the length of a mode's packet (golden.kllm.format), and words in -1..1.
     """
-    if any(word & FP16.sign_bit - 1 > FP16.bias << FP16.frac_bits for word in words):
+    if not packet_fits(words, bits_a, bits_b, product):
         return None
     if len(words) == kmeans_packet_length(bits_a, bits_b):
         return MatmulMode.KMEANS

@@ -327,14 +327,14 @@ class Machine:
             factor = torch.tensor([slot.rms_reciprocal for slot in held])
             s_b = mul(weight.scale[None, :], factor[:, None], FP16, FP32, FP16)
         weight = Weight(weight.index, s_b)
+        books = Packet(packet, config.bits_a, config.bits_b, config.product)
         if o["mode"] == MatmulMode.INTEGER:
-            made = integer_matmul(Tokens.stack(held), weight, packet, config.integer_bits)
+            made = integer_matmul(Tokens.stack(held), weight, books, config.integer_bits)
         else:
             if o["mode"] == MatmulMode.DIRECT:
                 given = Tokens.direct(self._tokens(o["src"], o["src_stride"], tokens, length))
             else:
                 given = Tokens.stack(held)
-            books = Packet(packet, config.bits_a, config.bits_b, config.product)
             made = matmul(given, weight, books)
         bits = 0
         for word in made.status.tolist():

@@ -16,7 +16,6 @@ holds the histogram ``golden.index.histogram.counts``. Source: KLLM, section III
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, fixed_point, float_from_bits, fma, from_fixed, mul
-from golden.index.codebook import check_codebook, product_codebook
+from golden.index.codebook import check_codebook
 from golden.index.format import (
     GRID_PRODUCT_EXACT,
     GRID_PRODUCT_ROUNDED,
@@ -33,14 +32,16 @@ from golden.index.format import (
 )
 from golden.index.histogram import check_indices, grouped_sums, integer_counts
 from golden.kllm.format import (
-    ALL_PRODUCTS,
     GRID_SPARSE,
     NO_OUTPUT,
-    PRODUCTS,
     Status,
-    fixed_product_grid,
+    integer_grid,
+    integer_packet_length,
     kmeans_packet_length,
+    packet_fits,
+    product_grid,
 )
+from golden.kllm.products import check_product, exact_products, mirrored, product_words, word_values
 from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
 __all__ = [
@@ -87,28 +88,12 @@ def _nonfinite(word: Tensor) -> Tensor:
 
 def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Tensor, int]:
     """Product codebook as int64 on its grid, shape (2**nA, 2**nB), and that grid."""
-    _check_product(product, ALL_PRODUCTS)
-    rounded = product_codebook(codebook_a, codebook_b)
-    if product == "rounded":
-        table = fixed_point(rounded).reshape(codebook_a.numel(), codebook_b.numel())
-        return table, GRID_PRODUCT_ROUNDED
-    exact = fixed_point(codebook_a)[:, None] * fixed_point(codebook_b)[None, :]
+    check_product(product, in_packet=False)
     if product == "exact":
-        return exact, GRID_PRODUCT_EXACT
-    grid = fixed_product_grid(product)
-    return _to_grid(exact, grid - GRID_PRODUCT_EXACT), grid
-
-
-def _to_grid(value: Tensor, shift: int) -> Tensor:
-    """``rne(value * 2**-shift)``: integers to a grid ``shift`` (at least 1) places coarser."""
-    down = value >> shift
-    left, half = value - (down << shift), 1 << shift - 1
-    return down + ((left > half) | ((left == half) & (down & 1 == 1))).long()
-
-
-def _check_product(product: str, known: Sequence[str]) -> None:
-    if product not in known:
-        raise ConfigError(f"product must be {' or '.join(known)}, not {product!r}")
+        return exact_products(codebook_a, codebook_b), GRID_PRODUCT_EXACT
+    words = product_words(codebook_a, codebook_b, product)
+    table = word_values(words, product).reshape(codebook_a.numel(), codebook_b.numel())
+    return table, product_grid(product)
 
 
 def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tensor:
@@ -229,15 +214,25 @@ def _loaded(books: Codebooks | Packet) -> _Loaded:
         )
         table, grid = _products(books.a, books.b, books.product)
         return _Loaded(table, grid, books.b, bits_a, bits_b)
-    _check_product(books.product, PRODUCTS)
-    bits_a, bits_b, packet = books.bits_a, books.bits_b, books.words
-    words = kmeans_packet_length(bits_a, bits_b)
-    if packet.shape != (words,):
-        raise ValueError(f"a packet of {words} words needed, not {tuple(packet.shape)}")
-    b = packet[-(1 << bits_b) :]
+    bits_a, stored, product = books.bits_a, books.stored_bits_b, books.product
+    packet = _packet_words(books, kmeans_packet_length(bits_a, stored))
+    b = packet[-(1 << stored) :]
+    table = word_values(packet[: 1 << bits_a + stored], product).reshape(1 << bits_a, 1 << stored)
+    if books.antisymmetric:
+        table, b = mirrored(table), torch.cat([b, b.flip(0) ^ FP16.sign_bit])
     check_codebook(b, "codebook_b")
-    table = fixed_point(packet[: 1 << bits_a + bits_b]).reshape(1 << bits_a, 1 << bits_b)
-    return _Loaded(table, GRID_PRODUCT_ROUNDED, b, bits_a, bits_b)
+    return _Loaded(table, product_grid(product), b, bits_a, books.bits_b)
+
+
+def _packet_words(packet: Packet, count: int) -> Tensor:
+    check_product(packet.product)
+    if packet.words.shape != (count,):
+        raise ValueError(f"a packet of {count} words needed, not {tuple(packet.words.shape)}")
+    if not packet_fits(
+        packet.words.tolist(), packet.bits_a, packet.stored_bits_b, packet.product
+    ):
+        raise ConfigError("packet must have words in -1..1")
+    return packet.words
 
 
 def _check_k_max(k_max: int) -> None:
@@ -272,27 +267,39 @@ def matmul(
 
 
 def integer_matmul(
-    tokens: Tokens, weight: Weight, codebook_v: Tensor, int_bits: int = 8, k_max: int = K_MAX
+    tokens: Tokens,
+    weight: Weight,
+    codebook_v: Tensor | Packet,
+    int_bits: int = 8,
+    k_max: int = K_MAX,
 ) -> MatmulResult:
     """Integer x K-Means (score x V): ``D = sum_j C_V[j] * N_j``, no outliers.
 
     tokens.index: (T, K) integers 0 .. 2**int_bits - 1, one row per query and head; outlier and
-    words are not read. weight: of V. codebook_v: FP16 words, magnitude <= 1. Errors as ``matmul``.
+    words are not read. weight: of V. codebook_v: FP16 words, magnitude <= 1, or an Integer packet.
+    Errors as ``matmul``.
     """
-    bits_b = check_codebook(codebook_v, "codebook_v")
+    if isinstance(codebook_v, Packet):
+        bits_b, product = codebook_v.bits_b, codebook_v.product
+        words = _packet_words(codebook_v, integer_packet_length(codebook_v.stored_bits_b))
+        centroid, grid = word_values(words, product), integer_grid(product, codebook_v.bits_a)
+        centroid = mirrored(centroid) if codebook_v.antisymmetric else centroid
+    else:
+        bits_b = check_codebook(codebook_v, "codebook_v")
+        centroid, grid = fixed_point(codebook_v), GRID_PRODUCT_ROUNDED
     if int_bits not in INT_BITS:
         raise ConfigError(f"int_bits must be 4 or 8, not {int_bits}")
     _check_k_max(k_max)
     a, s_a, s_b = tokens.index, tokens.scale, weight.scale
     fault = _length_fault(weight.index.shape[0], k_max)
     if fault:
-        return _refused(fault, s_a, s_b, GRID_PRODUCT_ROUNDED, weight.index.device)
+        return _refused(fault, s_a, s_b, grid, weight.index.device)
     check_indices(a, int_bits, "tokens.index")
     check_indices(weight.index, bits_b, "weight.index")
-    d = (integer_counts(a, weight.index, bits_b) * fixed_point(codebook_v)).sum(-1)
+    d = (integer_counts(a, weight.index, bits_b) * centroid).sum(-1)
     s = torch.zeros_like(d)
     faults = torch.zeros(a.shape[0], dtype=torch.int64, device=d.device)
-    return _result(d, GRID_PRODUCT_ROUNDED, (s, s.clone()), s_a, s_b, faults)
+    return _result(d, grid, (s, s.clone()), s_a, s_b, faults)
 
 
 def concatenate(idx_a: Tensor, idx_b: Tensor, bits_b: int) -> Tensor:

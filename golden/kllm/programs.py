@@ -31,7 +31,7 @@ from golden.kllm.isa import (
     row_count,
 )
 from golden.kllm.machine import Machine, Result
-from golden.kllm.vectors import codebook_packet
+from golden.kllm.vectors import codebook_packet, integer_packet
 
 __all__ = ["Program", "random_program"]
 
@@ -113,8 +113,9 @@ class _Maker:
         for _ in range(2):
             a, b = self._book(config.bits_a), self._book(config.bits_b)
             add("activation", a, midpoints(torch.from_numpy(a)).numpy())
-            add("kmeans", codebook_packet(a, b))
-            add("integer", self._book(config.bits_b))
+            add("kmeans", codebook_packet(a, b, config.product))
+            v = self._book(config.bits_b)
+            add("integer", integer_packet(v, config.bits_a, config.product))
         if self.faults:  # a word beyond 1: refused, and the codebook before it is gone
             rows[self.constants["activation"][1] + 1][1] = 0x3C01
             rows[self.constants["integer"][1]][2] = 0xC000

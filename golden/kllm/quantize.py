@@ -24,6 +24,7 @@ from golden.kllm.records import Codebooks, Tokens, Weight
 __all__ = [
     "QuantizedTokens",
     "QuantizedWeight",
+    "Training",
     "linear",
     "quantize_tokens",
     "quantize_unsigned",
@@ -73,10 +74,33 @@ class QuantizedTokens(Tokens):
         return self.value(self.codebook)
 
 
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a codebook is trained.
+
+    most: samples drawn by the seed; all if None. antisymmetric: ``c[i] = -c[2**bits - 1 - i]``.
+    """
+
+    most: int | None = None
+    antisymmetric: bool = False
+
+
+_PLAIN = Training()
+
+
 def _codebook(
-    samples: Tensor, weight: Tensor | None, bits: int, seed: int, most: int | None
+    samples: Tensor,
+    weight: Tensor | None,
+    bits: int,
+    seed: int,
+    training: Training,
 ) -> Tensor:
-    """2**bits ascending centroids as FP16 words, clipped to -1..1; of ``most`` samples drawn."""
+    """2**bits ascending centroids as FP16 words, clipped to -1..1.
+
+    The nearest of antisymmetric centroids has the sign of its sample. So half of them are the
+    k-means of magnitudes.
+    """
+    most = training.most
     if not CODEBOOK_BITS_MIN <= bits <= CODEBOOK_BITS_MAX:
         raise ConfigError(f"bits must be {CODEBOOK_BITS_MIN}..{CODEBOOK_BITS_MAX}, not {bits}")
     if most is not None and samples.numel() > most:
@@ -86,7 +110,11 @@ def _codebook(
         weight = None if weight is None else weight.flatten()[pick]
     if weight is not None and not bool((weight > 0).any()):
         weight = None
-    centroids = kmeans_1d(samples, 1 << bits, weight, seed=seed).centroids
+    if training.antisymmetric:
+        half = kmeans_1d(samples.abs(), 1 << bits - 1, weight, seed=seed).centroids
+        centroids = torch.cat((-half.flip(0), half))
+    else:
+        centroids = kmeans_1d(samples, 1 << bits, weight, seed=seed).centroids
     # + 0.0: a centroid of -0 would sort below +0 as a word and equal it as a number.
     return bits_from_float(centroids.clamp(-1, 1) + 0.0, FP16)
 
@@ -113,18 +141,18 @@ def train_weight_codebook(
     bits: int = 4,
     fisher: Tensor | None = None,
     seed: int = 0,
-    most: int | None = None,
+    training: Training = _PLAIN,
 ) -> Tensor:
     """2**bits ascending FP16 words for a real (N, K) weight: weighted k-means of w / s_B.
 
     A sample weighs s_B**2 (times fisher (N, K), squared gradients), so that the squared error of
-    the weights themselves is minimised. most: samples drawn by the seed; all if None.
+    the weights themselves is minimised.
     """
     unit, s, _ = _channels(weight)
     importance = (s**2).expand_as(unit)
     if fisher is not None:
         importance = importance * fisher.detach().double()
-    return _codebook(unit, importance, bits, seed, most)
+    return _codebook(unit, importance, bits, seed, training)
 
 
 def quantize_weight(
@@ -174,7 +202,7 @@ def train_activation_codebook(
     share: float = 0.005,
     seed: int = 0,
     thresholds: tuple[float, float] | None = None,
-    most: int | None = None,
+    training: Training = _PLAIN,
 ) -> Tensor:
     """2**bits ascending FP16 words from calibration tokens: weighted k-means of inliers / s_A.
 
@@ -182,7 +210,7 @@ def train_activation_codebook(
     respect to x. In units of s_A they become fisher * s_A**2, the weight of a sample; without
     fisher every sample weighs 1. thresholds: (upper, lower), beyond which the outliers of every
     token are and the larger magnitude of which is s_A (kllm-s); None: ``share`` of every token.
-    most: samples drawn by the seed; all if None. ValueError: not finite, 2k >= K.
+    ValueError: not finite, 2k >= K.
     """
     real = float_from_bits(x, FP16)
     if thresholds is None:
@@ -194,7 +222,7 @@ def train_activation_codebook(
         s = torch.full_like(real[:, :1], max(abs(upper), abs(lower)))
     inlier = ~outlier
     weight = None if fisher is None else (fisher.detach().double() * s**2)[inlier]
-    return _codebook(_normalised(real, s)[inlier], weight, bits, seed, most)
+    return _codebook(_normalised(real, s)[inlier], weight, bits, seed, training)
 
 
 def quantize_tokens(x: Tensor, codebook: Tensor, share: float = 0.005) -> QuantizedTokens:

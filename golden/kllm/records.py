@@ -119,12 +119,19 @@ class Codebooks:
 
 @dataclasses.dataclass(frozen=True)
 class Packet:
-    """The words of a K-Means codebook packet, whatever made them.
+    """The words of a codebook packet, whatever made them (golden.kllm.products).
 
-    words: golden.kllm.format.kmeans_packet_length FP16 words of magnitude at most 1.
+    words: golden.kllm.format.kmeans_packet_length words, or integer_packet_length of an Integer
+    packet; magnitudes at most 1.
     """
 
     words: Tensor
     bits_a: int
     bits_b: int
     product: str = "rounded"
+    antisymmetric: bool = False
+
+    @property
+    def stored_bits_b(self) -> int:
+        """Bits of the weight indices that the packet has words for: without the mirrored half."""
+        return self.bits_b - int(self.antisymmetric)

@@ -427,8 +427,8 @@ def lane_steps(length: int, elements: int, outliers: Iterable[int] = ()) -> int:
 def lane_latency(shape: LaneTiming, mode: MatmulMode) -> int:
     """Cycles from a job's last beat to its first output, in an idle lane."""
     if mode == MatmulMode.DIRECT:
-        return 7
-    return 8 if shape.digits else 10 + shape.words_of(mode)
+        return 10
+    return 11 if shape.digits else 13 + shape.words_of(mode)
 
 
 def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:

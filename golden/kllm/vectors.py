@@ -8,12 +8,12 @@ import numpy.typing as npt
 import torch
 
 from golden.fp16.format import FP16
-from golden.index.codebook import product_codebook
 from golden.kllm.format import NO_OUTPUT, product_index
 from golden.kllm.matmul import integer_matmul, matmul
-from golden.kllm.records import Codebooks, Tokens, Weight
+from golden.kllm.products import codebook_words, integer_words
+from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
-__all__ = ["LaneRequest", "LaneVectors", "codebook_packet", "lane_vectors"]
+__all__ = ["LaneRequest", "LaneVectors", "codebook_packet", "integer_packet", "lane_vectors"]
 
 Int64 = npt.NDArray[np.int64]
 _ONE = 0x3C00
@@ -47,15 +47,20 @@ class LaneRequest:
 
 
 def codebook_packet(
-    codebook_a: npt.ArrayLike, codebook_b: npt.ArrayLike, integer: bool = False
+    codebook_a: npt.ArrayLike, codebook_b: npt.ArrayLike, product: str = "rounded"
 ) -> Int64:
-    """Words of the packet that loads these codebooks (order: golden.kllm.format)."""
+    """Words of the K-Means packet that loads these codebooks (order: golden.kllm.format)."""
     a, b = np.asarray(codebook_a, dtype=np.int64), np.asarray(codebook_b, dtype=np.int64)
-    if integer:
-        return b
-    products = product_codebook(torch.from_numpy(a), torch.from_numpy(b)).numpy()
-    assert len(products) == product_index(len(a) - 1, len(b) - 1, (len(b) - 1).bit_length()) + 1
-    return np.concatenate((products, b))
+    words = codebook_words(torch.from_numpy(a), torch.from_numpy(b), product).numpy()
+    bits_b = (len(b) - 1).bit_length()
+    assert len(words) == product_index(len(a) - 1, len(b) - 1, bits_b) + 1 + len(b)
+    return words
+
+
+def integer_packet(codebook_v: npt.ArrayLike, bits_a: int, product: str = "rounded") -> Int64:
+    """Words of the Integer packet that loads C_V; bits_a: of the lane's activation indices."""
+    v = torch.from_numpy(np.asarray(codebook_v, dtype=np.int64))
+    return integer_words(v, bits_a, product).numpy()
 
 
 def _finite(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Int64:
@@ -84,6 +89,7 @@ class LaneVectors:
     columns: int = 32
     k_max: int = 4096
     int_bits: int = 8
+    product: str = "rounded"
 
 
 _TABLE1 = LaneVectors()
@@ -149,10 +155,16 @@ def lane_vectors(
             tensor(values)[None], tensor(outlier)[None], tensor(x)[None], torch.tensor([s_a])
         )
         weight = Weight(tensor(idx_b), tensor(s_b))
+        packet = (
+            integer_packet(book_b, bits_a, shape.product)
+            if integer
+            else codebook_packet(book_a, book_b, shape.product)
+        )
         if integer:
-            result = integer_matmul(token, weight, tensor(book_b), int_bits, k_max)
+            loaded = Packet(tensor(packet), bits_a, bits_b, shape.product)
+            result = integer_matmul(token, weight, loaded, int_bits, k_max)
         else:
-            books = Codebooks(tensor(book_a), tensor(book_b))
+            books = Codebooks(tensor(book_a), tensor(book_b), shape.product)
             result = matmul(token, weight, books, k_max)
         status = int(result.status[0])
         y = result.y[0].numpy() if not status & NO_OUTPUT else np.zeros(0, dtype=np.int64)
@@ -168,7 +180,7 @@ def lane_vectors(
                 s_b=s_b,
                 codebook_a=book_a if not integer else np.zeros(0, dtype=np.int64),
                 codebook_b=book_b,
-                packet=codebook_packet(book_a, book_b, integer),
+                packet=packet,
                 y=y,
                 status=status,
             )

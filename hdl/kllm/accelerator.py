@@ -109,6 +109,7 @@ class KllmAcceleratorConfig(Config):
             integer_bits=slot.integer_bits,
             outliers_max=slot.outliers_max,
             counter=self.build.counter,
+            product=self.machine.product,
             macs=self.build.macs,
             weight_buffer_beats=self.build.weight_buffer_beats,
         )

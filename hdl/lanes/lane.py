@@ -7,7 +7,7 @@ from amaranth.lib import stream
 
 from golden.lanes.timing import lane
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Operations
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat
 from hdl.lanes.column import LaneColumn
@@ -43,6 +43,10 @@ class Lane(Block):
     @property
     def timing(self) -> Timing:
         return lane(self.config.stages)
+
+    @property
+    def operations(self) -> Operations:
+        return Operations("i", self.config.elements * self.config.columns, "MAC")
 
     def operands(self, m: Module, steps: Steps, columns: list) -> None:
         """Connect the operands of each column."""

@@ -38,7 +38,10 @@ async def watch(dut, bench, loaded: list[int]):
         assert int(dut.loaded.value) == held
         if held != NOTHING:
             words = SENT[packet - 1]
-            assert int(dut.codebook_b.value) == joined(words[-B:])
+            centroids = words[-B:]
+            if params["mirrored"]:
+                centroids += [word ^ 0x8000 for word in reversed(centroids)]
+            assert int(dut.codebook_b.value) == joined(centroids)
         for _ in bench.transfers(("i",)):
             held, place = NOTHING, place + 1
             if place == len(SENT[packet]):

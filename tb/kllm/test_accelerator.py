@@ -15,6 +15,7 @@ Shown to fail:
 ``test_a_hang_is_found`` shows that the host's rule of silence ends a run.
 """
 
+import dataclasses
 import functools
 import itertools
 
@@ -42,22 +43,25 @@ from tb.kllm.support.rebase import counted, rebase
 from tb.run import build_model, run_model
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+FIXED = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, product="fixed16"))
 
 
 @functools.cache
-def model():
+def model(config: KllmAcceleratorConfig = SMALL):
     """Built once for all tests of a process: even from the cache it takes its time."""
-    return build_model(KllmAccelerator(SMALL))
+    return build_model(KllmAccelerator(config))
 
 
-def as_vectors(program: Program, words=None, data_faults=None, weight_faults=None, resp=None):
+def as_vectors(
+    program: Program, words=None, data_faults=None, weight_faults=None, resp=None, config=SMALL
+):
     """A golden program as the bench takes it: no golden types cross into the simulator.
 
     words, data_faults, weight_faults: in place of the program's own. resp: response of words with
     a fault; None: SLVERR and DECERR in turn.
     """
     words = [int(word) for word in (program.words if words is None else words)]
-    machine = Machine(SMALL.machine, program.data, program.weights)
+    machine = Machine(config.machine, program.data, program.weights)
     machine.data.faults = set(program.data_faults if data_faults is None else data_faults)
     weight_faults = program.weight_faults if weight_faults is None else weight_faults
     for memory, faults in zip(machine.weights, weight_faults, strict=True):
@@ -97,10 +101,10 @@ def products(program: Program) -> int:
     )
 
 
-def programs(seed, number, commands, faults, least=2):
+def programs(seed, number, commands, faults, least=2, config=SMALL):
     """Random programs with at least so many products: many have none."""
     drawn = (
-        random_program(SMALL.machine, seed=1000 * seed + n, commands=commands, faults=faults)
+        random_program(config.machine, seed=1000 * seed + n, commands=commands, faults=faults)
         for n in itertools.count()
     )
     return list(itertools.islice((p for p in drawn if products(p) >= least), number))
@@ -166,19 +170,31 @@ def failing_garbage(program: Program, rng, least: int = 6) -> dict:
             return made
 
 
-def run(seed, testcase, **params):
-    params = {name: [as_vectors(p) if isinstance(p, Program) else p for p in pool]
-              for name, pool in params.items()}  # fmt: skip
-    params["follow"] = as_vectors(programs(seed + 500, 1, 14, False, least=1)[0])
+def run(seed, testcase, config=SMALL, **params):
+    def made(given):
+        return as_vectors(given, config=config) if isinstance(given, Program) else given
+
+    params = {name: [made(each) for each in pool] for name, pool in params.items()}
+    params["follow"] = made(programs(seed + 500, 1, 14, False, least=1, config=config)[0])
     run_model(
-        model(), "tb.kllm.tb_accelerator", config=SMALL, params=params, seed=seed, testcase=testcase
-    )
+        model(config), "tb.kllm.tb_accelerator", config=config, params=params, seed=seed,
+        testcase=testcase,
+    )  # fmt: skip
 
 
 def test_programs(seed):
     run(
         seed, "programs",
         faulty=programs(seed, 2, 40, True), clean=programs(seed + 100, 2, 40, False),
+    )  # fmt: skip
+
+
+def test_programs_with_products_in_fixed_point(seed):
+    """Shown to fail: lanes of ``fixed16`` in a machine of ``rounded``."""
+    run(
+        seed, "programs", FIXED,
+        faulty=programs(seed + 600, 2, 40, True, config=FIXED),
+        clean=programs(seed + 700, 2, 40, False, config=FIXED),
     )  # fmt: skip
 
 

@@ -23,11 +23,13 @@ from hdl.kllm.room import BLOCKS
 from hdl.verilog import convert
 from tb.kllm.support.jobs import (
     Job,
+    books_of,
     codebook_packet,
     integer_packet,
     phase_vectors,
     random_codebook,
     random_job,
+    weight_codebook,
 )
 from tb.kllm.test_pe_lane import (
     cycle_fields,
@@ -45,6 +47,20 @@ CONFIGS = {
         lane=KllmPeLaneConfig(
             bits_a=2, bits_b=2, elements=2, columns=2, k_max=30, integer_bits=0,
             counter="flipflop", macs=4, outliers_max=5, weight_buffer_beats=3,
+        ),
+    ),
+    "antisymmetric": KllmLaneArrayConfig(
+        lanes=2,
+        lane=KllmPeLaneConfig(
+            bits_a=2, bits_b=3, elements=2, columns=2, k_max=30, integer_bits=4,
+            product="fixed16", antisymmetric=True, outliers_max=5, weight_buffer_beats=3,
+        ),
+    ),
+    "fixed16": KllmLaneArrayConfig(
+        lanes=2,
+        lane=KllmPeLaneConfig(
+            bits_a=2, bits_b=2, elements=2, columns=2, k_max=30, integer_bits=4,
+            product="fixed16", outliers_max=5, weight_buffer_beats=3,
         ),
     ),
 }  # fmt: skip
@@ -85,9 +101,8 @@ def array_vectors(config, seed):
                     assert np.array_equal(vectors[f"{name}.{stream}"], words)
 
     def kmeans(name, jobs, ends=True, **options):
-        bits = lane_config.bits_a, lane_config.bits_b
-        books = [random_codebook(rng, n, ends=ends) for n in bits]
-        phase(name, jobs, books, codebook_packet(*books), **options)
+        books = books_of(rng, lane_config, ends=ends)
+        phase(name, jobs, books, codebook_packet(lane_config, *books), **options)
 
     def job(length=lane_config.k_max, **options):
         return random_job(rng, lane_config, length, **options)
@@ -95,8 +110,8 @@ def array_vectors(config, seed):
     kmeans("good", good_jobs(rng, lane_config))
     kmeans("faults", faulty_jobs(rng, lane_config), ends=False)
     if lane_config.integer_bits:
-        book = random_codebook(rng, lane_config.bits_b)
-        phase("integer", integer_jobs(rng, lane_config), (book,), integer_packet(book))
+        book = weight_codebook(rng, lane_config)
+        phase("integer", integer_jobs(rng, lane_config), (book,), integer_packet(lane_config, book))
     off = {"in_turn": False}
     lengths = (1, 9, lane_config.k_max, 3, 20, lane_config.k_max, 1, 12)
     kmeans("drift", [job(n, outliers=n % 2) for n in lengths], **off)
@@ -114,8 +129,8 @@ def array_vectors(config, seed):
     for name, count, made in cycle_jobs(rng, lane_config):
         params["cycles"][name] = cycle_fields(lane_config, made, count)
         if made.integer:
-            book = random_codebook(rng, lane_config.bits_b)
-            phase(name, [made] * count, (book,), integer_packet(book), in_turn=False)
+            book = weight_codebook(rng, lane_config)
+            phase(name, [made] * count, (book,), integer_packet(lane_config, book), in_turn=False)
         else:
             kmeans(name, [made] * count, **off)
     return vectors, params
@@ -145,7 +160,7 @@ def test_64_lanes(seed):
     phases = {"kmeans": jobs, "two_jobs": [random_job(rng, lane, n, outliers=1) for n in (9, 12)]}
     for name, given in phases.items():
         books = [random_codebook(rng, bits) for bits in (lane.bits_a, lane.bits_b)]
-        vectors[f"{name}.codebook"] = codebook_packet(*books)
+        vectors[f"{name}.codebook"] = codebook_packet(lane, *books)
         for number in range(config.lanes):
             own = [lane_job(rng, lane, job, number) for job in given]
             for stream, words in phase_vectors(lane, own, books).items():

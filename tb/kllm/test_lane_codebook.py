@@ -7,6 +7,8 @@ Shown to fail with:
 - a packet of a word too many that is loaded
 - what a former packet loaded kept while the next one comes
 - products of the centroids that follow them
+- antisymmetric: the upper half without its signs, or in the order of the lower
+- in fixed point: C_V judged on the grid of products, or C_B as a fixed word
 """
 
 import numpy as np
@@ -20,19 +22,60 @@ from tb.kllm.test_pe_lane import CONFIGS
 from tb.run import simulate
 
 PACKETS = 60
-CASES = ["flipflop", "select_wide", "one_column_no_integer"]
+CASES = [
+    "flipflop", "select_wide", "one_column_no_integer", "fixed16", "fixed16_wide", "fixed12",
+    "antisymmetric", "antisymmetric_rounded",
+]  # fmt: skip
 LARGEST, BEYOND = (0x3C00, 0xBC00, 0x8000), (0x3C01, 0xBC01, 0x7C00, 0xFE00)
 
 
-def random_packet(rng, whole: int, short: int) -> list[int]:
+def random_word(rng, grid: int | None, *, beyond: bool = False) -> int:
+    """A word of FP16, or on 2**grid: at the end of -1..1 or, ``beyond``, out of it."""
+    if grid is None:
+        return int(rng.choice(BEYOND if beyond else LARGEST))
+    one = 1 << -grid
+    far = [one + 1, -one - 1, (1 << 15) - 1, -1 << 15]
+    return int(rng.choice(far if beyond else [one, -one, one - 1, 1 - one])) & 0xFFFF
+
+
+def word_grids(config, length: int) -> list[int | None]:
+    """The grid of each word of a packet of ``length`` words; None: FP16.
+
+    An Integer packet has another grid. C_B of a K-Means packet is FP16.
+    """
+    shape = config.select_config
+    if not shape.is_fixed:
+        return [None] * length
+    is_integer = length == integer_packet_length(config.packet_bits_b)
+    grid = shape.integer_grid if is_integer else shape.grid
+    fixed = min(length, config.bins)
+    return [grid] * fixed + [None] * (length - fixed)
+
+
+def words_within(rng, grids: list[int | None]) -> list[int]:
+    """Random words in -1..1."""
+    words = []
+    for grid in grids:
+        if grid is None:
+            words.append(int(rng.integers(0, 0x3C01)) | int(rng.integers(0, 2)) << 15)
+        else:
+            words.append(int(rng.integers(-1 << -grid, (1 << -grid) + 1)) & 0xFFFF)
+    return words
+
+
+def random_packet(rng, config) -> list[int]:
     """Of a mode's length, or near it; within -1..1, or with one word beyond."""
+    whole, short = config.codebook_words, integer_packet_length(config.packet_bits_b)
     near = [whole - 1, whole + 1, whole + 4, short - 1, short + 1, 1]
     length = int(rng.choice([whole] * 4 + [short] * 3 + near))
-    words = rng.integers(0, 0x3C01, length) | rng.integers(0, 2, length) << 15
-    words[rng.integers(length)] = rng.choice(LARGEST)
+    grids = word_grids(config, length)
+    words = words_within(rng, grids)
+    at = int(rng.integers(length))
+    words[at] = random_word(rng, grids[at])
     if rng.random() < 0.3:
-        words[rng.choice([0, length - 1, int(rng.integers(length))])] = rng.choice(BEYOND)
-    return words.tolist()
+        at = int(rng.choice([0, length - 1, int(rng.integers(length))]))
+        words[at] = random_word(rng, grids[at], beyond=True)
+    return words
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -44,19 +87,21 @@ def test_lane_codebook(name, seed):
     words, packets = {stream: [] for stream in streams}, {stream: [] for stream in streams}
     modes, sent = [], []
     for _ in range(PACKETS):
-        packet = random_packet(rng, config.codebook_words, integer_packet_length(config.bits_b))
+        packet = random_packet(rng, config)
         sent.append(packet)
         mode = codebook_mode(
-            packet, bits_a=config.bits_a, bits_b=config.bits_b, integers=bool(config.integer_bits),
+            packet, bits_a=config.bits_a, bits_b=config.packet_bits_b,
+            integers=bool(config.integer_bits),
+            product=config.product,
         )  # fmt: skip
         modes.append("NOTHING" if mode is None else mode.name)
         words["i"] += [
-            config.word_layout.const({"word": word, "last": n == len(packet) - 1}).as_bits()
+            config.packet_layout.const({"word": word, "last": n == len(packet) - 1}).as_bits()
             for n, word in enumerate(packet)
         ]
         words["product"] += [
             config.product_layout.const({"bin": n, "word": word}).as_bits()
-            for n, word in enumerate(packet[: config.counter_config.bins])
+            for n, word in enumerate(packet[: config.bins])
         ]
         for stream in streams:
             packets[stream].append(len(words[stream]))
@@ -65,6 +110,7 @@ def test_lane_codebook(name, seed):
         block, "tb.kllm.tb_lane_codebook", seed=seed,
         params={
             "words": words, "packets": packets, "sent": sent,
-            "modes": [Loaded[mode].value for mode in modes], "centroids": 2**config.bits_b,
+            "modes": [Loaded[mode].value for mode in modes], "centroids": 2**config.packet_bits_b,
+            "mirrored": config.antisymmetric,
         },
     )  # fmt: skip

@@ -5,7 +5,8 @@ Shown to fail:
 - a bias that leaves out the elements of the second digit;
 - the accumulators handed over a beat too late (``add`` in the cycle of ``load`` left out);
 - the chain tied to its own column;
-- ``i.ready`` without the wait for the chain.
+- ``i.ready`` without the wait for the chain;
+- ``is_integer`` without effect on the grid (fixed16).
 """
 
 import dataclasses
@@ -15,12 +16,14 @@ import pytest
 import torch
 
 from golden.kllm.blocks import dense_sums
+from golden.kllm.products import fixed_values, mirrored
 from golden.kllm.select import look_up_rows, word_table
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.room import BLOCKS
 from tb.kllm.test_lane_dense import packets_of
+from tb.kllm.test_row_lookup import table_words
 from tb.run import simulate
 from tb.words import layout_words, pack
 
@@ -29,6 +32,14 @@ CONFIGS = {
     "small": SMALL,
     "three_digits": dataclasses.replace(SMALL, bits_a=3, elements=5, columns=5, integer_bits=8),
     "sixteen": KllmPeLaneConfig(elements=16, columns=4, k_max=70, counter="select", outliers_max=3),
+    "fixed16": dataclasses.replace(SMALL, product="fixed16"),
+    "fixed16_two_digits": dataclasses.replace(SMALL, bits_a=4, integer_bits=8, product="fixed16"),
+    "fixed12": dataclasses.replace(SMALL, product="fixed12"),
+    "fixed16_no_integer": dataclasses.replace(SMALL, integer_bits=0, product="fixed16"),
+    "antisymmetric": dataclasses.replace(SMALL, product="fixed16", antisymmetric=True),
+    "antisymmetric_sixteen": KllmPeLaneConfig(
+        elements=16, columns=4, k_max=70, outliers_max=3, product="fixed16", antisymmetric=True
+    ),
     "one_column": dataclasses.replace(SMALL, columns=1, elements=1, integer_bits=0, k_max=20),
 }
 
@@ -73,21 +84,28 @@ def select_vectors(config: KllmPeLaneConfig, seed):
     ):  # fmt: skip
         if integer and not config.integer_bits:
             continue
-        entries = shape.codes if integer else shape.codes * shape.rows
-        weight = rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x3C01, entries)
-        if extreme:
-            weight = np.resize([0x3C00, 0x3C00, 0xBC00, 0x0001], entries)
-        weight[[0, -1]] = 0x3C00, 0xBC00
+        weight = table_words(rng, shape, integer, extreme)
+        grid = shape.integer_grid if integer else shape.grid
+        ones = 1 << -grid if shape.is_fixed else 0x3C00
+        weight[[0, -1]] = ones, -ones & 0xFFFF if shape.is_fixed else 0xBC00
         packets = packets_of(rng, config, integer)
-        table = word_table(weight.tolist(), config.bits_a, config.bits_b)
+        table = word_table(weight.tolist(), config.bits_a, shape.row_index_bits, config.product)
         digits = shape.digits if integer else 1
+        full = torch.as_tensor(weight)
+        if config.antisymmetric:
+            full = mirrored(fixed_values(full.reshape(-1, shape.codes))).reshape(-1) & 0xFFFF
         sums = [
-            dense_sums(*map(torch.as_tensor, packet), torch.as_tensor(weight), config.bits_b)
+            dense_sums(
+                *map(torch.as_tensor, packet), full, config.bits_b, grid if shape.is_fixed else None
+            )
             for packet in packets
         ]
         vectors[f"{name}.i"] = beats_of(config, packets, table, digits)
         vectors[f"{name}.o"] = pack((torch.cat(sums).numpy(), 32))
-        phases[name] = [len(value) // config.elements * digits for value, _, _ in packets]
+        phases[name] = {
+            "beats": [len(value) // config.elements * digits for value, _, _ in packets],
+            "integer": int(integer),
+        }
     return vectors, {"phases": phases}
 
 

@@ -7,7 +7,7 @@ Shown to fail:
 - the limit of ``codebook``'s entries left out (a packet out of range is taken);
 - the outliers of an integer job's header not refused;
 - NONFINITE of a header hidden by LENGTH_TOO_LONG;
-- ``is_integer`` of the rows tied to 0 (select).
+- ``is_integer`` of the rows tied to 0 (select), and of the sums (fixed16).
 """
 
 import dataclasses
@@ -22,11 +22,12 @@ from golden.kllm.timing import lane_steps
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.kllm.support.jobs import (
+    books_of,
     codebook_packet,
     integer_packet,
     phase_vectors,
-    random_codebook,
     random_job,
+    weight_codebook,
 )
 from tb.run import simulate
 
@@ -49,6 +50,19 @@ CONFIGS = {
     "select_odd": dataclasses.replace(SMALL, counter="select", columns=4, elements=3),
     "select_one_column_no_integer": dataclasses.replace(
         SMALL, columns=1, elements=1, integer_bits=0, k_max=20, counter="select"
+    ),
+    "fixed16": dataclasses.replace(SMALL, counter="select", product="fixed16"),
+    "fixed16_wide": KllmPeLaneConfig(
+        bits_a=4, bits_b=4, elements=16, columns=8, k_max=300, integer_bits=8, product="fixed16",
+        outliers_max=40, weight_buffer_beats=3,
+    ),
+    "antisymmetric": dataclasses.replace(
+        SMALL, counter="select", product="fixed16", antisymmetric=True
+    ),
+    "antisymmetric_rounded": dataclasses.replace(SMALL, counter="select", antisymmetric=True),
+    "fixed12": dataclasses.replace(SMALL, counter="select", product="fixed12"),
+    "fixed16_one_column_no_integer": dataclasses.replace(
+        SMALL, columns=1, elements=1, integer_bits=0, k_max=20, counter="select", product="fixed16"
     ),
     "one_column_no_integer": dataclasses.replace(
         SMALL, columns=1, macs=1, elements=1, integer_bits=0, k_max=20
@@ -208,8 +222,8 @@ def lane_vectors(config, seed):
         vectors[f"{name}.codebook"] = packet
 
     def kmeans(name, make, ends=True, **options):
-        books = [random_codebook(rng, bits, ends=ends) for bits in (config.bits_a, config.bits_b)]
-        phase(name, make(rng, config), books, codebook_packet(*books), **options)
+        books = books_of(rng, config, ends=ends)
+        phase(name, make(rng, config), books, codebook_packet(config, *books), **options)
 
     def missing(_rng, _config, count=2):
         return [
@@ -220,13 +234,13 @@ def lane_vectors(config, seed):
     kmeans("good", good_jobs)
     kmeans("faults", faulty_jobs)
     if config.integer_bits:
-        book = random_codebook(rng, config.bits_b)
-        phase("integer", integer_jobs(rng, config), (book,), integer_packet(book))
+        book = weight_codebook(rng, config)
+        phase("integer", integer_jobs(rng, config), (book,), integer_packet(config, book))
     # Packets of a wrong length or with an entry out of range leave the buffer empty.
-    books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
-    packet = codebook_packet(*books)
+    books = books_of(rng, config)
+    packet = codebook_packet(config, *books)
     too_large = packet.copy()
-    too_large[3] = [0x01, 0x3C, 0]
+    too_large[3] = [0x01, 0x3C if config.product == "rounded" else 0x40, 0]
     nan = packet.copy()
     nan[-1] = [0x00, 0x7E, 1]
     longer = np.concatenate([packet, packet])
@@ -262,8 +276,8 @@ def lane_vectors(config, seed):
     for name, count, made in cycle_jobs(rng, config):
         fields = cycle_fields(config, made, count)
         if made.integer:
-            book = random_codebook(rng, config.bits_b)
-            phase(name, [made] * count, (book,), integer_packet(book), in_turn=False)
+            book = weight_codebook(rng, config)
+            phase(name, [made] * count, (book,), integer_packet(config, book), in_turn=False)
         else:
             kmeans(name, lambda r, c, made=made, count=count: [made] * count, in_turn=False)
         params.setdefault("cycles", {})[name] = fields
@@ -325,13 +339,13 @@ def longest_vectors(config, seed):
     mixed = random_job(rng, config, k, outliers=k // 3)
     one_bin = random_job(rng, config, k, index=2**config.bits_b - 1)  # one bin has all
     jobs = [one_bin, mixed, largest, random_job(rng, config, k), random_job(rng, config, k + 1)]
-    books = [random_codebook(rng, bits) for bits in (config.bits_a, config.bits_b)]
-    book = random_codebook(rng, config.bits_b)
+    books = books_of(rng, config)
+    book = weight_codebook(rng, config)
     sums = random_job(rng, config, k, integer=True, index=2**config.integer_bits - 1)
     integers = [sums, random_job(rng, config, k, integer=True)]
     vectors, phases = {}, (
-        ("kmeans", jobs, books, codebook_packet(*books)),
-        ("integer", integers, (book,), integer_packet(book)),
+        ("kmeans", jobs, books, codebook_packet(config, *books)),
+        ("integer", integers, (book,), integer_packet(config, book)),
     )  # fmt: skip
     for name, of_phase, codebooks, packet in phases:
         for stream, words in phase_vectors(config, of_phase, codebooks).items():
@@ -340,15 +354,19 @@ def longest_vectors(config, seed):
     return vectors, {"phases": [name for name, *_ in phases]}
 
 
-@pytest.mark.parametrize("counter", ["flipflop", "select"])
-def test_longest(counter, seed):
+@pytest.mark.parametrize(
+    ("counter", "product"),
+    [("flipflop", "rounded"), ("select", "rounded"), ("select", "fixed16")],
+)
+def test_longest(counter, product, seed):
     """The documented most: reductions of 16,383 elements, and as many outliers.
 
     Shown to fail: bins one bit short, sums of outliers two, and ``left`` of 13 bits.
     """
     config = dataclasses.replace(
-        SMALL, elements=16, columns=1, macs=1, k_max=K_MAX, outliers_max=K_MAX, counter=counter
-    )
+        SMALL, elements=16, columns=1, macs=1, k_max=K_MAX, outliers_max=K_MAX, counter=counter,
+        product=product,
+    )  # fmt: skip
     vectors, params = longest_vectors(config, seed)
     simulate(KllmPeLane(config), "tb.kllm.tb_phases", vectors=vectors, params=params, seed=seed)
 
@@ -362,6 +380,12 @@ def test_longest(counter, seed):
         ({"counter": "sram"}, "counter must be select or flipflop, not 'sram'"),
         ({"counter": "two_level"}, "counter must be select or flipflop, not 'two_level'"),
         ({"integer_bits": 5}, "integer_bits must be 0 or 4 or 8, not 5"),
+        ({"product": "fixed8"}, "product must be rounded or fixed16 or fixed12, not 'fixed8'"),
+        ({"counter": "flipflop", "antisymmetric": True}, "antisymmetric must be False, not True"),
+        (
+            {"counter": "flipflop", "product": "fixed16"},
+            "product must be rounded, not 'fixed16'",
+        ),
     ],
 )
 def test_rejects(wrong, message):

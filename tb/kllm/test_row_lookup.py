@@ -6,8 +6,11 @@ Shown to fail:
 - the mask of digit 0 left out in integer mode;
 - the digits from the highest down;
 - ``last`` on each digit of the final beat;
-- ``i.ready`` that does not wait for the last digit.
+- ``i.ready`` that does not wait for the last digit;
+- a word of ``fixed12`` of which the table takes 11 bits, and one of ``fixed16`` read as FP16.
 """
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -34,12 +37,35 @@ CONFIGS = {
     "no_integer": KllmSelectConfig(
         bits_a=2, bits_b=4, elements=5, columns=2, k_max=20, integer_bits=0
     ),
+    "fixed16": dataclasses.replace(SMALL, product="fixed16"),
+    "fixed16_two_digits": KllmSelectConfig(
+        bits_a=4, bits_b=2, elements=2, columns=1, k_max=20, integer_bits=8, product="fixed16"
+    ),
+    "antisymmetric": dataclasses.replace(SMALL, antisymmetric=True, product="fixed16"),
+    "antisymmetric_rounded": KllmSelectConfig(
+        bits_a=2, bits_b=2, elements=2, columns=2, k_max=20, integer_bits=4, antisymmetric=True
+    ),
+    "fixed12_no_integer": KllmSelectConfig(
+        bits_a=3, bits_b=3, elements=2, columns=2, k_max=20, integer_bits=0, product="fixed12"
+    ),
 }
 BEATS = 60
 
 
-def centroids(rng, count: int, extreme: bool) -> np.ndarray:
-    """FP16 words in -1..1 over every exponent; with ``extreme`` those of the largest magnitude."""
+def table_words(rng, config: KllmSelectConfig, integer: bool, extreme: bool) -> np.ndarray:
+    """Words in -1..1 of a table, as a packet carries them.
+
+    FP16 has every exponent; with ``extreme`` the words of the largest magnitude. Fixed point has
+    every magnitude.
+    """
+    count = config.codes if integer else config.rows * config.codes
+    if config.is_fixed:
+        ones = 1 << -(config.integer_grid if integer else config.grid)
+        low = np.minimum(ones, 1 << rng.integers(0, ones.bit_length(), count))
+        words = rng.integers(-low, low + 1)
+        if extreme:
+            words = np.resize([ones, -ones, 1, ones - 1, -1, 1 - ones], count)
+        return words & 0xFFFF
     words = rng.integers(0, 2, count) << 15 | rng.integers(0, 0x3C01, count)
     if extreme:
         words = np.resize([0x3C00, 0xBC00, 0x0001, 0x3BFF, 0x8001, 0x03FF], count)
@@ -54,8 +80,7 @@ def lookup_vectors(config: KllmSelectConfig, seed):
     kinds = [("kmeans", 0, 0), ("largest", 0, 1), ("integer", 1, 0), ("integer_largest", 1, 1)]
     kinds.append(("kmeans_again", 0, 0))
     for name, integer, extreme in kinds if config.integer_bits else kinds[:2]:
-        count = config.codes if integer else bins
-        word = centroids(rng, count, extreme)
+        word = table_words(rng, config, bool(integer), extreme)
         # Row 0 first; the other rows in any order.
         order = rng.permutation(config.codes)
         if not integer:
@@ -70,10 +95,10 @@ def lookup_vectors(config: KllmSelectConfig, seed):
         value[:2] = [[0], [(1 << entry_bits) - 1]]
         inlier = rng.random((BEATS, config.elements)) < 0.8
         inlier[:2], inlier[2] = True, False
-        table = word_table(word.tolist(), config.bits_a, config.bits_b)
+        table = word_table(word.tolist(), config.bits_a, config.row_index_bits, config.product)
         digits = config.digits if integer else 1
         shared = {
-            "index": rng.integers(0, config.codes, (BEATS, config.columns, config.elements)),
+            "index": rng.integers(0, 1 << config.bits_b, (BEATS, config.columns, config.elements)),
             "last": rng.random(BEATS) < 0.3,
         }
         if config.tag_bits:
@@ -114,6 +139,9 @@ def test_row_lookup(name, seed):
         ({"columns": 65}, "columns must be 1..64, not 65"),
         ({"k_max": 0}, "k_max must be 1..16383, not 0"),
         ({"integer_bits": 5}, "integer_bits must be 0 or 4 or 8, not 5"),
+        ({"product": "fixed8"}, "product must be rounded or fixed16 or fixed12, not 'fixed8'"),
+        ({"product": "exact"}, "product must be rounded or fixed16 or fixed12, not 'exact'"),
+        ({"antisymmetric": 1}, "antisymmetric must be true or false, not 1"),
         ({"tag_bits": 65}, "tag_bits must be 0..64, not 65"),
     ],
 )

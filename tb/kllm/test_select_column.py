@@ -6,7 +6,8 @@ Shown to fail:
 - one carry of the tree left out;
 - ``first`` without effect;
 - the digit's place one bit short;
-- ``load`` and ``shift`` exchanged.
+- ``load`` and ``shift`` exchanged;
+- antisymmetric: the 1 of one negated word left out, and the place of one not inverted.
 """
 
 import dataclasses
@@ -28,6 +29,15 @@ CONFIGS = {
     "sixteen": KllmSelectConfig(bits_a=4, bits_b=4, elements=16, k_max=64, integer_bits=8),
     "one_element": KllmSelectConfig(bits_a=2, bits_b=2, elements=1, k_max=3, integer_bits=0),
     "two_elements": KllmSelectConfig(bits_a=4, bits_b=3, elements=2, k_max=5, integer_bits=4),
+    "fixed16": KllmSelectConfig(
+        bits_a=4, bits_b=2, elements=3, k_max=64, integer_bits=8, product="fixed16"
+    ),
+    "antisymmetric": KllmSelectConfig(
+        bits_a=4, bits_b=4, elements=16, k_max=64, integer_bits=8, product="fixed16",
+        antisymmetric=True,
+    ),
+    "antisymmetric_rounded": dataclasses.replace(SMALL, bits_b=2, elements=3, antisymmetric=True),
+    "fixed12": dataclasses.replace(SMALL, product="fixed12"),
     "longest": KllmSelectConfig(bits_a=2, bits_b=2, elements=3, k_max=16383, integer_bits=8),
 }
 
@@ -70,11 +80,13 @@ def column_vectors(config: KllmSelectConfig, seed, cycles=600):
     """
     rng = np.random.default_rng([seed, 72])
     top = 1 << config.word_bits - 1
-    rows = rng.integers(-top, top, (cycles, config.elements, config.codes))
-    index = rng.integers(0, config.codes, (cycles, config.elements))
-    for at, extreme in enumerate((-top, top - 1, 0, -1)):
+    least = 1 - top if config.antisymmetric else -top  # its negation must be a word
+    rows = rng.integers(least, top, (cycles, config.elements, config.codes))
+    codes = 1 << config.bits_b
+    index = rng.integers(0, codes, (cycles, config.elements))
+    for at, extreme in enumerate((least, top - 1, 0, -1)):
         rows[4 + at :: 16] = extreme
-    index[: config.codes] = np.arange(config.codes)[:, None]
+    index[:codes] = np.arange(codes)[:, None]
     column = Column(config)
     inputs, known, held, alone = [], [], [], []
     for cycle in range(cycles):

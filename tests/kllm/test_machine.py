@@ -148,7 +148,8 @@ def test_the_packet_has_the_products() -> None:
 
 
 def test_a_machine_has_no_exact_products() -> None:
-    with pytest.raises(ValueError, match=r"^MachineConfig.product must be rounded, not 'exact'$"):
+    message = "product must be rounded or fixed16 or fixed12, not 'exact'"
+    with pytest.raises(ValueError, match=rf"^MachineConfig.{message}$"):
         MachineConfig.parse(SMALL, ["product=exact"])
 
 

@@ -18,6 +18,7 @@ from golden.kllm.matmul import (
     integer_matmul,
     matmul,
 )
+from golden.kllm.products import codebook_words, integer_words
 from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -130,13 +131,61 @@ def stored(entry: Fraction, product: str) -> Fraction:
     return entry if product == "exact" else rne16(entry)
 
 
-@pytest.mark.parametrize("product", ["exact", "fixed16"])
-def test_a_packet_has_rounded_products(product: str) -> None:
+@pytest.mark.parametrize(
+    ("product", "word", "message"),
+    [
+        ("exact", 0, "product must be rounded or fixed16 or fixed12, not 'exact'"),
+        ("rounded", 0x3C01, "packet must have words in -1..1"),
+        ("fixed16", 0x4001, "packet must have words in -1..1"),
+        ("fixed16", 0xBFFF, "packet must have words in -1..1"),
+        ("fixed12", 0x0401, "packet must have words in -1..1"),
+    ],
+)
+def test_a_packet_refuses(product: str, word: int, message: str) -> None:
+    """Exact products, and a product that its word cannot hold. Shown to fail: no such check."""
     packet = Packet(torch.zeros(16 + 4, dtype=torch.int64), 2, 2, product)
+    packet.words[3] = word
     one = torch.tensor([0x3C00])
     zeros = torch.zeros(1, 1, dtype=torch.int64)
-    with pytest.raises(ConfigError, match=f"product must be rounded, not '{product}'"):
+    with pytest.raises(ConfigError) as error:
         matmul(Tokens(zeros, zeros.bool(), zeros, one), Weight(zeros, one), packet)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("antisymmetric", [False, True])
+@pytest.mark.parametrize("product", ["rounded", "fixed16", "fixed12"])
+def test_a_packet_has_the_products_of_its_codebooks(product: str, antisymmetric: bool) -> None:
+    """Shown to fail: words of another grid; an upper half that is not mirrored."""
+    rng = random.Random(f"packet {product}")
+    for _ in range(20):
+        a, b = tensor(codebook(rng, 3), "cpu"), tensor(codebook(rng, 4), "cpu")
+        if antisymmetric:
+            b = torch.cat([b[8:].flip(0) ^ 0x8000, b[8:]])
+        ia = tensor([[rng.randrange(8) for _ in range(9)]], "cpu")
+        ib = tensor([[rng.randrange(16) for _ in range(5)] for _ in range(9)], "cpu")
+        tokens = Tokens(ia, ia > 5, torch.full_like(ia, 0x4100), tensor([0x3800], "cpu"))
+        weight = Weight(ib, tensor([finite(rng) for _ in range(5)], "cpu"))
+        words = codebook_words(a, b, product, antisymmetric)
+        assert len(words) == 9 * (8 if antisymmetric else 16)
+        packet = Packet(words, 3, 4, product, antisymmetric)
+        of_packet, of_books = (
+            matmul(tokens, weight, books) for books in (packet, Codebooks(a, b, product))
+        )
+        assert torch.equal(of_packet.y, of_books.y)
+        assert torch.equal(of_packet.d, of_books.d)
+        v = Packet(integer_words(b, 3, product, antisymmetric), 3, 4, product, antisymmetric)
+        whole = Packet(integer_words(b, 3, product), 3, 4, product)
+        integers = Tokens.integers(ia * 30, tokens.scale)
+        made, expected = (integer_matmul(integers, weight, each) for each in (v, whole))
+        assert torch.equal(made.y, expected.y)
+        assert torch.equal(made.d, expected.d)
+
+
+def test_a_packet_of_half_a_codebook_needs_an_antisymmetric_one() -> None:
+    book = tensor([0xBC00, 0xB800, 0x3800, 0x3BFF], "cpu")
+    with pytest.raises(ConfigError) as error:
+        codebook_words(book, book, "fixed16", antisymmetric=True)
+    assert str(error.value) == "codebook_b must be antisymmetric: c[i] = -c[3 - i]"
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -191,7 +240,12 @@ def test_kmeans_equals_rational_arithmetic(product: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_integer_equals_rational_arithmetic(device: str) -> None:
+@pytest.mark.parametrize("product", [None, "rounded", "fixed16", "fixed12"])
+def test_integer_equals_rational_arithmetic(product: str | None, device: str) -> None:
+    """C_V as FP16 words, and as the words of a packet.
+
+    Shown to fail: the grid of products in place of that of C_V.
+    """
     rng = random.Random("integer")
     outputs = 8
     for _ in range(250):
@@ -201,14 +255,22 @@ def test_integer_equals_rational_arithmetic(device: str) -> None:
         a = [rng.choice((top, rng.randrange(1 << int_bits))) for _ in range(k)]
         ib = [[rng.randrange(1 << bits_b) for _ in range(outputs)] for _ in range(k)]
         s_a, s_b = scale(rng), [finite(rng) for _ in range(outputs)]
+        book, bits_a = tensor(c_v, device), rng.randint(2, 4)
+        centroid = [value(word) for word in c_v]
+        if product in ("fixed16", "fixed12"):
+            ones = 1 << int(product.removeprefix("fixed")) - 1 - bits_a
+            centroid = [Fraction(round(each * ones), ones) for each in centroid]
         result = integer_matmul(
             Tokens.integers(tensor([a], device), tensor([s_a], device)),
             Weight(tensor(ib, device), tensor(s_b, device)),
-            tensor(c_v, device),
+            book
+            if product is None
+            else Packet(integer_words(book, bits_a, product), bits_a, bits_b, product),
             int_bits,
         )
         for n in range(outputs):
-            d = sum((a[i] * value(c_v[ib[i][n]]) for i in range(k)), Fraction(0))
+            d = sum((a[i] * centroid[ib[i][n]] for i in range(k)), Fraction(0))
+            assert int(result.d[0, n]) * Fraction(2) ** result.d_grid == d
             assert int(result.y[0, n]) == reference(d, Fraction(0), s_a, s_b[n])[0]
 
 

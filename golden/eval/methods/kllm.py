@@ -26,6 +26,7 @@ from golden.kllm.norms import fold
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.quantize import (
     QuantizedWeight,
+    Training,
     quantize_weight,
     train_activation_codebook,
     train_weight_codebook,
@@ -80,6 +81,7 @@ class Kllm(Method):
     pre_rope: K before RoPE
     fisher, weight_fisher: squared gradients as weights of the k-means
     fuse: q, k, v and gate, up share a codebook
+    antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
     product: of the codebooks in the lanes, bit-true only
     tokens: of calibration
     """
@@ -104,6 +106,7 @@ class Kllm(Method):
     fisher: bool = False
     weight_fisher: bool = True
     fuse: bool = True
+    antisymmetric: bool = False
     product: str = "rounded"
     tokens: int = 512
 
@@ -120,7 +123,7 @@ class Kllm(Method):
         self._check_choice("glu", GLU)
         self._check_choice("scores", SCORES)
         self._check_range("integer_bits", 2, _OFF)
-        for field in ("pre_rope", "fisher", "weight_fisher", "fuse"):
+        for field in ("pre_rope", "fisher", "weight_fisher", "fuse", "antisymmetric"):
             self._check_bool(field)
         self._check_choice("product", ALL_PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
@@ -168,7 +171,7 @@ class Kllm(Method):
         return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
 
     def _weight_codebooks(self, data: CalibrationData) -> State:
-        key = self._key("weights", "weight_bits", "weight_fisher", "fuse", "norm")
+        key = self._key("weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric")
         fisher = data.weight_fisher() if self.weight_fisher else {}
         state: State = {}
         with Patch(data.model) as patch:
@@ -189,7 +192,8 @@ class Kllm(Method):
                         ]
                         squares = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
                     made[f"{i}.weight.{group}"] = train_weight_codebook(
-                        weight, self.weight_bits, squares, data.seed, _SAMPLES
+                        weight, self.weight_bits, squares, data.seed,
+                        Training(_SAMPLES, self.antisymmetric),
                     ).cpu()
                 return made
 
@@ -219,7 +223,7 @@ class Kllm(Method):
     def _activation_codebooks(self, data: CalibrationData, sites: dict[str, int]) -> State:
         offline = (
             "activation_bits", "cache_bits", "weight_bits", "share", "outliers", "norm", "glu",
-            "scores", "cache_share", "pre_rope", "fisher", "tokens",
+            "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric",
         )  # fmt: skip
         key = self._key("activations", *offline)
         with Patch(data.model) as patch:
@@ -335,8 +339,9 @@ class Kllm(Method):
             thresholds = static_thresholds(x.half(), share)
             state[f"{key}.thresholds"] = torch.tensor(thresholds)
         state[key] = train_activation_codebook(
-            half_words(x), bits, fisher, share, data.seed, thresholds, _SAMPLES
-        )
+            half_words(x), bits, fisher, share, data.seed, thresholds,
+            Training(_SAMPLES, self.antisymmetric and site in _CACHED),
+        )  # fmt: skip
         return state
 
     def _share(self, site: str) -> float:
@@ -503,6 +508,7 @@ class Kllm(Method):
         books = exact.AttentionBooks(
             state[f"{i}.k"].long(), state[f"{i}.v"].long(),
             state[f"{i}.q"].long() if self.scores == "index" else None,
+            min(self.activation_bits, 4),
         )  # fmt: skip
         made = []
         for each_q, each_k, each_v in zip(q * scaling, k, v, strict=True):

@@ -61,7 +61,10 @@ class KllmLaneArray(Block):
                     "activation indices (or integers) and outlier mask, for all lanes",
                 ),
                 "x": In(value, "FP16 values of the outliers, for all lanes"),
-                "codebook": In(word, "centroids and their products, for all lanes"),
+                "codebook": In(
+                    stream.Signature(lane.packet_layout),
+                    "centroids and their products, for all lanes",
+                ),
                 "w": In(stream.Signature(lane.w_layout), "weight indices of lane {0}").array(
                     config.lanes
                 ),

@@ -9,6 +9,7 @@ from golden.kllm.timing import lane_codebook
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+from hdl.kllm.lane.packet import words_beyond
 from hdl.ports import In, Out
 
 __all__ = ["KllmLaneCodebook"]
@@ -19,7 +20,8 @@ class KllmLaneCodebook(Block):
 
     Words and order of a packet: golden.kllm.format. ``loaded`` says what the buffer holds.
     ``loaded`` is NOTHING from a packet's first word to its last. It stays NOTHING after a packet of
-    another length, or with an entry that is not in -1..1.
+    another length, or with an entry that is not in -1..1. With ``antisymmetric`` a packet has the
+    lower half of C_B and of each row of P, and the block mirrors C_B.
 
     Throughput 1 word per cycle. Latency: ``product`` 0 cycles, the other outputs 1 cycle.
     ``i.ready`` depends combinationally on ``product.ready``. Nothing rounds.
@@ -30,7 +32,7 @@ class KllmLaneCodebook(Block):
         super().__init__(
             config,
             {
-                "i": In(stream.Signature(config.word_layout), "Codebook packets."),
+                "i": In(stream.Signature(config.packet_layout), "Codebook packets."),
                 "loaded": Out(Loaded, "What the buffer holds."),
                 "codebook_b": Out(
                     config.codebook_b_layout, "Centroids of the weights, or of the values.", FP16
@@ -49,36 +51,45 @@ class KllmLaneCodebook(Block):
         m, config = Module(), self.config
         word = self.i.p.word
         count = Signal(range(config.codebook_words + 2))  # words so far, held at one too many
-        is_bad = Signal()  # a word of this packet is out of range
-        take, too_large = Signal(), Signal()
+        # A word of this packet is out of range, if it is a K-Means or an Integer packet.
+        bad_kmeans, bad_integer = Signal(), Signal()
+        now_kmeans, now_integer = Signal(), Signal()
+        take, is_product = Signal(), Signal()
+        beyond = words_beyond(config, word, is_product)
         m.d.comb += [
             take.eq(self.i.valid & self.i.ready),
-            # 1.0 is the largest magnitude; infinities and NaN are above it as integers
-            too_large.eq(word[:-1] > (FP16.bias << FP16.frac_bits)),
+            is_product.eq(count < config.bins),
+            now_kmeans.eq(bad_kmeans | beyond[0]),
+            now_integer.eq(bad_integer | beyond[1]),
         ]
         with m.If(take):
             m.d.sync += [
                 self.loaded.eq(Loaded.NOTHING),
-                is_bad.eq(is_bad | too_large),
+                bad_kmeans.eq(now_kmeans),
+                bad_integer.eq(now_integer),
                 count.eq(Mux(count == config.codebook_words + 1, count, count + 1)),
             ]
             with m.If(self.i.p.last):
-                m.d.sync += [count.eq(0), is_bad.eq(0)]
-                with m.If(~is_bad & ~too_large):
-                    with m.If(count == config.codebook_words - 1):
-                        m.d.sync += self.loaded.eq(Loaded.KMEANS)
-                    if config.integer_bits:
-                        with m.Elif(count == integer_packet_length(config.bits_b) - 1):
-                            m.d.sync += self.loaded.eq(Loaded.INTEGER)
+                m.d.sync += [count.eq(0), bad_kmeans.eq(0), bad_integer.eq(0)]
+                with m.If((count == config.codebook_words - 1) & ~now_kmeans):
+                    m.d.sync += self.loaded.eq(Loaded.KMEANS)
+                if config.integer_bits:
+                    is_short = count == integer_packet_length(config.packet_bits_b) - 1
+                    with m.If(is_short & ~now_integer):
+                        m.d.sync += self.loaded.eq(Loaded.INTEGER)
 
         # The last words of a packet are C_B (or C_V), so a shift register keeps the right ones.
-        words = [Signal(FP16.bits, name=f"b_{j}", reset_less=True) for j in range(2**config.bits_b)]
+        words = [
+            Signal(FP16.bits, name=f"b_{j}", reset_less=True)
+            for j in range(2**config.packet_bits_b)
+        ]
         with m.If(take):
             for held, following in zip(words, [*words[1:], word], strict=True):
                 m.d.sync += held.eq(following)
+        if config.antisymmetric:
+            words += [held ^ FP16.sign_bit for held in reversed(words)]
         m.d.comb += [entry.eq(held) for entry, held in zip(self.codebook_b, words, strict=True)]
 
-        is_product = count < config.counter_config.bins
         m.d.comb += [
             self.i.ready.eq(self.product.ready | ~is_product),
             self.product.valid.eq(self.i.valid & is_product),

@@ -8,11 +8,11 @@ from amaranth.lib import data, enum
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.index.format import INT_BITS, K_MAX
-from golden.kllm.format import Status, kmeans_packet_length
+from golden.kllm.format import PRODUCTS, Status, kmeans_packet_length
 from golden.kllm.timing import LaneTiming
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
-from hdl.kinds import NUMBER, index_of, mask_of
+from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.kllm.concat import KllmConcatConfig
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.outlier import KllmOutlierConfig
@@ -44,6 +44,8 @@ class KllmPeLaneConfig(Config):
     k_max: int = 11008  # longest reduction, 1..16383
     integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
     counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
+    product: str = "rounded"  # words of the table: rounded, fixed16 or fixed12; flipflop: rounded
+    antisymmetric: bool = False  # C_B[j] = -C_B[last - j], as C_V: half tables; flipflop: false
     macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused
     outliers_max: int = 127  # most outliers of a token, 1..16383
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
@@ -56,6 +58,10 @@ class KllmPeLaneConfig(Config):
         self._check_range("k_max", 1, K_MAX)
         self._check_choice("integer_bits", (0, *INT_BITS))
         self._check_choice("counter", COUNTERS)
+        self._check_choice("product", PRODUCTS if self.counter == "select" else ("rounded",))
+        self._check_bool("antisymmetric")
+        if self.counter != "select" and self.antisymmetric:
+            self._refuse("antisymmetric", "False")
         self._check_power_of_two("macs", 1, 256)
         self._check_range("outliers_max", 1, 16383)
         self._check_range("weight_buffer_beats", 3, 1024)
@@ -86,6 +92,8 @@ class KllmPeLaneConfig(Config):
             columns=self.columns,
             k_max=self.k_max,
             integer_bits=self.integer_bits,
+            product=self.product,
+            antisymmetric=self.antisymmetric,
             tag_bits=self.outlier_tag.size,
         )
 
@@ -98,7 +106,7 @@ class KllmPeLaneConfig(Config):
     @property
     def scaler_config(self) -> KllmScalerConfig:
         return KllmScalerConfig(
-            sum_bits=self.outlier_config.sum_bits, tag_bits=self.output_tag.size
+            sum_bits=self.outlier_config.sum_bits, tag_bits=self.output_tag.size, stages=6
         )
 
     @property
@@ -112,8 +120,18 @@ class KllmPeLaneConfig(Config):
         )
 
     @property
+    def packet_bits_b(self) -> int:
+        """Bits of the weight indices for which a packet has words."""
+        return self.select_config.row_index_bits
+
+    @property
+    def bins(self) -> int:
+        """Products of a packet."""
+        return 2 ** (self.bits_a + self.packet_bits_b)
+
+    @property
     def codebook_words(self) -> int:
-        return kmeans_packet_length(self.bits_a, self.bits_b)
+        return kmeans_packet_length(self.bits_a, self.packet_bits_b)
 
     @property
     def reduce_cycles(self) -> int:
@@ -206,6 +224,16 @@ class KllmPeLaneConfig(Config):
         return Payload(word=(FP16.bits, "FP16 word", FP16), last=(1, "the final word of a packet"))
 
     @property
+    def packet_layout(self) -> Payload:
+        """A word of a codebook packet: in fixed point only C_B is FP16 (golden.kllm.products)."""
+        if self.product == "rounded":
+            return self.word_layout
+        return Payload(
+            word=(FP16.bits, "product or centroid in fixed point, or FP16 centroid", BITS),
+            last=(1, "the final word of a packet"),
+        )
+
+    @property
     def value_layout(self) -> Payload:
         """An FP16 word: outlier values and weight scales."""
         return Payload(word=(FP16.bits, "FP16 word", FP16))
@@ -248,8 +276,8 @@ class KllmPeLaneConfig(Config):
     @property
     def product_layout(self) -> Payload:
         return Payload(
-            bin=(range(self.counter_config.bins), "activation index above weight index"),
-            word=(FP16.bits, "FP16 product of the two centroids", FP16),
+            bin=(range(self.bins), "activation index above weight index"),
+            word=self.select_config.product_layout.parts["word"],
         )
 
     @property

@@ -46,7 +46,7 @@ class KllmLaneControl(Block):
     """
 
     def __init__(self, config: KllmPeLaneConfig):
-        word = stream.Signature(config.word_layout)
+        packet = stream.Signature(config.packet_layout)
         super().__init__(
             config,
             {
@@ -54,10 +54,10 @@ class KllmLaneControl(Block):
                 "a": In(stream.Signature(config.a_layout), "Activations of the jobs."),
                 "w": In(stream.Signature(config.w_layout), "Weights of the jobs."),
                 "x": In(stream.Signature(config.value_layout), "Outlier values of the jobs."),
-                "codebook": In(word, "Codebook packets."),
+                "codebook": In(packet, "Codebook packets."),
                 "loaded": In(Loaded, "What the codebook buffer holds."),
                 "done": In(1, "A reported job has ended."),
-                "packet": Out(word, "Codebook packets between jobs."),
+                "packet": Out(packet, "Codebook packets between jobs."),
                 "step": Out(stream.Signature(config.step_layout), "Steps of the jobs."),
                 "info": Out(stream.Signature(config.info_layout), "What became of each job."),
             },

@@ -28,7 +28,9 @@ class KllmPeLane(Block):
     """``y[n] = rne16(fma32(s_a, rne32(D[n]), rne32(S[n])) * s_b[n])`` for up to ``columns`` n.
 
     K-Means x K-Means: ``D[n] = sum over inliers k of P[a_k, w_kn]`` by counting index pairs,
-    ``S[n] = sum over outliers k of x_k * C_B[w_kn]``. P holds rne16 of the products of centroids.
+    ``S[n] = sum over outliers k of x_k * C_B[w_kn]``. P holds the products of centroids, rounded
+    as ``product`` says: to FP16, or to a grid. C_V is FP16, or on a grid
+    (golden.kllm.products).
     Integer x K-Means: ``D[n] = sum_j C_V[j] * (sum of a_k with w_kn = j)``, no outliers. All sums
     are exact; the roundings are those written above, nearest even, in golden at the same places.
 
@@ -83,7 +85,10 @@ class KllmPeLane(Block):
                 ),
                 "x": In(value, "FP16 values of the outliers, ascending positions"),
                 "s_b": In(value, "FP16 scale of each output column"),
-                "codebook": In(word, "centroids and their products, loaded between jobs"),
+                "codebook": In(
+                    stream.Signature(config.packet_layout),
+                    "centroids and their products, loaded between jobs",
+                ),
                 "y": Out(word, "FP16 outputs of a job"),
                 "status": Out(
                     stream.Signature(config.status_layout),
@@ -126,11 +131,12 @@ class KllmPeLane(Block):
         to_dense, to_sparse = fork(m, "beats", beats.o, 2)
         beat = beats.o.p
         tag = data.View(config.outlier_tag, beat.tag)
+        is_integer = codebook.loaded == Loaded.INTEGER
         m.d.comb += [
             dense.i.valid.eq(to_dense.valid & ~tag.direct),
             to_dense.ready.eq(dense.i.ready | tag.direct),
             *(dense.i.p[field].eq(beat[field]) for field in config.dense_beat_layout.members),
-            (beats if selects else dense).is_integer.eq(codebook.loaded == Loaded.INTEGER),
+            (beats if selects else dense).is_integer.eq(is_integer),
             sparse.i.valid.eq(to_sparse.valid),
             to_sparse.ready.eq(sparse.i.ready),
             sparse.i.p.present.eq(tag.present),
@@ -139,6 +145,8 @@ class KllmPeLane(Block):
             sparse.i.p.last.eq(beat.last),
             sparse.codebook_b.eq(codebook.codebook_b),
         ]
+        if selects and len(config.select_config.grids) > 1:
+            m.d.comb += dense.is_integer.eq(is_integer)
         for c, column in enumerate(beat.index if selects else beat.pair):
             m.d.comb += [
                 sparse.i.p.index[c][e].eq(pair[: config.bits_b]) for e, pair in enumerate(column)

@@ -34,7 +34,7 @@ class KllmLaneFinish(Block):
     status of a job with outputs. It offers the status of a job before the first y of the next.
     ``done`` is 1 in the cycle in which the last output of a job leaves the scaler.
 
-    One column per cycle. Latency: s_b to y 3 cycles, the last y to the status 1 cycle.
+    One column per cycle. Latency: s_b to y 6 cycles, the last y to the status 1 cycle.
     ``ready`` of each input depends combinationally on ``valid`` of the others and on ``y.ready``.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.finish_job.
     """

@@ -4,6 +4,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
+from golden.kllm.format import product_bits
 from golden.kllm.timing import row_lookup
 from golden.timing import Timing
 from hdl.bits import any_of, let, one_hot
@@ -15,17 +16,18 @@ from hdl.ports import In, Out
 
 __all__ = ["KllmRowLookup", "KllmRowSelect"]
 
-_PRODUCT_BITS = 26  # -1..1 on the grid 2**-24, two's complement
-
 
 class KllmRowLookup(Block):
     """``o.row[e][j] = inlier_e ? table[value_e][j] : 0``: a row of ``2**bits_b`` words per element.
 
-    ``product`` fills the table with FP16 words in -1..1 (others are illegal and not checked). The
-    table holds them exactly, on the grid 2**-24. The word of bin ``a * 2**bits_b + j`` is entry
-    ``[a][j]``. A word of row 0 also sets entry ``[n][j]`` to n times it, for each n from 1. So
-    ``2**bits_b`` centroids C_V make the table of integers. The words of row 0 precede those of the
-    other rows, which replace the multiples.
+    ``product`` fills the table with words in -1..1 (others are illegal and not checked). With
+    ``product=rounded`` they are FP16, and the table holds them exactly, on the grid 2**-24. Words
+    of ``fixed16`` and ``fixed12`` are in two's complement, and the table takes their low bits.
+
+    The word of bin ``a * 2**bits_b + j`` is entry ``[a][j]``. A word of row 0 also sets entry
+    ``[n][j]`` to n times it, for each n from 1. So ``2**bits_b`` centroids C_V make the table of
+    integers. The words of row 0 precede those of the other rows, which replace the multiples. With
+    ``antisymmetric`` a row has the lower half of the weight indices, so ``bits_b`` is one less.
 
     In integer mode the block takes a beat in digits of ``bits_a`` bits of each value. Each digit is
     a beat of ``o``, the lowest first, and ``last`` is on the final one. Digit 0 has a row of zeros.
@@ -139,28 +141,35 @@ def _extended(word: Value, width: int) -> Value:
 
 def _table(m: Module, config: KllmSelectConfig, product) -> Signal:
     """The table, filled by ``product``."""
-    sign, significand, shift = centroid_parts(product.p.word)
-    magnitude = let(m, "magnitude", (significand << shift)[: _PRODUCT_BITS - 1])
-    value = Signal(signed(_PRODUCT_BITS))
-    is_first_row = Signal()
-    m.d.comb += [
-        product.ready.eq(1),
-        value.eq(Mux(sign, -magnitude, magnitude)),
-        is_first_row.eq(product.p.bin >> config.bits_b == 0),
-    ]
+    word_bits = product_bits(config.product)
+    if config.is_fixed:
+        number = product.p.word[:word_bits].as_signed()
+    else:
+        sign, significand, shift = centroid_parts(product.p.word)
+        magnitude = let(m, "magnitude", (significand << shift)[: word_bits - 1])
+        number = Mux(sign, -magnitude, magnitude)
+    # A beat that enters after a word reads the table two cycles after it: a register is free.
+    value = Signal(signed(word_bits), reset_less=True)
+    bin = Signal.like(product.p.bin, name="bin", reset_less=True)
+    fills = Signal()
+    is_first_row = let(m, "is_first_row", bin >> config.row_index_bits == 0)
+    m.d.comb += product.ready.eq(1)
+    m.d.sync += fills.eq(product.valid)
+    with m.If(product.valid):
+        m.d.sync += [value.eq(number), bin.eq(product.p.bin)]
     multiples = {1: value}
     table = Signal(config.table_layout, reset_less=True)
     for n in range(config.rows):
-        word, write = value, product.p.bin >> config.bits_b == n
+        word, write = value, bin >> config.row_index_bits == n
         if config.integer_bits and n:
             multiple = Signal(signed(config.row_bits(n)), name=f"multiple_{n}")
             m.d.comb += multiple.eq(_multiple(multiples, n))
             multiples[n] = multiple
             word, write = Mux(is_first_row, multiple, value), write | is_first_row
-        write = let(m, f"write_{n}", product.valid & write)
+        write = let(m, f"write_{n}", fills & write)
         bus = let(m, f"bus_{n}", word)
         for j in range(config.codes):
-            with m.If(write & (product.p.bin[: config.bits_b] == j)):
+            with m.If(write & (bin[: config.row_index_bits] == j)):
                 m.d.sync += table[f"row_{n}"][j].eq(bus)
     return table
 

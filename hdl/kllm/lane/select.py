@@ -3,10 +3,10 @@
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import stream
 
-from golden.fp16.format import FP16, FP32
+from golden.fp16.format import FP32
 from golden.lanes.timing import lane
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Operations
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -23,9 +23,11 @@ class KllmLaneSelect(Block):
     """``D[c] = sum over beats, elements e of row[e][index[c][e]] * 2**(bits_a * digit)``: rne32.
 
     ``row`` has a word for each element and weight index (KllmRowLookup), ``digit`` is the place of
-    a digit of integers. Words are integers on the grid 2**-24. The sum is exact. Its rounding to
-    FP32, to nearest even, is the only one. At most ``k_max`` elements of a packet have rows that
-    are not zero (not checked).
+    a digit of integers. Words are integers on the grid of ``product``: 2**-24 with ``rounded``,
+    else golden.kllm.format.product_grid, or integer_grid where ``is_integer``. The sum is exact.
+    Its rounding to FP32, to nearest even, is the only one. At most ``k_max`` elements of a packet
+    have rows that are not zero (not checked). The parent changes ``is_integer`` only while no
+    packet is inside.
 
     A packet of beats gives ``columns`` words, column 0 first. A second register in each column
     holds the finished sums, and the registers are a chain that moves one column per word. Adding
@@ -39,20 +41,24 @@ class KllmLaneSelect(Block):
 
     def __init__(self, config: KllmPeLaneConfig):
         config._check_choice("counter", ("select",))
-        super().__init__(
-            config,
-            {
-                "i": In(
-                    stream.Signature(config.selected_layout),
-                    "Rows of one beat, and the weight indices of each column.",
-                ),
-                "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
-            },
-        )
+        members = {
+            "i": In(
+                stream.Signature(config.selected_layout),
+                "Rows of one beat, and the weight indices of each column.",
+            ),
+            "o": Out(stream.Signature(config.dense_layout), "Dense sums, column by column."),
+        }
+        if len(config.select_config.grids) > 1:
+            members["is_integer"] = In(1, "Integer mode, constant while a packet is inside.")
+        super().__init__(config, members)
 
     @property
     def timing(self) -> Timing:
         return lane(_STAGES)
+
+    @property
+    def operations(self) -> Operations:
+        return Operations("i", self.config.elements * self.config.columns, "MAC")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
@@ -64,7 +70,7 @@ class KllmLaneSelect(Block):
             FixedToFloat(
                 FixedToFloatConfig(
                     width=shape.sum_bits,
-                    grid_exponents=(FP16.grid_exponent,),
+                    grid_exponents=shape.grids,
                     o=FP32,
                     stages=1,
                 )
@@ -120,4 +126,6 @@ class KllmLaneSelect(Block):
             self.o.p.y.eq(rounder.o.p.y),
             rounder.o.ready.eq(self.o.ready),
         ]
+        if len(shape.grids) > 1:
+            m.d.comb += rounder.i.p.grid.eq(self.is_integer)
         return m

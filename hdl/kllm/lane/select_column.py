@@ -5,19 +5,20 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from golden.kllm.timing import select_column
 from golden.timing import Timing
 from hdl.bits import any_of, carry_save, let, one_hot
-from hdl.block import Block
-from hdl.kinds import fixed, index_of
+from hdl.block import Block, Operations
+from hdl.kinds import index_of
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.lanes.column import registers
 from hdl.ports import In, Out
 
 __all__ = ["KllmSelectColumn"]
 
-_GRID = -24
-
 
 class KllmSelectColumn(Block):
     """``held = sum over beats and elements of (row[e][index_e] + bias) * 2**(bits_a * digit)``.
+
+    With ``antisymmetric`` a row has half the words, and ``row[e][last - j]`` is ``-row[e][j]``. No
+    word of it is then ``-2**(word_bits - 1)`` (not checked).
 
     ``bias = 2**(word_bits - 1)``: the column inverts the sign bit of each selected word, so that
     no word needs a sign extension. The parent subtracts what the biases add up to. The sum is exact
@@ -44,7 +45,9 @@ class KllmSelectColumn(Block):
 
     def __init__(self, config: KllmSelectConfig):
         members = {
-            "row": In(config.row_layout, "Words of each element, by weight index.", fixed(_GRID)),
+            "row": In(
+                config.row_layout, "Words of each element, by weight index.", config.word_kind
+            ),
             "index": In(
                 config.index_layout,
                 "Weight index of each element.",
@@ -55,8 +58,10 @@ class KllmSelectColumn(Block):
             "first": In(1, "With add: a packet begins."),
             "load": In(1, "held takes the accumulator."),
             "shift": In(1, "held takes chain."),
-            "chain": In(signed(config.sum_bits), "held of the next column.", fixed(_GRID)),
-            "held": Out(signed(config.sum_bits), "A finished sum, with its biases.", fixed(_GRID)),
+            "chain": In(signed(config.sum_bits), "held of the next column.", config.word_kind),
+            "held": Out(
+                signed(config.sum_bits), "A finished sum, with its biases.", config.word_kind
+            ),
         }
         if config.digits > 1:
             members["digit"] = In(range(config.digits), "Place of the digit in the tree registers.")
@@ -66,16 +71,30 @@ class KllmSelectColumn(Block):
     def timing(self) -> Timing:
         return select_column()
 
+    @property
+    def operations(self) -> Operations:
+        return Operations("enter", self.config.elements, "MAC")
+
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        words = []
+        words: list = []
+        negated: list = []
         for e, (row, index) in enumerate(zip(self.row, self.index, strict=True)):
-            chosen = one_hot(m, f"index_{e}", index)
+            negates, place = Const(0, 1), index
+            if config.antisymmetric:
+                negates = index[-1]
+                place = let(m, f"place_{e}", index[:-1] ^ negates.replicate(len(index) - 1))
+                negated.append(negates)
+            chosen = one_hot(m, f"index_{e}", place)
             word = any_of(
                 one.replicate(config.word_bits) & entry.as_unsigned()
                 for one, entry in zip(chosen, row, strict=True)
             )
+            if config.antisymmetric:
+                word = word ^ negates.replicate(config.word_bits)
             words.append(let(m, f"word_{e}", word ^ (1 << config.word_bits - 1)))
+        if negated:  # a word negates by its inverse and 1
+            words.append(let(m, "ones", sum(negated[1:], negated[0])))
 
         # The cut: a sum and its carries.
         cut = registers(m, "tree", carry_save(m, "tree", words, config.tree_bits), self.enter)

@@ -8,13 +8,18 @@ from amaranth.lib import data
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.index.format import INT_BITS, K_MAX
-from golden.kllm.format import integer_digits
-from hdl.kinds import BITS, NUMBER, fixed, index_of, mask_of
+from golden.kllm.format import (
+    FIXED_PRODUCTS,
+    PRODUCTS,
+    integer_digits,
+    integer_grid,
+    product_bits,
+    product_grid,
+)
+from hdl.kinds import BITS, NUMBER, Kind, fixed, index_of, mask_of
 from hdl.ports import Payload
 
 __all__ = ["KllmSelectConfig"]
-
-_GRID = FP16.grid_exponent  # of a centroid and of a rounded product
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,8 @@ class KllmSelectConfig(Config):
     columns: int = 32  # output columns, 1..64
     k_max: int = 11008  # longest reduction, 1..16383
     integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
+    product: str = "rounded"  # words of the table: rounded, fixed16 or fixed12
+    antisymmetric: bool = False  # C_B[j] = -C_B[last - j], so does C_V: rows have the lower half
     tag_bits: int = 0  # sideband carried with each beat, 0..64; 0: no such field
 
     def __post_init__(self) -> None:
@@ -36,6 +43,8 @@ class KllmSelectConfig(Config):
         self._check_range("columns", 1, 64)
         self._check_range("k_max", 1, K_MAX)
         self._check_choice("integer_bits", (0, *INT_BITS))
+        self._check_choice("product", PRODUCTS)
+        self._check_bool("antisymmetric")
         self._check_range("tag_bits", 0, 64)
 
     @property
@@ -44,19 +53,52 @@ class KllmSelectConfig(Config):
         return 2**self.bits_a
 
     @property
+    def row_index_bits(self) -> int:
+        """Bits that select a word of a row: a weight index, or all but its sign."""
+        return self.bits_b - int(self.antisymmetric)
+
+    @property
     def codes(self) -> int:
-        """Words of a row: one per weight index."""
-        return 2**self.bits_b
+        """Words of a row: one per weight index, or per pair of opposite ones."""
+        return 2**self.row_index_bits
 
     @property
     def digits(self) -> int:
         """Digits of ``bits_a`` bits of an integer: passes of a beat in integer mode."""
         return integer_digits(self.integer_bits, self.bits_a)
 
+    @property
+    def is_fixed(self) -> bool:
+        """Packets carry words in fixed point, not in FP16."""
+        return self.product in FIXED_PRODUCTS
+
+    @property
+    def grid(self) -> int:
+        """Words of products are integers times 2**grid."""
+        return product_grid(self.product)
+
+    @property
+    def integer_grid(self) -> int:
+        """Multiples of centroids, in integer mode, are integers times 2**integer_grid."""
+        return integer_grid(self.product, self.bits_a)
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        """The grids of a sum, that of products first; each once."""
+        if not self.integer_bits or self.grid == self.integer_grid:
+            return (self.grid,)
+        return self.grid, self.integer_grid
+
+    @property
+    def word_kind(self) -> Kind:
+        """Of words and sums: with two grids the mode says which."""
+        return fixed(self.grid) if len(self.grids) == 1 else NUMBER
+
     def row_bits(self, row: int) -> int:
         """Bits of a word of a row of the table: a product, or ``row`` times a centroid."""
-        multiple = max(row, 1) if self.integer_bits else 1
-        return (multiple << -_GRID).bit_length() + 1
+        if self.is_fixed or not self.integer_bits:
+            return product_bits(self.product)
+        return (max(row, 1) << -self.integer_grid).bit_length() + 1
 
     @property
     def word_bits(self) -> int:
@@ -70,9 +112,9 @@ class KllmSelectConfig(Config):
 
     @property
     def sum_bits(self) -> int:
-        """|product| <= 1 = 2**24 on its grid, times the largest integer, times k_max; a sign."""
-        largest = 2**self.integer_bits - 1 if self.integer_bits else 1
-        return (self.k_max * largest << -_GRID).bit_length() + 1
+        """k_max products of 1, or k_max times the largest integer and a centroid of 1; a sign."""
+        largest = max(1 << -self.grid, (2**self.integer_bits - 1) << -self.integer_grid)
+        return (self.k_max * largest).bit_length() + 1
 
     @property
     def bias_bits(self) -> int:
@@ -83,7 +125,11 @@ class KllmSelectConfig(Config):
     def product_layout(self) -> Payload:
         return Payload(
             bin=(range(self.rows * self.codes), "activation index above weight index"),
-            word=(FP16.bits, "FP16 product of the two centroids, or centroid", FP16),
+            word=(
+                FP16.bits,
+                "product of the two centroids, or centroid",
+                self.word_kind if self.is_fixed else FP16,
+            ),
         )
 
     @property
@@ -150,7 +196,7 @@ class KllmSelectConfig(Config):
     def rows_layout(self) -> Payload:
         """A beat after the look-up, or one digit of it."""
         return Payload(
-            row=(self.row_layout, "word of each element and weight index", fixed(_GRID)),
+            row=(self.row_layout, "word of each element and weight index", self.word_kind),
             **self.digit_parts,
             **self._shared,
         )

@@ -5,15 +5,16 @@ import dataclasses
 import numpy as np
 import torch
 
-from golden.index.codebook import product_codebook
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.lane import JobHeader, header_status, job_status
 from golden.kllm.matmul import MatmulResult, integer_matmul, matmul
-from golden.kllm.records import Codebooks, Tokens, Weight
+from golden.kllm.products import codebook_words, integer_words
+from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from tb.words import layout_words, pack
 
-__all__ = ["Job", "codebook_packet", "phase_vectors", "random_codebook", "random_job"]
+__all__ = ["Job", "books_of", "codebook_packet", "phase_vectors", "random_codebook", "random_job",
+           "weight_codebook"]  # fmt: skip
 
 STREAMS = ("job", "a", "w", "x", "s_b", "y", "status")
 
@@ -57,14 +58,21 @@ class _Beats:
     x: np.ndarray  # the outlier words
 
 
-def codebook_packet(codebook_a, codebook_b) -> np.ndarray:
+def codebook_packet(config: KllmPeLaneConfig, codebook_a, codebook_b) -> np.ndarray:
     """(words, 2 columns: word, last) of a K-Means packet."""
-    codebook_a, codebook_b = torch.as_tensor(codebook_a), torch.as_tensor(codebook_b)
-    return _packet(torch.cat([product_codebook(codebook_a, codebook_b), codebook_b]).numpy())
+    books = torch.as_tensor(codebook_a), torch.as_tensor(codebook_b)
+    return _packet(codebook_words(*books, config.product, config.antisymmetric).numpy())
 
 
-def integer_packet(codebook_v) -> np.ndarray:
-    return _packet(np.asarray(codebook_v))
+def integer_words_of(config: KllmPeLaneConfig, codebook_v) -> torch.Tensor:
+    """Words of an Integer packet."""
+    v = torch.as_tensor(codebook_v)
+    return integer_words(v, config.bits_a, config.product, config.antisymmetric)
+
+
+def integer_packet(config: KllmPeLaneConfig, codebook_v) -> np.ndarray:
+    """(words, 2 columns: word, last) of an Integer packet."""
+    return _packet(integer_words_of(config, codebook_v).numpy())
 
 
 def _packet(words: np.ndarray) -> np.ndarray:
@@ -82,6 +90,22 @@ def random_codebook(rng: np.random.Generator, bits: int, *, ends: bool = True) -
     inner = rng.uniform(-1, 1, 2**bits - 2) * rng.choice([1, 2.0**-9, 2.0**-22], 2**bits - 2)
     values = np.sort(np.concatenate([outer, inner])).astype(np.float16)
     return values.view(np.uint16).astype(np.int64)
+
+
+def weight_codebook(
+    rng: np.random.Generator, config: KllmPeLaneConfig, *, ends: bool = True
+) -> np.ndarray:
+    """``random_codebook`` of the weights or of V, of the kind that the lane takes."""
+    book = random_codebook(rng, config.bits_b, ends=ends)
+    if config.antisymmetric:
+        upper = np.sort(book[len(book) // 2 :] & 0x7FFF)
+        book = np.concatenate([upper[::-1] | 0x8000, upper])
+    return book
+
+
+def books_of(rng: np.random.Generator, config: KllmPeLaneConfig, *, ends: bool = True) -> list:
+    """C_A and C_B."""
+    return [random_codebook(rng, config.bits_a, ends=ends), weight_codebook(rng, config, ends=ends)]
 
 
 def _finite_words(rng: np.random.Generator, shape) -> np.ndarray:
@@ -141,10 +165,12 @@ def _of_golden(config, job: Job, codebooks) -> MatmulResult:
     )
     weight = Weight(tensor(job.index_b), tensor(job.s_b))
     if job.integer:
-        return integer_matmul(
-            tokens, weight, tensor(codebooks[0]), config.integer_bits, config.k_max
-        )
-    books = Codebooks(tensor(codebooks[0]), tensor(codebooks[1]))
+        packet = Packet(
+            integer_words_of(config, codebooks[0]), config.bits_a, config.bits_b, config.product,
+            config.antisymmetric,
+        )  # fmt: skip
+        return integer_matmul(tokens, weight, packet, config.integer_bits, config.k_max)
+    books = Codebooks(tensor(codebooks[0]), tensor(codebooks[1]), config.product)
     return matmul(tokens, weight, books, config.k_max)
 
 
