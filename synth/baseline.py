@@ -16,7 +16,7 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
-from hdl.registry import configuration, find
+from hdl.registry import configuration_of, find
 from hdl.verilog import convert
 from synth.area import Libraries, SynthesisError, load_libraries
 from synth.modules import map_modules
@@ -33,6 +33,8 @@ FIGURES = {"um2": (0.02, 0.0), "flip_flops": (0.02, 0.0), "levels": (0.1, 1.0)}
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """``arguments`` select the configuration as for hdl.build; ``configuration`` is all of it.
+
+    A first argument ``--config=NAME`` takes a named configuration, and the others change it.
 
     figures : um2 of all modules, flip-flops, and levels: cells on the longest path of a module
     is_small : whether the command maps it without ``--all``
@@ -121,7 +123,7 @@ def _write(path: Path, entries: list[Entry]) -> None:
 
 def measure(entry: Entry, libraries: Libraries) -> Entry:
     """``entry`` with the configuration and figures of today."""
-    config = configuration(entry.block, None, list(entry.arguments))
+    config = configuration_of(entry.block, entry.arguments)
     design = convert(find(entry.block).component(config), entry.block)
     mapped = map_modules(design, libraries, jobs=1)
     total = mapped.total()

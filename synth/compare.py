@@ -6,6 +6,7 @@ configuration: ``python -m synth.compare chip --config NAMED FIELD=VALUE ...``.
 
 import importlib
 import sys
+from pathlib import Path
 
 from golden import command
 from hdl.arguments import add_page, check_page, write_page
@@ -48,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME=FILE[,FILE...]",
         help="of libraries: the Liberty files of one library",
     )
+    parser.add_argument(
+        "--hardfloat", type=Path, metavar="FOLDER", help="of hardfloat: the source of HardFloat"
+    )
     add_page(parser, PAGE)
     options = parser.parse_intermixed_args(arguments)
     chosen = tables[options.what]
@@ -58,6 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--page: the page has {chosen.block} at {chosen.named}")
     if options.sets and options.what != "libraries":
         parser.error("--set is of libraries alone")
+    if options.hardfloat and options.what != "hardfloat":
+        parser.error("--hardfloat is of hardfloat alone")
     check_page(parser, options.page, chosen.sections)
     try:
         if chosen.block:

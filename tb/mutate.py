@@ -116,8 +116,11 @@ def test_file(name: str) -> Path:
     raise FileNotFoundError(f"{name} has no tb/{room}/test_*.py")
 
 
-def collect(name: str, seed: int) -> list[Recording]:
-    """The simulations of block ``name``'s tests, those of deliberate failures left out."""
+def collect(name: str, seed: int, only: str = "") -> list[Recording]:
+    """The simulations of block ``name``'s tests, those of deliberate failures left out.
+
+    only: of the tests that pytest's ``-k`` selects by this text.
+    """
     collector = _Collector()
     output = io.StringIO()
     with (
@@ -127,7 +130,7 @@ def collect(name: str, seed: int) -> list[Recording]:
     ):
         status = pytest.main(
             ["-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception",
-             f"--rootdir={ROOT}", f"--seed={seed}", str(test_file(name))],
+             f"--rootdir={ROOT}", f"--seed={seed}", "-k", only, str(test_file(name))],
             plugins=[collector],
         )  # fmt: skip
     if status == pytest.ExitCode.INTERRUPTED:  # pytest catches Ctrl-C

@@ -1,6 +1,7 @@
 """Lanes next to each other: look-up by index, its counters, and other number formats."""
 
 import dataclasses
+from typing import Any
 
 from golden.markers import table
 from hdl.index.histogram_parallel import IndexHistogramParallel
@@ -28,6 +29,14 @@ _RIVALS = {
     "tables of INT16, 4 planes": ("lane_lut", "int16_int4"),
     "tables of INT8, 4 planes": ("lane_lut", "int8_int4"),
     "tables of INT8, 2 planes": ("lane_lut", "int8_int2"),
+}
+
+# label -> words of a selecting lane's table
+_FORMATS: dict[str, dict[str, Any]] = {
+    "fixed16": {"product": "fixed16"},
+    "fixed12": {"product": "fixed12"},
+    "fixed16, antisymmetric": {"product": "fixed16", "antisymmetric": True},
+    "fixed12, antisymmetric": {"product": "fixed12", "antisymmetric": True},
 }
 
 
@@ -97,6 +106,11 @@ def rival_tables(map_block: Map) -> dict[str, str]:
         "select": _own(selecting, map_block),
         "select, no integer mode": _own(dataclasses.replace(selecting, integer_bits=0), map_block),
     }
+    for label, fields in _FORMATS.items():
+        own = dataclasses.replace(selecting, **fields)
+        lanes[f"select, {label}"] = _own(own, map_block)
+        plain = dataclasses.replace(own, integer_bits=0)
+        lanes[f"select, {label}, no integer mode"] = _own(plain, map_block)
     lanes |= {name: _rival(*rival, map_block) for name, rival in _RIVALS.items()}
     least = lanes["select, no integer mode"].um2
     areas, cycles = [], []

@@ -116,6 +116,20 @@ def test_a_set_without_files_is_one_line(text, capsys):
     assert f"--set must be NAME=FILE[,FILE...], not {text!r}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_hardfloat_without_its_verilog_is_one_line(given, tmp_path, capsys):
+    assert compare.main(["hardfloat", *(["--hardfloat", str(tmp_path)] if given else [])]) == 2
+    reason = f"be a folder with addRecFN.v, not {tmp_path}" if given else "name a folder"
+    assert f"synth.compare: --hardfloat must {reason}" in capsys.readouterr().err
+
+
+def test_the_folder_of_hardfloat_is_of_no_other_table(tmp_path, capsys):
+    with pytest.raises(SystemExit) as status:
+        compare.main(["fp16", "--hardfloat", str(tmp_path)])
+    assert status.value.code == 2
+    assert "--hardfloat is of hardfloat alone" in capsys.readouterr().err
+
+
 def test_docs_have_a_place_for_all_tables():
     text = compare.PAGE.read_text()
     tables = compare.all_tables()

@@ -111,8 +111,8 @@ def _run_precision(config: KllmPeLaneConfig, names, seen, say) -> list[dict]:
         short = name.rsplit(".", 1)[1]
         for stream, words in phase_vectors(config, jobs, books).items():
             vectors[f"{short}.{stream}"] = words
-        vectors[f"{short}.codebook"] = codebook_packet(*books)
-        y = float_from_bits(linear(quantized, weight).y)
+        vectors[f"{short}.codebook"] = codebook_packet(config, *books)
+        y = float_from_bits(linear(quantized, weight, config.product).y)
         reference = evaluation.x.double() @ evaluation.weight.double().t()
         length = weight.index.shape[0]
         groups = len(jobs) // len(quantized.scale)

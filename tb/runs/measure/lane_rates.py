@@ -39,7 +39,7 @@ def _sweep(config: KllmPeLaneConfig, console: Console) -> tuple[list[tuple], lis
                 ]
                 for stream, words in phase_vectors(config, jobs, books).items():
                     vectors[f"{name}.{stream}"] = words
-                vectors[f"{name}.codebook"] = codebook_packet(*books)
+                vectors[f"{name}.codebook"] = codebook_packet(config, *books)
                 phases.append((name, length, outputs, outliers))
     start = time.perf_counter()
     model = build_model(KllmPeLane(config), long_run=True)
