@@ -32,6 +32,7 @@ from golden.capture import Captured
 from golden.kllm.layer import LayerOptions
 from golden.kllm.timing import lane_cycles
 from synth.area import AreaReport
+from synth.power import GROUPS
 from tb.kllm.test_layer import packed
 from tb.runs import cycles
 from tb.runs.soak.check import Mismatch
@@ -283,9 +284,38 @@ def test_dequant_rates(command, figures, monkeypatch, page):
     assert len(command.ran) == len(command.measure._CONFIGS)
     found = figures()
     assert len(found) == 2 * len(command.measure._CONFIGS)
-    # The page's first row: 16 beats after a latency of 9 cycles.
-    assert found[0].predicted == 25
+    # The page's first row: 16 beats after a latency of 14 cycles.
+    assert found[0].predicted == 30
     assert all(figure.predicted is None for figure in found if figure.parameters["skipped"])
+
+
+@PAGE
+def test_lane_power(command, monkeypatch, tmp_path, page):
+    """Each lane once per library; a later run takes the figures of the lanes that it leaves out."""
+    measured = []
+    groups = {group: {"internal_pj": 1.0} for group in GROUPS}
+
+    def measure_lane(lane, libraries, clock_ns, seed):
+        measured.append((lane, libraries, clock_ns, seed))
+        figure = {
+            "pj_per_cycle": 8.0, "groups": groups, "kge": 6.5, "toggles_per_cycle": 80.0,
+            "pj_per_operation": {"unit": "MAC", "pj": 0.25 * len(measured)},
+        }  # fmt: skip
+        return types.SimpleNamespace(operation_pj=0.25, to_json=lambda: figure)
+
+    module = importlib.import_module(command.name)
+    monkeypatch.setattr(module, "library_sets", lambda sets: dict.fromkeys(sets, "libraries"))
+    monkeypatch.setattr(module, "delays_of", lambda libraries: None)
+    monkeypatch.setattr(module, "measure_lane", measure_lane)
+    options = ["--set", "first", "--set", "second", "--keep", str(tmp_path / "keep")]
+    assert command.main([*options, *page]) == 0
+    wanted = [(lane, "libraries", 10.0, 1) for lane in module.LANES for _ in range(2)]
+    assert measured == wanted
+    tables = []
+    monkeypatch.setattr(module, "energy_table", lambda figures: tables.append(figures) or "none")
+    assert command.main([*options, "--lane", "INT8 x INT8", *page]) == 0
+    assert measured[len(wanted) :] == [("INT8 x INT8", "libraries", 10.0, 1)] * 2
+    assert len(tables[0]) == len(wanted)
 
 
 @pytest.mark.parametrize("arguments", [["--lanes", "8", "64"], ["--page"]])

@@ -16,7 +16,6 @@ import numpy as np
 
 from golden import command
 from golden.lanes.format import plane_words
-from golden.lanes.sums import fp16_packet, integer_packet, table_packet, w4a16_packet
 from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -111,6 +110,8 @@ def _lane(block, packets: list, packet_of: Callable) -> tuple[Any, str, dict, di
 
 
 def _fp16_lane(seed: int) -> tuple[Any, str, dict, dict]:
+    from golden.lanes.sums import fp16_packet  # imports torch, slowly
+
     config = LaneFp16Config(**SIZE)
     packets = [(_fp16(a), _fp16(w)) for a, w in _numbers(seed)]
     packet_of = functools.partial(fp16_packet, guard_bits=config.guard_bits)
@@ -118,6 +119,8 @@ def _fp16_lane(seed: int) -> tuple[Any, str, dict, dict]:
 
 
 def _w4a16_lane(seed: int) -> tuple[Any, str, dict, dict]:
+    from golden.lanes.sums import w4a16_packet  # imports torch, slowly
+
     config = LaneW4a16Config(**SIZE)
     edges, means = _codebook(seed)
     words = _fp16(means)
@@ -129,12 +132,16 @@ def _w4a16_lane(seed: int) -> tuple[Any, str, dict, dict]:
 
 
 def _integer_lane(bits_a: int, bits_w: int, seed: int) -> tuple[Any, str, dict, dict]:
+    from golden.lanes.sums import integer_packet  # imports torch, slowly
+
     config = LaneIntegerConfig(**SIZE, bits_a=bits_a, bits_w=bits_w)
     packets = [(_integers(a, bits_a), _integers(w, bits_w)) for a, w in _numbers(seed)]
     return _lane(LaneInteger(config), packets, integer_packet)
 
 
 def _lut_lane(bits_w: int, seed: int) -> tuple[Any, str, dict, dict]:
+    from golden.lanes.sums import table_packet  # imports torch, slowly
+
     config = LaneLutConfig(**SIZE, bits_w=bits_w)
     packets = []
     for a, w in _numbers(seed):

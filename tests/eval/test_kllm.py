@@ -35,6 +35,7 @@ from golden.kllm.layer import (
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.quantize import (
     QuantizedWeight,
+    Training,
     quantize_tokens,
     quantize_unsigned,
     split_outliers,
@@ -131,8 +132,8 @@ def test_integers_are_those_of_the_golden(bits: int) -> None:
 def test_training_with_a_limit_draws_samples() -> None:
     x = half_words(heavy(64, 100, 1.0))
     every = train_activation_codebook(x, 4)
-    assert torch.equal(every, train_activation_codebook(x, 4, most=6400))
-    some = train_activation_codebook(x, 4, most=3000)
+    assert torch.equal(every, train_activation_codebook(x, 4, training=Training(6400)))
+    some = train_activation_codebook(x, 4, training=Training(3000))
     assert not torch.equal(every, some)
     assert (float_from_bits(every) - float_from_bits(some)).abs().max() <= 0.1
 
