@@ -7,7 +7,7 @@ Shown to fail with:
 - the mismatch of the last slot only
 - DIRECT that does not wait for the rows before it
 - a command taken before its walks are done
-- a walk of slots that ends after the low two bits of ``tokens``, or the low five
+- a walk of slots that ends after the low two bits of ``tokens``, the low five, six or seven
 - the factors of a command that does not fold
 - in fixed point: C_B judged as a product, or the grid of the other mode
 """
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from golden.kllm.collect import Ticket
+from golden.kllm.config import MachineConfig
 from golden.kllm.isa import (
     COMMAND_WORDS,
     Codebook,
@@ -29,8 +30,9 @@ from golden.kllm.isa import (
 from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
 from golden.kllm.timing import matmul_supply
 from golden.kllm.walks import row_requests
-from hdl.kllm.accelerator import KllmAcceleratorConfig
 from hdl.kllm.engine import descriptor_layout
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.payloads import (
     matmul_work_layout,
@@ -45,16 +47,18 @@ from tb.kllm.test_lane_codebook import random_word, word_grids, words_within
 from tb.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
-SLOTS, LENGTH = 64, 16  # most slots of an accelerator; length of those that long walks read
+LENGTH = 16  # of the slots that long walks read
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
-PRODUCTS = ("rounded", "fixed16")
+# products, slots: most of an accelerator, and most of the engine
+CASES = {"rounded": ("rounded", 64), "fixed16": ("fixed16", 64), "256_slots": ("rounded", 256)}
 
 
-def accelerator(product: str) -> KllmAcceleratorConfig:
-    """The small accelerator with these products."""
-    slot = dataclasses.replace(SMALL.machine.slot, slots=SLOTS)
-    machine = dataclasses.replace(SMALL.machine, slot=slot, replay_beats=REPLAY, product=product)
-    return dataclasses.replace(SMALL, machine=machine)
+def engine(product: str, slots: int) -> tuple[MachineConfig, KllmMatmulConfig]:
+    """The small machine with these products and slots, and its engine."""
+    machine = dataclasses.replace(SMALL.machine, replay_beats=REPLAY, product=product)
+    small = dataclasses.replace(SMALL, machine=machine).matmul_config
+    slot = dataclasses.replace(small.slot, slots=slots)
+    return dataclasses.replace(machine, slot=slot), dataclasses.replace(small, slot=slot)
 
 
 ANSWER = 2  # cycles of the slots at full rate
@@ -70,9 +74,9 @@ class Slot:
 class Program:
     """Commands one after another, and what each of them causes."""
 
-    def __init__(self, rng, slots, config: KllmAcceleratorConfig):
+    def __init__(self, rng, slots, machine: MachineConfig, lane: KllmPeLaneConfig):
         self.rng, self.slots = rng, slots
-        self.machine, self.lane = config.machine, config.lane
+        self.machine, self.lane = machine, lane
         self.loaded: Codebook | None = None
         self.steps: list[dict] = []
 
@@ -158,16 +162,16 @@ def row_work(rows) -> int:
     return row_work_layout.const(dataclasses.asdict(rows)).as_bits()
 
 
-def program(rng, config: KllmAcceleratorConfig) -> Program:
+def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
+    most = machine.slots
     slots = [
         Slot(200, False, 0x3F800000), Slot(200, False, 0x40490FDB),
         Slot(77, True, 0x3F000000), Slot(77, True, 0x3E000000),
-        *(Slot(LENGTH, False, int(rng.integers(1, 0x7F80)) << 16) for _ in range(4, SLOTS - 1)),
+        *(Slot(LENGTH, False, int(rng.integers(1, 0x7F80)) << 16) for _ in range(4, most - 1)),
         Slot(LENGTH + 1, False, 0x3F800000),
     ]  # fmt: skip
-    made = Program(rng, slots, config)
-    machine = config.machine
-    bins = config.lane.counter_config.bins
+    made = Program(rng, slots, machine, lane)
+    bins = lane.counter_config.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
     assert made.matmul(K) == C
@@ -176,10 +180,14 @@ def program(rng, config: KllmAcceleratorConfig) -> Program:
     for mode in (K, D, K, K, D, D):
         assert not made.matmul(mode)
     whole = {"length": LENGTH, "outputs": 1, "dst": 0, "stride": 1}
-    for slot, tokens in ((4, 3), (5, 4), (9, 7), (20, 16), (30, 33), (4, SLOTS - 5)):
+    folds = [(4, 3), (5, 4), (9, 7), (20, 16), (30, 33), (4, most - 5)]
+    tails = [2, 3, 5, 9, 17, 33]
+    if most > 64:
+        folds, tails = [(9, 129)], [65, 129, most - 4]
+    for slot, tokens in folds:
         assert not made.matmul(K, slot=slot, tokens=tokens, fold_norm=1, **whole)
-    for tokens in (2, 3, 5, 9, 17, 33):  # the last slot alone is wrong
-        assert made.matmul(K, slot=SLOTS - tokens, tokens=tokens, **whole) == M
+    for tokens in tails:  # the last slot alone is wrong
+        assert made.matmul(K, slot=most - tokens, tokens=tokens, **whole) == M
     assert made.matmul(N) == C
     made._step(0x7F, {}, CommandStatus.MALFORMED)
     assert not made.matmul(K, fold_norm=1, tokens=2)
@@ -188,7 +196,8 @@ def program(rng, config: KllmAcceleratorConfig) -> Program:
         {"mode": 3}, {"tokens": 0}, {"length": 0}, {"length": machine.slot_elements + 1},
         {"outputs": 0}, {"dst": rows, "outputs": 1}, {"dst": rows - 1, "outputs": 17},
         {"dst": rows - 1, "tokens": 2, "stride": 1, "outputs": 1},
-        {"slot": SLOTS - 1, "tokens": 2}, {"slot": SLOTS, "tokens": 1},
+        {"slot": most - 1, "tokens": 2}, {"slot": 255, "tokens": 255},
+        *([{"slot": most, "tokens": 1}] if most < 256 else []),
     ):  # fmt: skip
         assert made.matmul(K, **wrong) == R, wrong
     assert not made.matmul(K, tokens=1, dst=rows - 1, outputs=16)
@@ -224,11 +233,11 @@ def program(rng, config: KllmAcceleratorConfig) -> Program:
     return made
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
-def test_matmul_issue(product, seed):
+@pytest.mark.parametrize("case", CASES)
+def test_matmul_issue(case, seed):
     rng = np.random.default_rng([seed, 100])
-    config = accelerator(product)
-    made = program(rng, config)
+    machine, config = engine(*CASES[case])
+    made = program(rng, machine, config.lane)
     descriptors = [
         descriptor_layout.const(
             {"valid": 1, "integer": int(slot.integer), "length": slot.length,
@@ -237,7 +246,7 @@ def test_matmul_issue(product, seed):
         for slot in made.slots
     ]  # fmt: skip
     simulate(
-        KllmMatmulIssue(config.matmul_config),
+        KllmMatmulIssue(config),
         "tb.kllm.tb_matmul_issue",
         params={
             "steps": made.steps, "descriptors": descriptors, "answer": ANSWER,
