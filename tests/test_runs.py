@@ -31,7 +31,7 @@ import tb.run
 from golden.capture import Captured
 from golden.kllm.layer import LayerOptions
 from golden.kllm.timing import lane_cycles
-from synth.area import AreaReport
+from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
 from tb.runs import cycles
@@ -194,21 +194,19 @@ def test_demo(command, monkeypatch, capsys):
     def captured(_, ids, names):
         return {name: Captured(torch.randn(len(ids), 70), torch.randn(64, 70)) for name in names}
 
-    def area(block, name, libraries):
-        block._MustUse__silence = True
-        return AreaReport(
-            name=name, configuration={}, library=libraries.library.name, nand2_um2=1.0, dff_um2=5.0,
-            tool="none", flattened=False, modules=(), macros=(), cell_counts={}, seconds=1.0,
-        )  # fmt: skip
+    def mapped(design, libraries, jobs):
+        module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
+        assert design.name == "kllm_pe_lane"
+        return MappedDesign(design, {"kllm_pe_lane": module}, {}, libraries.library.nand2.area, 5.0)
 
     monkeypatch.setattr(command.measure, "load", lambda: Captured)
     monkeypatch.setattr(Captured, "model", None, raising=False)
     monkeypatch.setattr(command.measure, "tokens", lambda _, text, count: torch.zeros(count))
     monkeypatch.setattr(command.measure, "capture_inputs", captured)
-    monkeypatch.setattr(command.measure, "synthesize", area)
+    monkeypatch.setattr(command.measure, "map_modules", mapped)
     assert command.main(["--tokens", "2"]) == 0
     assert len(command.ran) == 2
-    assert "lane area, W4A4" in capsys.readouterr().out
+    assert "lane area, W4A4: 0.200 mm2" in capsys.readouterr().out
 
 
 def test_layer(command, figures, tmp_path, capsys):
