@@ -253,13 +253,15 @@ def build_model(
     extra_ports=(),
     wrap=None,
     long_run: bool = False,
+    statements: int = 0,
 ) -> Model:
     """Verilate ``block``, or find it in the cache.
 
     Modules whose class has ``verilate_separately`` become hierarchical blocks. Each is then
     compiled once, however many instances the design has. ``transform`` maps the design to other
     Verilog text (fault injection); ``extra_ports`` names the ports that it adds. ``wrap`` as for
-    hdl.verilog.convert: the wrapper is the top.
+    hdl.verilog.convert: the wrapper is the top. ``statements``: at most so many in a C++ function,
+    for text of which g++ would take minutes for the only one.
     """
     design = emitted(block, name, wrap)
     name = design.name
@@ -274,6 +276,7 @@ def build_model(
         "--no-assert",
         "--x-assign", "unique",
         "--x-initial", "unique",
+        *(["--output-split-cfuncs", str(statements)] if statements else []),
     ]  # fmt: skip
     ports = [port["name"] for port in design.description["ports"]] + list(extra_ports)
     control = ["`verilator_config"]
