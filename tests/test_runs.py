@@ -226,7 +226,8 @@ def test_layer(command, figures, tmp_path, capsys):
 @pytest.mark.parametrize("config", ["small", "smollm2", "table1"])
 def test_accelerator_rates(command, figures, config, capsys):
     sizes = ["--size", "64", "--tokens", "2/1"]
-    assert command.main(["--config", config, *sizes]) == 0
+    part = [] if config == "small" else ["--part", "2"]
+    assert command.main(["--config", config, *sizes, *part]) == 0
     assert command.ran
     assert "| 2 | 1 | offline |" in capsys.readouterr().out
     assert len(figures()) == 4
@@ -526,6 +527,8 @@ def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, ca
         (["--tokens", "4/3"], "must be N/M where M divides N, such as 4/2, not '4/3'"),
         (["--tokens", "0/0"], "must be N/M where M divides N, such as 4/2, not '0/0'"),
         (["--tokens", "64/1"], "--tokens: N must be 1..16, the slots of table1"),
+        (["--part", "5"], "--part must divide 16 lanes, 24 ports and 4096 outputs"),
+        (["--page", "--part", "4"], "--page: the page has the standard cases: no --part"),
         (["--page", "--size", "64"], "--page: the page has the standard cases: no --size"),
         (["--page", "--tokens", "1/1"], "--page: the page has the standard cases: no --tokens"),
     ],

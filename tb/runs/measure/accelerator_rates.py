@@ -1,6 +1,7 @@
 """``tb.runs.accelerator_rates``: programs of products, and their cycles."""
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from golden.kllm.machine import Machine
 from golden.kllm.orizuru import outlier_count
 from golden.kllm.vectors import codebook_packet
 from hdl.arguments import write_page
-from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, save
@@ -37,12 +38,14 @@ def _rows(words: np.ndarray) -> bytes:
     return padded.tobytes()
 
 
-def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: bool = False):
+def product_parts(
+    machine_config: MachineConfig, size: int, cases: Cases, norm: bool = False, part: int = 1
+):
     """Data memory, weight memories, and programs for tb_layer: ``size`` x ``size`` products.
 
     The first parts are constants and a command that ends at once. Then each case has a load, the
     quantization and product, and a read of the first rows of every token. norm: with RMS folded
-    into the scales.
+    into the scales. part: only 1/part of the outputs.
     """
     rng = np.random.default_rng(1)
     bits_a, bits_b = machine_config.bits_a, machine_config.bits_b
@@ -53,8 +56,9 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
     packet = codebook_packet(books[0], books[1])
     most = max(tokens for tokens, _, _ in cases)
     x = bits_from_float(torch.from_numpy(rng.standard_normal((most, size)))).numpy()
-    index = rng.integers(0, 1 << bits_b, (size, size))
-    scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, size))).numpy()
+    outputs = size // part
+    index = rng.integers(0, 1 << bits_b, (size, outputs))
+    scale = bits_from_float(torch.from_numpy(rng.uniform(0.01, 0.02, outputs))).numpy()
     weights = weight_image(index, scale, machine_config.layout)
     data = b"".join(
         (_rows(books[0]), _rows(midpoints(torch.from_numpy(books[0])).numpy()), _rows(packet))
@@ -92,7 +96,8 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
                 src=some, slot=theirs, outliers=Outliers(k, k) if online else offline,
                 statistics=Statistics(Norm.RMS if norm else Norm.NONE),
             )  # fmt: skip
-            asm.matmul(weights=0, dst=some, length=size, slot=theirs, fold_norm=norm)
+            made = dataclasses.replace(some, length=outputs)
+            asm.matmul(weights=0, dst=made, length=size, slot=theirs, fold_norm=norm)
         asm.part()
         for t in range(tokens):
             asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
@@ -114,17 +119,26 @@ def product_parts(machine_config: MachineConfig, size: int, cases: Cases, norm: 
     return data, [port.tobytes() for port in weights], parts
 
 
+def _divided(config: KllmAcceleratorConfig, part: int) -> KllmAcceleratorConfig:
+    """The same with 1/part of the lanes and of the ports."""
+    machine = config.machine
+    lane = dataclasses.replace(machine.lane, lanes=machine.lane.lanes // part)
+    ports = dataclasses.replace(machine.ports, ports=machine.ports.ports // part)
+    return dataclasses.replace(config, machine=dataclasses.replace(machine, lane=lane, ports=ports))
+
+
 def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
-    config = CONFIGS[options.config]
+    config = _divided(CONFIGS[options.config], options.part)
     lane, machine_config, size = config.lane, config.machine, options.size
+    outputs = size // options.part
     cases = [
         (tokens, at_a_time, mode)
         for tokens, at_a_time in options.tokens
         for mode in ("online", "offline")
     ]
     try:
-        data, ports, parts = product_parts(machine_config, size, cases)
+        data, ports, parts = product_parts(machine_config, size, cases, part=options.part)
     except ValueError as error:  # a product that the machine has no room for
         print(f"tb.runs.accelerator_rates: --size {size}: {error}", file=sys.stderr)
         return 2
@@ -152,8 +166,8 @@ def report(options: argparse.Namespace) -> int:
         ),
         "|" + " ---: |" * 9,
     ]
-    groups = -(-size // machine_config.group_outputs)
-    memory = machine_config.image_words(size, size)
+    groups = -(-outputs // machine_config.group_outputs)
+    memory = machine_config.image_words(size, outputs)
     totals, figures = {}, []
     for n, (tokens, at_a_time, mode) in enumerate(cases):
         part = 3 + 3 * n  # constants, delivery; then load, run, read of each case
@@ -162,8 +176,9 @@ def report(options: argparse.Namespace) -> int:
         totals[tokens, at_a_time, mode] = total
         compute = lane.bound(size, groups * tokens)
         fetched = memory * (tokens // at_a_time)
-        given = {"length": size, "outputs": size, "tokens": tokens, "tokens_at_a_time": at_a_time,
-                 "outliers": mode, "memory_latency": options.latency}  # fmt: skip
+        given = {"length": size, "outputs": outputs, "tokens": tokens,
+                 "tokens_at_a_time": at_a_time, "outliers": mode,
+                 "memory_latency": options.latency}  # fmt: skip
         for span, cycles, bound in (
             ("from the program to the status of the first QUANTIZE", quantize, None),
             ("from the program to the status of the last MATMUL", total, max(compute, fetched)),
