@@ -66,12 +66,11 @@ def _magnitude_bits(words: Tensor, format: FloatFormat) -> Tensor:
 
 def _bit_length(value: Tensor) -> Tensor:
     """Bits of a non-negative int64; 0 for 0."""
-    length = torch.zeros_like(value)
-    for step in (32, 16, 8, 4, 2, 1):
-        above = (value >> step) != 0
-        length = length + above.to(torch.int64) * step
-        value = torch.where(above, value >> step, value)
-    return length + value  # what is left is 0 or 1
+    # The exponent of the float64 near it. The bit below the leading one is cleared first, so that
+    # the conversion never rounds up to the next power of two.
+    words = (value & ~(value >> 1)).to(torch.float64).view(torch.int64)
+    _, frac_bits, bias = _FLOAT64
+    return ((words >> frac_bits) - (bias - 1)).clamp(min=0)
 
 
 def _shift_right_jam(value: Tensor, distance: Tensor) -> Tensor:
@@ -289,6 +288,9 @@ def from_fixed(value, grid_exponent, format: FloatFormat = FP32, high=None) -> T
     mask = (1 << LIMB_BITS) - 1
     high = high + (low >> LIMB_BITS)  # the low limb to 0..2**62 - 1
     low = low & mask
+    if bool(((high == 0) | (high == -1)).all()):  # one limb holds every value
+        value = (high << LIMB_BITS) + low
+        return _round((value < 0).to(torch.int64), value.abs(), grid_exponent, format)
     sign = (high < 0).to(torch.int64)
     # -(high, low) = (~high, 2**62 - low): the low limb carries when it is 0.
     negated_high = torch.where(low == 0, -high, ~high)
