@@ -54,6 +54,9 @@ __all__ = [
     "sparse_sums",
 ]
 
+_FLOAT32_EXACT = 1 << 24  # integers up to here are float32 values
+_OUTER_MAX = 1 << 13
+_FEW = 32  # outliers of a token that are summed one by one
 _HALF = 20  # bits of the low part of an FP16 value on grid 2**-24, which has 40
 
 
@@ -98,6 +101,10 @@ def _products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> tuple[Ten
 
 def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tensor:
     """(T, N) sum of table[ia, ib] over inliers."""
+    a, b = _outer(table)
+    rest = table - a[:, None] * b[None, :]
+    if len(idx_b) * int(rest.abs().max()) < _FLOAT32_EXACT:
+        return _narrow_dense(idx_a, inlier, idx_b, a, b, rest)
     tokens, outputs = idx_a.shape[0], idx_b.shape[1]
     # Two limbs of 24 bits: an exact product has up to 48, and 2**24 * K_MAX < 2**38 is exact.
     value = table[idx_a].permute(2, 0, 1) * inlier  # (2**nB, T, K)
@@ -108,6 +115,32 @@ def _dense(idx_a: Tensor, inlier: Tensor, idx_b: Tensor, table: Tensor) -> Tenso
         total = part.sum(0)
         d[:, columns] = (total[:tokens] << 24) + total[tokens:] if wide else total
     return d
+
+
+def _outer(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers a, b of at most 14 bits: products of centroids are near ``a[:, None] * b``."""
+    u, s, v = torch.linalg.svd(table.double())
+
+    def integers(x: Tensor) -> Tensor:
+        return (x * s[0].sqrt()).clamp(-_OUTER_MAX, _OUTER_MAX).round().long()
+
+    return integers(u[:, 0]), integers(v[0])
+
+
+def _narrow_dense(
+    idx_a: Tensor, inlier: Tensor, idx_b: Tensor, a: Tensor, b: Tensor, rest: Tensor
+) -> Tensor:
+    """``_dense`` of the table ``a[:, None] * b + rest``: one product in float64, 2**nB in float32.
+
+    Exact in any order: |a * b| * K_MAX is at most 2**40, every sum of ``rest`` below 2**24.
+    """
+    d = (a[idx_a] * inlier).double() @ b[idx_b.long()].double()
+    rows = (rest[idx_a].permute(2, 0, 1) * inlier).float()  # (2**nB, T, K)
+    found = torch.zeros(d.shape, device=d.device)
+    code = idx_b.to(torch.uint8)
+    for j in rest.any(0).nonzero().flatten().tolist():
+        found.addmm_(rows[j], (code == j).float())
+    return d.long() + found.long()
 
 
 def sparse_sums(
@@ -128,6 +161,37 @@ def sparse_sums(
     taken = outlier.any(dim=0).nonzero().flatten()
     if taken.numel() == 0:
         return hi, lo
+    most = int(outlier.sum(1).max())
+    if most <= _FEW:
+        _few_outliers(x, outlier, idx_b, codebook_b, most, hi, lo)
+    else:
+        _many_outliers(x, outlier, idx_b, codebook_b, taken, hi, lo)
+    # (hi, lo) are 2**20 apart: carry, then cut at 2**62.
+    hi += lo >> _HALF
+    lo = (hi & ((1 << LIMB_BITS - _HALF) - 1)) << _HALF | lo & ((1 << _HALF) - 1)
+    return hi >> LIMB_BITS - _HALF, lo
+
+
+def _few_outliers(
+    x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor, most: int, hi: Tensor, lo: Tensor
+) -> None:
+    """Adds the sums, 2**20 apart, to hi and lo: the n-th outlier of every token at a time."""
+    # A token with fewer takes inliers, whose value is 0.
+    place = outlier.to(torch.uint8).topk(most, 1).indices
+    value = torch.where(outlier, fixed_point(x), 0).gather(1, place)
+    centroid = fixed_point(codebook_b)
+    for k, each in zip(place.t(), value.t(), strict=True):
+        c = centroid[idx_b[k].long()]
+        hi += (each >> _HALF)[:, None] * c
+        lo += (each & ((1 << _HALF) - 1))[:, None] * c
+
+
+def _many_outliers(
+    x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor, taken: Tensor, hi: Tensor,
+    lo: Tensor,
+) -> None:  # fmt: skip
+    """As ``_few_outliers``; taken: elements that are an outlier of any token."""
+    tokens = len(x)
     value = torch.where(outlier, fixed_point(x), 0)[:, taken]
     rows = torch.cat((value >> _HALF, value & ((1 << _HALF) - 1)))  # each below 2**20
     centroid = fixed_point(codebook_b)[:, None, None]
@@ -135,10 +199,6 @@ def sparse_sums(
     for columns, part in grouped_sums(rows.expand(len(centroid), -1, -1), idx_b[taken]):
         total = (part * centroid).sum(0)
         hi[:, columns], lo[:, columns] = total[:tokens], total[tokens:]
-    # (hi, lo) are 2**20 apart: carry, then cut at 2**62.
-    hi += lo >> _HALF
-    lo = (hi & ((1 << LIMB_BITS - _HALF) - 1)) << _HALF | lo & ((1 << _HALF) - 1)
-    return hi >> LIMB_BITS - _HALF, lo
 
 
 def finish(

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.ops import fixed_point
+from golden.fp16.ops import bits_from_float, fixed_point
 from golden.index.codebook import product_codebook
 from golden.index.histogram import counts, integer_counts
+from golden.kllm import matmul as matmul_module
 from golden.kllm.format import Status, product_index
 from golden.kllm.matmul import (
     dequantized_matmul,
@@ -295,6 +296,31 @@ def test_longest_request_is_exact(centroid: int, product: str, device: str) -> N
         assert int(result.d) * Fraction(2) ** result.d_grid == d
         assert int(result.s_hi) * 2**62 + int(result.s_lo) == s * 2**48
         assert int(result.y) == reference(d, s, 0x3C00, 0x3C00)[0]
+
+
+@pytest.mark.parametrize("product", ["rounded", "fixed16", "fixed12"])
+def test_short_cuts_change_no_bit(product: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in float32, and outliers one by one, against one sum in float64 for all of them.
+
+    Tokens have 0, 1, 2 .. outliers. Shown to fail: float32 beyond 2**24, an outlier left out.
+    """
+    rng = random.Random(f"short cuts {product}")
+    tokens, k, n = 9, 1536, 20
+    a, b = (bits_from_float(tensor(range(-8, 8), "cpu") / each) for each in (9.1, 8.3))
+    books = Codebooks(a, b, product)
+    generator = torch.Generator().manual_seed(1)
+    index = torch.randint(0, 16, (tokens, k), generator=generator)
+    places = torch.rand(tokens, k, generator=generator).argsort()
+    outlier = places < torch.arange(tokens)[:, None]
+    words = tensor([[finite(rng) for _ in range(k)] for _ in range(tokens)], "cpu")
+    scale = tensor([0x3C00] * tokens, "cpu")
+    weight = Weight(torch.randint(0, 16, (k, n), generator=generator), tensor([0x3C00] * n, "cpu"))
+    found = matmul(Tokens(index, outlier, words, scale), weight, books)
+    monkeypatch.setattr(matmul_module, "_FLOAT32_EXACT", 0)
+    monkeypatch.setattr(matmul_module, "_FEW", 0)
+    plain = matmul(Tokens(index, outlier, words, scale), weight, books)
+    for field in ("d", "s_hi", "s_lo", "t", "y", "status"):
+        assert torch.equal(getattr(found, field), getattr(plain, field)), field
 
 
 Operands = tuple[Tokens, Weight, Codebooks]
