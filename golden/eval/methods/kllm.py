@@ -359,12 +359,14 @@ class Kllm(Method):
                 self._install_activations(site, state, i, name, layer)
         self._install_attention(site, state)
 
-    def _quantized(self, state: State, i: int, layer: nn.Module) -> dict[str, QuantizedWeight]:
-        """Every linear layer's weight as it is stored in memory, q with the scaling in it."""
+    def _quantized(
+        self, state: State, i: int, layer: nn.Module, only: Collection[str] = LINEARS
+    ) -> dict[str, QuantizedWeight]:
+        """Linear layers' weights as they are stored in memory, q with the scaling in it."""
         made = {}
         for group, members in self._groups(layer).items():
             codebook = state[f"{i}.weight.{group}"].long()
-            for name in members:
+            for name in filter(only.__contains__, members):
                 made[name] = quantize_weight(self._folded(layer, name)[0], codebook=codebook)
         return made
 
@@ -527,7 +529,7 @@ class Kllm(Method):
         layer = site.layers[i]
         short = next(s for s, module in _modules(layer).items() if module is site.linears[name])
         where = LINEARS[short].site
-        weight = self._quantized(state, i, layer)[short]
+        weight = self._quantized(state, i, layer, (short,))[short]
         codebook = state[f"{i}.{where}"].long()
         epsilon: float | None = None
         held: list[Tensor] = []
