@@ -133,6 +133,7 @@ class Bench:
     texts: windows (T,) of token ids by name
     calibration: windows that all methods learn from
     folder: a file per row, and in ``calibration`` the steps of unfinished calibrations
+    exact: linear layers and attention modules that run the exact arithmetic of the hardware
 
     The model stays loaded. Rows in the order of their methods calibrate once for all texts.
     """
@@ -144,11 +145,13 @@ class Bench:
         calibration: list[Tensor],
         folder: Path,
         batch: int | None = None,
+        exact: Iterable[str] = (),
     ) -> None:
         self.checkpoint = checkpoint
         self.texts = texts
         self.calibration = calibration
         self.folder = folder
+        self.exact = sorted(exact)
         self.fingerprint = fingerprint(checkpoint.model)
         self.device = next(checkpoint.model.parameters()).device
         self._batch = batch
@@ -178,6 +181,8 @@ class Bench:
         found["code"] = self._code_version(methods)
         if any(each.calibrated for each in methods):
             found["calibration"] = self._calibration
+        if self.exact:
+            found["exact"] = self.exact
         return found
 
     @staticmethod
@@ -243,7 +248,7 @@ class Bench:
                 return dataclasses.replace(other, calibration_seconds=seconds, same_seed=same)
         batch = batch_size(self.checkpoint, len(windows[0]), self._batch)
         result = evaluate(
-            self.checkpoint, row.method, methods, windows, states, Settings(batch)
+            self.checkpoint, row.method, methods, windows, states, Settings(batch, self.exact)
         )
         return Record(
             perplexity=result.perplexity,
