@@ -1,9 +1,11 @@
 """Shared by tests/ and tb/: the seeds, and the processor time of each test."""
 
+import contextlib
 import os
 import random
 import re
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,7 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--seeds must be 1..{most}, not {count}")
     if count > 1:
         os.environ["TB_RESIDENT"] = "1"  # tb.resident
+    os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.yosys
 
 
 @pytest.hookimpl(trylast=True)  # the last parameter varies first: a test's seeds follow each other
@@ -61,9 +64,21 @@ _spent = pytest.StashKey[float]()
 
 
 def _processor_seconds() -> float:
-    """User and system seconds of this process and of the children that it waited for."""
+    """User and system seconds of this process and of all its children, ended or not."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + _seconds_of_residents()
+
+
+def _seconds_of_residents() -> float:
+    """Those of the children that still run, such as Yosys (hdl.yosys), and of their children."""
+    seconds = 0.0
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in children.read_text().split():
+            with contextlib.suppress(OSError):  # it has just ended
+                # The name, in parentheses, may hold a space.
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2].split()
+                seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,103 @@
+"""hdl.yosys: scripts that share a process give what a process of their own gives.
+
+Shown to fail:
+
+- a forked process that uses the pipes of the first;
+- a process that is used again after an interrupt;
+- an exit status that is dropped.
+"""
+
+import multiprocessing
+import os
+
+import pytest
+from amaranth._toolchain.yosys import YosysError
+
+import hdl.yosys
+from hdl.registry import find
+from hdl.verilog import convert
+from hdl.yosys import RESIDENT, run
+from tb.together import smallest
+
+SCRIPT = """\
+read_rtlil <<rtlil
+module \\top
+  wire width 2 input 1 \\a
+  wire width 2 output 2 \\y
+  cell $not \\inverter
+    parameter \\A_SIGNED 0
+    parameter \\A_WIDTH 2
+    parameter \\Y_WIDTH 2
+    connect \\A \\a
+    connect \\Y \\y
+  end
+end
+rtlil
+opt_clean
+write_verilog
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_server(monkeypatch):
+    """Each test starts and ends a process of its own."""
+    monkeypatch.setattr(hdl.yosys, "_server", None)
+    monkeypatch.setenv(RESIDENT, "1")
+    yield
+    hdl.yosys._end()
+
+
+@pytest.mark.parametrize("name", ["stream_fifo", "index_reducer"])
+def test_the_same_verilog(name, monkeypatch):
+    def verilog():
+        return convert(find(name).component(smallest(find(name))), name).verilog
+
+    first = verilog()
+    assert verilog() == first
+    monkeypatch.delenv(RESIDENT)
+    hdl.yosys._end()
+    assert verilog() == first
+
+
+def test_a_script_that_fails_leaves_the_next_one_alone():
+    run(SCRIPT)
+    first = hdl.yosys._server
+    with pytest.raises(YosysError, match="No such command: proceed"):
+        run(SCRIPT + "proceed\n")
+    assert run(SCRIPT) == run(SCRIPT)
+    assert hdl.yosys._server is first
+
+
+def _expect(text: str) -> None:
+    is_forgotten = hdl.yosys._server is None
+    os._exit(not (is_forgotten and run(SCRIPT) == text))
+
+
+def test_a_forked_process_has_its_own():
+    text = run(SCRIPT)
+    child = multiprocessing.get_context("fork").Process(target=_expect, args=(text,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert run(SCRIPT) == text
+
+
+def test_a_process_that_ended_is_replaced():
+    text = run(SCRIPT)
+    hdl.yosys._server._process.kill()
+    assert run(SCRIPT) == text
+    assert run(SCRIPT) == text
+
+
+def test_an_interrupt_leaves_no_reply(monkeypatch):
+    text = run(SCRIPT)
+
+    def interrupted(self, size):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hdl.yosys._Server, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(SCRIPT)
+    assert hdl.yosys._server is None
+    assert run(SCRIPT) == text
