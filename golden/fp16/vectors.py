@@ -316,12 +316,26 @@ def compare_vectors(seed: int, format: FloatFormat = FP16, count: int = 4000) ->
     return _pack({"a": (a, format), "b": (b, format)} | words) | flags
 
 
+def _sparse_words(format: FloatFormat) -> np.ndarray:
+    """Powers of two, and each bit of the fraction alone in subnormals and NaN; both signs.
+
+    A detector of zeros, infinities or NaN that misses one bit is wrong for one of these alone.
+    """
+    powers = np.arange(format.exp_max + 1) << format.frac_bits
+    bits = 1 << np.arange(format.frac_bits)
+    words = np.concatenate([powers, bits, format.infinity | bits])
+    return np.concatenate([words, words | format.sign_bit])
+
+
 def _operand_words(seed: int, format: FloatFormat, o: FloatFormat | None, count: int):
-    """All words where that is 65,536 or less; else corners, ties of o with neighbours, random."""
+    """All words where that is 65,536 or less; else corners, sparse words, ties of o, random.
+
+    Ties have their neighbours.
+    """
     if format.bits <= 16:
         return np.arange(1 << format.bits)
     rng = np.random.default_rng(seed)
-    parts = [corner_words(format), random_words(rng, count, format)]
+    parts = [corner_words(format), _sparse_words(format), random_words(rng, count, format)]
     if o is not None:
         # Each word of o (those around its subnormals more often), moved by half a unit or so.
         magnitude = np.where(
@@ -340,7 +354,7 @@ def _operand_words(seed: int, format: FloatFormat, o: FloatFormat | None, count:
 def convert_vectors(
     seed: int, i: FloatFormat = FP32, o: FloatFormat = FP16, count: int = 10000
 ) -> dict:
-    """a, y of ops.convert: all words of a 16-bit format i, else 42 + 3 * count rows."""
+    """a, y of ops.convert: all words of a 16-bit format i, else corners, ties and random ones."""
     a = _operand_words(seed, i, o, count)
     return _pack({"a": (a, i), "y": (ops.convert(_tensor(a), i, o).numpy(), o)})
 
@@ -407,8 +421,9 @@ def function_vectors(
 ) -> dict:
     """a, y of ``reciprocal``, ``sqrt``, ``rsqrt`` or ``exp`` (a: binary16) of golden's functions.
 
-    All words of a 16-bit format a, else 42 + 7.25 * count rows. These have squares and powers of
-    two, and their neighbours. The last are those of 256 * count whose result is nearest to a tie.
+    All words of a 16-bit format a, else more than 7.25 * count rows. These have squares and powers
+    of two, and their neighbours. The last are those of 256 * count whose result is nearest to a
+    tie.
     """
     words = _operand_words(seed, a, o, count)
     if a.bits > 16:

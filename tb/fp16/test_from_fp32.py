@@ -1,4 +1,9 @@
-"""FpConvert to binary16 in Verilator against golden.fp16.ops.fp32_to_fp16."""
+"""FpConvert to binary16 in Verilator against golden.fp16.ops.fp32_to_fp16.
+
+Shown to fail:
+
+- a NaN of which one bit of the fraction alone is set, taken for an infinity.
+"""
 
 from golden.fp16 import vectors
 from hdl.fp16.convert import FpConvert, FpConvertConfig
