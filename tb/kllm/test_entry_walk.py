@@ -6,6 +6,7 @@ Shown to fail with:
 - outliers of integers
 - the first beat of a row for all of them
 - direct work that reads the slot
+- a walk of groups that ends after the low eleven bits of ``groups``, or of tokens after seven
 """
 
 import dataclasses
@@ -27,12 +28,14 @@ CONFIGS = {
     "elements_4": KllmPeLaneConfig(columns=16, k_max=256, elements=4, bits_a=2, integer_bits=4),
     "no_integers": KllmPeLaneConfig(columns=16, k_max=256, elements=8, bits_a=3, integer_bits=0),
 }
-SLOTS, ROWS, DELAY = 9, 8, 3
+SLOTS, ROWS, DELAY = 256, 8, 3
 
 
-def works(rng, config) -> list[MatmulWork]:
+def works(rng, config) -> tuple[list[MatmulWork], list[MatmulWork]]:
+    """Works of all flows, and the longest ones."""
+
     def work(length, **given):
-        fields = {"slot": int(rng.integers(0, 6)), "tokens": 1, "groups": 1, "direct": 0,
+        fields = {"slot": int(rng.integers(0, SLOTS - 3)), "tokens": 1, "groups": 1, "direct": 0,
                   "integer": 0} | given  # fmt: skip
         beats = -(-length // config.elements)
         return MatmulWork(length=length, rows=-(-length // 16), beats=beats, **fields)
@@ -44,7 +47,9 @@ def works(rng, config) -> list[MatmulWork]:
     # Of any length that the lane takes, and the longest: each bit of a position counts.
     longest = min(config.k_max, config.elements << 10)
     found += [work(int(longest ** rng.uniform(0.5, 1)), direct=1) for _ in range(6)]
-    return [*found, work(longest, direct=1), work(21, tokens=3, groups=2), work(120, tokens=2)]
+    found += [work(longest, direct=1), work(21, tokens=3, groups=2), work(120, tokens=2)]
+    most = (1 << 16) // config.columns - 1  # groups of a machine of one lane
+    return found, [work(9, groups=most), work(17, slot=0, tokens=255)]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -68,8 +73,8 @@ def test_entry_walk(name, seed):
         for slot, rows in enumerate(slots)
         for row, (values, mask) in enumerate(rows)
     }
-    walks = []
-    for work in works(rng, config):
+
+    def made(work: MatmulWork) -> dict:
         beats = [
             config.a_layout.const({"value": values, "outlier": mask, "last": int(last)}).as_bits()
             for values, mask, last in entry_beats(work, slots, config.elements)
@@ -79,7 +84,9 @@ def test_entry_walk(name, seed):
             for slot, row in entry_requests(work)
         ]
         fields = matmul_work_layout.const(dataclasses.asdict(work)).as_bits()
-        walks.append(walk({"work": fields}, {"entry_request": requests, "a": beats}))
+        return walk({"work": fields}, {"entry_request": requests, "a": beats})
+
+    walks, longest = ([made(work) for work in part] for part in works(rng, config))
     timing = entry_walk()
     first = timing.delay("from start to the first request") - 1 + DELAY + timing.latency
     direct = timing.delay("from start to the first beat, if direct") - 1
@@ -91,6 +98,7 @@ def test_entry_walk(name, seed):
         clients={"entry_request": "entries"},
         answers={"entry_request": answers},
         walks=walks,
+        longest=longest,
         rates=[
             rate(len(walks) - 1, DELAY, beats(len(walks) - 1, first)),
             rate(4, DELAY, beats(4, direct)),
