@@ -14,8 +14,8 @@ IS_SRAM = config.architecture == "sram"
 
 
 async def replay(bench, packets=None, **flow):
-    """Send the first ``packets`` packets, all by default; compare every output word."""
-    chosen = PACKETS[:packets]
+    """Send the first ``packets`` packets, those of all flows by default; compare every word."""
+    chosen = PACKETS[: packets or params["flow"]]
     beats, words = sum(p[0] for p in chosen), sum(p[1] for p in chosen)
     result = await bench.run({"i": WORDS_I[:beats]}, {"o": words}, **flow)
     for n, (got, golden) in enumerate(zip(result.words["o"], WORDS_O, strict=False)):
@@ -51,7 +51,7 @@ async def full_rate(dut):
     """Every transfer in the cycle that the contract gives; counting overlaps reading."""
     bench = Bench(dut, sources=("i",), sinks=("o",))
     await bench.reset()
-    flow = await replay(bench)
+    flow = await replay(bench, len(PACKETS))
     i, o = sram_cycles() if IS_SRAM else two_set_cycles(PACKETS)
     assert flow.cycles["i"] == i
     assert flow.cycles["o"] == o
@@ -87,9 +87,10 @@ async def reset_in_mid_packet(dut):
     rng = bench.rng("cut")
     await bench.reset()
     clear = config.bins if IS_SRAM else 0
+    beats, words = (sum(p[n] for p in PACKETS[: params["flow"]]) for n in (0, 1))
     for attempt in range(8):
         await bench.run(
-            {"i": WORDS_I}, {"o": len(WORDS_O)},
+            {"i": WORDS_I[:beats]}, {"o": words},
             p_stall=0.6, stop_at=clear + rng.randrange(1, 40 + 20 * attempt),
         )  # fmt: skip
         await bench.reset(1)

@@ -10,7 +10,8 @@ Shown to fail:
 - an integer bit obeyed where there is no such mode (sram);
 - ``is_open`` that ignores ``last`` (flipflop);
 - slots beyond the last bin filled;
-- the copy delayed until the second set is empty (full_rate alone).
+- the copy delayed until the second set is empty (full_rate alone);
+- bit 13 of bin 10 lost (full_rate alone).
 """
 
 import dataclasses
@@ -63,7 +64,8 @@ class Packet:
     integer: bool = False
 
 
-def counter_packets(rng, config) -> list[Packet]:
+def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
+    """Packets of all flows, and long ones that follow at full rate."""
     codes, e = 2**config.bits_b, config.elements
     longest = min(config.k_max, 40 * e)  # simulated; the registers' widths are those of k_max
 
@@ -107,9 +109,13 @@ def counter_packets(rng, config) -> list[Packet]:
             *(packet(e, integer=True) for _ in range(3)),
         ]
         rng.shuffle(packets)
-    if config.k_max == K_MAX:  # the largest count; once, for it is long
-        packets.append(packet(K_MAX, value=tops[-1], index=1))
-    return packets
+    long = []
+    if config.k_max == K_MAX:  # the top bit of every bin, and the largest count
+        top_bit = 1 << (K_MAX.bit_length() - 1)
+        bins = ((v, j) for v in range(2**config.bits_a) for j in range(codes))
+        long = [packet(top_bit + 1, value=v, index=j) for v, j in bins]
+        long.append(packet(K_MAX, value=tops[-1], index=1))
+    return packets, long
 
 
 def golden_words(config, packet: Packet) -> np.ndarray:
@@ -124,10 +130,11 @@ def golden_words(config, packet: Packet) -> np.ndarray:
 
 
 def counter_vectors(config, seed):
-    """(vectors, params): words of all packets, and (beats, words) of each."""
+    """(vectors, params): words of all packets, (beats, words) of each, packets of all flows."""
     rng = np.random.default_rng([seed, 12])
     i, o, lengths = [], [], []
-    for packet in counter_packets(rng, config):
+    packets, long = counter_packets(rng, config)
+    for packet in packets + long:
         beats = -(-len(packet.value) // config.elements)
         missing = beats * config.elements - len(packet.value)
         pair = packet.value * 2**config.bits_b + packet.index
@@ -144,7 +151,10 @@ def counter_vectors(config, seed):
         ends = np.arange(len(words)) == len(words) - 1
         o.append(layout_words(config.o_layout, count=slots, last=ends))
         lengths.append((beats, len(words)))
-    return {"i": np.concatenate(i), "o": np.concatenate(o)}, {"packets": lengths}
+    return {"i": np.concatenate(i), "o": np.concatenate(o)}, {
+        "packets": lengths,
+        "flow": len(packets),
+    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)
