@@ -139,6 +139,23 @@ async def full_rate(dut):
 
 
 @cocotb.test()
+async def direct_requests_weights_before_its_rows(dut):
+    """While outputs are to be written, DIRECT requests its weights, and no more."""
+    bench = await started(dut)
+    codebook, direct = STEPS[1:3]
+    assert direct["waits"]
+    assert direct["supply"]
+    await play(bench, [codebook])
+    dut.is_idle.value = 0
+    flow = await bench.run(
+        {"command": [direct["command"]]}, dict.fromkeys(SINKS), stop_at=2 * direct["cycles"]
+    )
+    assert flow.cycles["supply"] == [direct["cycles"]]
+    assert not flow.cycles["ticket"]
+    assert dut.row_start.value == 0
+
+
+@cocotb.test()
 async def reset_in_mid_command(dut):
     """A reset forgets the command and the codebook."""
     bench = await started(dut)

@@ -6,6 +6,7 @@ Shown to fail with:
 - a codebook that stays loaded after a bad packet
 - the mismatch of the last slot only
 - DIRECT that does not wait for the rows before it
+- DIRECT that waits for them before it requests weights
 - a command taken before its walks are done
 - a walk of slots that ends after the low two bits of ``tokens``, the low five, six or seven
 - the factors of a command that does not fold

@@ -47,7 +47,7 @@ class KllmMatmul(Block):
 
     The next command overlaps the last group: the engine checks it, requests its weights and offers
     its first job. DIRECT and LANE_CODEBOOK read rows. So they wait until the last output of the
-    command before them is written.
+    command before them is written; DIRECT requests its weights before that.
 
         ============================================  ========================================
         condition                                     effect

@@ -39,7 +39,7 @@ class KllmMatmulIssue(Block):
         command           steps
         ================  =========================================================================
         LANE_CODEBOOK     wait for ``is_idle``; range; packet from ``packet`` to ``codebook``
-        MATMUL, DIRECT    wait for ``is_idle``; range and codebook; groups; supply; ticket; walks
+        MATMUL, DIRECT    range and codebook; groups; supply; wait for ``is_idle``; ticket; walks
         MATMUL            range and codebook; descriptors; groups; supply; ticket; factors; walks
         other             ticket with MALFORMED
         refused           ticket with the first fault
@@ -180,8 +180,7 @@ class KllmMatmulIssue(Block):
                     with m.If(self.is_idle):
                         m.next = "CODEBOOK_CHECK"
                 with m.Elif(self.command.p.opcode == Opcode.MATMUL):
-                    with m.If(~work.direct | self.is_idle):
-                        m.next = "CHECK"
+                    m.next = "CHECK"
                 with m.Else():
                     end(int(CommandStatus.MALFORMED))
             with m.State("CODEBOOK_CHECK"):
@@ -244,8 +243,9 @@ class KllmMatmulIssue(Block):
                 with m.If(self.supply.ready):
                     m.next = "TICKET"
             with m.State("TICKET"):
-                m.d.comb += self.ticket.valid.eq(1)
-                with m.If(self.ticket.ready):
+                # The rows of DIRECT may be outputs that are still to be written.
+                m.d.comb += self.ticket.valid.eq(~work.direct | self.is_idle)
+                with m.If(self.ticket.valid & self.ticket.ready):
                     with m.If(is_fold):
                         m.d.comb += reader.start.eq(1)
                         m.next = "FACTORS"
