@@ -23,7 +23,10 @@ _WITHOUT_OUTPUTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ticket:
-    """A command whose outputs are collected; ``done``: it has none, and ends with ``fault``."""
+    """A command whose outputs are collected.
+
+    done: it has none, and ends with ``fault``. void: its outputs are dropped, and it ends so too.
+    """
 
     fault: int = 0
     dst: int = 0
@@ -32,6 +35,7 @@ class Ticket:
     outputs: int = 1
     groups: int = 1
     done: int = 0
+    void: int = 0
 
 
 def command_faults(status: Status) -> CommandStatus:
@@ -56,7 +60,7 @@ def collect(
     - statuses[job]: bits of all lanes together
     - group_rows: rows of a job with outputs
     """
-    if ticket.done:
+    if ticket.done or ticket.void:
         return [], CommandStatus(ticket.fault)
     writes, out_rows = [], row_count(ticket.outputs)
     tail = ticket.outputs % ROW_ELEMENTS

@@ -12,6 +12,8 @@ from golden.kllm.walks import MatmulWork, RowWork
 
 __all__ = ["Issued", "codebook_fault", "codebook_rows", "is_outside", "issue", "matmul_fault"]
 
+_NO_FAULT = CommandStatus(0)
+
 
 class SlotLike(Protocol):
     """What the checks read of a slot."""
@@ -77,9 +79,10 @@ def matmul_fault(
     loaded: Codebook | None,
     slots: Sequence[SlotLike | None],
 ) -> CommandStatus:
-    """The first fault of a MATMUL, before any weight is requested.
+    """The first fault of a MATMUL that does not lie in its data.
 
-    o: the operands; loaded: the kind of codebook that the lanes hold.
+    o: the operands; loaded: the kind of codebook that the lanes hold. The engine requests the
+    weights before it looks for SLOT_MISMATCH (``issue``).
     """
     if is_outside(config, o):
         return CommandStatus.RANGE
@@ -95,22 +98,28 @@ def matmul_fault(
     return CommandStatus(0)
 
 
-def issue(config: MachineConfig, o: Mapping[str, int]) -> Issued:
-    """What a MATMUL without a fault starts."""
+def issue(config: MachineConfig, o: Mapping[str, int], fault: CommandStatus = _NO_FAULT) -> Issued:
+    """What a MATMUL starts.
+
+    fault: SLOT_MISMATCH or ABORTED of one that ends after its weights were requested. Its ticket
+    and its work are void.
+    """
+    void = int(bool(fault))
     direct = o["mode"] == MatmulMode.DIRECT
     sizes = {"groups": groups(o["outputs"], config.group_outputs), "tokens": o["tokens"]}
     count, rows = beats(o["length"], config.elements), row_count(o["length"])
     read = None
-    if direct:
-        read = RowWork(
-            src=o["src"], stride=o["src_stride"], rows=rows, words=o["length"], **sizes
-        )
+    if direct and not void:
+        read = RowWork(src=o["src"], stride=o["src_stride"], rows=rows, words=o["length"], **sizes)
     return Issued(
         supply={"address": o["weights"], "beats": count, "fold": o["fold_norm"], **sizes},
-        ticket=Ticket(dst=o["dst"], stride=o["stride"], outputs=o["outputs"], **sizes),
+        ticket=Ticket(
+            fault=int(fault), dst=o["dst"], stride=o["stride"], outputs=o["outputs"], void=void,
+            **sizes,
+        ),
         work=MatmulWork(
             slot=o["slot"], length=o["length"], rows=rows, beats=count, direct=int(direct),
-            integer=int(o["mode"] == MatmulMode.INTEGER), **sizes,
+            integer=int(o["mode"] == MatmulMode.INTEGER), void=void, **sizes,
         ),
         rows=read,
     )  # fmt: skip

@@ -47,6 +47,7 @@ __all__ = [
     "matmul_collect",
     "matmul_issue",
     "matmul_supply",
+    "matmul_ticket",
     "norm_finish",
     "norm_finish_cycles",
     "norm_stats",
@@ -351,14 +352,21 @@ def function_pipeline(stages: int) -> Timing:
     return Timing(latency=min(cycles), latency_max=max(cycles))
 
 
-def matmul_supply(groups: int, tokens: int = 0, answer: int = 0) -> int:
+def matmul_supply(groups: int) -> int:
     """Cycles from an offered MATMUL to its supply job: the engine idle, no stall.
 
-    ``tokens`` descriptors, each ``answer`` cycles after its request; DIRECT reads none: 0. The
-    engine counts the ``groups`` of outputs, one per cycle.
+    The engine counts the ``groups`` of outputs, one per cycle. It does not wait for ``release``.
     """
-    descriptors = tokens + answer + 1 if tokens else 0
-    return 4 + groups + descriptors
+    return 4 + groups
+
+
+def matmul_ticket(tokens: int = 0, answer: int = 0) -> int:
+    """Cycles to the ticket of a MATMUL from its release, or from the cycle after its supply job.
+
+    The later of the two counts. ``tokens`` descriptors, each ``answer`` cycles after its request;
+    DIRECT reads none: 0.
+    """
+    return 1 + (tokens + answer + 1 if tokens else 0)
 
 
 def matmul() -> Timing:
@@ -369,7 +377,7 @@ def matmul() -> Timing:
         end="supply",
         unit="beat",
         delays=(
-            ("from supply to slot_entry_request, without fold_norm", 2),
+            ("from the last slot_descriptor to slot_entry_request, without fold_norm", 3),
             ("from a row's last y_0 to its write", 1),
             ("from a command's last write to its status", 3),
         ),
@@ -698,14 +706,15 @@ def matmul_issue() -> Timing:
 
     The interval: the same, with walks of one cycle.
     """
+    ticket = 1 + matmul_ticket()
     return Timing(
         latency=matmul_supply(1),
         start="command, as offered,",
         end="supply",
-        interval=Fraction(matmul_supply(1) + 5),
+        interval=Fraction(matmul_supply(1) + ticket + 4),
         unit="command",
         delays=(
-            ("from supply to ticket", 1),
+            ("from supply to ticket of DIRECT, if released", ticket),
             ("from ticket to start, without fold_norm", 0),
             ("from the end of the walks to the end of the command", 1),
         ),

@@ -48,6 +48,7 @@ class MatmulWork:
     beats: int  # of a token
     direct: int
     integer: int
+    void: int = 0  # zeros only, to take weights that have no use
 
 
 def gathered_rows(words: Sequence[int]) -> list[list[int]]:
@@ -87,8 +88,8 @@ def outlier_places(counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def entry_requests(work: MatmulWork) -> list[tuple[int, int]]:
-    """(slot, row) of each row of entries that is read; none if direct."""
-    if work.direct:
+    """(slot, row) of each row of entries that is read; none if direct or void."""
+    if work.direct or work.void:
         return []
     return [
         (slot, row)
@@ -102,18 +103,18 @@ def entry_beats(work: MatmulWork, slots, elements: int) -> list[tuple[list[int],
     """(values, outlier mask, last of its job) of each beat of ``elements`` elements.
 
     slots[slot][row] is (values, mask) of ROW_ELEMENTS entries. Elements beyond the length keep
-    their values. Their mask bits are 0. Direct work has zeros, each of them an outlier. Integers
-    have no outliers.
+    their values. Their mask bits are 0. Direct work has zeros, each of them an outlier. Void work
+    has zeros too. Integers and void work have no outliers.
     """
     found = []
     for slot in walk_slots(work.slot, work.tokens) * work.groups:
         for beat in range(work.beats):
             row, part = divmod(beat * elements, ROW_ELEMENTS)
             values, mask = [0] * elements, (1 << elements) - 1
-            if not work.direct:
+            if not work.direct and not work.void:
                 values = list(slots[slot][row][0][part : part + elements])
                 mask = slots[slot][row][1] >> part & mask
-            if work.integer:
+            if work.integer or work.void:
                 mask = 0
             inside = min(elements, work.length - beat * elements)
             found.append((values, mask & (1 << inside) - 1, beat == work.beats - 1))
@@ -124,13 +125,13 @@ def job_words(work: MatmulWork, descriptors) -> list[dict]:
     """Fields of each job: length, outliers, scale, slot.
 
     descriptors[slot] has ``outliers`` and ``scale``. A direct job has scale 1.0, and each of its
-    words is an outlier.
+    words is an outlier. A void job has scale 1.0 and no outliers.
     """
     one = FP16.bias << FP16.frac_bits
     found = []
     for slot in walk_slots(work.slot, work.tokens) * work.groups:
-        outliers, scale = work.length, one
-        if not work.direct:
+        outliers, scale = 0 if work.void else work.length, one
+        if not work.direct and not work.void:
             outliers, scale = descriptors[slot]["outliers"], descriptors[slot]["scale"]
         found.append({"length": work.length, "outliers": outliers, "scale": scale, "slot": slot})
     return found

@@ -306,6 +306,7 @@ def _link_engines(m: Module, dispatcher, engines) -> None:
     for unit, engine in engines.items():
         link(m, dispatcher.command[unit], engine.command)
         link(m, engine.status, dispatcher.status[unit])
+    link(m, dispatcher.release, engines[Unit.MATMUL].release)
 
 
 def _link_vectors(m: Module, vectors, engines) -> None:

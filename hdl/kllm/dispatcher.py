@@ -21,7 +21,7 @@ from golden.kllm.isa import (
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, NUMBER, command_words, mask_of
-from hdl.kllm.engine import command_layout, command_stream, status_stream
+from hdl.kllm.engine import command_layout, command_stream, release_layout, status_stream
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
@@ -30,6 +30,7 @@ from hdl.stream.queue import queue
 __all__ = ["KllmDispatcher", "KllmDispatcherConfig", "report_layout"]
 
 _STATUS_BITS = len(CommandStatus)
+_EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
 
 # A status as the host sees it: 32 bits.
 report_layout = Payload(
@@ -71,6 +72,7 @@ class KllmDispatcher(Block):
     ``word`` carries commands of golden.kllm.isa, COMMAND_WORDS words each. A complete command goes
     to its unit's queue. At the head of the queue it waits until every unit u has completed the
     ``after[u]`` commands that it names (modulo 2**16, signed distance). Then it goes to its engine.
+    The head of MATMUL goes to its engine at once, and ``release`` follows when its waits are over.
     ``report`` gives one word per command: tag, unit, status; in order per unit.
 
         command                                                     status
@@ -86,7 +88,8 @@ class KllmDispatcher(Block):
 
     ``abort_pulse`` (one cycle) drops the words of an incomplete command. It also drops all words
     that follow until nothing is queued or running and none is offered. Queued commands end with
-    ABORTED. Commands that an engine has begun end by themselves. Counters of completed commands go
+    ABORTED. Commands that an engine has begun end by themselves. A command of MATMUL that still
+    waits there is released as aborted, and its engine ends it. Counters of completed commands go
     on.
 
     Throughput one command per COMMAND_WORDS + 2 cycles; latency 5 cycles from the last word to
@@ -109,6 +112,10 @@ class KllmDispatcher(Block):
                 "command": command_stream(tuple(f"Commands of unit {unit.name}." for unit in Unit))
                 .flip()
                 .array(units),
+                "release": Out(
+                    stream.Signature(release_layout),
+                    "One word per command of unit MATMUL, when it may run or an abort ends it.",
+                ),
                 "status": status_stream(
                     tuple(f"Their statuses, in order; unit {unit.name}." for unit in Unit)
                 )
@@ -158,17 +165,20 @@ class KllmDispatcher(Block):
             ]
             with m.If(moved & issue.known & is_here):
                 m.d.sync += issued[unit].eq(issued[unit] + 1)
-            command = self.command[unit]
-            begun = _begin(m, unit, waiting.o, tags, completed, aborting)
+            command, taken = self.command[unit], Signal(name=f"taken_{unit:d}")
+            begun = _begin(m, unit, waiting.o, tags, completed, aborting, self.release)
             ends_here = _end(
                 m, unit, begun, tags.o, self.status[unit],
                 reports.i[unit + 1], completed[unit],
             )  # fmt: skip
-            m.d.comb += [
-                command.valid.eq(begun.started),
-                command.p.eq(waiting.o.p.command),
-                waiting.o.ready.eq((begun.started & command.ready) | ends_here),
-            ]
+            m.d.comb += [command.p.eq(waiting.o.p.command), waiting.o.ready.eq(taken | ends_here)]
+            if unit == _EARLY:
+                m.d.comb += taken.eq(_both(m, begun.started, command, begun.released, self.release))
+            else:
+                m.d.comb += [
+                    command.valid.eq(begun.started),
+                    taken.eq(begun.started & command.ready),
+                ]
 
         m.d.comb += self.idle.eq(empty.all() & ~complete & ~aborting)
         # An abort lasts until no command is queued or running and no word is offered. A command
@@ -196,6 +206,7 @@ class _Begun:
 
     head: data.View  # queued_layout
     started: Value  # it is offered to its engine
+    released: Value  # it may run, or ends with an abort; _EARLY alone
     ends: Value  # it reaches no engine; the commands before it are complete
 
 
@@ -289,8 +300,11 @@ def _screen(m: Module, words, complete, moved, issued, completed) -> _Issue:
     return _Issue(valid=checked & complete, known=is_known, unit=to_unit, entry=entry)
 
 
-def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting) -> _Begun:
-    """The head waits for its turn; then it starts and its tag is stored, or it is dead."""
+def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting, release) -> _Begun:
+    """The head waits for its turn; then it starts and its tag is stored, or it is dead.
+
+    A head of ``_EARLY`` starts at once, and ``release`` tells when its turn has come.
+    """
     head = waiting.p
     early = Signal(len(Unit), name=f"early_{unit:d}")  # waits not yet fulfilled
     for other in Unit:
@@ -302,14 +316,18 @@ def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting) -> _Begun:
     dead = Signal(name=f"dead_{unit:d}")
     ends_here = Signal(name=f"ends_here_{unit:d}")
     begins = Signal(name=f"begins_{unit:d}")
+    released = Signal(name=f"released_{unit:d}")
     with m.If(waiting.valid & ~started & ~dead):
         with m.If(aborting | (head.fault != 0)):
             m.d.sync += dead.eq(1)
-        with m.Elif((early == 0) & tags.i.ready):
+        with m.Elif(((early == 0) | (unit == _EARLY)) & tags.i.ready):
             m.d.comb += begins.eq(1)
             m.d.sync += started.eq(1)
+    if unit == _EARLY:
+        with m.If((begins | started) & ~released & (aborting | (early == 0))):
+            m.d.sync += [released.eq(1), release.p.aborted.eq(aborting)]
     with m.If(waiting.valid & waiting.ready):
-        m.d.sync += [started.eq(0), dead.eq(0)]
+        m.d.sync += [started.eq(0), dead.eq(0), released.eq(0)]
     m.d.comb += [
         # An engine may take a command as late as with its status: the tag is there first.
         tags.i.valid.eq(begins),
@@ -317,7 +335,19 @@ def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting) -> _Begun:
         # In order: it ends after the commands before it.
         ends_here.eq(dead & (tags.level == 0)),
     ]
-    return _Begun(head=head, started=started, ends=ends_here)
+    return _Begun(head=head, started=started, released=released, ends=ends_here)
+
+
+def _both(m: Module, started, command, released, release) -> Value:
+    """Offers a command and its release; 1 when the engine has taken both."""
+    gone, taken = Signal(2), Signal(2)  # command, release
+    m.d.comb += [
+        command.valid.eq(started & ~gone[0]),
+        release.valid.eq(released & ~gone[1]),
+        taken.eq(gone | Cat(command.valid & command.ready, release.valid & release.ready)),
+    ]
+    m.d.sync += gone.eq(Mux(taken.all(), 0, taken))
+    return taken.all()
 
 
 def _end(m: Module, unit: Unit, begun: _Begun, tag, status, report, completed) -> Value:

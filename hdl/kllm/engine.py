@@ -32,6 +32,7 @@ __all__ = [
     "entry_write_layout",
     "operand",
     "outlier_write_layout",
+    "release_layout",
     "row_read",
     "row_write_layout",
     "slot_client",
@@ -62,6 +63,12 @@ command_layout = Payload(
         "operands in the order of the command's table, bits above the declared ones 0",
         NUMBER,
     ),
+)
+
+
+# Of a command that its engine sees before its waits are over.
+release_layout = Payload(
+    aborted=(1, "an abort came before the command might run: it changes nothing"),
 )
 
 

@@ -18,6 +18,7 @@ from tb.kllm.support.commands import command_payload
 
 UNITS = list(Unit)
 MASK = 0xFFFF
+EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
 COMMAND, STATUS = [f"command_{u:d}" for u in UNITS], [f"status_{u:d}" for u in UNITS]
 
 
@@ -29,6 +30,7 @@ class Entry:
     fault: CommandStatus
     met: list[bool]  # waits that were fulfilled when it was issued
     begun: bool = False  # it was offered to its engine
+    released: bool = False  # the same with its release; EARLY alone
 
 
 class Model:
@@ -83,9 +85,24 @@ class Model:
         assert all(e.begun for e in list(queue)[: queue.index(entry)])
         assert payload == entry.payload, f"{unit.name}: tag {entry.tag:#x} came as {payload:#x}"
         early = self.waits(entry)
-        assert not early, f"{unit.name}: tag {entry.tag:#x} begins before {early} are done"
+        self.seen["early"] += bool(early)
+        assert not early or unit == EARLY, (
+            f"{unit.name}: tag {entry.tag:#x} begins before {early} are done"
+        )
         assert may_begin, f"{unit.name}: tag {entry.tag:#x} begins in an abort"
         entry.begun = True
+
+    def release(self, is_aborted, may_run):
+        """The release of the command that its engine sees: fulfilled, or ended by an abort."""
+        entry = next((e for e in self.queue[EARLY] if e.begun and not e.released), None)
+        assert entry is not None, "a release without a command"
+        early = self.waits(entry)
+        if is_aborted:
+            self.seen["released as aborted"] += 1
+        else:
+            assert not early, f"tag {entry.tag:#x} is released before {early} are done"
+        assert may_run != is_aborted, f"tag {entry.tag:#x}: released, aborted: {is_aborted}"
+        entry.released = True
 
     def reported(self, word, given, aborted):
         """given: statuses that the engines gave and that were not reported yet."""
@@ -157,7 +174,7 @@ class System:
 
     def __init__(self, dut):
         self.dut = dut
-        self.bench = Bench(dut, sources=("word", *STATUS), sinks=("report", *COMMAND))
+        self.bench = Bench(dut, sources=("word", *STATUS), sinks=("report", "release", *COMMAND))
         self.port = self.bench._port
         dut.abort_pulse.value = 0
 
@@ -168,6 +185,7 @@ class System:
         self.running = [deque() for _ in UNITS]  # cycle at which each ends
         self.given = [deque() for _ in UNITS]
         self.cycle = 0
+        self.early_taken = [0, 0]  # commands of EARLY and their releases
 
     def offers(self, name):
         """A sink's valid, and whether it is new; checks that an offered word stays."""
@@ -228,6 +246,7 @@ class System:
             assert bool(dut.idle.value) == want, f"cycle {now}: idle is {dut.idle.value}"
             was_outstanding = model.outstanding
             report, _ = self.offers("report")
+            began = min(self.early_taken)
             for u in UNITS:
                 word, is_new = self.offers(COMMAND[u])
                 if is_new:
@@ -235,13 +254,24 @@ class System:
                     model.offered(u, word, aborted is None or now <= aborted + 1)
                     log["start"].append(now)
                 if word is not None and port[COMMAND[u]][2].value:
-                    self.running[u].append(self.cycle + 1 + rng.randint(0, longest))
                     watch.moved = now
+                    if u == EARLY:
+                        self.early_taken[0] += 1
+                    else:
+                        self.running[u].append(self.cycle + 1 + rng.randint(0, longest))
                 if shown[u] is not None and port[STATUS[u]][2].value:
                     self.given[u].append(shown[u])
                     watch.moved = now
                     self.running[u].popleft()
                     shown[u] = None
+            word, is_new = self.offers("release")
+            if is_new:
+                model.release(bool(word), aborted is None or now <= aborted + 1)
+            if word is not None and port["release"][2].value:
+                watch.moved = now
+                self.early_taken[1] += 1
+            if min(self.early_taken) > began:
+                self.running[EARLY].append(self.cycle + 1 + rng.randint(0, longest))
             if report is not None and port["report"][2].value:
                 model.reported(report, self.given, aborted is not None)
                 log["report"].append(now)
@@ -357,6 +387,8 @@ async def abort_at_every_phase(dut):
     for what in ("incomplete command", "unknown opcode", "running", "queued", "waiting"):
         assert seen[f"abort: {what}"], f"no abort found {what}: {dict(seen)}"
     assert seen["ABORTED"]
+    assert seen["released as aborted"]
+    assert seen["early"]
     assert seen["dropped"]
 
 

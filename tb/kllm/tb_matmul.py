@@ -9,13 +9,14 @@ of its next job. It may give outputs of the next job while that status waits.
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.kllm.timing import matmul_supply
+from golden.kllm.timing import matmul_supply, matmul_ticket
 from tb.bench import Bench, config, params
 from tb.contract import block_timing
 
 LANES = range(config.lanes)
 SOURCES = (
-    "command", "row_row", "slot_descriptor", "slot_entries", "slot_outlier", "supply_done",
+    "command", "release", "row_row", "slot_descriptor", "slot_entries", "slot_outlier",
+    "supply_done",
     *(f"y_{n}" for n in LANES), *(f"lane_status_{n}" for n in LANES),
 )  # fmt: skip
 REQUESTS = {
@@ -117,6 +118,7 @@ async def play(bench, name, delay=4, **flow):
 async def play_one(bench, program, delay, **flow):
     world = World(bench, program, delay)
     world.offers["command"] = program["command"]
+    world.offers["release"] = program["release"]
     takes = {sink: len(program[sink]) for sink in SINKS}
     try:
         result = await bench.run(world.offers, takes, **flow)
@@ -156,7 +158,7 @@ async def programs(dut, case):
 
 @cocotb.test()
 @cocotb.parametrize(
-    slow=["job", "a", "x", "codebook", "supply", "supply_rms", "write", "status", "y_0",
+    slow=["release", "job", "a", "x", "codebook", "supply", "supply_rms", "write", "status", "y_0",
           "lane_status_0", "slot_entries", "slot_outlier", "slot_descriptor", "supply_done"]
 )  # fmt: skip
 async def one_is_slow(dut, slow):
@@ -229,11 +231,13 @@ async def first_cycles(dut):
     assert direct["supply"][0] - (direct["command"][0] + 1) == timing.latency == matmul_supply(1)
     cycles = (await play(bench, "rate", delay=1)).cycles
     answer = cycles["slot_descriptor"][0] - cycles["slot_slot"][0]
-    wanted = matmul_supply(groups=2, tokens=2, answer=answer)
-    assert cycles["supply"][0] - (cycles["command"][0] + 1) == wanted
+    assert cycles["supply"][0] - (cycles["command"][0] + 1) == matmul_supply(groups=2)
+    # The walks begin with the ticket, and request in the cycle after it.
+    wanted = 1 + matmul_ticket(tokens=2, answer=answer) + 1
+    assert cycles["slot_entry_request"][0] - cycles["supply"][0] == wanted
     for start, end, delay in (
-        (cycles["supply"][0], cycles["slot_entry_request"][0],
-         "from supply to slot_entry_request, without fold_norm"),
+        (cycles["slot_descriptor"][1], cycles["slot_entry_request"][0],
+         "from the last slot_descriptor to slot_entry_request, without fold_norm"),
         (cycles["y_0"][15], cycles["write"][0], "from a row's last y_0 to its write"),
         (cycles["write"][-1], cycles["status"][1], "from a command's last write to its status"),
     ):  # fmt: skip

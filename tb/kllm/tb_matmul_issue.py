@@ -66,6 +66,7 @@ async def play(bench, steps, delay=3, most=30, at_random=True, **flow):
         for name in ("supply", "supply_rms", "slot", "codebook")
     } | {"ticket": [step["ticket"] for step in steps]}
     offers = {"command": [step["command"] for step in steps], "packet": walks.offers}
+    offers |= {"release": [word for step in steps for word in step["release"]]}
     result = await bench.run(
         {**offers, **answers.offers}, {name: len(words) for name, words in wanted.items()}, **flow
     )
@@ -123,16 +124,19 @@ async def full_rate(dut):
             continue
         measured += 1
         supply = step["cycles"]
+        ticket = supply + 1 + step["ticket_cycles"]
         assert flow.cycles["supply"] == [supply], step["name"]
-        assert flow.cycles["ticket"] == [supply + TIMING.delay("from supply to ticket")]
+        assert flow.cycles["ticket"] == [ticket], step["name"]
+        if step["row_work"]:
+            assert ticket - supply == TIMING.delay("from supply to ticket of DIRECT, if released")
         if not step["supply_rms"]:
             # The model's walks take one cycle: ``done`` is 1 again two cycles after their start.
             walks = 2
-            end = supply + TIMING.delay("from supply to ticket") + walks
+            end = ticket + walks
             assert flow.cycles["command"] == [
                 end + TIMING.delay("from the end of the walks to the end of the command")
             ], step["name"]
-        if supply == TIMING.latency:
+        if supply == TIMING.latency and step["row_work"]:
             periods.add(flow.cycles["command"][0] + 1)
     assert measured > 8
     assert periods == {TIMING.interval}
@@ -147,12 +151,33 @@ async def direct_requests_weights_before_its_rows(dut):
     assert direct["supply"]
     await play(bench, [codebook])
     dut.is_idle.value = 0
-    flow = await bench.run(
-        {"command": [direct["command"]]}, dict.fromkeys(SINKS), stop_at=2 * direct["cycles"]
-    )
+    offers = {"command": [direct["command"]], "release": direct["release"]}
+    flow = await bench.run(offers, dict.fromkeys(SINKS), stop_at=2 * direct["cycles"])
     assert flow.cycles["supply"] == [direct["cycles"]]
     assert not flow.cycles["ticket"]
     assert dut.row_start.value == 0
+
+
+@cocotb.test()
+async def weights_before_release(dut):
+    """Before its release a MATMUL requests its weights, and no more; then it runs or is reset."""
+    bench = await started(dut)
+    codebook = STEPS[1]
+    others = [step for step in STEPS[2:] if not step["waits"]]
+    runs = [step for step in others if step["supply"]][:6]
+    refused = [step for step in others if not step["supply"]][:9]
+    for step in runs + refused:
+        await bench.reset(1)
+        await play(bench, [codebook])
+        wait = 40 + (step["cycles"] or 0)
+        flow = await bench.run({"command": [step["command"]]}, dict.fromkeys(SINKS), stop_at=wait)
+        assert flow.words["supply"] == step["supply"], step["name"]
+        assert flow.cycles["supply"] == [step["cycles"]] * len(step["supply"]), step["name"]
+        early = [name for name in SINKS if name != "supply" and flow.cycles[name]]
+        assert not early, f"{step['name']}: {early} before the release"
+        assert not flow.sent["command"]
+    await bench.reset(1)
+    await play(bench, STEPS[:3])
 
 
 @cocotb.test()

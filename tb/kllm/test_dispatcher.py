@@ -4,6 +4,8 @@ Shown to fail:
 
 - waits compared without their modulus;
 - waits for one command fewer;
+- a release that does not wait, or that an abort does not change;
+- a command of MATMUL that leaves the queue before its release was taken;
 - a faulty command that overtakes those before it;
 - queued commands that an abort forgets;
 - ABORTED in place of a fault;

@@ -5,7 +5,8 @@ Shown to fail with:
 - mask bits beyond the length
 - outliers of integers
 - the first beat of a row for all of them
-- direct work that reads the slot
+- direct or void work that reads the slot
+- void work with values or outliers
 - a walk of groups that ends after the low eleven bits of ``groups``, or of tokens after seven
 """
 
@@ -42,7 +43,9 @@ def works(rng, config) -> tuple[list[MatmulWork], list[MatmulWork]]:
 
     found = [work(n) for n in (1, 16, 17, 39)]
     found += [work(40, direct=1), work(3, direct=1, tokens=2, groups=2)]
+    found += [work(33, void=1, tokens=2, groups=2), work(18, void=1, direct=1)]
     if config.integer_bits:
+        found += [work(35, integer=1, void=1)]
         found += [work(35, integer=1, groups=2)]
     # Of any length that the lane takes, and the longest: each bit of a position counts.
     longest = min(config.k_max, config.elements << 10)

@@ -5,6 +5,7 @@ Shown to fail with:
 - a job and a count that are sent twice when only one of them is taken
 - a scale of 1.0 for slots
 - a count of direct work
+- outliers, a count or a slot of void work
 - the descriptor of the first slot for each token
 - a bit of the group's number stuck at 0 (the longest walk alone)
 """
@@ -49,7 +50,9 @@ def test_job_walk(seed):
         for _ in range(SLOTS)
     ]  # fmt: skip
     works = [work(rng), work(rng, tokens=3), work(rng, direct=1, groups=5), work(rng, groups=4),
-             work(rng, direct=1, tokens=2, groups=2), work(rng, tokens=5, groups=6)]  # fmt: skip
+             work(rng, direct=1, tokens=2, groups=2), work(rng, tokens=5, groups=6),
+             work(rng, void=1, tokens=3, groups=2), work(rng, void=1, direct=1),
+             work(rng)]  # fmt: skip
     works.append(work(rng, direct=1, groups=MOST_GROUPS))
     walks = []
     for each in works:
@@ -57,7 +60,7 @@ def test_job_walk(seed):
         words = [
             job_word(job["length"], job["outliers"], job["scale"], each.integer) for job in jobs
         ]
-        read = [] if each.direct else jobs
+        read = [] if each.direct or each.void else jobs
         counts = [
             outlier_count_layout.const({"outliers": job["outliers"], "slot": job["slot"]}).as_bits()
             for job in read

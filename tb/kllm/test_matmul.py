@@ -19,7 +19,8 @@ Shown to fail:
 - OVERFLOW kept of one;
 - statuses of lane 0 only;
 - source rows of DIRECT without their stride;
-- a row that counts before the status of a silent job.
+- a row that counts before the status of a silent job;
+- void work that reads a slot, writes a row, or shows a bit of lanes or of the supply.
 """
 
 import dataclasses
@@ -78,7 +79,7 @@ SINKS = (
     "status", "write", "slot_slot", "slot_entry_request", "slot_outlier_request", "row_request",
     "job", "a", "x", "codebook", "supply", "supply_rms",
 )  # fmt: skip
-LISTS = ("command", "answers", "supplied", "writes_before", "reads_behind")
+LISTS = ("command", "release", "answers", "supplied", "writes_before", "reads_behind")
 
 
 def row_words(row: int) -> np.ndarray:
@@ -152,10 +153,17 @@ class Author:
         assert not self.words["command"]
         self.vector[row] = self.first[row] = row_of(words)
 
-    def _command(self, opcode, operands) -> CommandStatus:
-        """Append a command; the status that golden gives it where no weights are."""
+    def _command(self, opcode, operands, aborted=False) -> CommandStatus:
+        """Append a command; the status that golden gives it where no weights are.
+
+        aborted: an abort ends it before it may run. The status is that without the abort, and a
+        codebook changes nothing.
+        """
         words = encode(opcode, 0, {}, operands)
         self.words["command"].append(command_payload(words))
+        self.words["release"].append(int(aborted))
+        if aborted and opcode == Opcode.LANE_CODEBOOK:
+            return CommandStatus.ABORTED
         self.before = len(self.words["write"])  # writes of the commands before
         vector = np.stack([row_words(row) for row in self.vector])
         self.machine.state.vector[:] = torch.from_numpy(vector)
@@ -173,11 +181,15 @@ class Author:
     def unknown(self, opcode):
         """A command of another unit."""
         self.words["command"].append(int(opcode))
+        self.words["release"].append(0)
         self._end(CommandStatus.MALFORMED)
         return CommandStatus.MALFORMED
 
-    def codebook(self, src, kind):
-        status = self._command(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)})
+    def codebook(self, src, kind, aborted=False):
+        status = self._command(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)}, aborted)
+        if aborted:
+            self._end(status)
+            return status
         lane = self.lane
         count = (
             kmeans_packet_length(lane.bits_a, lane.bits_b)
@@ -199,21 +211,24 @@ class Author:
         self.words["row_request"] += rows
         self.words["reads_behind"] += [self.before] * len(rows)
 
-    def matmul(self, silent=0, error=False, odd=0.3, first=False, **operands):
+    def matmul(self, silent=0, error=False, odd=0.3, first=False, aborted=False, **operands):
         """silent: lane status of the jobs without outputs, 0 where all answer.
 
         These are one random job, or every job from a random one on; ``first``: the first job.
+        aborted: an abort ends it before it may run.
         """
         o = {
             "mode": 0, "slot": 0, "tokens": 1, "length": 16, "outputs": 16, "weights": 77,
             "dst": SOURCES_END, "stride": 0, "fold_norm": 0, "src": 0, "src_stride": 0,
         } | {name: int(value) for name, value in operands.items()}  # fmt: skip
-        status = self._command(Opcode.MATMUL, o)
-        if status != CommandStatus.BUS_ERROR:
-            if status == CommandStatus.SLOT_MISMATCH:
-                self.words["slot_slot"] += range(o["slot"], o["slot"] + o["tokens"])
+        status = self._command(Opcode.MATMUL, o, aborted)
+        requests = status in (CommandStatus.BUS_ERROR, CommandStatus.SLOT_MISMATCH)
+        if aborted:
+            status = CommandStatus.ABORTED
+        if not requests:
             self._end(status)
             return status
+        void = status != CommandStatus.BUS_ERROR  # the weights were requested for nothing
         config, lane, rng = self.config, self.lane, self.rng
         direct, integer = o["mode"] == MatmulMode.DIRECT, o["mode"] == MatmulMode.INTEGER
         tokens, length = o["tokens"], o["length"]
@@ -221,7 +236,7 @@ class Author:
         rows, beats = -(-length // 16), -(-length // lane.elements)
         width = config.lanes * lane.columns
         groups = -(-o["outputs"] // width)
-        if not direct:
+        if not direct and not aborted:
             self.words["slot_slot"] += numbers
         self.words["supply"].append(
             layout_word(
@@ -242,7 +257,7 @@ class Author:
         bits = CommandStatus(0)
         for job in jobs:
             group, token = divmod(job, tokens)
-            self._offer_job(o, token, direct, integer, rows, beats)
+            self._offer_job(o, token, direct, integer, rows, beats, void)
             answer = rng.integers(0, 1 << 16, (config.lanes, lane.columns))
             y[token, group * width : (group + 1) * width] = answer.reshape(-1)
             status_words = [
@@ -261,9 +276,12 @@ class Author:
                 {"job": len(self.words["job"]), "a": len(self.words["a"]),
                  "x": len(self.words["x"]), "y": words, "status": status_words}
             )  # fmt: skip
-            if job not in silent_jobs:
+            if job not in silent_jobs and not void:
                 self._write_rows(o, token, group, y, out_rows)
         self.words["supplied"].append((len(self.words["answers"]), int(error)))
+        if void:
+            self._end(status)
+            return status
         if silent or error:
             for token in range(tokens):
                 for row in range(out_rows):
@@ -274,9 +292,12 @@ class Author:
         self._end(status)
         return status
 
-    def _offer_job(self, o, token, direct, integer, rows, beats):
+    def _offer_job(self, o, token, direct, integer, rows, beats, void):
         lane, length = self.lane, o["length"]
-        if direct:
+        if void:
+            value, mask = np.zeros(rows * 16, dtype=np.int64), np.zeros(length, dtype=bool)
+            x, scale = [], 0x3C00
+        elif direct:
             base = o["src"] + token * o["src_stride"]
             self._read(range(base, base + rows))
             x = np.concatenate([row_words(self.vector[base + r]) for r in range(rows)])[:length]
@@ -385,6 +406,14 @@ def mixed(config, rng, kind, count=6, plain=False):
             o["slot"] = rng.integers(0, config.slot.slots - tokens + 1)
         outputs = int(rng.choice([1, width, width + 1, 2 * width, rng.integers(1, 2 * width)]))
         o |= span(author, tokens, outputs, int(rng.integers(0, 3)))
+        if rng.random() < 0.2 and not plain:
+            # An abort before it may run; slots of another length.
+            silent = rng.choice([0, Status.NONFINITE])
+            author.matmul(aborted=True, silent=silent, **o)
+            if mode != MatmulMode.DIRECT:
+                other = {"length": length - 1 if length > 1 else 2}
+                status = author.matmul(error=rng.random() < 0.5, silent=silent, **o | other)
+                assert status == CommandStatus.SLOT_MISMATCH
         silent, error = 0, rng.random() < 0.15 and not plain
         if rng.random() < 0.2 and not plain:
             silent = rng.choice([Status.NONFINITE, Status.LAST_MISPLACED, Status.CODEBOOK_MISSING])
@@ -458,6 +487,13 @@ def refused(config, rng):
     assert author.matmul(slot=3, length=few) == mismatch  # another length
     assert author.matmul(slot=1, tokens=2, length=few) == mismatch  # the second is empty
     assert author.matmul(slot=2, tokens=2, length=few + 1) == mismatch  # the first is
+    assert author.codebook(60, Codebook.KMEANS, aborted=True)  # the old one stays
+    for tokens in (1, 2):
+        assert author.matmul(aborted=True, tokens=tokens, length=few, fold_norm=1, outputs=40)
+        assert author.matmul(slot=1, tokens=2, length=few, fold_norm=1, outputs=40) == mismatch
+        assert not author.matmul(odd=0, **fits)
+    assert author.matmul(aborted=True, mode=direct, length=1)
+    assert author.matmul(aborted=True, mode=direct, length=0)
     assert author.unknown(Opcode.BINARY)
     if lane.integer_bits:
         integer = MatmulMode.INTEGER

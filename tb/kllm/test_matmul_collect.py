@@ -7,6 +7,7 @@ Shown to fail with:
 - bits of a job with outputs shown next to those of one without
 - a status that does not wait for the supply
 - the stride left out of the fill
+- void: rows written, NaN filled in, bits of lanes or of the supply shown
 """
 
 import dataclasses
@@ -90,6 +91,15 @@ def cases_of(config, seed) -> tuple[list[dict], list[dict]]:
         every.append(case(rng, config, random_ticket(rng, config, 1, 2)))
     every.append(case(rng, config, random_ticket(rng, config, 2, 2), (), True))
     every.append(case(rng, config, random_ticket(rng, config, 2, 2), {2}, True))
+    for groups, tokens, silent, bus_error in (
+        (1, 1, (), False),
+        (2, 3, (), True),
+        (2, 2, {1}, True),
+    ):
+        ticket = random_ticket(rng, config, groups, tokens)
+        fault = int(rng.choice([CommandStatus.SLOT_MISMATCH, CommandStatus.ABORTED]))
+        void = dataclasses.replace(ticket, void=1, fault=fault)
+        every.append(case(rng, config, void, silent, bus_error))
     for fault in (CommandStatus.MALFORMED, CommandStatus.RANGE, CommandStatus(0)):
         every.append(case(rng, config, Ticket(done=1, fault=int(fault), groups=0, tokens=0)))
     order = rng.permutation(len(every) + len(plain))

@@ -3,6 +3,10 @@
 Shown to fail with:
 
 - one group more for outputs of whole groups
+- a MATMUL that waits for its release before it requests weights
+- walks, a ticket or a refusal that does not wait for the release
+- weights requested for nothing that no void work takes
+- void work after a fault that requests no weights
 - a codebook that stays loaded after a bad packet
 - the mismatch of the last slot only
 - DIRECT that does not wait for the rows before it
@@ -29,7 +33,7 @@ from golden.kllm.isa import (
     encode,
 )  # fmt: skip
 from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
-from golden.kllm.timing import matmul_supply
+from golden.kllm.timing import matmul_supply, matmul_ticket
 from golden.kllm.walks import row_requests
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -90,12 +94,19 @@ class Program:
             "ticket": ticket(Ticket(done=1, fault=int(fault), groups=0, tokens=0, outputs=0)),
             "is_done": True,
             "supply": [], "supply_rms": [], "slot": [], "packet": [], "codebook": [],
-            "work": [], "row_work": [], "waits": False, "cycles": None,
+            "work": [], "row_work": [], "waits": False, "cycles": None, "release": [0],
         }  # fmt: skip
         self.steps.append(step | given)
 
-    def codebook(self, kind, bad=None, src=0):
+    def _abort(self, opcode, operands, **given):
+        """A command that an abort ends before it may run."""
+        self._step(opcode, operands, CommandStatus.ABORTED, **{"release": [1]} | given)
+        return CommandStatus.ABORTED
+
+    def codebook(self, kind, bad=None, src=0, aborted=False):
         """A packet with ends of -1..1; bad: the place of a word beyond."""
+        if aborted:
+            return self._abort(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)})
         rows = codebook_rows(self.machine, src, kind)
         grids = word_grids(self.lane, rows.words)
         words = words_within(self.rng, grids)
@@ -116,7 +127,7 @@ class Program:
         self._step(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)}, fault, **given)
         return fault
 
-    def matmul(self, kind, **wrong):
+    def matmul(self, kind, aborted=False, **wrong):
         rng = self.rng
         slot = {MatmulMode.KMEANS: 0, MatmulMode.INTEGER: 2}.get(kind, 0)
         tokens = int(rng.integers(1, 3))
@@ -134,22 +145,23 @@ class Program:
         direct = o["mode"] == MatmulMode.DIRECT
         given = {"waits": direct}
         read = [] if direct else list(range(o["slot"], o["slot"] + o["tokens"]))
-        if fault == CommandStatus.SLOT_MISMATCH:
-            given["slot"] = read
-        if not fault:
-            made = issue(self.machine, o)
+        if not fault or fault == CommandStatus.SLOT_MISMATCH:
+            if aborted:
+                fault = CommandStatus.ABORTED
+            made = issue(self.machine, o, fault)
             fold = bool(o["fold_norm"])
             given |= {
                 "supply": [supply_job_layout.const(made.supply).as_bits()],
                 "ticket": ticket(made.ticket), "is_done": False,
-                "slot": read * (1 + fold),
+                "slot": read * (not aborted) + read * fold,
                 "supply_rms": [self.slots[n].rms_reciprocal for n in read] if fold else [],
                 "work": [matmul_work_layout.const(dataclasses.asdict(made.work)).as_bits()],
                 "row_work": [row_work(made.rows)] if made.rows else [],
-                "cycles": matmul_supply(
-                    made.work.groups, 0 if direct else o["tokens"], ANSWER
-                ),
+                "cycles": matmul_supply(made.work.groups),
+                "ticket_cycles": matmul_ticket(0 if direct or aborted else o["tokens"], ANSWER),
             }  # fmt: skip
+        if aborted:
+            return self._abort(Opcode.MATMUL, o, **given)
         self._step(Opcode.MATMUL, o, fault, **given)
         return fault
 
@@ -215,7 +227,18 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     assert made.matmul(K, slot=1, tokens=2) == M
     assert made.matmul(K, slot=2, tokens=1, length=77) == M
     assert made.codebook(Codebook.KMEANS, src=rows - 1) == R  # the codebook stays
+    assert made.codebook(Codebook.INTEGER, aborted=True)  # it stays again
     assert not made.matmul(K)
+    for fold in (0, 1):
+        assert made.matmul(K, aborted=True, fold_norm=fold)
+        assert made.matmul(K, aborted=True, slot=1, tokens=2, fold_norm=fold)  # no slot is judged
+        assert made.matmul(K, slot=1, tokens=2, fold_norm=fold, outputs=200) == M
+        assert not made.matmul(K)
+    assert made.matmul(D, aborted=True)
+    assert not made.matmul(D)
+    for wrong in ({"tokens": 0}, {"outputs": 0}):
+        assert made.matmul(K, aborted=True, **wrong)
+    assert made.matmul(N, aborted=True)
     for bad in (bins - 1, bins, -1):
         assert made.codebook(Codebook.KMEANS, bad=bad) == R
         assert made.matmul(K) == C

@@ -44,6 +44,7 @@ class KllmMatmulCollect(Block):
         event                            status                                   destination
         ===============================  =======================================  ==================
         ticket.done                      ticket.fault                             not written
+        ticket.void                      ticket.fault, after all jobs             not written
         a job with outputs               lanes' bits, by name or LANE_FAULT       its rows
         a job without outputs            the same; no bit of a job with outputs   NaN, all of it
         supply_done.error                BUS_ERROR alone                          NaN, all of it
@@ -134,7 +135,7 @@ class KllmMatmulCollect(Block):
                     with m.If(ticket.done):
                         m.next = "STATUS"
             with m.State("JOB"):
-                wanted = offset < out_rows
+                wanted = (offset < out_rows) & ~ticket.void
                 m.d.comb += [
                     self.write.valid.eq(present & wanted),
                     take.eq(present & (~wanted | self.write.ready)),
@@ -143,23 +144,24 @@ class KllmMatmulCollect(Block):
                 with m.If(take & rows.is_last):
                     m.next = "LANES"
                 with m.If(is_silent):
-                    m.d.sync += silent.eq(1)
+                    m.d.sync += silent.eq(~ticket.void)
                     m.next = "LANES"
             with m.State("LANES"):
                 m.d.comb += rows.start.eq(1)
                 with m.If(Cat(status.valid for status in statuses).all()):
                     m.d.comb += [status.ready.eq(1) for status in statuses]
                     m.d.comb += jobs.step.eq(1)
-                    m.d.sync += faults.eq(faults | self._faults())
+                    m.d.sync += faults.eq(faults | Mux(ticket.void, 0, self._faults()))
                     m.next = "JOB"
                     with m.If(jobs.is_last):
                         m.next = "SUPPLY"
             with m.State("SUPPLY"):
                 m.d.comb += [self.supply_done.ready.eq(1), fill.start.eq(1)]
                 with m.If(self.supply_done.valid):
-                    m.d.sync += bus_error.eq(self.supply_done.p.error)
+                    failed = self.supply_done.p.error & ~ticket.void
+                    m.d.sync += bus_error.eq(failed)
                     m.next = "STATUS"
-                    with m.If(self.supply_done.p.error | silent):
+                    with m.If(failed | silent):
                         m.next = "FILL"
             with m.State("FILL"):
                 m.d.comb += [

@@ -12,6 +12,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.kllm.engine import (
     command_stream,
+    release_layout,
     row_read,
     row_write_layout,
     slot_read,
@@ -47,12 +48,14 @@ class KllmMatmul(Block):
 
     The next command overlaps the last group: the engine checks it, requests its weights and offers
     its first job. DIRECT and LANE_CODEBOOK read rows. So they wait until the last output of the
-    command before them is written; DIRECT requests its weights before that.
+    command before them is written. A MATMUL requests its weights as soon as it is offered, before
+    ``release`` says that its waits are over.
 
         ============================================  ========================================
         condition                                     effect
         ============================================  ========================================
         a command is refused                          no reads, except for SLOT_MISMATCH
+        SLOT_MISMATCH, ABORTED                        the weights are read and have no effect
         BUS_ERROR, or a NONFINITE element of DIRECT   the destination is the canonical NaN
         ============================================  ========================================
 
@@ -65,6 +68,10 @@ class KllmMatmul(Block):
             config,
             {
                 "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
+                "release": In(
+                    stream.Signature(release_layout),
+                    "One word per command, when it may run. Taken together with the command.",
+                ),
                 "status": status_stream(),
                 **row_read("row", "rows of the vector memory"),
                 "write": Out(stream.Signature(row_write_layout), "Rows of the destination."),
@@ -115,6 +122,7 @@ class KllmMatmul(Block):
         ]
         for source, sink in (
             (self.command, issue.command),
+            (self.release, issue.release),
             (issue.codebook, self.codebook),
             (issue.supply, self.supply),
             (issue.supply_rms, self.supply_rms),

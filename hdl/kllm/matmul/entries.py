@@ -25,6 +25,7 @@ class KllmEntryWalk(Block):
         K-Means  of the slot        of the slot
         integer  of the slot        none
         direct   0                  every element; the walk reads no slot
+        void     0                  none; the walk reads no slot
         =======  =================  =========================================
 
     The walk begins in the cycle after ``start``. ``work`` must not change until ``done``. Requests
@@ -55,9 +56,10 @@ class KllmEntryWalk(Block):
 
     def elaborate(self, platform) -> Module:
         m, work, elements = Module(), self.work, self.config.elements
+        no_slot = work.direct | work.void
         asks = Walk(m, "asks", groups=work.groups, tokens=work.tokens, rows=work.rows)
         m.d.comb += [
-            asks.start.eq(self.start & ~work.direct),
+            asks.start.eq(self.start & ~no_slot),
             self.entry_request.valid.eq(~asks.done),
             self.entry_request.p.slot.eq(work.slot + asks.at.tokens),
             self.entry_request.p.row.eq(asks.at.rows),
@@ -78,16 +80,17 @@ class KllmEntryWalk(Block):
             values = values.word_select(part, elements * value_bits)
             mask = mask.word_select(part, elements)
             is_row_end = is_last | part.all()
-        outlier = Mux(work.integer, 0, Mux(work.direct, (1 << elements) - 1, mask))
+        every = (1 << elements) - 1
+        outlier = Mux(work.integer | work.void, 0, Mux(work.direct, every, mask))
         m.d.comb += [
             walk.start.eq(self.start),
             walk.step.eq(self.a.valid & self.a.ready),
             self.done.eq(walk.done),
             here.eq(beat * elements),
-            self.a.valid.eq(~walk.done & (work.direct | self.entries.valid)),
-            self.a.p.value.as_value().eq(Mux(work.direct, 0, values)),
+            self.a.valid.eq(~walk.done & (no_slot | self.entries.valid)),
+            self.a.p.value.as_value().eq(Mux(no_slot, 0, values)),
             self.a.p.outlier.eq(outlier & inside),
             self.a.p.last.eq(is_last),
-            self.entries.ready.eq(~walk.done & ~work.direct & self.a.ready & is_row_end),
+            self.entries.ready.eq(~walk.done & ~no_slot & self.a.ready & is_row_end),
         ]
         return m

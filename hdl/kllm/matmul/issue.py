@@ -9,7 +9,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kinds import index_of
-from hdl.kllm.engine import command_stream, descriptor_layout, operand
+from hdl.kllm.engine import command_stream, descriptor_layout, operand, release_layout
 from hdl.kllm.lane.packet import words_beyond
 from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.matmul.config import KllmMatmulConfig, KllmMatmulPhaseConfig
@@ -38,16 +38,23 @@ class KllmMatmulIssue(Block):
         ================  =========================================================================
         command           steps
         ================  =========================================================================
-        LANE_CODEBOOK     wait for ``is_idle``; range; packet from ``packet`` to ``codebook``
-        MATMUL, DIRECT    range and codebook; groups; supply; wait for ``is_idle``; ticket; walks
-        MATMUL            range and codebook; descriptors; groups; supply; ticket; factors; walks
-        other             ticket with MALFORMED
-        refused           ticket with the first fault
+        LANE_CODEBOOK     wait for ``release`` and ``is_idle``; range; packet from ``packet`` to
+                          ``codebook``
+        MATMUL, DIRECT    range and codebook; groups; supply; wait for ``release`` and ``is_idle``;
+                          ticket; walks
+        MATMUL            range and codebook; groups; supply; wait for ``release``; descriptors;
+                          ticket; factors; walks
+        other             wait for ``release``; ticket with MALFORMED
+        refused           wait for ``release``; ticket with the first fault
+        aborted           ticket with ABORTED
         ================  =========================================================================
 
-    Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply. Throughput 1 command
-    at a time. The engine divides outputs into groups at one group per cycle.
-    Golden: golden.kllm.issue.issue.
+    Weights are requested before the command may run. SLOT_MISMATCH or an abort may then end it. Its
+    ticket and its work are void: jobs of zeros take the weights, and nothing is written.
+
+    Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply, then to ``ticket``
+    matmul_ticket. Throughput 1 command at a time. The engine divides outputs into groups at one
+    group per cycle. Golden: golden.kllm.issue.issue.
     """
 
     def __init__(self, config: KllmMatmulConfig):
@@ -55,6 +62,10 @@ class KllmMatmulIssue(Block):
             config,
             {
                 "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
+                "release": In(
+                    stream.Signature(release_layout),
+                    "One word per command, when it may run. Taken together with the command.",
+                ),
                 "slot": Out(
                     stream.Signature(Payload(slot=(8, "number of the slot", index_of("slots")))),
                     "Descriptors wanted.",
@@ -149,6 +160,11 @@ class KllmMatmulIssue(Block):
     def _control(self, m: Module, check, reader, factors, groups: Signal) -> None:
         """The steps of a command."""
         work, descriptor = self.work, reader.o.p
+        released = self.release.valid & ~self.release.p.aborted
+        aborted = self.release.valid & self.release.p.aborted
+        # Why the weights that were requested have no use; 0: they have.
+        fault = Signal(len(CommandStatus))
+        m.d.comb += [work.void.eq(fault != 0), self.ticket.p.void.eq(work.void)]
         is_fold = self._of("fold_norm")
         loaded, loaded_kind = Signal(), Signal(Codebook)
         kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
@@ -160,29 +176,39 @@ class KllmMatmulIssue(Block):
             products = Signal(range(lane.bins + 1), reset_less=True)
         beyond = words_beyond(lane, self.packet.p.word, products != 0)
 
-        def end(fault) -> None:
+        def end(status) -> None:
             """The ticket says that nothing is to be collected, and the command is over."""
             m.d.comb += [
-                self.ticket.p.fault.eq(fault),
+                self.ticket.p.fault.eq(status),
                 self.ticket.p.done.eq(1),
                 self.ticket.valid.eq(1),
             ]
             with m.If(self.ticket.ready):
                 m.next = "END"
 
+        def refuse(status) -> None:
+            """The same, in the command's turn."""
+            with m.If(aborted):
+                end(int(CommandStatus.ABORTED))
+            with m.Elif(released):
+                end(int(status))
+
         with m.FSM(name="issue"):
             with m.State("IDLE"):
                 m.d.sync += [mismatch.eq(0), bad_word.eq(0), groups.eq(0), group_outputs.eq(0)]
+                m.d.sync += fault.eq(0)
                 with m.If(self.command.valid):
                     m.next = "SIZE"
             with m.State("SIZE"):
                 with m.If(self.is_codebook):
-                    with m.If(self.is_idle):
+                    with m.If(aborted):
+                        end(int(CommandStatus.ABORTED))
+                    with m.Elif(released & self.is_idle):
                         m.next = "CODEBOOK_CHECK"
                 with m.Elif(self.command.p.opcode == Opcode.MATMUL):
                     m.next = "CHECK"
                 with m.Else():
-                    end(int(CommandStatus.MALFORMED))
+                    refuse(CommandStatus.MALFORMED)
             with m.State("CODEBOOK_CHECK"):
                 with m.If(check.range_fault):
                     end(int(CommandStatus.RANGE))
@@ -207,12 +233,30 @@ class KllmMatmulIssue(Block):
 
             with m.State("CHECK"):
                 with m.If(check.range_fault):
-                    end(int(CommandStatus.RANGE))
+                    refuse(CommandStatus.RANGE)
                 with m.Elif(~loaded | (loaded_kind != wanted_kind)):
-                    end(int(CommandStatus.CODEBOOK_MISSING))
-                with m.Elif(work.direct):
-                    m.next = "GROUPS"
+                    refuse(CommandStatus.CODEBOOK_MISSING)
                 with m.Else():
+                    m.next = "GROUPS"
+            with m.State("GROUPS"):
+                with m.If(group_outputs < self.ticket.p.outputs):
+                    m.d.sync += [
+                        groups.eq(groups + 1),
+                        group_outputs.eq(group_outputs + self.config.group_outputs),
+                    ]
+                with m.Else():
+                    m.next = "SUPPLY"
+            with m.State("SUPPLY"):
+                m.d.comb += self.supply.valid.eq(1)
+                with m.If(self.supply.ready):
+                    m.next = "RELEASE"
+            with m.State("RELEASE"):
+                with m.If(aborted):
+                    m.d.sync += fault.eq(int(CommandStatus.ABORTED))
+                    m.next = "TICKET"
+                with m.Elif(released & work.direct):
+                    m.next = "TICKET"
+                with m.Elif(released):
                     m.d.comb += reader.start.eq(1)
                     m.next = "DESCRIPTORS"
             with m.State("DESCRIPTORS"):
@@ -225,26 +269,14 @@ class KllmMatmulIssue(Block):
                     )
                     m.d.sync += mismatch.eq(mismatch | wrong)
                 with m.If(reader.done):
-                    m.next = "GROUPS"
-                    with m.If(mismatch):
-                        m.next = "MISMATCH"
-            with m.State("MISMATCH"):
-                end(int(CommandStatus.SLOT_MISMATCH))
-            with m.State("GROUPS"):
-                with m.If(group_outputs < self.ticket.p.outputs):
-                    m.d.sync += [
-                        groups.eq(groups + 1),
-                        group_outputs.eq(group_outputs + self.config.group_outputs),
-                    ]
-                with m.Else():
-                    m.next = "SUPPLY"
-            with m.State("SUPPLY"):
-                m.d.comb += self.supply.valid.eq(1)
-                with m.If(self.supply.ready):
+                    m.d.sync += fault.eq(Mux(mismatch, int(CommandStatus.SLOT_MISMATCH), 0))
                     m.next = "TICKET"
             with m.State("TICKET"):
                 # The rows of DIRECT may be outputs that are still to be written.
-                m.d.comb += self.ticket.valid.eq(~work.direct | self.is_idle)
+                m.d.comb += [
+                    self.ticket.p.fault.eq(fault),
+                    self.ticket.valid.eq(~work.direct | work.void | self.is_idle),
+                ]
                 with m.If(self.ticket.valid & self.ticket.ready):
                     with m.If(is_fold):
                         m.d.comb += reader.start.eq(1)
@@ -264,7 +296,7 @@ class KllmMatmulIssue(Block):
                 with m.If(self.done):
                     m.next = "END"
             with m.State("END"):
-                m.d.comb += self.command.ready.eq(1)
+                m.d.comb += [self.command.ready.eq(1), self.release.ready.eq(1)]
                 m.next = "IDLE"
-        with m.If(self.start & work.direct):
+        with m.If(self.start & work.direct & ~work.void):
             m.d.comb += self.row_start.eq(1)

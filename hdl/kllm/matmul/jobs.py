@@ -28,13 +28,14 @@ class KllmJobWalk(Block):
         slot      of the slot's           of the slot's        one word
                   descriptor              descriptor
         direct    1.0                     length               none
+        void      1.0                     none                 none
         ========  ======================  ===================  =========
 
     The walk begins in the cycle after ``start``. ``work`` must not change until ``done``. The walk
     requests the descriptor of a job when the job before it has left.
 
-    Latency: ``start`` to the first ``job`` 1 cycle if direct. Otherwise ``start`` to the first
-    ``slot`` 1 cycle, and from the descriptor to ``job`` and ``count`` 1 cycle.
+    Latency: ``start`` to the first ``job`` 1 cycle if direct or void. Otherwise ``start`` to the
+    first ``slot`` 1 cycle, and from the descriptor to ``job`` and ``count`` 1 cycle.
     Golden: golden.kllm.walks.job_words.
     """
 
@@ -70,6 +71,7 @@ class KllmJobWalk(Block):
         scale = Signal(FP16.bits, reset_less=True)
         outliers = Signal(SLOT_LENGTH_BITS, reset_less=True)
         slot = Signal(8)
+        no_slot = work.direct | work.void
         m.d.comb += [
             walk.start.eq(self.start),
             self.done.eq(walk.done),
@@ -79,8 +81,8 @@ class KllmJobWalk(Block):
             self.descriptor.ready.eq(~walk.done & asked & ~have),
             self.job.valid.eq(~walk.done & have & ~job_sent),
             self.job.p.length.eq(work.length),
-            self.job.p.outliers.eq(Mux(work.direct, work.length, outliers)),
-            self.job.p.s_a.eq(Mux(work.direct, _ONE, scale)),
+            self.job.p.outliers.eq(Mux(no_slot, Mux(work.void, 0, work.length), outliers)),
+            self.job.p.s_a.eq(Mux(no_slot, _ONE, scale)),
             self.job.p.last_column.eq(self.config.columns - 1),
             self.job.p.integer.eq(work.integer),
             self.count.valid.eq(~walk.done & have & ~count_sent),
@@ -102,8 +104,8 @@ class KllmJobWalk(Block):
         with m.If(self.start | walk.step):
             m.d.sync += [
                 job_sent.eq(0),
-                count_sent.eq(work.direct),
-                asked.eq(work.direct),
-                have.eq(work.direct),
+                count_sent.eq(no_slot),
+                asked.eq(no_slot),
+                have.eq(no_slot),
             ]
         return m

@@ -44,6 +44,7 @@ matmul_work_layout = Payload(
     beats=(SLOT_LENGTH_BITS, "beats of a token", NUMBER),
     direct=(1, "the token is rows of the vector memory, not a slot"),
     integer=(1, "the slot holds integers"),
+    void=(1, "zeros take the weights, which were requested for nothing; no slot or row is read"),
 )
 
 # Words of rows: for groups, for tokens, ``words`` words in ``rows`` rows from src + t * stride.
@@ -76,4 +77,5 @@ ticket_layout = Payload(
     outputs=(16, "outputs of a token", NUMBER),
     groups=(16, "groups of outputs", NUMBER),
     done=(1, "nothing to collect: a codebook, or a refused command"),
+    void=(1, "the outputs are dropped, and the status is ``fault``"),
 )
