@@ -71,6 +71,7 @@ TABLES = (
             "`rounded`": _BASE,
             "`fixed16`": f"{_BASE}:product=fixed16",
             "`fixed12`": f"{_BASE}:product=fixed12",
+            "`fixed16`, antisymmetric": f"{_BASE}:{_HALF},product=fixed16",
             "`exact`": f"{_BASE}:product=exact",
         },
         is_exact=True,
@@ -108,35 +109,35 @@ def _by_seed(which: Variants, report: Any) -> str:
     return table(("codebooks", own_label, label, *_COLUMNS), rows)
 
 
+def _mean(every: Sequence[Sequence[float]]) -> list[float]:
+    """Mean over seeds of each window: windows are independent, seeds of one window are not."""
+    return [statistics.fmean(each) for each in zip(*every, strict=True)]
+
+
 def _by_method(which: Variants, report: Any) -> str:
-    """A line for each method: the mean over all windows and all seeds that every method has."""
-    found = {
-        label: [_losses(report, method, seed) for seed in report.settings["seeds"]]
-        for label, method in which.methods.items()
-    }
-    common = [
-        i for i, _ in enumerate(report.settings["seeds"]) if all(x[i] for x in found.values())
-    ]
-    own: list[float] | None = None
+    """A line for each method: means over all windows, and the seeds that its reference has too."""
+    reference = next(iter(which.methods.values()))
     rows = []
-    for label, every in found.items():
-        # A window's mean over seeds: windows are independent, seeds of one window are not.
-        losses = [
-            statistics.fmean(each) for each in zip(*(every[i] or () for i in common), strict=True)
-        ]
-        if not losses:
+    for label, method in which.methods.items():
+        own, losses, seeds = [], [], []
+        for seed in report.settings["seeds"]:
+            a, b = _losses(report, reference, seed), _losses(report, method, seed)
+            if a is not None and b is not None:
+                own.append(a)
+                losses.append(b)
+                seeds.append(str(seed))
+        if not seeds:
             continue
-        cells = ["", "", ""] if own is None else Paired.of(own, losses).cells
-        own = losses if own is None else own
-        rows.append([label, _perplexity(losses), *cells])
-    return table(("product", "perplexity", *_COLUMNS), rows)
+        cells = ["", "", ""]
+        if method != reference:
+            cells = Paired.of(_mean(own), _mean(losses)).cells
+        rows.append([label, ", ".join(seeds), _perplexity(_mean(losses)), *cells])
+    return table(("product", "seeds", "perplexity", *_COLUMNS), rows)
 
 
 def section(which: Variants, report: Any) -> str:
     """The text between the markers of a table."""
     own = report.settings
-    every = which.methods.values()
-    done = [seed for seed in own["seeds"] if all(_losses(report, each, seed) for each in every)]
     text = f"{own['windows']} windows of {own['seq']:,} tokens of {own['text']}"
     learned = "{windows} windows of {tokens} tokens behind {skip:,} tokens".format(
         **own["calibration"]
@@ -145,7 +146,7 @@ def section(which: Variants, report: Any) -> str:
         ("model", f"{own['model']} (weights {own['fingerprint'][:12]})"),
         ("text", f"{text} (ids {own['sha256'][:12]})"),
         ("predictions", f"{own['windows'] * (own['seq'] - 1):,} of each row"),
-        ("calibration", f"{learned}, seeds {', '.join(map(str, done))}"),
+        ("calibration", learned),
         ("arithmetic", "bit-true" if which.is_exact else "the fast path"),
     ]
     made = _by_seed(which, report) if which.by_seed else _by_method(which, report)
