@@ -30,13 +30,13 @@ class Control(Bench):
             await FallingEdge(self.dut.clk)
             self.dut.done.value = bool(taken and not self.holds)
 
-    async def jobs(self, **flow):
-        offers = {name: WORDS[name] for name in ("job", "a", "w", "x")}
-        takes = {name: len(WORDS[name]) for name in ("step", "info")}
+    async def jobs(self, which="", **flow):
+        offers = {name: WORDS[which + name] for name in ("job", "a", "w", "x")}
+        takes = {name: len(WORDS[which + name]) for name in ("step", "info")}
         result = await self.run(offers, takes, **flow)
         if flow.get("stop_at") is None:
             for name in ("step", "info"):
-                result.check(name, WORDS[name])
+                result.check(name, WORDS[which + name])
         return result
 
 
@@ -69,6 +69,12 @@ async def full_rate(dut):
     last, timing = step[params["first_steps"] - 1], block_timing()
     assert last - flow.cycles["a"][params["first_beats"] - 1] == timing.latency
     assert flow.cycles["info"][0] - last == timing.delay("from a job's last step to info")
+
+
+@cocotb.test()
+async def refused_jobs_of_many_outliers(dut):
+    """All of their words are taken, and the job after them is right."""
+    await (await Control.begin(dut)).jobs("long_")
 
 
 @cocotb.test()

@@ -5,7 +5,8 @@ Shown to fail:
 - inliers of a beat counted with each of its outliers;
 - x taken without a word left;
 - ``last`` of w ignored;
-- ``info`` of a job with the status of the job before.
+- ``info`` of a job with the status of the job before;
+- ``x`` of a refused job taken as often as the low twelve bits of ``outliers`` say.
 """
 
 import dataclasses
@@ -104,11 +105,18 @@ def control_vectors(config: KllmPeLaneConfig, seed):
         )
     jobs += faulty_jobs(rng, config)
     books = random_codebook(rng, config.bits_a), random_codebook(rng, config.bits_b)
-    words = phase_vectors(config, jobs, books)
-    steps, infos, counts = expected(config, words)
-    vectors = {name: words[name] for name in ("job", "a", "w", "x")}
-    vectors["step"] = as_bytes(config.step_layout, steps)
-    vectors["info"] = as_bytes(config.info_layout, infos)
+    # Every bit of a count: a refused job has its words of x taken all the same.
+    bits = (1 << config.job_layout["outliers"].width) - 1
+    refused = random_job(rng, config, config.k_max, outliers=1)
+    long = [dataclasses.replace(refused, outliers=n) for n in (bits // 3, bits - bits // 3)]
+    long.append(random_job(rng, config, 1, outliers=1))
+    vectors = {}
+    for prefix, part in (("long_", long), ("", jobs)):
+        words = phase_vectors(config, part, books)
+        steps, infos, counts = expected(config, words)
+        vectors |= {prefix + name: words[name] for name in ("job", "a", "w", "x")}
+        vectors[f"{prefix}step"] = as_bytes(config.step_layout, steps)
+        vectors[f"{prefix}info"] = as_bytes(config.info_layout, infos)
     vectors["codebook"] = as_bytes(config.word_layout, [*range(9), 1 << 16])
     clean = next(n for n, (_, status) in enumerate(counts) if status)
     params = {
