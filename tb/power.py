@@ -32,7 +32,7 @@ from synth.energy import Energies
 from synth.liberty import LibraryError
 from synth.netlist import map_for_speed, netlist_of
 from synth.power import GROUPS, Power, measure
-from synth.timing import delays_of
+from synth.timing import delays_of, estimate
 from synth.yosys import YosysError, default_tool
 from tb.mutate import Recording, collect, test_file
 
@@ -58,6 +58,7 @@ class PowerReport:
     power: Power
     operations: Operations | None
     kge: float  # of the netlist that ran
+    ns: float | None  # its worst path between registers, by this project's estimate
 
     @property
     def operation_pj(self) -> float | None:
@@ -75,6 +76,7 @@ class PowerReport:
             "library": self.library,
             "configuration": self.configuration,
             "kge": round(self.kge, 4),
+            "ns": None if self.ns is None else round(self.ns, 6),
         }
         each = self.operation_pj
         if self.operations is not None and each is not None:
@@ -140,9 +142,10 @@ def power_of(
     steps = (operations.port,) if operations else ()
     power = measure(top, netlist, energies, fo4, recorded, clock_ns, design.name, steps)
     library = libraries.library
+    paths = (each.ns for each in estimate(netlist, fo4) if each.kind == "register to register")
     return PowerReport(
         name, _case(recording), test, library.name, recording.block.config.describe(), power,
-        operations, netlist.um2 / library.nand2.area / 1000,
+        operations, netlist.um2 / library.nand2.area / 1000, next(paths, None),
     )  # fmt: skip
 
 
