@@ -297,19 +297,24 @@ def test_lane_power(command, monkeypatch, tmp_path, page):
     def measure_lane(lane, libraries, clock_ns, seed):
         measured.append((lane, libraries, clock_ns, seed))
         figure = {
-            "pj_per_cycle": 8.0, "groups": groups, "kge": 6.5, "toggles_per_cycle": 80.0,
+            "pj_per_cycle": 8.0, "groups": groups, "kge": 6.5, "toggles_per_cycle": 80.0, "ns": 4.5,
             "pj_per_operation": {"unit": "MAC", "pj": 0.25 * len(measured)},
+            "streams": {"i": {"pj_per_transfer": 51.2}},
         }  # fmt: skip
-        return types.SimpleNamespace(operation_pj=0.25, to_json=lambda: figure)
+        power = types.SimpleNamespace(cycle_pj=8.0)
+        return types.SimpleNamespace(power=power, to_json=lambda: figure)
 
     module = importlib.import_module(command.name)
     monkeypatch.setattr(module, "library_sets", lambda sets: dict.fromkeys(sets, "libraries"))
     monkeypatch.setattr(module, "delays_of", lambda libraries: None)
     monkeypatch.setattr(module, "measure_lane", measure_lane)
+    monkeypatch.setattr(module, "FIGURES", tmp_path / "power" / "lanes.json")
     options = ["--set", "first", "--set", "second", "--keep", str(tmp_path / "keep")]
     assert command.main([*options, *page]) == 0
-    wanted = [(lane, "libraries", 10.0, 1) for lane in module.LANES for _ in range(2)]
+    parts = [*module.LANES, *module.LOOK_UPS]
+    wanted = [(part, "libraries", 10.0, 1) for part in parts for _ in range(2)]
     assert measured == wanted
+    assert module.FIGURES.exists() == bool(page)
     tables = []
     monkeypatch.setattr(module, "energy_table", lambda figures: tables.append(figures) or "none")
     assert command.main([*options, "--lane", "INT8 x INT8", *page]) == 0

@@ -39,7 +39,7 @@ from tb.power import PowerReport, period, power_of
 from tb.run import ROOT
 from tb.words import layout_words, pack
 
-__all__ = ["LANES", "LOOK_UPS", "energy_table", "look_up_table", "main"]
+__all__ = ["LANES", "LOOK_UPS", "energy_table", "figures_text", "look_up_table", "main"]
 
 PAGE = ROOT / "docs" / "power.md"
 FIGURES = ROOT / "docs" / "power" / "lanes.json"  # those of the page, for other tables
@@ -303,7 +303,7 @@ def look_up_table(figures: dict[tuple[str, str], dict[str, Any]]) -> str:
     return table(head, rows)
 
 
-def _kept(figures: dict[tuple[str, str], dict[str, Any]]) -> str:
+def figures_text(figures: dict[tuple[str, str], dict[str, Any]]) -> str:
     """What other tables read of the figures: per MAC, with the look-up where a lane needs one."""
     rows = []
     for (lane, library), each in figures.items():
@@ -376,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
     write_page(options.page, made)
     if options.page:
         FIGURES.parent.mkdir(exist_ok=True)
-        FIGURES.write_text(_kept(figures))
+        FIGURES.write_text(figures_text(figures))
     return 0
 
 
