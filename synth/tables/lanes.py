@@ -1,6 +1,8 @@
 """Lanes next to each other: look-up by index, its counters, and other number formats."""
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 from golden.markers import table
@@ -10,6 +12,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.row_lookup import KllmRowLookup
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.lanes.config import LaneConfig
+from hdl.pages import pages_directory
 from hdl.registry import find
 from synth.area import AreaReport, load_libraries
 from synth.tables.common import Map, Tables, mapper
@@ -38,6 +41,29 @@ _FORMATS: dict[str, dict[str, Any]] = {
     "fixed16, antisymmetric": {"product": "fixed16", "antisymmetric": True},
     "fixed12, antisymmetric": {"product": "fixed12", "antisymmetric": True},
 }
+
+# What other commands have measured: tb.runs.lane_power, and golden.eval.accuracy of SmolLM2-135M.
+_POWER = pages_directory().parent / "power" / "lanes.json"
+_ACCURACY = pages_directory().parent / "accuracy" / "rows.json"
+_LIBRARY, _TEXT, _SEED = "Sky130 HD", "C4", 0
+_NOT_MEASURED = "not measured"
+
+# The scheme that a lane needs, as golden.eval spells it. One of the rivals is the best measured one
+# that has a scale per token and output column: a lane gives one sum per packet.
+_LINEAR = "norm=unfolded,glu=exact,integer_bits=16,cache_bits=16"  # other steps are not quantized
+_SCHEMES = {
+    "FP16 x FP16": "fp16",
+    "FP16 x table of FP16 (W4A16)": "squeezellm-like-w4a16",
+    "INT4 x INT4": "quarot-w4a4:rounding=gptq",
+}
+
+
+def _own_scheme(label: str) -> str:
+    """Of a lane of kllm_pe_lane: without its integer mode it serves the linear layers alone."""
+    fields = [_LINEAR] if label.endswith("no integer mode") else []
+    fields += ["antisymmetric=true"] if "antisymmetric" in label else []
+    fields += [f"product={each}" for each in ("fixed16", "fixed12") if each in label]
+    return ":".join(["kllm-w4a4", *([",".join(fields)] if fields else [])])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +121,50 @@ def _rival(block: str, named: str, map_block: Map) -> _Lane:
     return _Lane(config, ((report, 1),), _columns_um2(report, config.columns))
 
 
+def _measured(file: Path, key: str) -> list[dict[str, Any]]:
+    return json.loads(file.read_text())[key] if file.exists() else []
+
+
+def _figure(value: float | None, places: int) -> str:
+    return _NOT_MEASURED if value is None else f"{value:,.{places}f}"
+
+
+def _summary(lanes: dict[str, _Lane]) -> str:
+    """Area, clock, energy, cycles and perplexity of each lane, whatever command has measured it."""
+    power = {
+        each["lane"]: each for each in _measured(_POWER, "lanes") if each["library"] == _LIBRARY
+    }
+    perplexity = {
+        row["method"]: row["perplexity"]
+        for row in _measured(_ACCURACY, "rows")
+        if (row["text"], row["seed"]) == (_TEXT, _SEED)
+    }
+    rows = []
+    for name, lane in lanes.items():
+        own = power.get(name, {})
+        scheme = _SCHEMES.get(name, "" if name in _RIVALS else _own_scheme(name))
+        ns = own.get("ns")
+        rows.append(
+            (
+                name,
+                f"{lane.kge(lane.um2):,.1f}",
+                _figure(ns, 3),
+                _figure(ns and 1000 / ns, 0),
+                _figure(own.get("pj_per_mac"), 3),
+                *(f"{lane.cycles(length)}" for length in LENGTHS),
+                f"`{scheme}`" if scheme else "",
+                _figure(perplexity.get(scheme), 3),
+            )
+        )
+    head = (
+        "32 columns", "lane, kGE", "ns", "MHz", "pJ per MAC",
+        *(f"cycles, K={each}" for each in LENGTHS), "scheme", f"perplexity, {_TEXT}",
+    )  # fmt: skip
+    return table(head, rows)
+
+
 def rival_tables(map_block: Map) -> dict[str, str]:
-    """Sections ``rivals`` and ``rivals_cycles``."""
+    """Sections ``rivals_summary``, ``rivals`` and ``rivals_cycles``."""
     configs = find("kllm_pe_lane").configs
     counting, selecting = configs["table1_flipflop"], configs["table1"]
     assert isinstance(counting, KllmPeLaneConfig)
@@ -142,12 +210,16 @@ def rival_tables(map_block: Map) -> dict[str, str]:
         "32 columns", *(f"cycles, K={each}" for each in LENGTHS),
         *(f"MGE x cycles, K={each}" for each in LENGTHS),
     )  # fmt: skip
-    return {"rivals": table(area_head, areas), "rivals_cycles": table(cycle_head, cycles)}
+    return {
+        "rivals_summary": _summary(lanes),
+        "rivals": table(area_head, areas),
+        "rivals_cycles": table(cycle_head, cycles),
+    }
 
 
 TABLES = {
     "rivals": Tables(
-        ("rivals", "rivals_cycles"),
+        ("rivals_summary", "rivals", "rivals_cycles"),
         lambda options: (rival_tables(mapper(load_libraries())), 0.0),
     ),
 }

@@ -7,17 +7,20 @@ Shown to fail:
 - ``chip`` took no configuration.
 """
 
+import json
 import re
+import types
 from collections import Counter
 
 import pytest
 
+from golden.eval.methods import parse
 from golden.markers import fill
 from hdl.arguments import whole
 from hdl.registry import configuration
 from synth import compare
 from synth.modules import Mapped, MappedDesign, module_texts
-from synth.tables import kllm
+from synth.tables import kllm, lanes
 from synth.tables.common import Tables
 from tb import build_report, mutate
 
@@ -160,9 +163,49 @@ def test_the_chip_of_another_configuration_has_its_table(monkeypatch, capsys):
     monkeypatch.setattr(kllm, "KllmOrizuruConfig", lambda **_: kllm.find("kllm_orizuru").config)
     assert compare.main(["chip", "--config", "small", "width=4"]) == 0
     shown = capsys.readouterr().out
-    lanes = configuration("kllm_accelerator", "small", []).machine.lanes
-    assert f"| IdxCounter and MAC | {lanes} x " in shown
+    count = configuration("kllm_accelerator", "small", []).machine.lanes
+    assert f"| IdxCounter and MAC | {count} x " in shown
     assert "| **total** |" in shown
+
+
+def test_lanes_next_to_each_other_take_what_was_measured(tmp_path, monkeypatch):
+    """Shown to fail: the figures of another library; perplexity of another text."""
+    rows = [
+        {"lane": "INT4 x INT4", "library": "Sky130 HD", "ns": 4.0, "pj_per_mac": 1.5},
+        {"lane": "INT4 x INT4", "library": "other", "ns": 1.0, "pj_per_mac": 0.5},
+        {"lane": "select", "library": "Sky130 HD", "ns": None, "pj_per_mac": None},
+    ]
+    power, accuracy = tmp_path / "lanes.json", tmp_path / "rows.json"
+    power.write_text(json.dumps({"lanes": rows}))
+    method = {"method": "kllm-w4a4", "seed": 0}
+    found = [("C4", 82.55), ("WikiText-2", 39.0)]
+    measured = [{**method, "text": text, "perplexity": each} for text, each in found]
+    accuracy.write_text(json.dumps({"rows": measured}))
+    monkeypatch.setattr(lanes, "_POWER", power)
+    monkeypatch.setattr(lanes, "_ACCURACY", accuracy)
+    lane = types.SimpleNamespace(um2=8000.0, kge=lambda um2: um2 / 1000, cycles=lambda n: n // 16)
+    names = ("select", "INT4 x INT4", "INT8 x INT8")
+    text = lanes._summary(dict.fromkeys(names, lane))
+    shown = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
+    cycles, none = ["4", "36", "256", "688"], "not measured"
+    assert shown[0] == ["select", "8.0", none, none, none, *cycles, "`kllm-w4a4`", "82.550"]
+    scheme = "`quarot-w4a4:rounding=gptq`"
+    assert shown[1] == ["INT4 x INT4", "8.0", "4.000", "250", "1.500", *cycles, scheme, none]
+    assert shown[2] == ["INT8 x INT8", "8.0", none, none, none, *cycles, "", none]
+    monkeypatch.setattr(lanes, "_POWER", tmp_path / "missing.json")
+    assert lanes._summary({"INT4 x INT4": lane}).count(none) == 4
+
+
+def test_schemes_of_lanes_are_methods():
+    """The evaluation knows each of them."""
+    known = configuration("kllm_pe_lane", "table1", [])
+    assert known.product == "rounded"
+    labels = [f"select, {each}" for each in lanes._FORMATS] + ["select, no integer mode"]
+    for spelling in [*lanes._SCHEMES.values(), *map(lanes._own_scheme, labels)]:
+        assert parse(spelling)
+    assert lanes._own_scheme("select") == "kllm-w4a4"
+    spelling = lanes._own_scheme("select, fixed16, antisymmetric")
+    assert spelling == "kllm-w4a4:antisymmetric=true,product=fixed16"
 
 
 def test_build_report_prints_and_rewrites_with_its_option(tmp_path, monkeypatch, capsys):
