@@ -320,6 +320,9 @@ def test_lane_power(command, monkeypatch, tmp_path, page):
     assert command.main([*options, "--lane", "INT8 x INT8", *page]) == 0
     assert measured[len(wanted) :] == [("INT8 x INT8", "libraries", 10.0, 1)] * 2
     assert len(tables[0]) == len(wanted)
+    assert command.main([*options, "--kept-only"]) == 0
+    assert tables[1] == tables[0]
+    assert len(measured) == len(wanted) + 2
 
 
 @pytest.mark.parametrize("arguments", [["--lanes", "8", "64"], ["--page"]])

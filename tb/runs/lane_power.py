@@ -342,6 +342,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--keep", type=folder, default=Path("build/lane_power"), metavar="DIR",
         help="one file for each figure; those of lanes that this run leaves out stay in the table",
     )  # fmt: skip
+    parser.add_argument(
+        "--kept-only", action="store_true", help="measure nothing: the tables of the kept figures"
+    )
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
     check_page(parser, options.page, ("lane_power", "look_up_power"))
@@ -353,13 +356,14 @@ def main(arguments: list[str] | None = None) -> int:
     figures = {}
     try:
         sets = library_sets(options.sets)
-        for libraries in sets.values():
+        for libraries in [] if options.kept_only else sets.values():
             delays_of(libraries)
         options.keep.mkdir(parents=True, exist_ok=True)
         for lane in (*LANES, *LOOK_UPS):
             for library, libraries in sets.items():
                 file = options.keep / (re.sub(r"\W+", "-", f"{lane} {library}") + ".json")
-                if options.lane is None or lane in options.lane:
+                is_chosen = options.lane is None or lane in options.lane
+                if is_chosen and not options.kept_only:
                     report = measure_lane(lane, libraries, options.clock_ns, options.seed)
                     file.write_text(json.dumps(report.to_json(), indent=2) + "\n")
                     print(f"  {library}: {lane}: {report.power.cycle_pj:.4f} pJ", flush=True)
