@@ -17,7 +17,7 @@ from hdl.registry import find
 from synth.area import AreaReport, load_libraries
 from synth.tables.common import Map, Tables, mapper
 
-__all__ = ["TABLES", "rival_tables"]
+__all__ = ["TABLES", "rival_tables", "scheme_table"]
 
 LENGTHS = (64, 576, 4096, 11008)
 
@@ -42,7 +42,8 @@ _FORMATS: dict[str, dict[str, Any]] = {
     "fixed12, antisymmetric": {"product": "fixed12", "antisymmetric": True},
 }
 
-# What other commands have measured: tb.runs.lane_power, and golden.eval.accuracy of SmolLM2-135M.
+# What commands have measured: synth.compare rivals, tb.runs.lane_power, golden.eval.accuracy.
+_PAGE = pages_directory().parent / "area.md"
 _POWER = pages_directory().parent / "power" / "lanes.json"
 _ACCURACY = pages_directory().parent / "accuracy" / "rows.json"
 _LIBRARY, _TEXT, _SEED = "Sky130 HD", "C4", 0
@@ -129,8 +130,14 @@ def _figure(value: float | None, places: int) -> str:
     return _NOT_MEASURED if value is None else f"{value:,.{places}f}"
 
 
-def _summary(lanes: dict[str, _Lane]) -> str:
-    """Area, clock, energy, cycles and perplexity of each lane, whatever command has measured it."""
+def _rows(page: Path, section: str) -> list[list[str]]:
+    """The cells of a generated table of ``page``."""
+    text = page.read_text().partition(f"<!-- generated: {section} -->")[2].partition("<!--")[0]
+    return [line.strip("| ").split(" | ") for line in text.strip().splitlines()[2:]]
+
+
+def scheme_table() -> str:
+    """Area, clock, energy, cycles and perplexity of each lane, of what commands have measured."""
     power = {
         each["lane"]: each for each in _measured(_POWER, "lanes") if each["library"] == _LIBRARY
     }
@@ -139,19 +146,20 @@ def _summary(lanes: dict[str, _Lane]) -> str:
         for row in _measured(_ACCURACY, "rows")
         if (row["text"], row["seed"]) == (_TEXT, _SEED)
     }
+    cycles = {row[0]: row[1 : 1 + len(LENGTHS)] for row in _rows(_PAGE, "rivals_cycles")}
     rows = []
-    for name, lane in lanes.items():
+    for name, _, _, kge, *_ in _rows(_PAGE, "rivals"):
         own = power.get(name, {})
         scheme = _SCHEMES.get(name, "" if name in _RIVALS else _own_scheme(name))
         ns = own.get("ns")
         rows.append(
             (
                 name,
-                f"{lane.kge(lane.um2):,.1f}",
+                kge,
                 _figure(ns, 3),
                 _figure(ns and 1000 / ns, 0),
                 _figure(own.get("pj_per_mac"), 3),
-                *(f"{lane.cycles(length)}" for length in LENGTHS),
+                *cycles[name],
                 f"`{scheme}`" if scheme else "",
                 _figure(perplexity.get(scheme), 3),
             )
@@ -164,7 +172,7 @@ def _summary(lanes: dict[str, _Lane]) -> str:
 
 
 def rival_tables(map_block: Map) -> dict[str, str]:
-    """Sections ``rivals_summary``, ``rivals`` and ``rivals_cycles``."""
+    """Sections ``rivals`` and ``rivals_cycles``."""
     configs = find("kllm_pe_lane").configs
     counting, selecting = configs["table1_flipflop"], configs["table1"]
     assert isinstance(counting, KllmPeLaneConfig)
@@ -210,16 +218,15 @@ def rival_tables(map_block: Map) -> dict[str, str]:
         "32 columns", *(f"cycles, K={each}" for each in LENGTHS),
         *(f"MGE x cycles, K={each}" for each in LENGTHS),
     )  # fmt: skip
-    return {
-        "rivals_summary": _summary(lanes),
-        "rivals": table(area_head, areas),
-        "rivals_cycles": table(cycle_head, cycles),
-    }
+    return {"rivals": table(area_head, areas), "rivals_cycles": table(cycle_head, cycles)}
 
 
 TABLES = {
     "rivals": Tables(
-        ("rivals_summary", "rivals", "rivals_cycles"),
+        ("rivals", "rivals_cycles"),
         lambda options: (rival_tables(mapper(load_libraries())), 0.0),
+    ),
+    "schemes": Tables(
+        ("rivals_schemes",), lambda options: ({"rivals_schemes": scheme_table()}, 0.0)
     ),
 }

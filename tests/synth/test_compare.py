@@ -9,7 +9,6 @@ Shown to fail:
 
 import json
 import re
-import types
 from collections import Counter
 
 import pytest
@@ -183,17 +182,28 @@ def test_lanes_next_to_each_other_take_what_was_measured(tmp_path, monkeypatch):
     accuracy.write_text(json.dumps({"rows": measured}))
     monkeypatch.setattr(lanes, "_POWER", power)
     monkeypatch.setattr(lanes, "_ACCURACY", accuracy)
-    lane = types.SimpleNamespace(um2=8000.0, kge=lambda um2: um2 / 1000, cycles=lambda n: n // 16)
     names = ("select", "INT4 x INT4", "INT8 x INT8")
-    text = lanes._summary(dict.fromkeys(names, lane))
-    shown = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
-    cycles, none = ["4", "36", "256", "688"], "not measured"
-    assert shown[0] == ["select", "8.0", none, none, none, *cycles, "`kllm-w4a4`", "82.550"]
+    head = "| head |\n| --- |\n"
+    areas = "".join(f"| {name} | 1 | 2 | 8.0 | 3 |\n" for name in names)
+    cycles = "".join(f"| {name} | 4 | 36 | 256 | 688 | 9.9 |\n" for name in names)
+    page = tmp_path / "area.md"
+    page.write_text(
+        fill(
+            marked("rivals", "rivals_cycles"),
+            {"rivals": head + areas, "rivals_cycles": head + cycles},
+        )
+    )
+    monkeypatch.setattr(lanes, "_PAGE", page)
+    text = lanes.scheme_table()
+    shown = [line.strip("|").split("|") for line in text.splitlines()[2:]]
+    shown = [[cell.strip() for cell in row] for row in shown]
+    numbers, none = ["4", "36", "256", "688"], "not measured"
+    assert shown[0] == ["select", "8.0", none, none, none, *numbers, "`kllm-w4a4`", "82.550"]
     scheme = "`quarot-w4a4:rounding=gptq`"
-    assert shown[1] == ["INT4 x INT4", "8.0", "4.000", "250", "1.500", *cycles, scheme, none]
-    assert shown[2] == ["INT8 x INT8", "8.0", none, none, none, *cycles, "", none]
+    assert shown[1] == ["INT4 x INT4", "8.0", "4.000", "250", "1.500", *numbers, scheme, none]
+    assert shown[2] == ["INT8 x INT8", "8.0", none, none, none, *numbers, "", none]
     monkeypatch.setattr(lanes, "_POWER", tmp_path / "missing.json")
-    assert lanes._summary({"INT4 x INT4": lane}).count(none) == 4
+    assert lanes.scheme_table().count(none) == 11
 
 
 def test_schemes_of_lanes_are_methods():
