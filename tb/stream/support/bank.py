@@ -34,6 +34,8 @@ class Bank(Block):
 
     def __init__(self, config: BankConfig):
         self.blocks = [block(member) for block, member in config.members]
+        for block in self.blocks:
+            block._MustUse__silence = True  # type: ignore[attr-defined]  # as its bank says
         ports = {"running": wiring.Out(1)}
         for k, block in enumerate(self.blocks):
             ports |= {f"u{k}_{name}": member for name, member in block.signature.members.items()}
