@@ -7,6 +7,7 @@ Shown to fail with:
 - the row after the last one taken as inside
 - the words of an integer packet for one of K-Means
 - a bit of the row after the last one stuck at 0
+- bit 11 of a codebook's ``src`` stuck at 0
 """
 
 import dataclasses
@@ -107,7 +108,7 @@ def test_matmul_check(seed):
     for kind in Codebook:
         rows = codebook_rows(MACHINE, 0, kind)
         last = MACHINE.vector_rows - rows.rows
-        for src in (0, last, last + 1, 65535):
+        for src in (0, last, last + 1, 65535, *(1 << bit for bit in range(16))):
             words = encode(Opcode.LANE_CODEBOOK, 0, {}, {"src": src, "kind": int(kind)})
             steps.append(
                 {
