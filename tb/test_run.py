@@ -36,7 +36,7 @@ from hdl.registry import find
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from hdl.verilog import convert
 from synth.modules import module_texts
-from tb import resident
+from tb import forked, resident
 from tb.patches import is_patched
 from tb.plant import plant
 from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
@@ -348,6 +348,45 @@ def test_a_resident_simulator_runs_job_after_job(monkeypatch):
     assert processes[0] == processes[1] != processes[2] == processes[3]
     assert draws[0] == draws[2] == draws[3] != draws[1]
     resident.find((model.directory, "tb.tb_resident", "None")).end()
+
+
+def test_a_run_is_a_fork(monkeypatch):
+    """Each run has its own parameters, vectors and seed; they are those of a process of its own.
+
+    Shown to fail: a fork that keeps the environment of its server.
+    """
+    block = StreamRegister(StreamRegisterConfig(width=8))
+    model = build_model(block)
+
+    def seen(job: int, seed: int) -> list[str]:
+        given = {"params": {"job": job, "passes": True}, "vectors": {"of": [10 * job]}}
+        work = run_model(model, "tb.tb_resident", config=block.config, seed=seed, **given)
+        return (work / "seen").read_text().split()
+
+    forks = [seen(0, 5), seen(1, 6), seen(2, 5)]
+    server = forked._server
+    monkeypatch.delattr(os, "fork")  # the runner then starts a process by the launcher
+    alone = [seen(0, 5), seen(1, 6)]
+    assert forked._server is server
+    assert len({process for process, *_ in (*forks, *alone)}) == 5
+    assert [each[1:3] for each in forks] == [["0", "0"], ["1", "10"], ["2", "20"]]
+    assert [each[1:] for each in forks[:2]] == [each[1:] for each in alone]
+    assert forks[0][3] == forks[2][3] != forks[1][3]
+
+
+def test_a_fork_that_fails_or_ends():
+    """Shown to fail: an exit status that is dropped."""
+    block = StreamRegister(StreamRegisterConfig(width=8))
+    model = build_model(block)
+    given = {"config": block.config, "vectors": {"of": [0]}}
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="return code: -11"):
+            run_model(model, "tb.tb_forked", config=block.config)
+        with pytest.raises(AssertionError, match=r"job 3 is to fail|tb_resident.* failed"):
+            run_model(model, "tb.tb_resident", params={"job": 3, "passes": False}, **given)
+        with pytest.raises(AssertionError, match="tb_missing"):
+            run_model(model, "tb.tb_missing", config=block.config)
+        run_model(model, "tb.tb_resident", params={"job": 4, "passes": True}, **given)
 
 
 def test_a_copy_of_a_bank_leaves_no_unused_block(tmp_path, monkeypatch):
