@@ -4,13 +4,14 @@ A command that measures prints its tables. Only with ``--page`` it rewrites the 
 """
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from golden.markers import fill, rewrite
 
-__all__ = ["add_page", "check_page", "folder", "whole", "write_page"]
+__all__ = ["add_page", "check_page", "folder", "period", "whole", "write_page"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +37,17 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def period(text: str) -> float:
+    """``type`` of an option that is a positive number of ns."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number of ns, not {text!r}")
+    return value
 
 
 def _shown(page: Path) -> str:

@@ -14,7 +14,7 @@ from hdl.pages import pages_directory
 from hdl.registry import configuration, rooms
 from synth.area import SynthesisError
 from synth.liberty import LibraryError
-from synth.tables.common import Tables
+from synth.tables.common import Tables, add_sets
 from synth.yosys import YosysError
 
 __all__ = ["all_tables", "main"]
@@ -41,14 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         "assignments", nargs="*", metavar="field=value", help=f"of {configured}, as for hdl.build"
     )
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="sets",
-        metavar="NAME=FILE[,FILE...]",
-        help="of libraries: the Liberty files of one library",
-    )
+    add_sets(parser, "of libraries: ")
     parser.add_argument(
         "--hardfloat", type=Path, metavar="FOLDER", help="of hardfloat: the source of HardFloat"
     )

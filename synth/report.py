@@ -3,10 +3,8 @@
 ``--clock-ns T`` adds the longest paths, in a Liberty file with delay tables (docs/timing.md).
 """
 
-import argparse
 import dataclasses
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from rich.table import Table
 
 from golden import command
 from golden.config import ConfigError
-from hdl.arguments import folder
+from hdl.arguments import folder, period
 from hdl.registry import configuration, find
 from synth.area import DFF_28NM, AreaReport, MacroArea, SynthesisError, load_libraries, synthesize
 from synth.liberty import LibraryError
@@ -28,16 +26,6 @@ from synth.yosys import TOOLS, YosysError, default_tool
 __all__ = ["main", "print_report", "print_timing"]
 
 TIMERS = ("opensta", "estimate")
-
-
-def _period(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a positive number of ns, not {text!r}")
-    return value
 
 
 def _module_table(report: AreaReport) -> Table:
@@ -189,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--flatten", action="store_true", help="optimise across submodules")
     parser.add_argument(
         "--clock-ns",
-        type=_period,
+        type=period,
         metavar="T",
         help="longest paths at this clock period; needs a Liberty file with delay tables",
     )

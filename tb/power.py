@@ -7,10 +7,8 @@ that run, times the energies of the Liberty file, are the power (docs/power.md).
 Exit status: 0; 1 if the gates fail the bench; 2 for bad input; 130 if interrupted.
 """
 
-import argparse
 import dataclasses
 import json
-import math
 import re
 import sys
 from pathlib import Path
@@ -22,7 +20,7 @@ from rich.table import Table
 import tb.run
 from golden import command
 from golden.config import ConfigError
-from hdl.arguments import folder, whole
+from hdl.arguments import folder, period, whole
 from hdl.block import Operations
 from hdl.registry import find
 from hdl.verilog import convert
@@ -36,7 +34,7 @@ from synth.timing import delays_of, estimate
 from synth.yosys import YosysError, default_tool
 from tb.mutate import Recording, collect, test_file
 
-__all__ = ["BenchError", "PowerReport", "bench_of", "main", "period", "power_of"]
+__all__ = ["BenchError", "PowerReport", "bench_of", "main", "power_of"]
 
 # Of a C++ function of gates. As one function, 12,600 gates cost g++ 40 s; in functions of 500, 5 s.
 _STATEMENTS = 500
@@ -206,17 +204,6 @@ def print_report(report: PowerReport, console: Console) -> None:
         "no glitches, no wires, no clock tree, no RAM",
         highlight=False,
     )
-
-
-def period(text: str) -> float:
-    """An option's positive number of ns."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a positive number of ns, not {text!r}")
-    return value
 
 
 def main(arguments: list[str] | None = None) -> int:

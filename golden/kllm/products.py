@@ -59,6 +59,10 @@ def product_words(codebook_a: Tensor, codebook_b: Tensor, product: str = "rounde
     check_product(product)
     if product not in FIXED_PRODUCTS:
         return product_codebook(codebook_a, codebook_b)
+    return _fixed_products(codebook_a, codebook_b, product)
+
+
+def _fixed_products(codebook_a: Tensor, codebook_b: Tensor, product: str) -> Tensor:
     exact = exact_products(codebook_a, codebook_b)
     return _to_grid(exact, product_grid(product) - GRID_PRODUCT_EXACT).reshape(-1) & _MASK
 
@@ -72,13 +76,12 @@ def codebook_words(
     """
     if antisymmetric:
         codebook_b = _lower_half(codebook_b, "codebook_b")
-        exact = exact_products(codebook_a, codebook_b)
         words = (
-            _to_grid(exact, product_grid(product) - GRID_PRODUCT_EXACT) & _MASK
+            _fixed_products(codebook_a, codebook_b, product)
             if product in FIXED_PRODUCTS
-            else mul(codebook_a.long()[:, None], codebook_b.long()[None, :])
+            else mul(codebook_a.long()[:, None], codebook_b.long()[None, :]).reshape(-1)
         )
-        return torch.cat([words.reshape(-1), codebook_b])
+        return torch.cat([words, codebook_b])
     return torch.cat([product_words(codebook_a, codebook_b, product), codebook_b])
 
 

@@ -11,7 +11,16 @@ from synth.area import AreaReport, Libraries, load_libraries, synthesize
 from synth.liberty import LibraryError
 from synth.modules import Cost, MappedDesign
 
-__all__ = ["SRAM_UM2_PER_BIT", "Map", "Tables", "library_sets", "mapper", "mm2", "module_table"]
+__all__ = [
+    "SRAM_UM2_PER_BIT",
+    "Map",
+    "Tables",
+    "add_sets",
+    "library_sets",
+    "mapper",
+    "mm2",
+    "module_table",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +90,18 @@ def mapper(libraries: Libraries) -> Map:
         return report
 
     return map_block
+
+
+def add_sets(parser: argparse.ArgumentParser, scope: str = "") -> None:
+    """``--set``, any number of times: ``options.sets``, for ``library_sets``."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="NAME=FILE[,FILE...]",
+        help=f"{scope}the Liberty files of one library",
+    )
 
 
 def library_sets(texts: Iterable[str]) -> dict[str, Libraries]:

@@ -12,7 +12,7 @@ from hdl.pages import pages_directory
 from hdl.registry import configuration_of, find
 from synth.area import Libraries, SynthesisError
 from synth.liberty import LibraryError
-from synth.tables.common import library_sets
+from synth.tables.common import add_sets, library_sets
 from synth.timing import TimingReport, delays_of, program_of, time_block
 from synth.yosys import YosysError
 
@@ -109,14 +109,7 @@ def _row(label: str, library: str, report: TimingReport) -> tuple[str, ...]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m synth.tables.timing", description=__doc__)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="sets",
-        metavar="NAME=FILE[,FILE...]",
-        help="the Liberty files of one library",
-    )
+    add_sets(parser)
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
     check_page(parser, options.page, ("timing", "timing_paths"))

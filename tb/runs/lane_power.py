@@ -17,7 +17,7 @@ import numpy as np
 from golden import command
 from golden.lanes.format import plane_words
 from golden.markers import table
-from hdl.arguments import add_page, check_page, folder, whole, write_page
+from hdl.arguments import add_page, check_page, folder, period, whole, write_page
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.row_lookup import KllmRowLookup
 from hdl.kllm.lane.select import KllmLaneSelect
@@ -30,12 +30,12 @@ from hdl.lanes.w4a16 import LaneW4a16
 from synth.area import Libraries, SynthesisError
 from synth.liberty import LibraryError
 from synth.power import GROUPS
-from synth.tables.common import library_sets
+from synth.tables.common import add_sets, library_sets
 from synth.timing import delays_of
 from synth.yosys import YosysError
 from tb.lanes.support.packets import lane_vectors
 from tb.mutate import Recording
-from tb.power import PowerReport, period, power_of
+from tb.power import PowerReport, power_of
 from tb.run import ROOT
 from tb.words import layout_words, pack
 
@@ -326,10 +326,7 @@ def figures_text(figures: dict[tuple[str, str], dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.runs.lane_power", description=__doc__)
-    parser.add_argument(
-        "--set", action="append", default=[], dest="sets", metavar="NAME=FILE[,FILE...]",
-        help="the Liberty files of one library",
-    )  # fmt: skip
+    add_sets(parser)
     parser.add_argument("--clock-ns", type=period, default=10.0, metavar="T")
     parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=1)
     parser.add_argument(
