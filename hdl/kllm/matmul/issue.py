@@ -167,14 +167,9 @@ class KllmMatmulIssue(Block):
         m.d.comb += [work.void.eq(fault != 0), self.ticket.p.void.eq(work.void)]
         is_fold = self._of("fold_norm")
         loaded, loaded_kind = Signal(), Signal(Codebook)
-        kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
         wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
         bad_word, mismatch = Signal(), Signal()
         group_outputs = Signal(17)
-        lane, products = self.config.lane, Const(0, 1)
-        if lane.select_config.is_fixed:  # products of a K-Means packet still to come
-            products = Signal(range(lane.bins + 1), reset_less=True)
-        beyond = words_beyond(lane, self.packet.p.word, products != 0)
 
         def end(status) -> None:
             """The ticket says that nothing is to be collected, and the command is over."""
@@ -209,28 +204,7 @@ class KllmMatmulIssue(Block):
                     m.next = "CHECK"
                 with m.Else():
                     refuse(CommandStatus.MALFORMED)
-            with m.State("CODEBOOK_CHECK"):
-                with m.If(check.range_fault):
-                    end(int(CommandStatus.RANGE))
-                with m.Else():
-                    m.d.sync += loaded.eq(0)
-                    if lane.select_config.is_fixed:
-                        m.d.sync += products.eq(lane.bins)
-                    m.d.comb += self.row_start.eq(1)
-                    m.next = "CODEBOOK"
-            with m.State("CODEBOOK"):
-                link(m, self.packet, self.codebook)
-                with m.If(self.codebook.valid & self.codebook.ready):
-                    now_beyond = Mux(kind == Codebook.KMEANS, *beyond)
-                    m.d.sync += bad_word.eq(bad_word | now_beyond)
-                    if lane.select_config.is_fixed:
-                        m.d.sync += products.eq(products - (products != 0))
-                    with m.If(self.codebook.p.last):
-                        m.next = "CODEBOOK_END"
-            with m.State("CODEBOOK_END"):
-                end(Mux(bad_word, int(CommandStatus.RANGE), 0))
-                m.d.sync += [loaded.eq(~bad_word), loaded_kind.eq(kind)]
-
+            self._codebook(m, check.range_fault, end, bad_word, loaded, loaded_kind)
             with m.State("CHECK"):
                 with m.If(check.range_fault):
                     refuse(CommandStatus.RANGE)
@@ -300,3 +274,34 @@ class KllmMatmulIssue(Block):
                 m.next = "IDLE"
         with m.If(self.start & work.direct & ~work.void):
             m.d.comb += self.row_start.eq(1)
+
+    def _codebook(
+        self, m: Module, range_fault, end, bad_word: Signal, loaded: Signal, loaded_kind: Signal
+    ) -> None:
+        """The steps of LANE_CODEBOOK after its turn has come."""
+        kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
+        lane, products = self.config.lane, Const(0, 1)
+        if lane.select_config.is_fixed:  # products of a K-Means packet still to come
+            products = Signal(range(lane.bins + 1), reset_less=True)
+        beyond = words_beyond(lane, self.packet.p.word, products != 0)
+        with m.State("CODEBOOK_CHECK"):
+            with m.If(range_fault):
+                end(int(CommandStatus.RANGE))
+            with m.Else():
+                m.d.sync += loaded.eq(0)
+                if lane.select_config.is_fixed:
+                    m.d.sync += products.eq(lane.bins)
+                m.d.comb += self.row_start.eq(1)
+                m.next = "CODEBOOK"
+        with m.State("CODEBOOK"):
+            link(m, self.packet, self.codebook)
+            with m.If(self.codebook.valid & self.codebook.ready):
+                now_beyond = Mux(kind == Codebook.KMEANS, *beyond)
+                m.d.sync += bad_word.eq(bad_word | now_beyond)
+                if lane.select_config.is_fixed:
+                    m.d.sync += products.eq(products - (products != 0))
+                with m.If(self.codebook.p.last):
+                    m.next = "CODEBOOK_END"
+        with m.State("CODEBOOK_END"):
+            end(Mux(bad_word, int(CommandStatus.RANGE), 0))
+            m.d.sync += [loaded.eq(~bad_word), loaded_kind.eq(kind)]
