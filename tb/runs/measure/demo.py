@@ -29,7 +29,7 @@ from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.modules import MappedDesign, map_modules
 from tb.kllm.support.jobs import Job, codebook_packet, phase_vectors
-from tb.run import build_model, run_model
+from tb.run import Model, build_model, emitted, run_model
 
 __all__ = ["layer_jobs", "report"]
 
@@ -71,50 +71,58 @@ def report(options: argparse.Namespace) -> int:
     say = elapsed(lambda line: console.print(line, highlight=False))
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        say("loading SmolLM2-135M")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            checkpoint = load()
-        names = [f"model.layers.{LAYER}.{name}" for name in LINEARS]
-        seen = {}
-        for part, count in (("CALIBRATION", CALIBRATION_TOKENS), ("EVALUATION", options.tokens)):
-            ids = tokens(checkpoint, getattr(text, part), count)
-            seen[part] = capture_inputs(checkpoint.model, ids, names)
-        say(f"captured {CALIBRATION_TOKENS} calibration and {options.tokens} evaluation tokens")
-        rows, mapped = [], None
-        # A simulation keeps one core busy: the mapping takes the other.
-        with contextlib.closing(_Mapping()) as mapping:
-            for bits_a in (4, 3):
-                config = KllmPeLaneConfig(bits_a=bits_a, counter=options.counter)
-                model = _build(config, say)
-                if not options.no_area and bits_a == 4:  # the other has narrower indices alone
-                    mapping.start(config)
-                    say(f"mapping the W4A{bits_a} lane to cells meanwhile")
-                rows += _run_precision(config, model, names, seen, say)
-            if not options.no_area:
-                mapped = mapping.result()
+        configs = [KllmPeLaneConfig(bits_a=bits_a, counter=options.counter) for bits_a in (4, 3)]
+        rows = []
+        with contextlib.closing(_Background()) as background:
+            say("building the lanes (a minute the first time)")
+            models = [background.build(config) for config in configs]
+            # The other lane has narrower indices alone.
+            mapped = None if options.no_area else background.map(configs[0])
+            say("loading SmolLM2-135M")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                checkpoint = load()
+            names = [f"model.layers.{LAYER}.{name}" for name in LINEARS]
+            seen = {}
+            for part, count in (
+                ("CALIBRATION", CALIBRATION_TOKENS),
+                ("EVALUATION", options.tokens),
+            ):
+                ids = tokens(checkpoint, getattr(text, part), count)
+                seen[part] = capture_inputs(checkpoint.model, ids, names)
+            say(f"captured {CALIBRATION_TOKENS} calibration and {options.tokens} evaluation tokens")
+            for config, model in zip(configs, models, strict=True):
+                rows += _run_precision(config, model.result(), names, seen, say)
+            if mapped is not None:
+                say("mapping the W4A4 lane to cells")
+            area = None if mapped is None else mapped.result()
     except (CheckpointError, ValueError, AssertionError) as error:
         print(f"demo: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
-    _print_table(console, rows, mapped)
+    _print_table(console, rows, area)
     say("done")
     return 0 if all(row["equal"] == row["outputs"] for row in rows) else 1
 
 
-class _Mapping:
-    """The W4A4 lane mapped to cells in a thread, which waits for Yosys."""
+class _Background:
+    """What needs no simulator yet: two threads wait for the compiler and for Yosys.
+
+    An elaboration takes no thread: the caller's does it.
+    """
 
     def __init__(self) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._future: concurrent.futures.Future[MappedDesign] | None = None
+        self._pool = concurrent.futures.ThreadPoolExecutor(2)
 
-    def start(self, config: KllmPeLaneConfig) -> None:
-        design = convert(KllmPeLane(config), "kllm_pe_lane")  # an elaboration takes no thread
-        self._future = self._pool.submit(map_modules, design, load_libraries(), jobs=1)
+    def build(self, config: KllmPeLaneConfig) -> concurrent.futures.Future[Model]:
+        """The lane of ``config``, Verilated."""
+        lane = KllmPeLane(config)
+        emitted(lane)
+        return self._pool.submit(build_model, lane, long_run=True)
 
-    def result(self) -> MappedDesign:
-        assert self._future is not None
-        return self._future.result()
+    def map(self, config: KllmPeLaneConfig) -> concurrent.futures.Future[MappedDesign]:
+        """The lane of ``config``, mapped to cells."""
+        design = convert(KllmPeLane(config), "kllm_pe_lane")
+        return self._pool.submit(map_modules, design, load_libraries(), jobs=1)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -122,11 +130,6 @@ class _Mapping:
 
 def _precision(config: KllmPeLaneConfig) -> str:
     return f"W{config.bits_b}A{config.bits_a}"
-
-
-def _build(config: KllmPeLaneConfig, say):
-    say(f"{_precision(config)}: building the lane (a minute the first time)")
-    return build_model(KllmPeLane(config), long_run=True)
 
 
 def _run_precision(config: KllmPeLaneConfig, model, names, seen, say) -> list[dict]:
