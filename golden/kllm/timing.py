@@ -361,10 +361,10 @@ def matmul_supply(groups: int) -> int:
 
 
 def matmul_ticket(tokens: int = 0, answer: int = 0) -> int:
-    """Cycles to the ticket of a MATMUL from its release, or from the cycle after its supply job.
+    """Cycles to the ticket of a MATMUL from its turn, or from the cycle after its supply job.
 
-    The later of the two counts. ``tokens`` descriptors, each ``answer`` cycles after its request;
-    DIRECT reads none: 0.
+    The later of the two counts. Its turn comes with its release, and after the codebook before it.
+    ``tokens`` descriptors, each ``answer`` cycles after its request; DIRECT reads none: 0.
     """
     return 1 + (tokens + answer + 1 if tokens else 0)
 
@@ -380,6 +380,7 @@ def matmul() -> Timing:
             ("from the last slot_descriptor to slot_entry_request, without fold_norm", 3),
             ("from a row's last y_0 to its write", 1),
             ("from a command's last write to its status", 3),
+            ("from a packet's last codebook to the turn of the next command", 2),
         ),
     )
 
@@ -717,6 +718,7 @@ def matmul_issue() -> Timing:
             ("from supply to ticket of DIRECT, if released", ticket),
             ("from ticket to start, without fold_norm", 0),
             ("from the end of the walks to the end of the command", 1),
+            ("from the last codebook to its ticket", 1),
         ),
     )
 

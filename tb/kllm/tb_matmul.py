@@ -232,9 +232,13 @@ async def first_cycles(dut):
     cycles = (await play(bench, "rate", delay=1)).cycles
     answer = cycles["slot_descriptor"][0] - cycles["slot_slot"][0]
     assert cycles["supply"][0] - (cycles["command"][0] + 1) == matmul_supply(groups=2)
+    assert cycles["supply"][0] < cycles["codebook"][-1]
+    turn = cycles["codebook"][-1] + timing.delay(
+        "from a packet's last codebook to the turn of the next command"
+    )
     # The walks begin with the ticket, and request in the cycle after it.
-    wanted = 1 + matmul_ticket(tokens=2, answer=answer) + 1
-    assert cycles["slot_entry_request"][0] - cycles["supply"][0] == wanted
+    wanted = matmul_ticket(tokens=2, answer=answer) + 1
+    assert cycles["slot_entry_request"][0] - turn == wanted
     for start, end, delay in (
         (cycles["slot_descriptor"][1], cycles["slot_entry_request"][0],
          "from the last slot_descriptor to slot_entry_request, without fold_norm"),

@@ -120,6 +120,9 @@ async def full_rate(dut):
     measured, periods = 0, set()
     for step in STEPS:
         flow = await play(bench, [step], delay=params["answer"], most=1, at_random=False)
+        if step["codebook"]:
+            since = flow.cycles["ticket"][0] - flow.cycles["codebook"][-1]
+            assert since == TIMING.delay("from the last codebook to its ticket"), step["name"]
         if step["cycles"] is None:
             continue
         measured += 1
@@ -178,6 +181,34 @@ async def weights_before_release(dut):
         assert not flow.sent["command"]
     await bench.reset(1)
     await play(bench, STEPS[:3])
+
+
+@cocotb.test()
+async def weights_before_the_codebook_is_whole(dut):
+    """While a packet stalls, the next command requests its weights, and no more."""
+    bench = await started(dut)
+    codebook = STEPS[1]
+    tried = 0
+    for step in STEPS[2:]:
+        if step["packet"] or not step["command"]:
+            continue
+        await bench.reset(1)
+        offers = {
+            "command": [codebook["command"], step["command"]],
+            "packet": codebook["packet"][:-1],
+            "release": codebook["release"] + step["release"],
+        }
+        wait = 60 + len(codebook["packet"]) + (step["cycles"] or 0)
+        flow = await bench.run(offers, dict.fromkeys(SINKS), stop_at=wait)
+        assert flow.words["codebook"] == codebook["codebook"][:-1], step["name"]
+        assert flow.words["supply"] == step["supply"], step["name"]
+        early = [name for name in SINKS if name not in ("supply", "codebook") and flow.cycles[name]]
+        assert not early, f"{step['name']}: {early} before the codebook's ticket"
+        assert flow.sent["command"] == 1
+        tried += 1
+        if tried == 12:
+            break
+    assert tried == 12
 
 
 @cocotb.test()

@@ -107,6 +107,7 @@ class Author:
         )  # fmt: skip
         self.layout = entry_row_layout(lane.bits_a, lane.integer_bits)
         self.held = {}
+        self.bad: Codebook | None = None  # the kind of the latest packet, if a word of it was bad
 
     def slot(self, number, length, integer=False, valid=True, outliers=None):
         """Fill a slot; the entries after its length keep whatever was there."""
@@ -199,6 +200,7 @@ class Author:
         rows = -(-count // 16)
         integer = kind == Codebook.INTEGER and not lane.integer_bits
         if src + rows <= self.config.vectors.rows and not integer:
+            self.bad = Codebook(kind) if status else None
             self._read(range(src, src + rows))
             words = np.concatenate([row_words(self.vector[r]) for r in range(src, src + rows)])
             self.words["codebook"] += [
@@ -222,7 +224,10 @@ class Author:
             "dst": SOURCES_END, "stride": 0, "fold_norm": 0, "src": 0, "src_stride": 0,
         } | {name: int(value) for name, value in operands.items()}  # fmt: skip
         status = self._command(Opcode.MATMUL, o, aborted)
-        requests = status in (CommandStatus.BUS_ERROR, CommandStatus.SLOT_MISMATCH)
+        needed = Codebook.INTEGER if o["mode"] == MatmulMode.INTEGER else Codebook.KMEANS
+        # The weights were requested before the end of the packet showed that it is bad.
+        late = status == CommandStatus.CODEBOOK_MISSING and self.bad == needed
+        requests = late or status in (CommandStatus.BUS_ERROR, CommandStatus.SLOT_MISMATCH)
         if aborted:
             status = CommandStatus.ABORTED
         if not requests:
@@ -236,7 +241,7 @@ class Author:
         rows, beats = -(-length // 16), -(-length // lane.elements)
         width = config.lanes * lane.columns
         groups = -(-o["outputs"] // width)
-        if not direct and not aborted:
+        if not direct and not aborted and not late:
             self.words["slot_slot"] += numbers
         self.words["supply"].append(
             layout_word(

@@ -8,6 +8,9 @@ Shown to fail with:
 - weights requested for nothing that no void work takes
 - void work after a fault that requests no weights
 - a codebook that stays loaded after a bad packet
+- a bad packet that the next packet's ticket, and no command after it, shows
+- a MATMUL that waits for the codebook before it requests weights
+- a turn that does not wait for the codebook's ticket
 - the mismatch of the last slot only
 - DIRECT that does not wait for the rows before it
 - DIRECT that waits for them before it requests weights
@@ -83,6 +86,7 @@ class Program:
         self.rng, self.slots = rng, slots
         self.machine, self.lane = machine, lane
         self.loaded: Codebook | None = None
+        self.bad: Codebook | None = None  # the kind of the latest packet, if a word of it was bad
         self.steps: list[dict] = []
 
     def _step(self, opcode, operands, fault, **given):
@@ -118,7 +122,7 @@ class Program:
         given = {"waits": True}
         if not fault:
             fault = codebook_fault(self.machine, rows, words)
-            self.loaded = None if fault else Codebook(kind)
+            self.loaded, self.bad = (None, Codebook(kind)) if fault else (Codebook(kind), None)
             packet = [
                 packet_word_layout.const({"word": word, "last": n == rows.words - 1}).as_bits()
                 for n, word in enumerate(words)
@@ -145,20 +149,24 @@ class Program:
         direct = o["mode"] == MatmulMode.DIRECT
         given = {"waits": direct}
         read = [] if direct else list(range(o["slot"], o["slot"] + o["tokens"]))
-        if not fault or fault == CommandStatus.SLOT_MISMATCH:
+        needed = Codebook.INTEGER if kind == MatmulMode.INTEGER else Codebook.KMEANS
+        # The weights were requested before the end of the packet showed that it is bad.
+        late = fault == CommandStatus.CODEBOOK_MISSING and self.bad == needed
+        if not fault or fault == CommandStatus.SLOT_MISMATCH or late:
             if aborted:
                 fault = CommandStatus.ABORTED
+            unread = aborted or late
             made = issue(self.machine, o, fault)
             fold = bool(o["fold_norm"])
             given |= {
                 "supply": [supply_job_layout.const(made.supply).as_bits()],
                 "ticket": ticket(made.ticket), "is_done": False,
-                "slot": read * (not aborted) + read * fold,
+                "slot": read * (not unread) + read * fold,
                 "supply_rms": [self.slots[n].rms_reciprocal for n in read] if fold else [],
                 "work": [matmul_work_layout.const(dataclasses.asdict(made.work)).as_bits()],
                 "row_work": [row_work(made.rows)] if made.rows else [],
                 "cycles": matmul_supply(made.work.groups),
-                "ticket_cycles": matmul_ticket(0 if direct or aborted else o["tokens"], ANSWER),
+                "ticket_cycles": matmul_ticket(0 if direct or unread else o["tokens"], ANSWER),
             }  # fmt: skip
         if aborted:
             return self._abort(Opcode.MATMUL, o, **given)
@@ -241,8 +249,16 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     assert made.matmul(N, aborted=True)
     for bad in (bins - 1, bins, -1):
         assert made.codebook(Codebook.KMEANS, bad=bad) == R
-        assert made.matmul(K) == C
+        for fold in (0, 1):
+            assert made.matmul(K, fold_norm=fold) == C
+        assert made.matmul(D) == C
+        assert made.matmul(K, aborted=True)
+        assert made.matmul(K, slot=1, tokens=2) == C
+        assert made.matmul(N) == C
+    assert made.codebook(Codebook.KMEANS, src=rows - 1) == R  # the bad one stays
+    assert made.matmul(K) == C
     assert not made.codebook(Codebook.KMEANS)
+    assert not made.matmul(K)
     assert made.codebook(Codebook.INTEGER, bad=-1) == R
     assert made.matmul(N) == C
     assert made.matmul(K) == C

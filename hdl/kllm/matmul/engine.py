@@ -48,14 +48,15 @@ class KllmMatmul(Block):
 
     The next command overlaps the last group: the engine checks it, requests its weights and offers
     its first job. DIRECT and LANE_CODEBOOK read rows. So they wait until the last output of the
-    command before them is written. A MATMUL requests its weights as soon as it is offered, before
-    ``release`` says that its waits are over.
+    command before them is written. A MATMUL requests its weights as soon as it is offered. The
+    engine waits neither for ``release`` nor for the codebook before it.
 
         ============================================  ========================================
         condition                                     effect
         ============================================  ========================================
-        a command is refused                          no reads, except for SLOT_MISMATCH
-        SLOT_MISMATCH, ABORTED                        the weights are read and have no effect
+        a command is refused                          no reads
+        SLOT_MISMATCH, ABORTED; CODEBOOK_MISSING      the weights are read and have no effect
+        after a bad packet of the needed kind
         BUS_ERROR, or a NONFINITE element of DIRECT   the destination is the canonical NaN
         ============================================  ========================================
 

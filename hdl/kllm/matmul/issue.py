@@ -33,13 +33,13 @@ class KllmMatmulIssue(Block):
     """Checks each command, loads codebooks, and starts the walks of each MATMUL.
 
     One ticket per command tells the collection what to expect. The checks of a command overlap the
-    outputs of the commands before it. ``command`` is taken when the walks are done.
+    outputs of the commands before it. ``command`` of a MATMUL is taken when the walks are done.
 
         ================  =========================================================================
         command           steps
         ================  =========================================================================
-        LANE_CODEBOOK     wait for ``release`` and ``is_idle``; range; packet from ``packet`` to
-                          ``codebook``
+        LANE_CODEBOOK     wait for ``release`` and ``is_idle``; range; the command is taken; packet
+                          from ``packet`` to ``codebook``; ticket
         MATMUL, DIRECT    range and codebook; groups; supply; wait for ``release`` and ``is_idle``;
                           ticket; walks
         MATMUL            range and codebook; groups; supply; wait for ``release``; descriptors;
@@ -49,8 +49,12 @@ class KllmMatmulIssue(Block):
         aborted           ticket with ABORTED
         ================  =========================================================================
 
-    Weights are requested before the command may run. SLOT_MISMATCH or an abort may then end it. Its
-    ticket and its work are void: jobs of zeros take the weights, and nothing is written.
+    While a packet comes, the engine checks the next command and requests its weights. That command
+    waits for the packet's ticket as it waits for ``release``.
+
+    Weights are requested before the command may run. SLOT_MISMATCH, an abort, or a bad word in the
+    packet of its codebook may then end it. Its ticket and its work are void: jobs of zeros take the
+    weights, and nothing is written.
 
     Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply, then to ``ticket``
     matmul_ticket. Throughput 1 command at a time. The engine divides outputs into groups at one
@@ -120,14 +124,11 @@ class KllmMatmulIssue(Block):
 
         groups = Signal(16)
         sizes = {"groups": groups, "tokens": of("tokens")}
-        codebook_src = operand(command, Opcode.LANE_CODEBOOK, "src")
-        is_codebook = self.is_codebook
         m.d.comb += [
             check.command.eq(command),
             reader.first.eq(of("slot")),
             reader.tokens.eq(of("tokens")),
             factors.i.p.word.eq(reader.o.p.rms_reciprocal),
-            is_codebook.eq(command.opcode == Opcode.LANE_CODEBOOK),
             self.supply.p.address.eq(of("weights")),
             self.supply.p.beats.eq(check.beats),
             self.supply.p.fold.eq(of("fold_norm")),
@@ -147,10 +148,10 @@ class KllmMatmulIssue(Block):
             self.work.beats.eq(check.beats),
             self.work.direct.eq(of("mode") == MatmulMode.DIRECT),
             self.work.integer.eq(of("mode") == MatmulMode.INTEGER),
-            self.row_work.src.eq(Mux(is_codebook, codebook_src, of("src"))),
+            self.row_work.src.eq(of("src")),
             self.row_work.stride.eq(of("src_stride")),
-            self.row_work.groups.eq(Mux(is_codebook, 1, groups)),
-            self.row_work.tokens.eq(Mux(is_codebook, 1, of("tokens"))),
+            self.row_work.groups.eq(groups),
+            self.row_work.tokens.eq(of("tokens")),
             self.row_work.rows.eq(check.rows),
             self.row_work.words.eq(check.words),
         ]
@@ -160,15 +161,19 @@ class KllmMatmulIssue(Block):
     def _control(self, m: Module, check, reader, factors, groups: Signal) -> None:
         """The steps of a command."""
         work, descriptor = self.work, reader.o.p
-        released = self.release.valid & ~self.release.p.aborted
-        aborted = self.release.valid & self.release.p.aborted
+        # A command's turn comes after the packet of the codebook before it.
+        in_turn = self.release.valid & ~self.is_codebook
+        released = in_turn & ~self.release.p.aborted
+        aborted = in_turn & self.release.p.aborted
         # Why the weights that were requested have no use; 0: they have.
         fault = Signal(len(CommandStatus))
         m.d.comb += [work.void.eq(fault != 0), self.ticket.p.void.eq(work.void)]
         is_fold = self._of("fold_norm")
-        loaded, loaded_kind = Signal(), Signal(Codebook)
+        # Of the latest packet, from its start on. ``is_bad``: a word of it is out of range.
+        loaded, loaded_kind, is_bad = Signal(), Signal(Codebook), Signal()
         wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
-        bad_word, mismatch = Signal(), Signal()
+        mismatch, loads = Signal(), Signal()
+        codebook_kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
         group_outputs = Signal(17)
 
         def end(status) -> None:
@@ -188,23 +193,34 @@ class KllmMatmulIssue(Block):
             with m.Elif(released):
                 end(int(status))
 
-        with m.FSM(name="issue"):
+        with m.FSM(name="issue") as fsm:
             with m.State("IDLE"):
-                m.d.sync += [mismatch.eq(0), bad_word.eq(0), groups.eq(0), group_outputs.eq(0)]
+                m.d.sync += [mismatch.eq(0), groups.eq(0), group_outputs.eq(0)]
                 m.d.sync += fault.eq(0)
                 with m.If(self.command.valid):
                     m.next = "SIZE"
             with m.State("SIZE"):
-                with m.If(self.is_codebook):
+                with m.If(self.command.p.opcode == Opcode.LANE_CODEBOOK):
                     with m.If(aborted):
                         end(int(CommandStatus.ABORTED))
                     with m.Elif(released & self.is_idle):
-                        m.next = "CODEBOOK_CHECK"
+                        m.next = "CODEBOOK"
                 with m.Elif(self.command.p.opcode == Opcode.MATMUL):
                     m.next = "CHECK"
                 with m.Else():
                     refuse(CommandStatus.MALFORMED)
-            self._codebook(m, check.range_fault, end, bad_word, loaded, loaded_kind)
+            with m.State("CODEBOOK"):
+                with m.If(check.range_fault):
+                    end(int(CommandStatus.RANGE))
+                with m.Else():
+                    m.d.comb += self.row_start.eq(1)
+                    m.d.sync += [
+                        loads.eq(1),
+                        loaded.eq(1),
+                        loaded_kind.eq(codebook_kind),
+                        is_bad.eq(0),
+                    ]
+                    m.next = "END"
             with m.State("CHECK"):
                 with m.If(check.range_fault):
                     refuse(CommandStatus.RANGE)
@@ -227,6 +243,9 @@ class KllmMatmulIssue(Block):
             with m.State("RELEASE"):
                 with m.If(aborted):
                     m.d.sync += fault.eq(int(CommandStatus.ABORTED))
+                    m.next = "TICKET"
+                with m.Elif(released & is_bad):
+                    m.d.sync += fault.eq(int(CommandStatus.CODEBOOK_MISSING))
                     m.next = "TICKET"
                 with m.Elif(released & work.direct):
                     m.next = "TICKET"
@@ -274,34 +293,48 @@ class KllmMatmulIssue(Block):
                 m.next = "IDLE"
         with m.If(self.start & work.direct & ~work.void):
             m.d.comb += self.row_start.eq(1)
+        m.d.comb += self.is_codebook.eq(loads | fsm.ongoing("CODEBOOK"))
+        self._packet(m, check, loads, loaded_kind, is_bad)
 
-    def _codebook(
-        self, m: Module, range_fault, end, bad_word: Signal, loaded: Signal, loaded_kind: Signal
-    ) -> None:
-        """The steps of LANE_CODEBOOK after its turn has come."""
-        kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
-        lane, products = self.config.lane, Const(0, 1)
+    def _packet(self, m: Module, check, loads: Signal, kind: Signal, is_bad: Signal) -> None:
+        """The packet of a codebook, up to its ticket. Meanwhile the next command may be offered."""
+        lane, work, word = self.config.lane, self.row_work, self.packet.p.word
+        is_whole, products = Signal(), Const(0, 1)
         if lane.select_config.is_fixed:  # products of a K-Means packet still to come
             products = Signal(range(lane.bins + 1), reset_less=True)
-        beyond = words_beyond(lane, self.packet.p.word, products != 0)
-        with m.State("CODEBOOK_CHECK"):
-            with m.If(range_fault):
-                end(int(CommandStatus.RANGE))
-            with m.Else():
-                m.d.sync += loaded.eq(0)
-                if lane.select_config.is_fixed:
-                    m.d.sync += products.eq(lane.bins)
-                m.d.comb += self.row_start.eq(1)
-                m.next = "CODEBOOK"
-        with m.State("CODEBOOK"):
+        beyond = words_beyond(lane, word, products != 0)
+        src = Signal.like(work.src, reset_less=True)
+        rows, words = (Signal.like(each, reset_less=True) for each in (work.rows, work.words))
+        with m.If(self.is_codebook):
+            m.d.comb += [
+                work.src.eq(src),
+                work.stride.eq(0),
+                work.groups.eq(1),
+                work.tokens.eq(1),
+                work.rows.eq(rows),
+                work.words.eq(words),
+            ]
+        with m.If(~loads):
+            m.d.sync += [
+                src.eq(operand(self.command.p, Opcode.LANE_CODEBOOK, "src")),
+                rows.eq(check.rows),
+                words.eq(check.words),
+                is_whole.eq(0),
+            ]
+            if lane.select_config.is_fixed:
+                m.d.sync += products.eq(lane.bins)
+        with m.Elif(~is_whole):
             link(m, self.packet, self.codebook)
             with m.If(self.codebook.valid & self.codebook.ready):
                 now_beyond = Mux(kind == Codebook.KMEANS, *beyond)
-                m.d.sync += bad_word.eq(bad_word | now_beyond)
+                m.d.sync += [is_bad.eq(is_bad | now_beyond), is_whole.eq(self.codebook.p.last)]
                 if lane.select_config.is_fixed:
                     m.d.sync += products.eq(products - (products != 0))
-                with m.If(self.codebook.p.last):
-                    m.next = "CODEBOOK_END"
-        with m.State("CODEBOOK_END"):
-            end(Mux(bad_word, int(CommandStatus.RANGE), 0))
-            m.d.sync += [loaded.eq(~bad_word), loaded_kind.eq(kind)]
+        with m.Else():
+            m.d.comb += [
+                self.ticket.p.fault.eq(Mux(is_bad, int(CommandStatus.RANGE), 0)),
+                self.ticket.p.done.eq(1),
+                self.ticket.valid.eq(1),
+            ]
+            with m.If(self.ticket.ready):
+                m.d.sync += loads.eq(0)
