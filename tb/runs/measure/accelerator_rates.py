@@ -149,7 +149,7 @@ def report(options: argparse.Namespace) -> int:
         config=config,
         params={"data": data, "ports": ports, "parts": parts, "latency": options.latency},
     )
-    measured = json.loads(Path(work, "layer.json").read_text())
+    measured = json.loads(Path(work, "layer.json").read_text())["parts"]
 
     def cycle(part: int, opcode: Opcode, which: int) -> int:
         """Of the first (0) or last (-1) command of that kind in a part."""
