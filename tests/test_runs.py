@@ -536,7 +536,7 @@ def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, ca
         (["--tokens", "0/0"], "must be N/M where M divides N, such as 4/2, not '0/0'"),
         (["--tokens", "64/1"], "--tokens: N must be 1..16, the slots of table1"),
         (["--part", "5"], "--part must divide 16 lanes, 24 ports and 4096 outputs"),
-        (["--page", "--part", "4"], "--page: the page has the standard cases: no --part"),
+        (["--page", "--part", "2"], "the page has no section 'cycles_table1_part2'"),
         (["--page", "--size", "64"], "--page: the page has the standard cases: no --size"),
         (["--page", "--tokens", "1/1"], "--page: the page has the standard cases: no --tokens"),
     ],

@@ -12,9 +12,9 @@ def histogram_parallel() -> Timing:
     return Timing(latency=3, unit="beat")
 
 
-def nearest(bounds: int, multiply_stages: int) -> Timing:
-    """``bounds`` thresholds are scaled one per cycle before a token's first beat."""
-    first = bounds + multiply_stages + 3
+def nearest(scaling: int, multiply_stages: int) -> Timing:
+    """The thresholds enter the multipliers in ``scaling`` cycles before a token's first beat."""
+    first = scaling + multiply_stages + 3
     return Timing(
         latency=2, start="x", unit="beat", delays=(("from a scale to its first beat of x", first),)
     )

@@ -12,7 +12,8 @@
 
 Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
 commands by their waits, each unit doing one command at a time: the program's bound, and what
-overlaps.
+overlaps. Weights may come before their MATMUL starts, as many as the buffers of the lanes hold:
+``ahead_max``.
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ from golden.kllm.isa import (
     decode,
 )
 
-__all__ = ["CYCLES", "Bound", "Rates", "Schedule", "bounds", "schedule"]
+__all__ = ["CYCLES", "Bound", "Rates", "Schedule", "ahead_max", "bounds", "schedule"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +56,18 @@ Count = Callable[[Operands, MachineConfig, Rates], Cycles]
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """cycles: of one command; limit: what takes them."""
+    """cycles: of one command; limit: what takes them.
+
+    words: port words of a MATMUL's weights, per port; compute: its cycles if they were there.
+    """
 
     opcode: Opcode
     unit: Unit
     tag: int
     cycles: int
     limit: str
+    words: int = 0
+    compute: int = 0
 
 
 def _ceil(a: int, b: int) -> int:
@@ -69,10 +75,16 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
+    words = config.image_words(o["length"], o["outputs"])
+    cycles, limit = _lanes(o, config, rates)
+    return (words, "weights") if words > cycles else (cycles, limit)
+
+
+def _lanes(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
+    """Of a MATMUL whose weights are there."""
     tokens, length = o["tokens"], o["length"]
     count = groups(o["outputs"], config.group_outputs)
     jobs = count * tokens
-    words = _ceil(config.array_beats(length, o["outputs"]) * config.beat_words, config.ports.ports)
     digits, reduce = 1, 0
     if rates.macs is None:
         if o["mode"] == MatmulMode.INTEGER:
@@ -89,8 +101,7 @@ def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
         "outliers": length if o["mode"] == MatmulMode.DIRECT else 0,
     }
     limit = max(per_job, key=lambda name: per_job[name])
-    cycles = jobs * per_job[limit]
-    return (words, "weights") if words > cycles else (cycles, limit)
+    return jobs * per_job[limit], limit
 
 
 def _rows(o: Operands) -> int:
@@ -152,8 +163,19 @@ def bounds(words: Sequence[int], config: MachineConfig, rates: Rates | None = No
     for first in range(0, len(words), COMMAND_WORDS):
         opcode, tag, _, operands = decode(list(words[first : first + COMMAND_WORDS]))
         cycles, limit = CYCLES[opcode](operands, config, rates)
-        found.append(Bound(opcode, COMMANDS[opcode].unit, tag, cycles, limit))
+        words_wanted = compute = 0
+        if opcode == Opcode.MATMUL:
+            words_wanted = config.image_words(operands["length"], operands["outputs"])
+            compute, _ = _lanes(operands, config, rates)
+        found.append(
+            Bound(opcode, COMMANDS[opcode].unit, tag, cycles, limit, words_wanted, compute)
+        )
     return found
+
+
+def ahead_max(config: MachineConfig) -> int:
+    """Port words, per port, that the weight buffers of the lanes hold."""
+    return _ceil(config.replay_beats * config.beat_words, config.ports.ports)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,13 +191,18 @@ class Schedule:
         return max(self.end, default=0)
 
 
-def schedule(words: Sequence[int], found: Sequence[Bound], first: dict[Unit, int]) -> Schedule:
+def schedule(
+    words: Sequence[int], found: Sequence[Bound], first: dict[Unit, int], ahead: int = 0
+) -> Schedule:
     """Each command as early as its unit and its waits let it, for the cycles of ``found``.
 
-    first: commands of each unit that were complete before this part of a program.
+    first: commands of each unit that were complete before this part of a program. ahead: at most so
+    many port words of a MATMUL come before its start. The ports serve one MATMUL after another.
     """
     ends: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     starts: list[int] = []
+    finish: list[int] = []
+    served = 0  # the ports' words of the MATMULs before
     for number, bound in enumerate(found):
         command = list(words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
         _, _, after, _ = decode(command)
@@ -184,11 +211,14 @@ def schedule(words: Sequence[int], found: Sequence[Bound], first: dict[Unit, int
             waited = count - first[unit]
             if 0 < waited <= len(ends[unit]):
                 begin = max(begin, ends[unit][waited - 1])
+        end = begin + bound.cycles
+        if bound.opcode == Opcode.MATMUL:
+            served = max(served, begin - ahead) + bound.words
+            end = max(begin + bound.compute, served)
         starts.append(begin)
-        ends[bound.unit].append(begin + bound.cycles)
+        finish.append(end)
+        ends[bound.unit].append(end)
     busy = dict.fromkeys(Unit, 0)
     for bound in found:
         busy[bound.unit] += bound.cycles
-    return Schedule(
-        starts, [a + bound.cycles for a, bound in zip(starts, found, strict=True)], busy
-    )
+    return Schedule(starts, finish, busy)

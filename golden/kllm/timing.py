@@ -795,13 +795,15 @@ class QuantizerCycles:
     The first token takes the pipeline's length. Each further token takes the longest of its steps.
     These are reached by tokens whose outliers are neighbours.
 
-    thresholds : midpoints of a codebook, scaled one per cycle
+    thresholds : midpoints of a codebook
+    scaling : cycles in which they are scaled for a token
     trees, norms : timing of the trees and of the statistics
     parts : cycles of an integer row in the dividers
     scale : cycles from the largest element of an integer token to its scale
     """
 
     thresholds: int
+    scaling: int
     trees: Timing
     norms: Timing
     parts: int
@@ -820,8 +822,8 @@ class QuantizerCycles:
         pops : max(k_max, k_min); None: OFFLINE
         """
         late = self.answer - 2
-        first = rows + self.thresholds + 15 + late
-        steps = [self.thresholds + 3, rows + crowded + 1]
+        first = rows + self.scaling + 15 + late
+        steps = [self.scaling + 3, rows + crowded + 1]
         if pops is not None:
             popped = pops * math.ceil(self.trees.interval) + 1
             first += rows + popped + self.trees.latency + 2 + late

@@ -19,7 +19,7 @@ from hdl.fp16.pipeline import TAG_TEXT
 from hdl.kinds import BITS, index_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["IndexNearest", "IndexNearestConfig"]
+__all__ = ["IndexNearest", "IndexNearestConfig", "multipliers_max"]
 
 _MUL_STAGES = 2
 _LOWEST_KEY, _HIGHEST_KEY = -(1 << 15), (1 << 15) - 1  # beyond the keys of both infinities
@@ -32,16 +32,24 @@ class IndexNearestConfig(Config):
     bits_a: int = 4  # bits of an index, 2..4
     elements: int = 16  # elements per cycle, 1..32
     tag_bits: int = 0  # sideband carried with each beat, 0..128; 0: no such field
+    multipliers: int = 1  # thresholds scaled per cycle, 1..a third of them (1, 3 or 5)
 
     def __post_init__(self) -> None:
         self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
         self._check_range("elements", 1, 32)
         self._check_range("tag_bits", 0, 128)
+        # Scaling then takes 3 cycles or more: a token's thresholds fill the multipliers' pipeline.
+        self._check_range("multipliers", 1, multipliers_max(self.bits_a))
 
     @property
     def bounds(self) -> int:
         """Midpoints of a codebook, and thresholds of a token."""
         return 2**self.bits_a - 1
+
+    @property
+    def scaling_cycles(self) -> int:
+        """Cycles in which the thresholds of a token enter the multipliers."""
+        return -(-self.bounds // self.multipliers)
 
     @property
     def _tag(self) -> dict:
@@ -75,6 +83,11 @@ class IndexNearestConfig(Config):
         )
 
 
+def multipliers_max(bits_a: int) -> int:
+    """A third of the thresholds, rounded up: the most that IndexNearestConfig takes."""
+    return (2**bits_a + 1) // 3
+
+
 class IndexNearest(Block):
     """``index_e = number of i with x_e > rne16(s * midpoint_i)`` for every element of a token.
 
@@ -88,12 +101,12 @@ class IndexNearest(Block):
     takes no further scale. The packet starts when every token whose scale was taken has ended. The
     midpoints hold until replaced.
 
-    One multiplier scales the thresholds, 2**bits_a - 1 cycles per token, into a double buffer. So
-    the next token's scaling overlaps this token's beats. Tokens of at least 2**bits_a - 1 beats run
-    at 1 beat per cycle, shorter ones at one token per 2**bits_a - 1 cycles. Latency is 2 cycles
-    from x to o. The first beat is taken 2**bits_a + 4 cycles after its scale when nothing else is
-    in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready`` on
-    ``midpoints.valid``.
+    ``multipliers`` multipliers scale the thresholds, n = ceil((2**bits_a - 1) / multipliers) cycles
+    per token, into a double buffer. So the next token's scaling overlaps this token's beats. Tokens
+    of at least n beats run at 1 beat per cycle. Shorter ones run at one token per n cycles.
+    Latency is 2 cycles from x to o. The first beat is taken n + 5 cycles after its scale when
+    nothing else is in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready``
+    on ``midpoints.valid``.
     Source: KLLM, section IV-A. Golden: golden.index.nearest.cluster_by_midpoints.
     """
 
@@ -118,20 +131,26 @@ class IndexNearest(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.nearest(self.config.bounds, _MUL_STAGES)
+        return timing.nearest(self.config.scaling_cycles, _MUL_STAGES)
 
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        bounds = config.bounds
-        multiply = add(m, "multiply", FpMul(FpMulConfig(stages=_MUL_STAGES)))
+        bounds, width, turns = config.bounds, config.multipliers, config.scaling_cycles
+        # All in step: the first one's handshake is that of all.
+        multipliers = [
+            add(m, f"multiply_{n}", FpMul(FpMulConfig(stages=_MUL_STAGES))) for n in range(width)
+        ]
+        multiply, unused = multipliers[0], turns * width - bounds
 
         # Midpoints: a ring that the scaling turns once per token, so that neither loading nor
-        # reading needs a multiplexer.
+        # reading needs a multiplexer. Its first ``unused`` words are of no packet.
         in_flight = Signal(3)  # scales taken whose last beat is still to come: 4 at most
         loaded, loading = Signal(), Signal()
         count = Signal(range(bounds + 2))  # words of this packet so far, held at one too many
-        ring = [Signal(FP16.bits, name=f"ring_{i}", reset_less=True) for i in range(bounds)]
+        ring = [
+            Signal(FP16.bits, name=f"ring_{i}", reset_less=True) for i in range(unused + bounds)
+        ]
         take_midpoint, turn = Signal(), Signal()
         m.d.comb += [
             self.midpoints.ready.eq(in_flight == 0),
@@ -143,22 +162,25 @@ class IndexNearest(Block):
                 loaded.eq(self.midpoints.p.last & (count == bounds - 1)),
                 count.eq(Mux(self.midpoints.p.last, 0, Mux(count > bounds, count, count + 1))),
             ]
-        with m.If(take_midpoint | turn):
+        turned = ring[width:] + ring[:width]
+        with m.If(take_midpoint):
             m.d.sync += [word.eq(after) for word, after in pairwise(ring)]
-            m.d.sync += ring[-1].eq(Mux(take_midpoint, self.midpoints.p.word, ring[0]))
+            m.d.sync += ring[-1].eq(self.midpoints.p.word)
+        with m.Elif(turn):
+            m.d.sync += [word.eq(after) for word, after in zip(ring, turned, strict=True)]
 
         # Scales: one waits while another is multiplied.
         waiting, scaling = Signal(), Signal()
         next_scale = Signal(FP16.bits, reset_less=True)
         scale = Signal(FP16.bits, reset_less=True)
-        left = Signal(range(max(bounds, 2)))  # products still to start, less one
+        left = Signal(range(max(turns, 2)))  # turns of the ring still to start, less one
         take_scale, start = Signal(), Signal()
         m.d.comb += [
             self.scale.ready.eq(~waiting & ~loading & ~self.midpoints.valid),
             take_scale.eq(self.scale.valid & self.scale.ready),
-            multiply.i.valid.eq(scaling),
-            multiply.i.p.a.eq(scale),
-            multiply.i.p.b.eq(ring[0]),
+            *(each.i.valid.eq(scaling) for each in multipliers),
+            *(each.i.p.a.eq(scale) for each in multipliers),
+            *(each.i.p.b.eq(word) for each, word in zip(multipliers, ring, strict=False)),
             turn.eq(scaling & multiply.i.ready),
             start.eq(waiting & (~scaling | (turn & (left == 0)))),
         ]
@@ -167,32 +189,35 @@ class IndexNearest(Block):
         with m.Elif(start):
             m.d.sync += waiting.eq(0)
         with m.If(start):
-            m.d.sync += [scale.eq(next_scale), scaling.eq(1), left.eq(bounds - 1)]
+            m.d.sync += [scale.eq(next_scale), scaling.eq(1), left.eq(turns - 1)]
         with m.Elif(turn):
             m.d.sync += [scaling.eq(left != 0), left.eq(left - 1)]
 
         # Thresholds: collected for the next token while the current one's are in use.
-        collected = Signal(range(bounds + 1))
+        collected = Signal(range(turns + 1))
         in_use = Signal()
         complete, hand_over, collect = Signal(), Signal(), Signal()
         take_x, end = Signal(), Signal()
         following = [
-            Signal(signed(FP16.bits), name=f"following_{i}", reset_less=True) for i in range(bounds)
+            Signal(signed(FP16.bits), name=f"following_{i}", reset_less=True)
+            for i in range(unused + bounds)
         ]
         current = [
             Signal(signed(FP16.bits), name=f"current_{i}", reset_less=True) for i in range(bounds)
         ]
         m.d.comb += [
-            complete.eq(collected == bounds),
+            complete.eq(collected == turns),
             hand_over.eq(complete & (~in_use | end)),
-            multiply.o.ready.eq(~complete | hand_over),
+            *(each.o.ready.eq(~complete | hand_over) for each in multipliers),
             collect.eq(multiply.o.valid & multiply.o.ready),
         ]
+        products = [_key(each.o.p.y, nan_key=_HIGHEST_KEY) for each in multipliers]
+        shifted = following[width:] + products
         with m.If(collect):
-            m.d.sync += [word.eq(after) for word, after in pairwise(following)]
-            m.d.sync += following[-1].eq(_key(multiply.o.p.y, nan_key=_HIGHEST_KEY))
+            m.d.sync += [word.eq(after) for word, after in zip(following, shifted, strict=True)]
         with m.If(hand_over):
-            m.d.sync += [now.eq(then) for now, then in zip(current, following, strict=True)]
+            thresholds = following[unused:]
+            m.d.sync += [now.eq(then) for now, then in zip(current, thresholds, strict=True)]
             m.d.sync += [collected.eq(collect), in_use.eq(1)]
         with m.Else():
             m.d.sync += collected.eq(collected + collect)

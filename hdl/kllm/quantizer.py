@@ -12,7 +12,7 @@ from golden.kllm.timing import QuantizerCycles, orizuru, quantizer
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.index.nearest import IndexNearest, IndexNearestConfig
+from hdl.index.nearest import IndexNearest, IndexNearestConfig, multipliers_max
 from hdl.kllm.engine import (
     command_stream,
     entry_write_layout,
@@ -57,12 +57,14 @@ class KllmQuantizerConfig(Config):
     slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
     orizuru: str = KllmOrizuruConfig.architecture  # of the two trees: parallel or shared
     integer_lanes: int = 4  # dividers of QUANTIZE_INTEGER, 1, 2, 4, 8 or 16
+    threshold_multipliers: int = 5  # thresholds scaled per cycle, at most, 1..5
 
     def __post_init__(self) -> None:
         self._check_shape("vectors", VectorShape)
         self._check_shape("slot", SlotShape)
         self._check_choice("orizuru", ("parallel", "shared"))
         self._check_power_of_two("integer_lanes", 1, ROW_ELEMENTS)
+        self._check_range("threshold_multipliers", 1, 5)
 
     @property
     def centroids(self) -> int:
@@ -93,7 +95,10 @@ class KllmQuantizerConfig(Config):
     @property
     def clustering_config(self) -> IndexNearestConfig:
         return IndexNearestConfig(
-            bits_a=self.slot.bits_a, elements=ROW_ELEMENTS, tag_bits=tag_layout.size
+            bits_a=self.slot.bits_a,
+            elements=ROW_ELEMENTS,
+            tag_bits=tag_layout.size,
+            multipliers=min(self.threshold_multipliers, multipliers_max(self.slot.bits_a)),
         )
 
     @property
@@ -122,6 +127,7 @@ class KllmQuantizerConfig(Config):
         levels = self.orizuru_config.trees_config.levels
         return QuantizerCycles(
             thresholds=self.centroids - 1,
+            scaling=self.clustering_config.scaling_cycles,
             trees=orizuru(levels, self.orizuru),
             norms=self.norm_config.timing,
             parts=integers.parts,

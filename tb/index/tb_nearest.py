@@ -58,15 +58,15 @@ async def late_ready(dut):
 
 @cocotb.test()
 async def full_rate(dut):
-    """A beat per cycle, or a token per ``bounds`` cycles where tokens are shorter."""
+    """A beat per cycle, or a token per ``scaling_cycles`` where tokens are shorter."""
     bench = new_bench(dut)
     await bench.reset()
     for phase, beats in PHASES.items():
         flow = await replay(bench, phase)
         expected, complete, free = [], TIMING.delay("from a scale to its first beat of x"), 0
         for n, count in enumerate(beats):
-            # collected one token per ``bounds`` cycles, or as soon as the other set is handed over
-            complete = complete if n == 0 else max(complete + config.bounds, free)
+            # collected one token per ``scaling_cycles``, or as soon as the other set is handed over
+            complete = complete if n == 0 else max(complete + config.scaling_cycles, free)
             first = max(complete, free)
             expected += range(first, first + count)
             free = first + count

@@ -9,7 +9,8 @@ Shown to fail:
 - midpoints taken while a token is in flight;
 - a scale taken in mid-packet;
 - a packet of any length taken as valid;
-- indices that a fault does not silence.
+- indices that a fault does not silence;
+- with several multipliers: a ring that turns by one, unused words taken as thresholds.
 """
 
 import numpy as np
@@ -27,6 +28,9 @@ CONFIGS = {
     "table1": IndexNearestConfig(),
     "three_bits": IndexNearestConfig(bits_a=3, elements=5, tag_bits=7),
     "two_bits": IndexNearestConfig(bits_a=2, elements=1, tag_bits=1),
+    "five_products": IndexNearestConfig(multipliers=5, elements=3),
+    "unused_words": IndexNearestConfig(multipliers=4, elements=2),
+    "three_products": IndexNearestConfig(bits_a=3, multipliers=3, elements=2),
 }
 ONE, INF, NAN = 0x3C00, 0x7C00, 0x7E00
 ONE_HOT = [1 << k | sign for k in range(15) for sign in (0, 0x8000)]
@@ -142,6 +146,8 @@ def test_vectors_have_ties_and_every_index():
         ({"bits_a": 5}, "bits_a must be 2..4, not 5"),
         ({"elements": 33}, "elements must be 1..32, not 33"),
         ({"tag_bits": 129}, "tag_bits must be 0..128, not 129"),
+        ({"multipliers": 0}, "multipliers must be 1..5, not 0"),
+        ({"bits_a": 2, "multipliers": 2}, "multipliers must be 1..1, not 2"),
     ],
 )
 def test_rejects(wrong, message):

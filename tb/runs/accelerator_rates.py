@@ -10,10 +10,11 @@ memories of a constant latency. The cases:
 
 Every status and the first rows of every token's output are compared with golden.
 
-The model of table1 takes more than an hour to build on two cores. ``--part 4`` measures 4096 x 1024
-on a fourth of the lanes and of the ports. Groups, beats and words of each port are those of the
+The model of table1 takes more than an hour to build on two cores. ``--part 8`` measures 4096 x 512
+on an eighth of the lanes and of the ports. Groups, beats and words of each port are those of the
 whole product, and so are both bounds. Only the collection writes fewer rows per group.
-``--page`` rewrites the table of docs/kllm-cycles.md.
+``--page`` rewrites a table of docs/kllm-cycles.md, which has one of the whole product and one of
+an eighth.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
 from tb.runs.cycles import add_option
 
-__all__ = ["main"]
+__all__ = ["main", "section"]
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
@@ -40,6 +41,12 @@ def tokens(text: str) -> tuple[int, int]:
             f"must be N/M where M divides N, such as 4/2, not {text!r}"
         )
     return number, at_a_time
+
+
+def section(options: argparse.Namespace) -> str:
+    """The name of the page's table."""
+    part = "" if options.part == 1 else f"_part{options.part}"
+    return f"cycles_{options.config}{part}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,11 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--size must be {most}")
     if max(options.tokens)[0] > machine.slots:
         parser.error(f"--tokens: N must be 1..{machine.slots}, the slots of {options.config}")
-    changed = [name for name in ("size", "part", "latency", "tokens")
+    changed = [name for name in ("size", "latency", "tokens")
                if getattr(options, name) != parser.get_default(name)]  # fmt: skip
     if options.page and changed:
         parser.error(f"--page: the page has the standard cases: no --{changed[0]}")
-    check_page(parser, options.page, [f"cycles_{options.config}"])
+    check_page(parser, options.page, [section(options)])
     from tb.runs.measure.accelerator_rates import report  # torch, only now
 
     return report(options)

@@ -22,7 +22,7 @@ from golden import checkpoint, text
 from golden.config import ConfigError
 from golden.eval.accuracy.bench import code_version
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.kllm.assembler import AssemblyError
+from golden.kllm.assembler import Assembler, AssemblyError
 from golden.kllm.bounds import CYCLES, Bound, Rates, bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig, PortShape
 from golden.kllm.isa import MatmulMode, Opcode, Outliers, Unit
@@ -276,6 +276,32 @@ def test_bounds_and_schedule() -> None:
     assert first_of(Opcode.MATMUL, macs=256).limit == "weights"
     assert first_of(Opcode.MATMUL).limit == "weights"
     assert first_of(Opcode.LANE_CODEBOOK).cycles == 272
+
+
+def test_weights_ahead_of_their_matmul() -> None:
+    """Weights come while a command waits, as many as the buffers hold; the ports serve in turn.
+
+    Shown to fail with ports that serve two MATMULs at once, and with an end before the last word.
+    """
+    asm = Assembler(SMALL)
+    source, made, slot = asm.vector(96), asm.vector(256), asm.slots()
+    asm.load(address=0, dst=source)
+    asm.quantize(src=source, slot=slot, outliers=Outliers(0, 0))
+    for _ in range(2):
+        asm.matmul(weights=0, dst=made, length=96, slot=slot)
+    words = asm.words()
+    found = bounds(words, SMALL)
+    *_, one, other = found
+    assert one.words == other.words == one.cycles > one.compute == 8 * SMALL.columns
+
+    def ends(ahead: int) -> list[int]:
+        return schedule(words, found, dict.fromkeys(Unit, 0), ahead).end
+
+    _, start, *last = ends(0)
+    assert last == [start + one.words, start + 2 * one.words]
+    assert ends(4)[2:] == [start + one.words - 4, start + 2 * one.words - 4]
+    lanes = start + one.compute
+    assert ends(1 << 20)[2:] == [max(lanes, one.words), max(lanes + one.compute, 2 * one.words)]
 
 
 def test_bound_of_a_lane_that_selects() -> None:

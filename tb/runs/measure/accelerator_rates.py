@@ -23,6 +23,7 @@ from hdl.arguments import write_page
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import build_model, run_model
+from tb.runs.accelerator_rates import section
 from tb.runs.cycles import Figure, described, save
 
 __all__ = ["product_parts", "report"]
@@ -202,6 +203,6 @@ def report(options: argparse.Namespace) -> int:
         lines.append("| " + " | ".join(map(str, row)) + " |")
     table = "\n".join(lines) + "\n"
     print(table)
-    write_page(options.page, {f"cycles_{options.config}": table})
+    write_page(options.page, {section(options): table})
     save(options.json, figures)
     return 0
