@@ -59,7 +59,7 @@ def lane_rates(params):
 
 
 def reports(params):
-    return [
+    parts = [
         {
             "reports": [
                 [tag, unit, 9 * n + 9 + number] for n, (tag, unit, _) in enumerate(part["results"])
@@ -69,6 +69,7 @@ def reports(params):
         }
         for number, part in enumerate(params["parts"])
     ]
+    return {"parts": parts, "simulated": {"cycles": CYCLES, "seconds": 0.5}}
 
 
 def mmu_rates(params):
