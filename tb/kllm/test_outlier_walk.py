@@ -4,7 +4,8 @@ Shown to fail with:
 
 - a count of 0 that requests a word
 - positions that go on in the next count
-- ``idle`` with words in flight
+- ``idle`` with words in flight, or with counts that wait
+- a bit of a count stuck at 0 in one place of the queue
 """
 
 import numpy as np
@@ -25,6 +26,7 @@ COUNTS = (
     [(0, 4)] * 7 + [(1, 1)],
     [(1 << 13, 8), (1, 4)],  # the highest bit of a count
 )
+LONGEST = ([(0x1FFF, 6)] * 6,)  # every other bit of a count, in every place of the queue
 
 
 def test_outlier_walk(seed):
@@ -33,11 +35,11 @@ def test_outlier_walk(seed):
     place = block.outlier_request.payload.shape()
     words = {
         place.const({"slot": slot, "position": n}).as_bits(): int(rng.integers(0, 1 << 16))
-        for counts in COUNTS
+        for counts in (*COUNTS, *LONGEST)
         for slot, n in outlier_places(counts)
     }
     walks = []
-    for counts in COUNTS:
+    for counts in (*COUNTS, *LONGEST):
         requests = [
             place.const({"slot": slot, "position": n}).as_bits()
             for slot, n in outlier_places(counts)
@@ -57,7 +59,8 @@ def test_outlier_walk(seed):
     Bench(
         clients={"outlier_request": "outlier"},
         answers={"outlier_request": words},
-        walks=walks,
+        walks=walks[: len(COUNTS)],
+        longest=walks[len(COUNTS) :],
         rates=[rate(3, DELAY, {"outlier_request": requests, "x": given})],
         flag="idle",
         starts=False,

@@ -4,7 +4,8 @@ Shown to fail:
 
 - the halves of a word exchanged;
 - a range check one row too lax;
-- an empty slot that is read.
+- an empty slot that is read;
+- a descriptor that changes where its outliers have bit 8 or its length bit 1.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ CONFIGS = {
     ),
 }
 # (length, outliers, integer) of slots 0, 1, ...; None: not valid
-SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (500, 40, False), (48, 0, True)]
+SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (503, 300, False), (48, 0, True)]
 
 
 class Memory:

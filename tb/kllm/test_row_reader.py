@@ -9,6 +9,7 @@ Shown to fail with:
 - no stride for the second row
 - pairs ignored
 - a bit of the step's number stuck at 0 (the longest walk alone)
+- a bit of the row's number stuck at 0
 """
 
 import numpy as np
@@ -28,7 +29,7 @@ ROWS = 512
 def random_walk(rng) -> dict[str, int]:
     pair = int(rng.integers(0, 2))
     return {
-        "first": int(rng.integers(0, 200)), "second": int(rng.integers(200, 300)),
+        "first": int(rng.integers(0, 200)), "second": int(rng.integers(1, 255)) << 8,
         "stride": int(rng.integers(0, 12)), "steps": int(rng.integers(1, 9)),
         "tokens": int(rng.integers(1, 7)), "pair": pair,
     }  # fmt: skip

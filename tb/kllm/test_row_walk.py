@@ -6,6 +6,7 @@ Shown to fail with:
 - a row that stays after its last word
 - ``last`` at the end of each row
 - a walk that is done with its last request
+- a bit of the group's number stuck at 0 (the longest walk alone)
 """
 
 import dataclasses
@@ -32,7 +33,9 @@ def works(rng) -> list[RowWork]:
     found = [work(n) for n in (1, 16, 17, 40)]
     found += [work(33, groups=2, tokens=3), work(16, tokens=4), work(5, groups=3, tokens=2)]
     found += [work(1000), work(600, tokens=2, stride=37)]
-    return [*found, work(100, tokens=3)]
+    found.append(work(100, tokens=3))
+    # Every bit of the groups and of the tokens, for ``longest_walks`` alone.
+    return [*found, work(1, groups=(1 << 16) - 1), work(1, groups=2, tokens=255, stride=0)]
 
 
 def test_row_walk(seed):
@@ -48,7 +51,8 @@ def test_row_walk(seed):
         walks.append(walk({"work": fields}, {"read_request": row_requests(work), "o": words}))
     first = row_walk().delay("from start to the first request") - 1
     start = first + DELAY + row_walk().latency
-    count = len(walks[-1]["sinks"]["o"])
+    measured = len(walks) - 3
+    count = len(walks[measured]["sinks"]["o"])
     Bench(
         clients={"read_request": "read_row"},
         answers={
@@ -56,6 +60,7 @@ def test_row_walk(seed):
                 n: row_layout.const({"word": row}).as_bits() for n, row in enumerate(memory)
             }
         },
-        walks=walks,
-        rates=[rate(len(walks) - 1, DELAY, {"o": range(start, start + count)})],
+        walks=walks[:-2],
+        longest=walks[-2:],
+        rates=[rate(measured, DELAY, {"o": range(start, start + count)})],
     ).run(KllmRowWalk(KllmMatmulPhaseConfig()), seed)

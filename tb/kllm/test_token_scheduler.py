@@ -9,6 +9,7 @@ Shown to fail with:
 - a threshold of -0 above +0
 - statistics of an integer token
 - the kind of the latest token kept through a reset
+- a bit of the length stuck at 0
 """
 
 import numpy as np
@@ -127,6 +128,9 @@ def test_token_scheduler(codebook_ok, seed):
         if rng.random() < 0.4:
             kind = TokenKind(int(rng.integers(4)))
         tokens.append(make_token(rng, kind, codebook_ok))
+    # As long as a slot can be: every bit of the length.
+    longest = {"rows": 1024, "length": (1 << 14) - 1, "dead": 0, "status": 0, "norm": int(Norm.RMS)}
+    tokens.append(make_token(rng, TokenKind.OFFLINE, codebook_ok, **longest))
     # The tokens of another kind than those that are settled: a dead one first.
     dead = {"dead": 1, "touches": 0, "status": int(CommandStatus.RANGE)}
     pair = [make_token(rng, TokenKind.INTEGER, codebook_ok, **dead),

@@ -8,6 +8,8 @@ Shown to fail with:
 - ``end`` at the first token
 - a job of the trees for an integer token
 - a bit of the row's number stuck at 0 (the longest job alone)
+- the number of tokens changed where it is above 32
+- an output that has no word of the first token after a reset
 """
 
 import numpy as np
@@ -25,6 +27,7 @@ from tb.run import simulate
 
 JOBS = 120
 LONGEST = 60  # the job of as many rows as a token can have
+MOST_TOKENS = 30  # the job of as many tokens as a command can have
 STREAMS = ("job", "token", "first", "tree", "request")
 BLOCK = KllmTokenWalk(KllmQuantizePhaseConfig())
 TREE = BLOCK.tree.p.shape()
@@ -48,6 +51,11 @@ def test_token_walk(seed):
             rows, kind = 1024, TokenKind.ONLINE
             job |= {"kind": int(kind), "rows": rows, "length": 16 * rows - 1, "tokens": 1,
                     "dead": 0}  # fmt: skip
+        if number == 0:  # after every reset: all outputs have a word of the first token
+            kind = TokenKind.ONLINE
+            job |= {"kind": int(kind), "dead": 0}
+        if number == MOST_TOKENS:
+            job |= {"tokens": 255}
         words["job"].append(quantize_job_layout.const(job).as_bits())
         online = kind == TokenKind.ONLINE
         reads = not job["dead"] and (online or kind == TokenKind.INTEGER)
