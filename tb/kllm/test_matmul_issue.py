@@ -17,6 +17,7 @@ Shown to fail with:
 - a command taken before its walks are done
 - a walk of slots that ends after the low two bits of ``tokens``, the low five, six or seven
 - the factors of a command that does not fold
+- a bit of the last source row inverted
 - in fixed point: C_B judged as a product, or the grid of the other mode
 """
 
@@ -230,6 +231,11 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     ):
         assert made.matmul(D, **wrong) == R, wrong
     assert not made.matmul(D, src=rows - 1, tokens=1, length=16)
+    # Two rows that end at or before the last one: a changed bit of the sum is a range fault.
+    for bit in range((rows - 1).bit_length()):
+        place = rows - 1 - (1 << bit)
+        assert not made.matmul(D, src=place, tokens=1, length=32, outputs=1)
+        assert not made.matmul(K, dst=place, tokens=1, outputs=32)
     assert made.matmul(K, tokens=2, length=16 * REPLAY + 1) == R
     assert made.matmul(K, length=199) == M
     assert made.matmul(K, slot=1, tokens=2) == M

@@ -7,7 +7,8 @@ Shown to fail:
 - reads at address 0;
 - factors that are not kept for the second group;
 - ``error`` of one port only;
-- a refused job that does not take its factors.
+- a refused job that does not take its factors;
+- a bit of the token's number stuck at 0.
 """
 
 import dataclasses
@@ -72,6 +73,7 @@ def random_jobs(rng, config, count):
         Job(kept + 1, width, 2, True, refused=True),
         Job(1, 5 * width, 1, False, faulty=(config.ports.ports - 1,)),
         Job(kept, width, 1, True),
+        Job(1, width, 255, True),  # every bit of the number of tokens
     ]
     for _ in range(count):
         tokens = int(rng.integers(1, 4))
