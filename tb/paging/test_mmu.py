@@ -131,8 +131,9 @@ def test_shapes(name, seed):
 
 def test_smollm2(seed):
     config = BLOCKS["paging_mmu"].configs["smollm2"]
+    cases = [*TRAFFIC, "changes_wait_in_every_place"]  # places that traffic leaves to chance
     simulate(
-        PagingMmu(config), "tb.paging.tb_mmu", params={"requests": 300}, seed=seed, testcase=TRAFFIC
+        PagingMmu(config), "tb.paging.tb_mmu", params={"requests": 300}, seed=seed, testcase=cases
     )
 
 
