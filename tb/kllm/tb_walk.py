@@ -109,7 +109,7 @@ async def longest_walks(dut):
 async def busy_until_the_last_word(dut):
     """The flag is 0 from the first cycle of a walk to that in which its last word is taken.
 
-    One sink takes nothing: the last one, or the first one, so that no word is on its way.
+    One sink takes nothing: the last one, or the first one, so that no word is in flight.
     """
     bench = await started(dut)
     sinks = [[name for name, words in walk["sinks"].items() if words] for walk in WALKS[:4]]
