@@ -7,7 +7,8 @@ Shown to fail:
 - the digits from the highest down;
 - ``last`` on each digit of the final beat;
 - ``i.ready`` that does not wait for the last digit;
-- a word of ``fixed12`` of which the table takes 11 bits, and one of ``fixed16`` read as FP16.
+- a word of ``fixed12`` of which the table takes 11 bits, and one of ``fixed16`` read as FP16;
+- one bit of one entry that reaches every row.
 """
 
 import dataclasses
@@ -72,6 +73,17 @@ def table_words(rng, config: KllmSelectConfig, integer: bool, extreme: bool) -> 
     return words
 
 
+def opposite_words(rng, config: KllmSelectConfig, integer: bool) -> list[np.ndarray]:
+    """Two tables: each bit of each word, but for FP16's that words of -1..1 share, is 0 once."""
+    count = config.codes if integer else config.rows * config.codes
+    if config.is_fixed:
+        ones = 1 << -(config.integer_grid if integer else config.grid)
+        words = rng.integers(-ones, ones, count)
+        return [words & 0xFFFF, ~words & 0xFFFF]
+    words = rng.integers(0, 1 << 16, count) & 0xBBFF
+    return [words, words ^ 0xBBFF]
+
+
 def lookup_vectors(config: KllmSelectConfig, seed):
     """(vectors, params): phases of beats on one table each."""
     rng = np.random.default_rng([seed, 71])
@@ -79,8 +91,12 @@ def lookup_vectors(config: KllmSelectConfig, seed):
     bins = config.rows * config.codes
     kinds = [("kmeans", 0, 0), ("largest", 0, 1), ("integer", 1, 0), ("integer_largest", 1, 1)]
     kinds.append(("kmeans_again", 0, 0))
-    for name, integer, extreme in kinds if config.integer_bits else kinds[:2]:
-        word = table_words(rng, config, bool(integer), extreme)
+    kinds = kinds if config.integer_bits else kinds[:2]
+    tables = [(*kind[:2], table_words(rng, config, *map(bool, kind[1:]))) for kind in kinds]
+    for integer in range(2 if config.integer_bits else 1):
+        for n, word in enumerate(opposite_words(rng, config, bool(integer))):
+            tables.append((f"opposite_{integer}_{n}", integer, word))
+    for name, integer, word in tables:
         # Row 0 first; the other rows in any order.
         order = rng.permutation(config.codes)
         if not integer:
