@@ -82,7 +82,8 @@ def matmul_fault(
     """The first fault of a MATMUL that does not lie in its data.
 
     o: the operands; loaded: the kind of codebook that the lanes hold. The engine requests the
-    weights before it looks for SLOT_MISMATCH (``issue``).
+    weights before it looks for SLOT_MISMATCH (``issue``). After a packet of the needed kind with a
+    bad word, it does so before CODEBOOK_MISSING too.
     """
     if is_outside(config, o):
         return CommandStatus.RANGE
@@ -101,8 +102,8 @@ def matmul_fault(
 def issue(config: MachineConfig, o: Mapping[str, int], fault: CommandStatus = _NO_FAULT) -> Issued:
     """What a MATMUL starts.
 
-    fault: SLOT_MISMATCH or ABORTED of one that ends after its weights were requested. Its ticket
-    and its work are void.
+    fault: SLOT_MISMATCH, ABORTED or CODEBOOK_MISSING of one that ends after its weights were
+    requested. Its ticket and its work are void.
     """
     void = int(bool(fault))
     direct = o["mode"] == MatmulMode.DIRECT
