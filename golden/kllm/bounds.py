@@ -12,7 +12,7 @@
 
 Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
 commands by their waits, each unit doing one command at a time: the program's bound, and what
-overlaps. Weights may come before their MATMUL starts, as many as the buffers of the lanes hold:
+overlaps. Weights may come before their MATMUL starts, about as many as the replay buffers hold:
 ``ahead_max``.
 """
 
@@ -174,7 +174,10 @@ def bounds(words: Sequence[int], config: MachineConfig, rates: Rates | None = No
 
 
 def ahead_max(config: MachineConfig) -> int:
-    """Port words, per port, that the weight buffers of the lanes hold."""
+    """Port words, per port, that the replay buffers hold: an estimate of what comes ahead.
+
+    The queues of the lanes, the scales of two groups and the stages between them hold more.
+    """
     return _ceil(config.replay_beats * config.beat_words, config.ports.ports)
 
 
