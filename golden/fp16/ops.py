@@ -28,6 +28,7 @@ __all__ = [
     "from_fixed",
     "from_int",
     "is_nan",
+    "is_special",
     "less",
     "maximum",
     "minimum",
@@ -230,6 +231,11 @@ def is_nan(a, format: FloatFormat = FP16) -> Tensor:
     return _special(_words(a, format), format)[0]
 
 
+def is_special(a, format: FloatFormat = FP16) -> Tensor:
+    """Boolean tensor: NaN or infinity."""
+    return (_words(a, format) & format.infinity) == format.infinity
+
+
 def total_order_key(a, format: FloatFormat = FP16) -> Tensor:
     """Sign-magnitude integer key, 0..2**bits - 1: monotone in the value, -0 below +0.
 
@@ -385,6 +391,13 @@ def float_from_bits(words, format: FloatFormat = FP16) -> Tensor:
     return torch.where(sign == 1, -value, value)
 
 
-def fixed_point(word: Tensor) -> Tensor:
-    """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40)."""
-    return (float_from_bits(word, FP16) * 2.0**-FP16.grid_exponent).long()
+def fixed_point(word) -> Tensor:
+    """Finite FP16 words as int64 on grid 2**-24 (magnitude below 2**40).
+
+    A NaN or an infinity reads as a number of the binade above the largest, below 2**41.
+    """
+    word = _words(word, FP16)
+    exponent = (word >> FP16.frac_bits) & FP16.exp_max
+    hidden = (exponent != 0).to(torch.int64) << FP16.frac_bits
+    magnitude = (word & (1 << FP16.frac_bits) - 1 | hidden) << (exponent - 1).clamp(min=0)
+    return torch.where(word >= FP16.sign_bit, -magnitude, magnitude)

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from golden.fp16.format import FP32
-from golden.fp16.ops import fixed_point, from_fixed
+from golden.fp16.ops import LIMB_BITS, fixed_point, from_fixed
 from golden.index.format import GRID_PRODUCT_ROUNDED
 
 __all__ = [
+    "bank_histogram",
+    "bank_words",
     "bin_words",
     "check_indices",
     "counts",
@@ -96,6 +98,31 @@ def value_histogram(value: Tensor, index_b: Tensor, inlier: Tensor, bits_b: int)
     return integer_counts(counted[None], index_b.long()[:, None], bits_b)[0, 0]
 
 
+def bank_histogram(index: Tensor, amount: Tensor, rows: int) -> Tensor:
+    """``bin[m, j, l] = sum over k with index_km = j of amount_kl``: (M, rows, L) int64.
+
+    index: (K, M) integers of 0 and above; one of ``rows`` or above counts nothing in its bank.
+    amount: (K, L) integers; every sum must lie within int64. Any order of k gives the same bits.
+    """
+    counts_nothing = index.long() >= rows
+    place = torch.where(counts_nothing, rows, index.long())
+    banks = index.shape[1]
+    bins = amount.new_zeros((banks, rows + 1, amount.shape[1]), dtype=torch.int64)
+    for bank in range(banks):
+        bins[bank].index_add_(0, place[:, bank], amount.long())
+    return bins[:, :rows]
+
+
+def bank_words(bins: Tensor, word_banks: int) -> Tensor:
+    """Output words of a packet: (M / word_banks * rows, word_banks, L), all rows of a part first.
+
+    bins: (M, rows, L); ``word_banks`` divides M.
+    """
+    banks, rows, values = bins.shape
+    parts = bins.reshape(banks // word_banks, word_banks, rows, values)
+    return parts.permute(0, 2, 1, 3).reshape(-1, word_banks, values)
+
+
 def bin_words(bins: Tensor, word_bins: int) -> Tensor:
     """Output words of a counter: (words, word_bins), slots beyond the last bin are 0."""
     words = -(-len(bins) // word_bins)
@@ -104,11 +131,19 @@ def bin_words(bins: Tensor, word_bins: int) -> Tensor:
     return padded.reshape(words, word_bins)
 
 
-def reduce_counts(count: Tensor, weight: Tensor) -> Tensor:
+def reduce_counts(count: Tensor, weight: Tensor, *, wide: bool = False) -> Tensor:
     """``rne32(sum over the last axis of count * weight)``: int64 FP32 words.
 
-    count: integers; weight: finite FP16 words. The sum is exact and must lie within int64; it is
-    rounded once, a sum of 0 gives +0.
+    count: integers of 0..2**48 - 1; weight: finite FP16 words. The sum is exact and rounded once, a
+    sum of 0 gives +0. It must lie within int64, unless ``wide``: then it takes two limbs, up to
+    8192 terms and |sum of count| < 2**48 at |weight| <= 1.
     """
-    total = (count.long() * fixed_point(weight)).sum(-1)
-    return from_fixed(total, GRID_PRODUCT_ROUNDED, FP32)
+    fixed = fixed_point(weight)
+    if not wide:
+        return from_fixed((count.long() * fixed).sum(-1), GRID_PRODUCT_ROUNDED, FP32)
+    half = 24  # bits of the low part of a count
+    low = ((count.long() & (1 << half) - 1) * fixed).sum(-1)
+    top = ((count.long() >> half) * fixed).sum(-1)
+    above = LIMB_BITS - half  # bits of ``top`` within the low limb
+    low = low + ((top & (1 << above) - 1) << half)
+    return from_fixed(low, GRID_PRODUCT_ROUNDED, FP32, high=top >> above)

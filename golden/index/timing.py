@@ -4,12 +4,40 @@ from fractions import Fraction
 
 from golden.timing import Timing
 
-__all__ = ["histogram_parallel", "nearest", "reducer", "table", "table_row"]
+__all__ = [
+    "codebook_store",
+    "histogram_parallel",
+    "histogram_ram",
+    "nearest",
+    "reducer",
+    "table",
+    "table_row",
+]
+
+
+def codebook_store() -> Timing:
+    """A word per cycle is written, and one is read."""
+    return Timing(
+        latency=1,
+        start="scan_en",
+        end="scan_data",
+        unit="word",
+        delays=(
+            ("from load_info to the first word of load", 1),
+            ("from the last word of load to loaded", 1),
+            ("from swap to the other buffer", 1),
+        ),
+    )
 
 
 def histogram_parallel() -> Timing:
     """From the beat with last to the first word of bins; counting overlaps giving."""
     return Timing(latency=3, unit="beat")
+
+
+def histogram_ram() -> Timing:
+    """From the beat with last to the first word of bins; counting overlaps giving."""
+    return Timing(latency=3, unit="beat", delays=(("from packet to its first beat", 1),))
 
 
 def nearest(scaling: int, multiply_stages: int) -> Timing:

@@ -12,7 +12,9 @@ from golden.fp16.format import FP16, FloatFormat
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, word
 
-__all__ = ["FpCompare", "FpCompareConfig", "compare_phases", "is_nan", "total_order_key"]
+__all__ = [
+    "FpCompare", "FpCompareConfig", "compare_phases", "is_nan", "is_special", "total_order_key",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,11 @@ def total_order_key(word) -> Value:
 def is_nan(word, format: FloatFormat = FP16) -> Value:
     word = Value.cast(word)
     return word[format.frac_bits : format.bits - 1].all() & word[: format.frac_bits].any()
+
+
+def is_special(word, format: FloatFormat = FP16) -> Value:
+    """NaN or infinity."""
+    return Value.cast(word)[format.frac_bits : format.bits - 1].all()
 
 
 def compare_phases(format: FloatFormat) -> list:

@@ -225,7 +225,12 @@ class IndexNearest(Block):
                 m.d.sync += in_use.eq(0)
         m.d.sync += in_flight.eq(in_flight + take_scale - end)
 
-        # Elements: compare, then count.
+        self._elements(m, current, loaded, in_use, take_x, end)
+        return m
+
+    def _elements(self, m: Module, current, loaded, in_use, take_x, end) -> None:
+        """Elements are compared with the thresholds in use, then counted."""
+        config, bounds = self.config, self.config.bounds
         moves = [Signal(name=f"move_{stage}") for stage in range(2)]
         held = [Signal(name=f"held_{stage}") for stage in range(2)]
         m.d.comb += [
@@ -255,7 +260,6 @@ class IndexNearest(Block):
                 m.d.sync += o.index[e].eq(Mux(above_fault, 0, sum(flags)))
             if config.tag_bits:
                 m.d.sync += o.tag.eq(above_tag)
-        return m
 
 
 def _key(word, nan_key: int) -> Value:

@@ -27,14 +27,14 @@ class IndexReducerConfig(Config):
     count_bits: int = 14  # bits of a count, 1..48
     wide_slots: int = 16  # the first slots take wider counts (integer mode), 0..macs
     wide_bits: int = 22  # their bits, count_bits..48
-    total_max: int = 11008 * 255  # bound of the sum of |count| over a packet, 1..2**39 - 1
+    total_max: int = 11008 * 255  # bound of the sum of |count| over a packet, 1..2**48 - 1
 
     def __post_init__(self) -> None:
         self._check_power_of_two("macs", 1, 256)
         self._check_range("count_bits", 1, 48)
         self._check_range("wide_slots", 0, self.macs)
         self._check_range("wide_bits", self.count_bits, 48)
-        self._check_range("total_max", 1, 2**39 - 1)
+        self._check_range("total_max", 1, 2**48 - 1)  # a sum of 73 bits
 
     @classmethod
     def of_counter(cls, counter: IndexHistogramParallelConfig, macs: int) -> "IndexReducerConfig":

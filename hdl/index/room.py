@@ -1,6 +1,8 @@
 """Blocks of indices and codebooks by name."""
 
+from hdl.index.codebook_store import IndexCodebookStore, IndexCodebookStoreConfig
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
+from hdl.index.histogram_ram import IndexHistogramRam, IndexHistogramRamConfig
 from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from hdl.index.reducer import IndexReducer, IndexReducerConfig
 from hdl.index.table import IndexTable, IndexTableConfig
@@ -19,11 +21,33 @@ _HISTOGRAMS = {
 }
 
 BLOCKS = {
+    "index_codebook_store": Registered(
+        component=IndexCodebookStore,
+        config=IndexCodebookStoreConfig(),
+        configs={
+            "smollm2": IndexCodebookStoreConfig(parts=1),
+            "per_head": IndexCodebookStoreConfig(parts=1, books=3),
+            "small": IndexCodebookStoreConfig(macs=4, parts=4, entries=16),
+        },
+        golden="golden.index.store:store_words",
+    ),
     "index_histogram_parallel": Registered(
         component=IndexHistogramParallel,
         config=IndexHistogramParallelConfig(),
         configs=_HISTOGRAMS,
         golden="golden.index.histogram:index_histogram",
+    ),
+    "index_histogram_ram": Registered(
+        component=IndexHistogramRam,
+        config=IndexHistogramRamConfig(),
+        configs={
+            "smollm2": IndexHistogramRamConfig(banks=32, values=3),
+            "four_keys": IndexHistogramRamConfig(elements=4),
+            "small": IndexHistogramRamConfig(
+                banks=4, bits=4, values=2, word_banks=2, k_max=100, amount_max=255
+            ),
+        },
+        golden="golden.index.histogram:bank_histogram",
     ),
     "index_nearest": Registered(
         component=IndexNearest,
@@ -52,4 +76,4 @@ BLOCKS = {
     ),
 }
 
-ROOM = Room(blocks=BLOCKS, tables=("libraries",), fault_weight=2)
+ROOM = Room(blocks=BLOCKS, tables=("libraries", "index"), fault_weight=2)

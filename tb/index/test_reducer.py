@@ -33,8 +33,12 @@ CONFIGS = {
     "eight_macs": of_counter(8, bits_a=3, bits_b=2, k_max=3000, integer_bits=8, word_bins=8),
     "32_macs": of_counter(32),  # as in Table I
     "longest": of_counter(8, k_max=16383, word_bins=8),
+    # 32,768 softmax weights of 1.0, in units of 2**-24
+    "weights": IndexReducerConfig(
+        macs=2, count_bits=40, wide_slots=0, wide_bits=40, total_max=2**39
+    ),
     "widest": IndexReducerConfig(
-        macs=2, count_bits=40, wide_slots=1, wide_bits=48, total_max=2**39 - 1
+        macs=2, count_bits=40, wide_slots=1, wide_bits=48, total_max=2**48 - 1
     ),
 }  # fmt: skip
 
@@ -131,7 +135,7 @@ def reducer_vectors(config, seed):
     last = np.concatenate([np.arange(n) == n - 1 for n in beats])
     slots = {str(slot): count[:, slot] for slot in range(config.macs)}
     y = [
-        reduce_counts(torch.tensor(p.count).flatten(), torch.tensor(p.weight).flatten())
+        reduce_counts(torch.tensor(p.count).flatten(), torch.tensor(p.weight).flatten(), wide=True)
         for p in packets
     ]
     vectors = {
@@ -154,7 +158,7 @@ def test_reducer(name, seed):
         ({"macs": 12}, "macs must be a power of two in 1..256, not 12"),
         ({"wide_slots": 33}, "wide_slots must be 0..32, not 33"),
         ({"wide_bits": 13}, "wide_bits must be 14..48, not 13"),
-        ({"total_max": 2**39}, f"total_max must be 1..{2**39 - 1}, not {2**39}"),
+        ({"total_max": 2**48}, f"total_max must be 1..{2**48 - 1}, not {2**48}"),
     ],
 )
 def test_rejects(wrong, message):

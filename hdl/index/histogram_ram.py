@@ -1,0 +1,235 @@
+"""Weighted histograms of many indices at a time, in RAMs (docs/blocks/index_histogram_ram.md)."""
+
+import dataclasses
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+
+from golden.config import Config
+from golden.index import timing
+from golden.timing import Timing
+from hdl.bits import any_of
+from hdl.block import Block
+from hdl.emit import add
+from hdl.index.histogram_bank import IndexHistogramBank, IndexHistogramBankConfig
+from hdl.kinds import NUMBER, index_of, mask_of
+from hdl.ports import In, Out, Payload
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+
+__all__ = ["IndexHistogramRam", "IndexHistogramRamConfig"]
+
+_PACKETS = 2  # that wait, so that one follows another without a pause
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IndexHistogramRamConfig(Config):
+    """Banks, bins, and what is counted per cycle."""
+
+    banks: int = 64  # indices of an element, each with bins of its own, 1..128
+    bits: int = 8  # bits of an index, 1..12
+    elements: int = 1  # elements counted per cycle, 1..4
+    values: int = 4  # amounts of an element, side by side in the bins, 1..16
+    word_banks: int = 32  # banks per output word, a divisor of banks
+    k_max: int = 32768  # longest packet in elements, 1..65535
+    amount_max: int = 1 << 24  # largest amount, 1..2**25 - 1
+
+    def __post_init__(self) -> None:
+        self._check_range("banks", 1, 128)
+        self._check_range("bits", 1, 12)
+        self._check_range("elements", 1, 4)
+        self._check_range("values", 1, 16)
+        self._check_range("word_banks", 1, self.banks)
+        if self.banks % self.word_banks:
+            self._refuse("word_banks", f"a divisor of banks = {self.banks}")
+        self._check_range("k_max", 1, 65535)
+        self._check_range("amount_max", 1, (1 << 25) - 1)
+
+    @property
+    def bank(self) -> IndexHistogramBankConfig:
+        return IndexHistogramBankConfig(
+            bits=self.bits,
+            elements=self.elements,
+            values=self.values,
+            k_max=self.k_max,
+            amount_max=self.amount_max,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Bins of a bank, for each value."""
+        return self.bank.rows
+
+    @property
+    def parts(self) -> int:
+        """Output words that show one row of all banks."""
+        return self.banks // self.word_banks
+
+    @property
+    def sram_bits(self) -> int:
+        """Bits of all RAMs: two sets, a copy for each element of a beat."""
+        return 2 * self.banks * self.elements * self.bank.memory.bits
+
+    @property
+    def packet_layout(self) -> data.StructLayout:
+        return Payload(
+            rows=(range(self.rows + 1), "rows that are counted and read, 1..2**bits"),
+            empty=(1, "the packet has no beat: its bins are 0"),
+        )
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        index = data.ArrayLayout(data.ArrayLayout(self.bits, self.banks), self.elements)
+        return Payload(
+            index=(index, "of each element its row in each bank", index_of("rows")),
+            amount=(self.bank.amount_layout, "values of each element, unsigned", NUMBER),
+            inlier=(self.elements, "mask of the elements that count", mask_of("elements")),
+            last=(1, "final beat of the packet"),
+        )
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        bins = data.ArrayLayout(self.bank.bins_layout, self.word_banks)
+        return Payload(
+            bin=(bins, "of each bank of the part its row, the values side by side", NUMBER),
+            bad=(1, "an index was beyond the rows and was not counted"),
+            last=(1, "final word of the packet"),
+        )
+
+
+class IndexHistogramRam(Block):
+    """``bin[b][j][l] = sum of amount_kl over inlier k with index_kb = j``, exact, for each bank b.
+
+    ``packet`` announces a packet: its rows, and whether it has beats. ``i`` brings ``elements``
+    elements per cycle; each adds its ``values`` amounts to one row of every bank. Then ``o`` gives
+    the bins: for each part of ``word_banks`` banks, for each row, a word; ``last`` on the final
+    one. Packets come out in order. An element whose index lies beyond ``rows`` counts nothing in
+    that bank, and ``bad`` is set on all words. At most ``k_max`` inliers per packet (not checked).
+
+    Each bank has two sets of 1R1W RAMs: one counts while the other is read and cleared. A row is
+    read in the cycle of the transfer and written in the next; a same row in between is forwarded.
+    Each element of a beat has RAMs of its own; reading adds them. After reset all rows are cleared
+    for ``2**bits`` cycles, and ``i.ready`` is low. ``packet`` has a queue of two, so that packets
+    follow each other without a pause.
+
+    Latency from the beat with ``last`` to the first word: 3 cycles when the other set is free. One
+    beat and one word per cycle. ``i.ready`` and ``packet.ready`` come from registers. ``o.ready``
+    reaches the RAMs' read enables combinationally. Source: MILLION, section IV.
+    Golden: golden.index.histogram.bank_histogram, bank_words.
+    """
+
+    def __init__(self, config: IndexHistogramRamConfig):
+        super().__init__(
+            config,
+            {
+                "packet": In(stream.Signature(config.packet_layout), "Begins a packet."),
+                "i": In(stream.Signature(config.i_layout), "Elements of the packet."),
+                "o": Out(
+                    stream.Signature(config.o_layout),
+                    "Bins of a finished packet: part by part, row 0 first.",
+                ),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.histogram_ram()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        banks = [
+            add(m, f"bank_{bank}", IndexHistogramBank(config.bank)) for bank in range(config.banks)
+        ]
+        full = Signal(2)  # a bit per set: it waits to be read, or is read
+        rows = Array(Signal(range(config.rows + 1), name=f"rows_{side}") for side in range(2))
+        bad = Signal(2)
+        clearing, clear_row = Signal(init=1), Signal(config.bits)
+        with m.If(clearing):
+            m.d.sync += [clear_row.eq(clear_row + 1), clearing.eq(~clear_row.all())]
+
+        # Counting: beats into the set that is free, the final write one cycle after the transfer.
+        packets = queue(m, "packets", config.packet_layout, _PACKETS)
+        link(m, self.packet, packets.i)
+        counting, is_open, take, done = Signal(), Signal(), Signal(), Signal()
+        bad_before, outside = Signal(), Signal()
+        ended, ended_set = Signal(), Signal()
+        amount = Signal(config.bank.amount_layout, reset_less=True)
+        head = packets.o.p
+        m.d.comb += [
+            is_open.eq(packets.o.valid & ~clearing & ~full.bit_select(counting, 1)),
+            self.i.ready.eq(is_open & ~head.empty),
+            take.eq(self.i.valid & self.i.ready),
+            done.eq((take & self.i.p.last) | (is_open & head.empty)),
+            packets.o.ready.eq(done),
+            outside.eq(take & any_of(bank.outside for bank in banks)),
+        ]
+        m.d.sync += ended.eq(done)
+        with m.If(take):
+            m.d.sync += [amount.eq(self.i.p.amount), bad_before.eq(bad_before | outside)]
+        with m.If(done):
+            m.d.sync += [
+                counting.eq(~counting),
+                ended_set.eq(counting),
+                rows[counting].eq(head.rows),
+                bad.bit_select(counting, 1).eq(bad_before | outside),
+                bad_before.eq(0),
+            ]
+        with m.If(ended):
+            m.d.sync += full.bit_select(ended_set, 1).eq(1)
+
+        # Reading: the RAMs' outputs are the register that ``o`` shows. A row shown is cleared.
+        part, row = Signal(range(max(2, config.parts))), Signal(config.bits)
+        fetch_set, fetch, final_row, final = Signal(), Signal(), Signal(), Signal()
+        shown, shown_set, shown_last = Signal(), Signal(), Signal()
+        shown_part, shown_row = Signal.like(part), Signal.like(row)
+        m.d.comb += [
+            fetch.eq(full.bit_select(fetch_set, 1) & (~shown | self.o.ready)),
+            final_row.eq(row + 1 == rows[fetch_set]),
+            final.eq(final_row & (part == config.parts - 1)),
+            self.o.valid.eq(shown),
+            self.o.p.bad.eq(bad.bit_select(shown_set, 1)),
+            self.o.p.last.eq(shown_last),
+        ]
+        with m.If(~shown | self.o.ready):
+            m.d.sync += shown.eq(fetch)
+        with m.If(shown & self.o.ready & shown_last):
+            m.d.sync += full.bit_select(shown_set, 1).eq(0)
+        with m.If(fetch):
+            m.d.sync += [
+                row.eq(Mux(final_row, 0, row + 1)),
+                part.eq(Mux(final, 0, part + final_row)),
+                fetch_set.eq(fetch_set ^ final),
+                shown_set.eq(fetch_set),
+                shown_last.eq(final),
+                shown_part.eq(part),
+                shown_row.eq(row),
+            ]
+
+        for number, bank in enumerate(banks):
+            here = number // config.word_banks
+            clears = shown & (shown_part == here)
+            m.d.comb += [
+                bank.take.eq(take),
+                bank.counting.eq(counting),
+                bank.inlier.eq(self.i.p.inlier),
+                bank.index.eq(Cat(self.i.p.index[e][number] for e in range(config.elements))),
+                bank.rows.eq(head.rows),
+                bank.amount.eq(amount),
+                bank.fetch.eq(fetch & (part == here)),
+                bank.fetch_set.eq(fetch_set),
+                bank.fetch_row.eq(row),
+                bank.shown_set.eq(shown_set),
+                bank.clear.eq(
+                    Cat(clearing | (clears & ~shown_set), clearing | (clears & shown_set))
+                ),
+                bank.clear_row.eq(Mux(clearing, clear_row, shown_row)),
+            ]
+        for place in range(config.word_banks):
+            bins = [bank.bin.as_value() for bank in banks[place :: config.word_banks]]
+            m.d.comb += self.o.p.bin[place].eq(_chosen(shown_part, bins))
+        return m
+
+
+def _chosen(number: Signal, values: list[Value]) -> Value:
+    return Array(values)[number] if len(values) > 1 else values[0]
