@@ -14,7 +14,7 @@ from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import add, fixed_point, from_fixed, is_nan, mul, negate
 from golden.fp16.ops import total_order_key as order_key
 
-__all__ = ["Partial", "difference", "partial", "reciprocal", "softmax"]
+__all__ = ["Partial", "difference", "partial", "reciprocal", "row_weights", "softmax"]
 
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 
@@ -56,6 +56,18 @@ def partial(scores: Tensor) -> Partial:
     maximum = usable.gather(-1, at)[..., 0]
     weight = functions.exp(difference(usable, maximum))
     return Partial(maximum, weight, fixed_point(weight).sum(dim=-1), bad)
+
+
+def row_weights(window: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Partial]:
+    """(weights of window, weights of past, Partial) of (..., R) and (..., N) scores of one row.
+
+    Both parts have one maximum. Weights and total of a ``bad`` row are 0.
+    """
+    part = partial(torch.cat([_words(window), _words(past)], dim=-1))
+    weight = torch.where(part.bad[..., None], 0, part.weight)
+    part = dataclasses.replace(part, weight=weight, total=torch.where(part.bad, 0, part.total))
+    first = torch.as_tensor(window).shape[-1]
+    return weight[..., :first], weight[..., first:], part
 
 
 def reciprocal(total: Tensor) -> Tensor:

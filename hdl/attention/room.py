@@ -1,6 +1,7 @@
 """Blocks of attention by name."""
 
 from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
+from hdl.attention.weights import AttentionWeights, AttentionWeightsConfig
 from hdl.registry import Registered, Room
 
 __all__ = ["BLOCKS", "ROOM"]
@@ -14,6 +15,15 @@ BLOCKS = {
             "small": AttentionSoftmaxConfig(width=4, elements=256),
         },
         golden="golden.attention.softmax:partial",
+    ),
+    "attention_weights": Registered(
+        component=AttentionWeights,
+        config=AttentionWeightsConfig(),
+        configs={
+            "smollm2": AttentionWeightsConfig(queries=3),
+            "small": AttentionWeightsConfig(keys=2, queries=2, past=256, window=8),
+        },
+        golden="golden.attention.softmax:row_weights",
     ),
 }
 

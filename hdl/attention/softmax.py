@@ -10,9 +10,9 @@ from golden.attention.timing import softmax
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
 from golden.timing import Timing
+from hdl.attention.parts import LOWEST_KEY, WEIGHT_BITS, fixed_point, inside, largest
 from hdl.block import Block
 from hdl.emit import add
-from hdl.fp16.compare import total_order_key
 from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
 from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
@@ -23,8 +23,6 @@ from hdl.ports import In, Out, Payload
 
 __all__ = ["AttentionSoftmax", "AttentionSoftmaxConfig"]
 
-_LOWEST_KEY = 0x03FF  # total-order key of -infinity
-_WEIGHT_BITS = 25  # of a weight, which is at most 1.0, on the grid 2**-24
 _EXP_STAGES = 4
 _TO_FLOAT_STAGES = 2
 _RECIPROCAL_STAGES = 10
@@ -51,7 +49,7 @@ class AttentionSoftmaxConfig(Config):
     @property
     def sum_bits(self) -> int:
         """Bits of the sum of the weights of a row."""
-        return _WEIGHT_BITS + self.elements.bit_length()
+        return WEIGHT_BITS + self.elements.bit_length()
 
     @property
     def row_layout(self) -> data.StructLayout:
@@ -132,21 +130,21 @@ class AttentionSoftmax(Block):
         count, judged = Signal(beats), Signal(beats)  # beats moved, and weighed or compared
         all_counted, all_judged = Signal(), Signal()
         m.d.comb += [all_counted.eq(count == row.beats), all_judged.eq(judged == row.beats)]
-        inside = _inside(judged, row.length, config.width)
+        places = inside(judged, row.length, config.width)
 
         # First pass: the largest of a beat, then of all.
         seek = Signal()
         best, best_valid = Signal(FP16.bits, reset_less=True), Signal()
         best_wrong, wrong = Signal(reset_less=True), Signal()  # a NaN or +infinity
         top = Signal(FP16.bits)  # key of the largest so far; 0 lies below that of every number
-        key, is_wrong = _largest(m, self.score.p.word, inside)
+        key, is_wrong = largest(m, self.score.p.word, places)
         m.d.comb += seek.eq(self.score.valid & self.score.ready)
         m.d.sync += [best_valid.eq(seek), best.eq(key), best_wrong.eq(is_wrong)]
         with m.If(best_valid):
             m.d.sync += [top.eq(Mux(top < best, best, top)), wrong.eq(wrong | best_wrong)]
         m.d.comb += [
             self.maximum.p.word.eq(Mux(top[15], top ^ FP16.sign_bit, ~top)),
-            self.maximum.p.bad.eq(wrong | (top <= _LOWEST_KEY)),
+            self.maximum.p.bad.eq(wrong | (top <= LOWEST_KEY)),
         ]
 
         # Second pass: weights into the buffer, and added up.
@@ -155,9 +153,9 @@ class AttentionSoftmax(Block):
         partial_valid = Signal()
         weigh = Signal()
         m.d.comb += weigh.eq(self.difference.valid & self.difference.ready)
-        weights, weights_valid = _weights(m, weigh, self.difference.p.word, inside)
-        addends = [_fixed_point(m, f"addend_{lane}", word) for lane, word in enumerate(weights)]
-        partial = Signal(_WEIGHT_BITS + (config.width - 1).bit_length(), reset_less=True)
+        weights, weights_valid = _weights(m, weigh, self.difference.p.word, places)
+        addends = [fixed_point(m, f"addend_{lane}", word) for lane, word in enumerate(weights)]
+        partial = Signal(WEIGHT_BITS + (config.width - 1).bit_length(), reset_less=True)
         m.d.comb += [
             buffer.write_en.eq(weights_valid),
             buffer.write_addr.eq(judged),
@@ -224,45 +222,14 @@ class AttentionSoftmax(Block):
         return m
 
 
-def _inside(count: Signal, length: Value, width: int) -> list[Value]:
-    """Which elements of beat ``count`` of a row lie within its length."""
-    shift = (width - 1).bit_length()
-    whole, part = count < length[shift:], count == length[shift:]
-    # The highest position is never below a part of a beat.
-    return [
-        whole | (part & (lane < length[:shift])) if lane < width - 1 else whole
-        for lane in range(width)
-    ]
-
-
-def _largest(m: Module, words, inside: list[Value]) -> tuple[Value, Value]:
-    """(key of the largest, whether one is NaN or +infinity) of the words inside; 0: none is."""
-    keys, wrongs = [], []
-    for word, counts in zip(words, inside, strict=True):
-        keys.append(Mux(counts, total_order_key(word), 0))
-        special = word[:15] >= FP16.infinity
-        negative_infinity = word == (FP16.sign_bit | FP16.infinity)
-        wrongs.append(counts & special & ~negative_infinity)
-    level = 0
-    while len(keys) > 1:
-        level += 1
-        named = [Signal(FP16.bits, name=f"key_{level}_{k}") for k in range(len(keys))]
-        m.d.comb += [signal.eq(key) for signal, key in zip(named, keys, strict=True)]
-        keys = [
-            Mux(low < high, high, low)
-            for low, high in zip(named[::2], named[1::2], strict=True)
-        ]  # fmt: skip
-    return keys[0], Cat(wrongs).any()
-
-
-def _weights(m: Module, start: Value, words, inside: list[Value]) -> tuple[data.View, Value]:
+def _weights(m: Module, start: Value, words, places: list[Value]) -> tuple[data.View, Value]:
     """(weights, valid): exponentials of the ``words`` of ``start``, +0 for those not inside.
 
     A beat takes _EXP_STAGES cycles and is never stalled.
     """
-    weights = Signal(data.ArrayLayout(FP16.bits, len(inside)))
+    weights = Signal(data.ArrayLayout(FP16.bits, len(places)))
     valid = Signal(name="weights_valid")
-    for lane, counts in enumerate(inside):
+    for lane, counts in enumerate(places):
         power = add(m, f"exponential_{lane}", FpExp(FpExpConfig(stages=_EXP_STAGES)))
         m.d.comb += [
             power.i.valid.eq(start),
@@ -273,15 +240,6 @@ def _weights(m: Module, start: Value, words, inside: list[Value]) -> tuple[data.
         if lane == 0:  # all lanes move together
             m.d.comb += valid.eq(power.o.valid)
     return weights, valid
-
-
-def _fixed_point(m: Module, name: str, word: Value) -> Signal:
-    """A finite FP16 word of 0..1 in units of 2**-24."""
-    exponent = word[10:15]
-    significand = Cat(word[:10], exponent.any())
-    value = Signal(_WEIGHT_BITS, name=name)
-    m.d.comb += value.eq(significand << Mux(exponent.any(), exponent - 1, 0)[:4])
-    return value
 
 
 def _reciprocal(m: Module, total: Signal) -> tuple[Signal, stream.Interface]:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from golden.attention.softmax import partial, softmax
+from golden.attention.softmax import partial, row_weights, softmax
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import float_from_bits
@@ -63,3 +63,30 @@ def test_partial_is_the_sum_of_its_weights():
 def test_partial_prefers_plus_zero():
     assert partial(torch.tensor([0x8000, 0, 0x8000])).maximum == 0
     assert partial(torch.tensor([0x8000, 0x8000])).maximum == 0x8000
+
+
+def test_row_weights_share_one_maximum():
+    """Both parts of a row against fractions; a bad row has weights and a sum of 0."""
+    rng = np.random.default_rng(6)
+    window, past = ordinary(rng, 5, 7), ordinary(rng, 5, 30)
+    past[1, 4], window[2, 0], past[3, :] = 0x7C00, 0xFE00, 0xFC00
+    window[4, :], past[4, :] = 0xFC00, 0xFC00
+    first, second, part = row_weights(window, past)
+    assert part.bad.tolist() == [False, True, True, False, True]
+    for row in range(5):
+        words = [*window[row].tolist(), *past[row].tolist()]
+        got = [*first[row].tolist(), *second[row].tolist()]
+        if part.bad[row]:
+            assert (got, part.total[row]) == ([0] * 37, 0)
+            continue
+        finite = [word for word in words if word != 0xFC00]
+        largest = max(map(exact, finite))
+        wanted = [
+            int(functions.exp(rounded(exact(word) - largest))) if word != 0xFC00 else 0
+            for word in words
+        ]
+        assert got == wanted
+        assert int(part.total[row]) == sum(map(exact, wanted)) * 2**24
+    for empty in (row_weights(window[:, :0], past), row_weights(past, window[:, :0])):
+        assert not empty[2].bad[0]
+        assert empty[2].total[0] == partial(past[0]).total

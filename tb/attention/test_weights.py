@@ -1,0 +1,141 @@
+"""AttentionWeights against golden.attention.softmax.row_weights.
+
+Shown to fail with:
+
+- the scores of another query, or those of the window left out of the maximum
+- slots beyond the last key in the maximum, or weighed
+- a query of -infinity taken as any
+- NaN or +infinity seen only in the last beat, or kept for the next row
+- the maximum or the sum of the row before
+- one row held instead of two, or three, or one half of a RAM
+- a row judged before its last score
+- a third row given while two totals wait
+- a bad query weighed
+- ``last`` of the exact weights of a row without past keys
+- the sign of a negative maximum
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.attention.softmax import row_weights
+from golden.config import ConfigError
+from golden.fp16.format import FP16
+from golden.fp16.vectors import random_words
+from hdl.attention.weights import AttentionWeights, AttentionWeightsConfig
+from tb.run import simulate
+from tb.words import layout_word
+
+CONFIGS = {
+    "default": AttentionWeightsConfig(past=100, window=36),
+    "one_query": AttentionWeightsConfig(queries=1, past=33, window=1),
+    "smollm2": AttentionWeightsConfig(queries=3, past=256, window=20),
+    "two_keys": AttentionWeightsConfig(keys=2, queries=3, past=75, window=5),
+    "four_keys": AttentionWeightsConfig(keys=4, queries=2, past=130, window=40),
+}
+ROWS = 48
+INF, NEGATIVE_INF = FP16.infinity, FP16.sign_bit | FP16.infinity
+
+
+def scores(rng, kind: int, count: int) -> np.ndarray:
+    """Scores of a query: ordinary, masked, constant, wide, zeros, any, all masked or not finite."""
+    x = rng.normal(0, (1, 4, 20)[kind % 3], count).astype(np.float16).view(np.uint16).astype(int)
+    if kind in (3, 4):
+        x[rng.random(count) < (0.5, 0.95)[kind - 3]] = NEGATIVE_INF
+        x[rng.integers(0, count)] = 0x4000
+    if kind == 5:
+        x[:] = x[0]
+    if kind == 6:
+        x = rng.uniform(-65000, 65000, count).astype(np.float16).view(np.uint16).astype(int)
+    if kind == 7:
+        x[:] = NEGATIVE_INF
+    if kind in (8, 9):  # in the first or the last place, or anywhere
+        place = (0, count - 1, rng.integers(0, count))[rng.integers(0, 3)]
+        x[place] = INF if kind == 8 else rng.choice([0x7C01, 0x7E00, 0xFE00, 0xFFFF])
+    if kind == 10:
+        x = rng.choice([0, 0x8000, 1, 0x8001], count)
+    if kind == 11:
+        x = random_words(rng, count).astype(int)
+    if kind == 12:  # the largest in the first or the last place
+        x[-rng.integers(0, 2)] = 0x7BFF
+    return x
+
+
+def sizes(config: AttentionWeightsConfig, rng, n: int) -> tuple[int, int]:
+    """(window, past) of row n: the ends of the ranges, none of a kind, and others."""
+    window, past, keys = config.window, config.past, config.keys
+    ends = [
+        (window, past), (0, past), (window, 0), (1, 0), (0, 1), (1, 1), (0, 1), (1, 0),
+        (window, min(past, keys + 1)), (0, min(past, 2 * keys - 1)), (1, min(past, 2 * keys)),
+    ]  # fmt: skip
+    if n < len(ends):
+        return ends[n]
+    while True:
+        found = int(rng.integers(0, window + 1)), int(rng.integers(0, past + 1))
+        if any(found):
+            return found
+
+
+def row_vectors(config: AttentionWeightsConfig, rng) -> tuple[dict, dict]:
+    """Words of every stream, and by stream how many words are done after each row."""
+    names = ("row", "past_score", "window_score", "window_weight", "past_weight", "total")
+    words = {name: [] for name in names}
+    ends = {name: [] for name in words}
+    queries, keys = config.queries, config.keys
+    # Unusual scores in 6 of 10 queries, each kind as often.
+    kinds = np.resize(np.arange(13), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
+    kinds = rng.permutation(kinds).reshape(ROWS, queries)
+    kinds[0, 0] = 5  # the largest sum
+    for n in range(ROWS):
+        window, past = sizes(config, rng, n)
+        words["row"].append(layout_word(config.row_layout, past=past, window=window))
+        x = np.stack([scores(rng, kind, window + past) for kind in kinds[n].tolist()])
+        cut = torch.tensor(x)
+        window_weight, past_weight, part = row_weights(cut[:, :window], cut[:, window:])
+        beats = -(-past // keys)
+        # Slots beyond the last key carry any words.
+        padded = rng.choice([INF, 0x7E00, 0x7BFF, NEGATIVE_INF, 0], (queries, beats * keys))
+        padded[:, :past] = x[:, window:]
+        weight = np.zeros((queries, beats * keys), dtype=int)
+        weight[:, :past] = past_weight
+        for name, layout, values in (
+            ("window_score", config.window_layout, x[:, :window].T),
+            ("window_weight", config.window_layout, window_weight.numpy().T),
+            ("past_score", config.past_layout, padded.T.reshape(beats, keys * queries)),
+            ("past_weight", config.past_layout, weight.T.reshape(beats, keys * queries)),
+        ):
+            words[name] += [
+                layout_word(layout, word=beat, last=k == len(values) - 1)
+                for k, beat in enumerate(values.tolist())
+            ]
+        bad = sum(int(flag) << k for k, flag in enumerate(part.bad))
+        words["total"].append(layout_word(config.total_layout, sum=part.total.tolist(), bad=bad))
+        for name in words:
+            ends[name].append(len(words[name]))
+    return words, ends
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weights(name, seed):
+    words, ends = row_vectors(CONFIGS[name], np.random.default_rng([seed, 83]))
+    simulate(
+        AttentionWeights(CONFIGS[name]),
+        "tb.attention.tb_weights",
+        params={"words": words, "ends": ends},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"keys": 3}, "keys must be 1 or 2 or 4, not 3"),
+        ({"queries": 9}, "queries must be 1..8, not 9"),
+        ({"past": 0}, "past must be 1..65536, not 0"),
+        ({"window": 321}, "window must be 1..320, not 321"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        AttentionWeightsConfig(**wrong)
