@@ -12,7 +12,9 @@ import numpy as np
 from amaranth import Shape
 from amaranth.lib import data
 
-__all__ = ["join", "layout_word", "layout_words", "pack", "unpack_ints", "wide_fields"]
+__all__ = [
+    "join", "layout_field", "layout_word", "layout_words", "pack", "unpack_ints", "wide_fields",
+]  # fmt: skip
 
 _LIMB = 48
 
@@ -153,6 +155,12 @@ def layout_word(layout, **fields) -> int:
             _check(element, bits, signed)
             packed |= (element & (1 << bits) - 1) << offset + bits * n
     return packed
+
+
+def layout_field(layout, word: int, name: str) -> int:
+    """The bits of one field of a payload."""
+    field = layout[name]
+    return word >> field.offset & (1 << field.width) - 1
 
 
 def layout_words(layout, **fields) -> np.ndarray:

@@ -3,6 +3,8 @@
 A word is ``(data, last)``; time does not exist here. Pure Python integers.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 
 __all__ = [
@@ -115,7 +117,8 @@ def repack(
 
     Bytes first..end - 1 of each word are joined per packet and cut into words of ``out_bytes``. A
     word is given as soon as it is full. So a packet that then has no more bytes ends in a word
-    without any. Bytes of a packet that has no ``last`` yet wait.
+    without any. The error of a word is the union of those of its bytes. Bytes of a packet that has
+    no ``last`` yet wait.
     """
     found = []
     waiting: list[tuple[int, int]] = []  # byte, error
@@ -123,7 +126,8 @@ def repack(
     def give(last: int) -> None:
         part, waiting[:] = waiting[:out_bytes], waiting[out_bytes:]
         value = sum(byte << 8 * k for k, (byte, _) in enumerate(part))
-        found.append((value, len(part), int(any(error for _, error in part)), last))
+        error = functools.reduce(operator.or_, (error for _, error in part), 0)
+        found.append((value, len(part), error, last))
 
     for value, first, end, error, last in words:
         content = value.to_bytes(in_bytes, "little")

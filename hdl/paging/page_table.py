@@ -768,7 +768,7 @@ def _given(m: Module, config: CacheConfig, words: _Words, states: Array) -> _Giv
     vector = Signal(range(max(config.vectors, 2)), reset_less=True)
     sequence = Signal(range(max(config.sequences, 2)))
     index = Signal(range(config.streams), reset_less=True)
-    slot = Signal(range(config.kv.slots), reset_less=True)
+    slot = Signal(range(max(config.kv.slots, 2)), reset_less=True)
     start = Signal(words.token, reset_less=True)
     is_known = command.sequence < config.sequences
     is_open, is_closing = Signal(), Signal()

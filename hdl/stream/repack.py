@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.kinds import BYTES
+from hdl.kinds import BITS, BYTES
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.payload import LAST
@@ -24,10 +24,12 @@ class StreamRepackConfig(Config):
 
     in_bytes: int = 64  # bytes of a word of i, 1..256
     out_bytes: int = 12  # bytes of a word of o, 1..256
+    error_bits: int = 1  # bits of error, 1..8
 
     def __post_init__(self) -> None:
         self._check_range("in_bytes", 1, 256)
         self._check_range("out_bytes", 1, 256)
+        self._check_range("error_bits", 1, 8)
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -35,7 +37,7 @@ class StreamRepackConfig(Config):
             data=(8 * self.in_bytes, "bytes, the first in the low bits", BYTES),
             first=(range(max(2, self.in_bytes)), "first byte of the word that counts"),
             end=(range(self.in_bytes + 1), "one past the last byte that counts"),
-            error=(1, "a byte of the word was read with an error"),
+            error=(self.error_bits, "not 0: its bytes were read with an error", BITS),
             last=LAST,
         )
 
@@ -44,7 +46,7 @@ class StreamRepackConfig(Config):
         return Payload(
             data=(8 * self.out_bytes, "bytes, the first in the low bits; 0 after the last", BYTES),
             bytes=(range(self.out_bytes + 1), "bytes that count, 1..out_bytes"),
-            error=(1, "a byte of the word was read with an error"),
+            error=(self.error_bits, "the union of the errors of its bytes", BITS),
             last=LAST,
         )
 
@@ -53,7 +55,7 @@ class StreamRepack(Block):
     """Bytes ``first``..``end - 1`` of every word of ``i``, joined, in words of ``out_bytes``.
 
     A packet's words of ``o`` are full but for the last one: ``bytes`` of it count, the others are
-    0. ``error``: some byte of the word came in a word of ``i`` with ``error``. A word without
+    0. ``error``: each bit that a word of ``i`` had with which some byte came. A word without
     bytes (``end`` <= ``first``) gives nothing. A packet may have no bytes, or its last words may
     have none when all bytes before are gone. It then ends in a word of ``o`` with ``bytes`` 0.
     ``end`` above ``in_bytes`` counts as ``in_bytes``.
@@ -85,9 +87,9 @@ class StreamRepack(Block):
         self.held = Signal(8 * held)  # the oldest in the low bits; 0 from count on
         self.has_ended = Signal()  # the packet's last word is taken
         # Bytes beyond the next word of o all came in one word, as i is taken only when it reaches
-        # into that word. So two bits tell what goes with every byte.
-        self.error = Signal()  # some byte held
-        self.error_newest = Signal()  # the newest byte held
+        # into that word. So two errors tell what goes with every byte.
+        self.error = Signal(config.error_bits)  # of all bytes held
+        self.error_newest = Signal(config.error_bits)  # of the newest byte held
 
     @property
     def timing(self) -> Timing:
@@ -143,9 +145,11 @@ class StreamRepack(Block):
             count.eq(rest + Mux(takes, fresh, 0)),
         ]
         # A word without bytes leaves no error.
-        stays = Mux(emits, is_more & self.error_newest, self.error)
-        m.d.sync += self.error.eq(stays | (takes & (fresh != 0) & i.error))
-        with m.If(takes & (fresh != 0)):
+        bits = config.error_bits
+        stays = Mux(emits, is_more.replicate(bits) & self.error_newest, self.error)
+        comes = takes & (fresh != 0)
+        m.d.sync += self.error.eq(stays | (comes.replicate(bits) & i.error))
+        with m.If(comes):
             m.d.sync += self.error_newest.eq(i.error)
         with m.If(takes):
             m.d.sync += has_ended.eq(i.last)

@@ -294,7 +294,8 @@ class RepackSpec(Spec):
         self.sink(m, o)
         # The bytes taken and not given, the oldest first, and whether the packet ends with them.
         count, ended = Signal(range(capacity + size + 1)), Signal()
-        slots = [Signal(9, name=f"slot_{j}") for j in range(capacity)]
+        bits = block.config.error_bits
+        slots = [Signal(8 + bits, name=f"slot_{j}") for j in range(capacity)]
         given = Signal(range(out + 1))
         rest, fresh = Signal(range(capacity + 1)), Signal(range(size + 1))
         end = Mux(i.payload.end > size, size, i.payload.end)
@@ -325,7 +326,7 @@ class RepackSpec(Spec):
             byte = o.payload.data[8 * j : 8 * j + 8]
             right = Mux(given > j, byte == slots[j][:8], byte == 0)
             self.always(m, ~o.valid | right, f"byte {j} in its place, 0 where there is none")
-            error = error | ((given > j) & slots[j][8])
+            error = error | Mux(given > j, slots[j][8:], 0)
         self.always(m, ~o.valid | (o.payload.error == error), "error is that of its bytes")
         free = Mux(ended, transfer(o) & o.payload.last, rest < out)
         self.always(m, i.ready == free, "ready when a word fits, and at a packet's end")
@@ -335,17 +336,19 @@ class RepackSpec(Spec):
         for j, slot in enumerate(slots):
             held = block.held[8 * j : 8 * j + 8]
             self.state(m, held == Mux(count > j, slot[:8], 0), f"place {j}")
-            known = Mux(count == j + 1, block.error_newest, slot[8])
-            self.state(m, (count <= j) | (slot[8] == known), "error_newest")
+            known = Mux(count == j + 1, block.error_newest, slot[8:])
+            self.state(m, (count <= j) | (slot[8:] == known), "error_newest")
             if j >= out:
-                beyond = (count <= j) | (slot[8] == block.error_newest)
+                beyond = (count <= j) | (slot[8:] == block.error_newest)
                 self.state(m, beyond, "beyond a word of o, all came in one word")
-        some = Cat((count > j) & slot[8] for j, slot in enumerate(slots)).any()
-        self.state(m, block.error == some, "error")
+        union = Const(0)
+        for j, slot in enumerate(slots):
+            union = union | Mux(count > j, slot[8:], 0)
+        self.state(m, block.error == union, "error")
         self.cover(m, count == capacity, "full")
         self.cover(m, transfer(i) & transfer(o) & o.payload.last, "no cycle is lost at the end")
         self.cover(m, transfer(o) & (o.payload.bytes == 0), "a packet without bytes")
-        self.cover(m, transfer(o) & ~o.payload.last & o.payload.error, "an error on the way")
+        self.cover(m, transfer(o) & ~o.payload.last & (o.payload.error != 0), "an error on the way")
 
 
 class _Wire(wiring.Component):
@@ -461,8 +464,8 @@ def _proofs() -> list[Proof]:
     for width, ratio in ((1, 1), (2, 2), (7, 3), (8, 4), (1, 5)):
         add(WidenSpec, StreamWiden, StreamWidenConfig(width=width, ratio=ratio), ratio + 4)
         add(NarrowSpec, StreamNarrow, StreamNarrowConfig(width=width, ratio=ratio), ratio + 4)
-    for size, out in ((1, 1), (1, 3), (3, 1), (2, 3), (3, 2), (4, 4)):
-        config = StreamRepackConfig(in_bytes=size, out_bytes=out)
+    for size, out, bits in ((1, 1, 1), (1, 3, 1), (3, 1, 1), (2, 3, 2), (3, 2, 1), (4, 4, 1)):
+        config = StreamRepackConfig(in_bytes=size, out_bytes=out, error_bits=bits)
         add(RepackSpec, BareRepack, config, 6)
     for policy in ("round_robin", "priority"):
         for width, inputs in ((1, 1), (32, 2), (7, 3), (2, 5)):

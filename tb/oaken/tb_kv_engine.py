@@ -15,41 +15,22 @@ from cocotb.triggers import FallingEdge
 from golden.oaken import timing
 from golden.oaken.format import SCALE_BYTES
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
-from tb.axi.support.memory import Ram
-from tb.bench import Bench, config, params
+from tb.axi.support.host import RamHost
+from tb.bench import config, params
 from tb.contract import block_timing
-from tb.oaken.support.kv_host import Expected, response
+from tb.oaken.support.kv_host import Expected
 
 SOURCES = ("request", "kv", "axi__r", "axi__b")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
 SCRIPTS, BASE = params["scripts"], params["base"]
 
 
-class Host:
+class Host(RamHost):
     """Engine, memory and bench together."""
 
     def __init__(self, dut, latency: int = 5, salt: str = ""):
-        self.dut = dut
-        self.bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-        self.faults: list = []
-        self.ram = Ram(
-            dut, "axi", config.mmu.axi_signature, latency,
-            lambda address: response(self.faults, address), salt,
-        )  # fmt: skip
-        self.running = None
-
-    async def start(self):
-        self.dut.base.value = BASE
-        await self.bench.reset()
-        self.running = cocotb.start_soon(self.ram.run())
-        return self
-
-    async def stop(self) -> None:
-        """Reset of the engine and of its bus; bytes in memory stay."""
-        self.running.cancel()
-        self.ram.clear()
-        await self.bench.reset(1)
-        self.running = cocotb.start_soon(self.ram.run())
+        signature = config.mmu.axi_signature
+        super().__init__(dut, SOURCES, SINKS, signature, BASE, latency=latency, salt=salt)
 
     async def phase(self, phase, *, kv=None, **flow):
         """One phase; its statuses, its words of o, then an idle engine with golden's free pages."""
@@ -93,7 +74,7 @@ class Host:
             expected = Expected(config, [{**phase, "requests": requests[:-1]}])
             words = words[:first]
         for word in result.words["status"]:
-            expected.take_status(word)
+            expected.statuses.take(word)
         for word in words:
             expected.take_o(word)
         assert expected.is_empty
@@ -187,7 +168,7 @@ async def reads_pass_appends(dut):
         {"o": o, "status": len(reads["requests"]), **memory},
     )
     for word in flow.words["status"]:
-        expected.take_status(word)
+        expected.statuses.take(word)
     for word in flow.words["o"]:
         expected.take_o(word)
     assert expected.is_empty
@@ -203,7 +184,7 @@ async def reads_pass_appends(dut):
         {"status": len(appends["requests"]), **memory},
     )
     for word in flow.words["status"]:
-        expected.take_status(word)
+        expected.statuses.take(word)
     assert expected.is_empty
     assert dut.idle.value == 1
 
@@ -217,7 +198,7 @@ async def _run(host, expected, offers, takes, **flow):
     found = await host.bench.run({**offers, **bus}, {**takes, **free}, p_stall=stalls, **flow)
     del host.ram.beats[: found.sent["axi__r"]], host.ram.answers[: found.sent["axi__b"]]
     for word in found.words["status"]:
-        expected.take_status(word)
+        expected.statuses.take(word)
     return found
 
 
@@ -278,7 +259,7 @@ async def thresholds_stay_for_vectors_on_their_way(dut):
     flow = await host.bench.run({"kv": late["requests"][0]["kv"]}, {"status": len(sent)})
     expected = Expected(config, [late])
     for word in flow.words["status"]:
-        expected.take_status(word)
+        expected.statuses.take(word)
     for phase in rest:
         await host.phase(phase)
 
@@ -307,7 +288,7 @@ async def appends_pass_stalled_reads(dut):
     assert not flow.words["o"]
     expected = Expected(config, [appends])
     for word in flow.words["status"]:
-        expected.take_status(word)
+        expected.statuses.take(word)
     assert expected.is_empty
     expected = Expected(config, [reads])
     host.ram.beats, host.ram.answers = [], []
@@ -317,7 +298,7 @@ async def appends_pass_stalled_reads(dut):
         {"o": o, "status": len(reads["requests"]), **memory},
     )
     for word in flow.words["status"]:
-        expected.take_status(word)
+        expected.statuses.take(word)
     for word in flow.words["o"]:
         expected.take_o(word)
     assert expected.is_empty

@@ -69,7 +69,7 @@ async def script(dut, p_pause):
         for _ in phase["requests"]:
             frame = await with_timeout(statuses.recv(), limit, "ns")
             for word in frame.tdata:
-                expected.take_status(word)
+                expected.statuses.take(word)
         cycles[phase.get("name", "all")] = (
             cycles.get(phase.get("name", "all"), 0) + (get_sim_time("ns") - begun) / PERIOD
         )

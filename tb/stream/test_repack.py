@@ -8,6 +8,7 @@ Shown to fail:
 - the error of words that are gone, or of words without bytes;
 - an error forgotten while bytes stay;
 - a word taken without room;
+- a bit of the error, or the error of the newest byte for the one before it;
 - a packet that begins before the one before has left or a cycle too late;
 - ``bytes`` of a packet's last word.
 """
@@ -21,9 +22,10 @@ from tb.stream.support.words import pack, rng
 
 COUNT = 120
 SIZES = ((1, 1), (1, 3), (3, 1), (4, 4), (5, 3), (3, 5), (16, 12), (8, 33), (33, 32), (7, 6))
+ERROR_BITS = {(7, 6): 2, (3, 5): 3}
 
 
-def random_words(generator, size, count):
+def random_words(generator, size, count, error_bits=1):
     """Full words most of the time; unaligned ends, words without bytes, ends out of range."""
     most_end = (1 << size.bit_length()) - 1
     most_first = max(1, size - 1)
@@ -38,9 +40,8 @@ def random_words(generator, size, count):
             case 2:
                 end = generator.randint(1, size)
         last = int(n == count - 1 or generator.random() < 0.2)
-        words.append(
-            (generator.getrandbits(8 * size), first, end, int(generator.random() < 0.2), last)
-        )
+        error = generator.randrange(1, 1 << error_bits) if generator.random() < 0.2 else 0
+        words.append((generator.getrandbits(8 * size), first, end, error, last))
     return words
 
 
@@ -92,8 +93,9 @@ def completes_first(words, size, out):
 def test_repack(seed):
     cases = []
     for size, out in SIZES:
-        config = StreamRepackConfig(in_bytes=size, out_bytes=out)
-        words = random_words(rng(seed, "repack", size, out), size, COUNT)
+        error_bits = ERROR_BITS.get((size, out), 1)
+        config = StreamRepackConfig(in_bytes=size, out_bytes=out, error_bits=error_bits)
+        words = random_words(rng(seed, "repack", size, out), size, COUNT, error_bits)
         golden = repack(words, size, out)
         i_cycles, o_cycles = model_cycles(words, size, out)
         assert len(o_cycles) == len(golden)
@@ -126,6 +128,7 @@ def test_rate(size, out):
     [
         ({"in_bytes": 0}, "in_bytes must be 1..256, not 0"),
         ({"out_bytes": 257}, "out_bytes must be 1..256, not 257"),
+        ({"error_bits": 9}, "error_bits must be 1..8, not 9"),
     ],
 )
 def test_rejects(wrong, message):

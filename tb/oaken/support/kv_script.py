@@ -14,7 +14,7 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand
 from hdl.oaken.kv_engine import OakenKvEngineConfig
 from hdl.paging.layouts import STATUS_LAYOUT
-from tb.words import layout_word
+from tb.words import layout_field, layout_word
 
 __all__ = [
     "THRESHOLDS",
@@ -121,8 +121,7 @@ class Script:
         beats = [list(request.vector[n : n + lanes]) for n in range(0, len(request.vector), lanes)]
         sequence = answer.sequence
         if op != Op.OPEN and "sequence" not in fields:
-            field = layout["sequence"]
-            sequence = payload >> field.offset & (1 << field.width) - 1
+            sequence = layout_field(layout, payload, "sequence")
         is_exact = request.memory == Status.OK
         o = self._o(answer, tag)
         self.phases[-1]["requests"].append(
@@ -165,7 +164,7 @@ class Script:
         self.request(op, **fields)
         after = self.request(Op.READ, **read)
         tag = self.phases[-1]["requests"][-1]["payload"]
-        tag = tag >> self.config.request_layout["tag"].offset & 0xFF
+        tag = layout_field(self.config.request_layout, tag, "tag")
         self.phases[-1]["either"] = [
             (
                 layout_word(
