@@ -1,9 +1,11 @@
 """``python -m golden.pack``: a checkpoint's layer as images and programs of an accelerator.
 
     python -m golden.pack --model smollm2 --layer 15 --block kllm_accelerator -o build/pack
+    python -m golden.pack --model smollm2 --block million_attention -o build/million
 
-The folder holds, as text for $readmemh, what a simulation or an FPGA needs to run the layer on some
-tokens of a built-in text. It also holds the expected results:
+Of million_attention, golden.million.pack says what is written. Of kllm_accelerator the folder
+holds, as text for $readmemh, what a simulation needs to run the layer on some tokens of a built-in
+text. It also holds the expected results:
 
     port_00.hex ...        memories of the weight ports, a port word per line
     data.hex               data memory, a row of 256 bits per line
@@ -12,7 +14,7 @@ tokens of a built-in text. It also holds the expected results:
     append_data.hex        the same of the data memory
     readback_0.hex, _1.hex words that READ and READ_SLOT give; status_0.hex, _1.hex one per command
     codebook_x.hex ...     centroids of each activation, FP16
-    manifest.json          golden.kllm.manifest
+    manifest.json          golden.manifest
 
 Statuses come in program order here; hardware keeps that order within a unit only.
 """
@@ -22,7 +24,7 @@ import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,8 @@ from golden.config import ConfigError
 from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES, Unit
-from golden.kllm.manifest import Manifest, PackError, read_hex, write_hex
+from golden.manifest import Manifest, PackError, read_hex, write_hex
+from golden.million.config import SYSTEMS
 
 if TYPE_CHECKING:
     from golden.kllm.layer import CompiledLayer, LayerRun
@@ -41,6 +44,12 @@ if TYPE_CHECKING:
 __all__ = ["BLOCK", "Pack", "load", "main", "write"]
 
 BLOCK = "kllm_accelerator"
+MILLION = "million_attention"
+# Of each block: new tokens, cached tokens, configurations.
+_DEFAULTS: dict[str, tuple[int, int, Mapping[str, Any]]] = {
+    BLOCK: (1, 32, MACHINES),
+    MILLION: (72, 512, SYSTEMS),
+}
 CALIBRATION_TOKENS = 256
 
 
@@ -180,18 +189,44 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = command.Parser(
         prog="python -m golden.pack", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--model", default="smollm2", help="smollm2, a GGUF file or a folder")
-    parser.add_argument("--layer", type=int, required=True)
-    parser.add_argument("--block", default=BLOCK, choices=[BLOCK])
-    parser.add_argument("--config", default="table1", choices=list(MACHINES))
+    parser.add_argument("--model", default="smollm2", help="smollm2, a GGUF file or a folder; "
+                        "million_attention: or llama, of random weights")  # fmt: skip
+    parser.add_argument("--layer", type=int, action="append", metavar="N",
+                        help="million_attention: several, by default the first, a middle and the "
+                        "last")  # fmt: skip
+    parser.add_argument("--block", default=BLOCK, choices=list(_DEFAULTS))
+    parser.add_argument("--config", choices=sorted({*MACHINES, *SYSTEMS}),
+                        help="by default table1; million_attention: the model's")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         help="a field of the configuration")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
                         help="fuse, scores or glu of golden.kllm.layer.LayerOptions")  # fmt: skip
-    parser.add_argument("--tokens", type=int, default=1, help="new tokens")
-    parser.add_argument("--context", type=int, default=32, help="cached tokens")
+    parser.add_argument("--tokens", type=int, help="new tokens: 1; million_attention: 72")
+    parser.add_argument("--context", type=int, help="cached tokens: 32; million_attention: 512")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    tokens, context, known = _DEFAULTS[options.block]
+    options.tokens = tokens if options.tokens is None else options.tokens
+    options.context = context if options.context is None else options.context
+    if options.config not in (None, *known):
+        parser.error(f"--config must be one of {', '.join(known)}, not {options.config}")
+    if options.block == MILLION:
+        if options.option:
+            parser.error(f"--option does not apply to {MILLION}")
+        return options
+    if not options.layer:
+        parser.error("the following arguments are required: --layer")
+    if len(options.layer) > 1:
+        parser.error("--layer must be given once")
+    (options.layer,) = options.layer
+    return options
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.tokens < 1 or options.context < 0:
+        raise ConfigError("--tokens must be at least 1, --context at least 0")
+    if options.output.exists() and not options.output.is_dir():
+        raise ConfigError(f"output must be a folder, not the file {options.output}")
 
 
 def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -209,14 +244,10 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
         run_layer,
     )
 
-    config = MachineConfig.parse(MACHINES[options.config], options.set)
+    config = MachineConfig.parse(MACHINES[options.config or "table1"], options.set)
     layout = LayerOptions.parse(LayerOptions(), options.option)
     assert isinstance(config, MachineConfig)
     assert isinstance(layout, LayerOptions)
-    if options.tokens < 1 or options.context < 0:
-        raise ConfigError("--tokens must be at least 1, --context at least 0")
-    if options.output.exists() and not options.output.is_dir():
-        raise ConfigError(f"output must be a folder, not the file {options.output}")
     path = None if options.model == "smollm2" else Path(options.model)
     checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
     say(f"loading {options.model}")
@@ -273,7 +304,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _pack(options, say)
+            _check(options)
+            if options.block == MILLION:
+                from golden.million import pack as million
+
+                million.make(options, say)
+            else:
+                _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:
         print(f"golden.pack: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2

@@ -38,7 +38,10 @@ class Codes:
     missing: list[str] = dataclasses.field(default_factory=list)  # words without a kind
 
     def enum(self, members: type[enum.Enum]) -> str:
-        """The name of ``members``; ValueError if another enumeration has it."""
+        """The name of ``members``; with the room's name first if another enumeration has it.
+
+        ValueError: another enumeration has that one, too.
+        """
         texts = member_texts(members)
         made = {
             each.name: {
@@ -48,9 +51,11 @@ class Codes:
             }
             for each in members
         }
-        if self.enums.setdefault(members.__name__, made) != made:
-            raise ValueError(f"two enumerations are called {members.__name__}")
-        return members.__name__
+        room = members.__module__.split(".")[-2:][0]
+        for name in (members.__name__, room.capitalize() + members.__name__):
+            if self.enums.setdefault(name, made) == made:
+                return name
+        raise ValueError(f"two enumerations are called {name}")
 
     def format(self, format: FloatFormat) -> str:
         name = _FORMATS.get(format, f"E{format.exp_bits}M{format.frac_bits}")

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+from types import SimpleNamespace
 
 from amaranth import ClockSignal, Format, Module, ResetSignal, Signal
 from amaranth.back import rtlil
@@ -169,6 +170,25 @@ def _wide_nets():
             setattr(Net, name, each)
 
 
+@contextlib.contextmanager
+def _no_memory_words():
+    """Leave the initial words of RAMs out of the text.
+
+    ``hdl.verilog`` drops them. Amaranth makes an object of each bit: 20 Mbit took 50 s and 2.4 GB.
+    The cell stays, so that those after it keep their names.
+    """
+    own = rtlil.ModuleEmitter.emit_memory
+
+    def emit_memory(emitter, cell_idx, cell):
+        own(emitter, cell_idx, SimpleNamespace(init=(), width=0, depth=0, src_loc=cell.src_loc))
+
+    rtlil.ModuleEmitter.emit_memory = emit_memory  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        rtlil.ModuleEmitter.emit_memory = own  # type: ignore[method-assign]
+
+
 def _check_names(block: Block, name: str, ports: list[Port]) -> None:
     """ConfigError: the module or a port has a name that other tools cannot read."""
     for what, each in (("its module", name), *(("a port", port.name) for port in ports)):
@@ -196,7 +216,7 @@ def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[s
         design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
         for signal in design.signal_lca:
             signal._format = _without_elements(signal._format)
-        with _wide_nets():
+        with _wide_nets(), _no_memory_words():
             text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
     finally:
         _library.reset(token)

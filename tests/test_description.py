@@ -15,6 +15,7 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.isa import CommandSet
+from golden.million.format import Op as MillionOp
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageTable
 from golden.timing import Timing
@@ -344,6 +345,19 @@ def test_texts_of_codes():
     other = enum.IntEnum("Op", {"OPEN": 3})
     with pytest.raises((ValueError, OSError, TypeError)):
         codes.enum(other)
+
+
+def test_two_enumerations_of_a_name():
+    """The second one has its room's name first. Failed before: ``two enumerations are called``."""
+    codes = Codes()
+    assert [codes.enum(each) for each in (Op, MillionOp, Op, MillionOp)] == [
+        "Op", "MillionOp", "Op", "MillionOp",
+    ]  # fmt: skip
+    assert codes.enums["Op"]["READ"]["value"] == 2
+    assert codes.enums["MillionOp"]["APPEND"]["value"] == 2
+    codes.enums["PagingOp"], codes.enums["Op"] = {}, {}
+    with pytest.raises(ValueError, match="two enumerations are called PagingOp"):
+        codes.enum(Op)
 
 
 class _Block(Block):

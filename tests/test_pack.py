@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from golden import checkpoint, pack
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.machine import Machine
-from golden.kllm.manifest import PackError, read_hex, write_hex
+from golden.manifest import PackError, read_hex, write_hex
 
 SMALL = MACHINES["small"]
 ARGUMENTS = ["--layer", "1", "--config", "small", "--context", "9"]

@@ -75,9 +75,15 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _matmul(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
+    return _of_matmul(o, config, rates)[0]
+
+
+def _of_matmul(o: Operands, config: MachineConfig, rates: Rates) -> tuple[Cycles, int, int]:
+    """The bound, then Bound's ``words`` and ``compute``."""
     words = config.image_words(o["length"], o["outputs"])
-    cycles, limit = _lanes(o, config, rates)
-    return (words, "weights") if words > cycles else (cycles, limit)
+    compute, limit = _lanes(o, config, rates)
+    bound = (words, "weights") if words > compute else (compute, limit)
+    return bound, words, compute
 
 
 def _lanes(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
@@ -162,11 +168,11 @@ def bounds(words: Sequence[int], config: MachineConfig, rates: Rates | None = No
     found = []
     for first in range(0, len(words), COMMAND_WORDS):
         opcode, tag, _, operands = decode(list(words[first : first + COMMAND_WORDS]))
-        cycles, limit = CYCLES[opcode](operands, config, rates)
         words_wanted = compute = 0
         if opcode == Opcode.MATMUL:
-            words_wanted = config.image_words(operands["length"], operands["outputs"])
-            compute, _ = _lanes(operands, config, rates)
+            (cycles, limit), words_wanted, compute = _of_matmul(operands, config, rates)
+        else:
+            cycles, limit = CYCLES[opcode](operands, config, rates)
         found.append(
             Bound(opcode, COMMANDS[opcode].unit, tag, cycles, limit, words_wanted, compute)
         )

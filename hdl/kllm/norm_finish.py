@@ -13,13 +13,13 @@ from golden.kllm.format import Status
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.fp16.compare import is_special
 from hdl.fp16.convert import convert
 from hdl.fp16.divide import FpDivide, FpDivideConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.kllm.norm_sums import NORM_SUMS, norm_token_layout
-from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out, Payload
 
 __all__ = ["KllmNormFinish", "KllmNormFinishConfig", "norm_result_layout"]

@@ -14,10 +14,10 @@ from golden.kllm import timing
 from golden.kllm.format import Status
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.fp16.compare import is_special
 from hdl.fp16.unpack import unpack
 from hdl.index.reducer import centroid_parts
 from hdl.kinds import NUMBER, index_of, mask_of
-from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out, Payload
 
 __all__ = ["NORM_SUMS", "KllmNormSums", "KllmNormSumsConfig", "norm_inputs", "norm_token_layout"]

@@ -12,13 +12,14 @@ from golden.kllm.format import GRID_SPARSE
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.fp16.compare import is_special
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmScaler", "KllmScalerConfig", "is_special"]
+__all__ = ["KllmScaler", "KllmScalerConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,8 +157,3 @@ class KllmScaler(Block):
             self.o.p.tag.eq(scaled.tag),
         ]
         return m
-
-
-def is_special(word, number_format=FP16):
-    """NaN or infinity of a word of ``number_format``."""
-    return word[number_format.frac_bits : number_format.bits - 1].all()

@@ -46,7 +46,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.matmul.payloads import supply_job_layout
-from tb.kllm.support.commands import command_payload, row_of
+from tb.kllm.support.commands import command_payload, row_of, weights_requested
 from tb.run import simulate
 from tb.words import join, layout_word
 
@@ -224,10 +224,7 @@ class Author:
             "dst": SOURCES_END, "stride": 0, "fold_norm": 0, "src": 0, "src_stride": 0,
         } | {name: int(value) for name, value in operands.items()}  # fmt: skip
         status = self._command(Opcode.MATMUL, o, aborted)
-        needed = Codebook.INTEGER if o["mode"] == MatmulMode.INTEGER else Codebook.KMEANS
-        # The weights were requested before the end of the packet showed that it is bad.
-        late = status == CommandStatus.CODEBOOK_MISSING and self.bad == needed
-        requests = late or status in (CommandStatus.BUS_ERROR, CommandStatus.SLOT_MISMATCH)
+        requests, late = weights_requested(status, o["mode"], self.bad)
         if aborted:
             status = CommandStatus.ABORTED
         if not requests:

@@ -51,7 +51,7 @@ from hdl.kllm.matmul.payloads import (
     ticket_layout,
 )  # fmt: skip
 from hdl.kllm.room import BLOCKS
-from tb.kllm.support.commands import command_payload
+from tb.kllm.support.commands import command_payload, weights_requested
 from tb.kllm.test_lane_codebook import random_word, word_grids, words_within
 from tb.run import simulate
 
@@ -150,10 +150,8 @@ class Program:
         direct = o["mode"] == MatmulMode.DIRECT
         given = {"waits": direct}
         read = [] if direct else list(range(o["slot"], o["slot"] + o["tokens"]))
-        needed = Codebook.INTEGER if kind == MatmulMode.INTEGER else Codebook.KMEANS
-        # The weights were requested before the end of the packet showed that it is bad.
-        late = fault == CommandStatus.CODEBOOK_MISSING and self.bad == needed
-        if not fault or fault == CommandStatus.SLOT_MISMATCH or late:
+        requests, late = weights_requested(fault, kind, self.bad)
+        if requests:
             if aborted:
                 fault = CommandStatus.ABORTED
             unread = aborted or late

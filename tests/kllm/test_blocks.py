@@ -123,11 +123,13 @@ def test_bin_words_fill_the_last_word_with_zeros():
     assert bin_words(torch.tensor([5, 6]), 1).tolist() == [[5], [6]]
 
 
-def test_reduce_counts_rounds_once(seed):
+@pytest.mark.parametrize("wide", [False, True])
+def test_reduce_counts_rounds_once(wide, seed):
+    """wide: sums beyond int64 as well."""
     rng = random.Random(f"{seed} reduce")
     for case in range(60):
         terms = rng.choice((1, 2, 16, 256))
-        bound = rng.choice((2**22, 2**38)) // terms
+        bound = rng.choice((2**22, 2**47 if wide else 2**38)) // terms
         counts = [rng.randrange(-bound, bound) for _ in range(terms)]
         weights = [rng.randrange(0x3C01) | rng.getrandbits(1) << 15 for _ in range(terms)]
         if case % 4 == 0:  # cancels exactly
@@ -142,7 +144,7 @@ def test_reduce_counts_rounds_once(seed):
         for count, weight in zip(counts, weights, strict=True):
             negative, magnitude = parts(weight, FP16)
             total += count * (-magnitude if negative else magnitude)
-        got = reduce_counts(torch.tensor(counts), torch.tensor(weights))
+        got = reduce_counts(torch.tensor(counts), torch.tensor(weights), wide=wide)
         assert int(got) == rounded(total, FP32, total < 0)
 
 

@@ -9,8 +9,8 @@ from golden.kllm.format import Status
 from golden.kllm.timing import lane_control
 from golden.timing import Timing
 from hdl.block import Block
+from hdl.fp16.compare import is_special
 from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig, Loaded
-from hdl.kllm.scaler import is_special
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue

@@ -160,7 +160,7 @@ class KllmMatmulIssue(Block):
 
     def _control(self, m: Module, check, reader, factors, groups: Signal) -> None:
         """The steps of a command."""
-        work, descriptor = self.work, reader.o.p
+        work = self.work
         # A command's turn comes after the packet of the codebook before it.
         in_turn = self.release.valid & ~self.is_codebook
         released = in_turn & ~self.release.p.aborted
@@ -168,7 +168,6 @@ class KllmMatmulIssue(Block):
         # Why the weights that were requested have no use; 0: they have.
         fault = Signal(len(CommandStatus))
         m.d.comb += [work.void.eq(fault != 0), self.ticket.p.void.eq(work.void)]
-        is_fold = self._of("fold_norm")
         # Of the latest packet, from its start on. ``is_bad``: a word of it is out of range.
         loaded, loaded_kind, is_bad = Signal(), Signal(Codebook), Signal()
         wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
@@ -240,51 +239,7 @@ class KllmMatmulIssue(Block):
                 m.d.comb += self.supply.valid.eq(1)
                 with m.If(self.supply.ready):
                     m.next = "RELEASE"
-            with m.State("RELEASE"):
-                with m.If(aborted):
-                    m.d.sync += fault.eq(int(CommandStatus.ABORTED))
-                    m.next = "TICKET"
-                with m.Elif(released & is_bad):
-                    m.d.sync += fault.eq(int(CommandStatus.CODEBOOK_MISSING))
-                    m.next = "TICKET"
-                with m.Elif(released & work.direct):
-                    m.next = "TICKET"
-                with m.Elif(released):
-                    m.d.comb += reader.start.eq(1)
-                    m.next = "DESCRIPTORS"
-            with m.State("DESCRIPTORS"):
-                m.d.comb += reader.o.ready.eq(1)
-                with m.If(reader.o.valid):
-                    wrong = (
-                        ~descriptor.valid
-                        | (descriptor.length != work.length)
-                        | (descriptor.integer != work.integer)
-                    )
-                    m.d.sync += mismatch.eq(mismatch | wrong)
-                with m.If(reader.done):
-                    m.d.sync += fault.eq(Mux(mismatch, int(CommandStatus.SLOT_MISMATCH), 0))
-                    m.next = "TICKET"
-            with m.State("TICKET"):
-                # The rows of DIRECT may be outputs that are still to be written.
-                m.d.comb += [
-                    self.ticket.p.fault.eq(fault),
-                    self.ticket.valid.eq(~work.direct | work.void | self.is_idle),
-                ]
-                with m.If(self.ticket.valid & self.ticket.ready):
-                    with m.If(is_fold):
-                        m.d.comb += reader.start.eq(1)
-                        m.next = "FACTORS"
-                    with m.Else():
-                        m.d.comb += self.start.eq(1)
-                        m.next = "RUN"
-            with m.State("FACTORS"):
-                m.d.comb += [
-                    factors.i.valid.eq(reader.o.valid),
-                    reader.o.ready.eq(factors.i.ready),
-                ]
-                with m.If(reader.done):
-                    m.d.comb += self.start.eq(1)
-                    m.next = "RUN"
+            self._turn(m, reader, factors, released, aborted, is_bad, fault, mismatch)
             with m.State("RUN"):
                 with m.If(self.done):
                     m.next = "END"
@@ -295,6 +250,55 @@ class KllmMatmulIssue(Block):
             m.d.comb += self.row_start.eq(1)
         m.d.comb += self.is_codebook.eq(loads | fsm.ongoing("CODEBOOK"))
         self._packet(m, check, loads, loaded_kind, is_bad)
+
+    def _turn(self, m: Module, reader, factors, released, aborted, is_bad, fault, mismatch) -> None:
+        """The states of a MATMUL from its turn to the start of its walks."""
+        work, descriptor = self.work, reader.o.p
+        with m.State("RELEASE"):
+            with m.If(aborted):
+                m.d.sync += fault.eq(int(CommandStatus.ABORTED))
+                m.next = "TICKET"
+            with m.Elif(released & is_bad):
+                m.d.sync += fault.eq(int(CommandStatus.CODEBOOK_MISSING))
+                m.next = "TICKET"
+            with m.Elif(released & work.direct):
+                m.next = "TICKET"
+            with m.Elif(released):
+                m.d.comb += reader.start.eq(1)
+                m.next = "DESCRIPTORS"
+        with m.State("DESCRIPTORS"):
+            m.d.comb += reader.o.ready.eq(1)
+            with m.If(reader.o.valid):
+                wrong = (
+                    ~descriptor.valid
+                    | (descriptor.length != work.length)
+                    | (descriptor.integer != work.integer)
+                )
+                m.d.sync += mismatch.eq(mismatch | wrong)
+            with m.If(reader.done):
+                m.d.sync += fault.eq(Mux(mismatch, int(CommandStatus.SLOT_MISMATCH), 0))
+                m.next = "TICKET"
+        with m.State("TICKET"):
+            # The rows of DIRECT may be outputs that are still to be written.
+            m.d.comb += [
+                self.ticket.p.fault.eq(fault),
+                self.ticket.valid.eq(~work.direct | work.void | self.is_idle),
+            ]
+            with m.If(self.ticket.valid & self.ticket.ready):
+                with m.If(self._of("fold_norm")):
+                    m.d.comb += reader.start.eq(1)
+                    m.next = "FACTORS"
+                with m.Else():
+                    m.d.comb += self.start.eq(1)
+                    m.next = "RUN"
+        with m.State("FACTORS"):
+            m.d.comb += [
+                factors.i.valid.eq(reader.o.valid),
+                reader.o.ready.eq(factors.i.ready),
+            ]
+            with m.If(reader.done):
+                m.d.comb += self.start.eq(1)
+                m.next = "RUN"
 
     def _packet(self, m: Module, check, loads: Signal, kind: Signal, is_bad: Signal) -> None:
         """The packet of a codebook, up to its ticket. Meanwhile the next command may be offered."""

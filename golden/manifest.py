@@ -1,7 +1,7 @@
 """What a folder of images and programs holds, and whether it still does. Pure Python.
 
-``manifest.json``: format version, block, configuration of the machine, model, how it was made, and
-of every file its bytes, SHA-256 and width. Files are text for $readmemh: one word per line, lowest
+``manifest.json``: format version, block, configuration of the block, model, how it was made, and of
+every file its bytes, SHA-256 and width. Files are text for $readmemh: one word per line, lowest
 address first; ``@address`` (hexadecimal) where a file holds only some words.
 """
 
