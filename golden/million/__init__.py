@@ -1,0 +1,1 @@
+"""Golden model of MILLION: attention over a product-quantized KV cache."""

@@ -1,0 +1,1 @@
+"""RTL of MILLION: attention over a product-quantized KV cache."""

@@ -1,0 +1,63 @@
+"""Attention to past keys and values by decoding them (docs/blocks/million_decode_engine.md)."""
+
+from amaranth import Module
+from amaranth.lib import wiring
+
+from golden.million import timing
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.million.decode_keys import MillionDecodeKeys, MillionDecodeKeysConfig
+from hdl.million.decode_lookup import MillionDecodeLookupConfig
+from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesConfig
+from hdl.ports import Member
+from hdl.stream.link import link
+
+__all__ = ["MillionDecodeEngine", "MillionDecodeEngineConfig"]
+
+
+class MillionDecodeEngineConfig(MillionDecodeLookupConfig):
+    """Codes, keys per cycle and queries side by side."""
+
+    @property
+    def keys_side(self) -> MillionDecodeKeysConfig:
+        return MillionDecodeKeysConfig(pq=self.pq, rate=self.rate, max_keys=self.max_keys)
+
+    @property
+    def values_side(self) -> MillionDecodeValuesConfig:
+        return MillionDecodeValuesConfig(pq=self.pq, rate=self.rate, max_keys=self.max_keys)
+
+
+class MillionDecodeEngine(Block):
+    """The rival of tables and bins: million_decode_keys and million_decode_values side by side.
+
+    Streams of the first begin with ``k_``, those of the second with ``v_``. The softmax between
+    them is the parent's. Each side has its own codebooks, so keys and values may differ. The sides
+    share nothing. Golden: golden.million.decode.decode_scores and decode_sums.
+    """
+
+    def __init__(self, config: MillionDecodeEngineConfig):
+        self._sides = {
+            "k": MillionDecodeKeys(config.keys_side),
+            "v": MillionDecodeValues(config.values_side),
+        }
+        members = {}
+        for prefix, side in self._sides.items():
+            side._MustUse__silence = True  # type: ignore[attr-defined]  # only its ports
+            for name, member in side.signature.members.items():
+                members[f"{prefix}_{name}"] = Member(member, side.texts[name])
+        super().__init__(config, members)
+
+    @property
+    def timing(self) -> Timing:
+        return timing.decode_engine(self.config.pq.head_dim)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        for prefix, block in self._sides.items():
+            side = add(m, {"k": "keys", "v": "values"}[prefix], block)
+            for name, member in block.signature.members.items():
+                inner, outer = getattr(side, name), getattr(self, f"{prefix}_{name}")
+                pair = (outer, inner) if member.flow == wiring.In else (inner, outer)
+                link(m, *pair)
+        return m

@@ -1,0 +1,107 @@
+"""Codes of vectors to words of the paged memory (docs/blocks/million_record_writer.md)."""
+
+import dataclasses
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+
+from golden.config import Config
+from golden.million import timing
+from golden.million.config import PqShape
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.kinds import BYTES, NUMBER, index_of
+from hdl.paging.layouts import BYTES_BITS
+from hdl.ports import In, Out, Payload
+
+__all__ = ["MillionRecordWriter", "MillionRecordWriterConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MillionRecordWriterConfig(Config):
+    """Codes of a vector, and width of a memory word."""
+
+    pq: PqShape = dataclasses.field(default_factory=PqShape)
+    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
+
+    def __post_init__(self) -> None:
+        self._check_shape("pq", PqShape)
+        self._check_power_of_two("data_bits", 64, 1024)
+
+    @property
+    def words(self) -> int:
+        """Memory words of a record."""
+        return -(-8 * self.pq.record_bytes // self.data_bits)
+
+    @property
+    def code_layout(self) -> Payload:
+        codes = data.ArrayLayout(self.pq.bits, self.pq.subspaces)
+        return Payload(code=(codes, "code of each subspace", index_of("entries")))
+
+    @property
+    def record_layout(self) -> Payload:
+        return Payload(bytes=(BYTES_BITS, "bytes of the record", NUMBER))
+
+    @property
+    def w_layout(self) -> Payload:
+        return Payload(
+            data=(self.data_bits, "bytes of the record, the first in the low bits", BYTES),
+            last=(1, "final word of the record"),
+        )
+
+
+class MillionRecordWriter(Block):
+    """The record of a vector: its codes, subspace 0 lowest, filled up with zeros to whole words.
+
+    One ``record`` with its size per vector, then ceil(M * nbits / data_bits) words ``w``. One word
+    per cycle, the first one cycle after ``code``. The next vector is taken with the last word. The
+    only combinational paths lead from ``w.ready`` and ``record.ready`` to ``code.ready``.
+    Golden: golden.index.codes.pack.
+    """
+
+    def __init__(self, config: MillionRecordWriterConfig):
+        super().__init__(
+            config,
+            {
+                "code": In(stream.Signature(config.code_layout), "Codes of vectors."),
+                "record": Out(stream.Signature(config.record_layout), "Sizes of records."),
+                "w": Out(stream.Signature(config.w_layout), "Words of records."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.record_writer(self.config.words)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        size = config.words * config.data_bits
+        held = Signal(size, reset_less=True)
+        has_record, has_words, ends = Signal(), Signal(), Signal()
+        at = Signal(range(max(2, config.words)))
+        is_last = at == config.words - 1
+        m.d.comb += [
+            self.record.valid.eq(has_record),
+            self.record.p.bytes.eq(config.pq.record_bytes),
+            self.w.valid.eq(has_words),
+            self.w.p.data.eq(held[: config.data_bits]),
+            self.w.p.last.eq(is_last),
+            ends.eq(has_words & self.w.ready & is_last),
+            self.code.ready.eq((~has_words | ends) & (~has_record | self.record.ready)),
+        ]
+        with m.If(has_words & self.w.ready):
+            m.d.sync += [
+                held.eq(held >> config.data_bits),
+                at.eq(Mux(is_last, 0, at + 1)),
+                has_words.eq(~is_last),
+            ]
+        with m.If(self.record.ready):
+            m.d.sync += has_record.eq(0)
+        with m.If(self.code.valid & self.code.ready):
+            codes = self.code.p.code.as_value()
+            m.d.sync += [
+                held.eq(Cat(codes, Const(0, size - len(codes))) if size > len(codes) else codes),
+                has_record.eq(1),
+                has_words.eq(1),
+            ]
+        return m

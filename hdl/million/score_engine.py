@@ -1,0 +1,297 @@
+"""Scores of past keys by table look-up (docs/blocks/million_score_engine.md)."""
+
+import dataclasses
+
+from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+
+from golden.fp16.format import FP16
+from golden.million import timing
+from golden.million.format import DISTANCE_BITS
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.compare import is_special
+from hdl.kinds import mask_of
+from hdl.memory.config import MemoryConfig
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.million.beats import Stage, any_beyond, delay, is_dead
+from hdl.million.layouts import code_layout, entry_layout, score_layout
+from hdl.million.score_lane import MillionScoreLane, MillionScoreLaneConfig
+from hdl.million.shapes import VectorConfig
+from hdl.ports import In, Out, Payload
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+
+__all__ = ["MillionScoreEngine", "MillionScoreEngineConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MillionScoreEngineConfig(VectorConfig):
+    """Codes, keys per cycle and queries side by side."""
+
+    max_keys: int = 32768  # keys of a job, 1..32768
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("max_keys", 1, 32768)
+
+    @property
+    def table(self) -> MemoryConfig:
+        """One bank: two buffers of a subspace's entries, those of all queries in one word."""
+        return MemoryConfig(
+            depth=2 * self.pq.entries,
+            width=self.rate.queries * FP16.bits,
+            granularity=FP16.bits,
+        )
+
+    @property
+    def job_layout(self) -> Payload:
+        slopes = data.ArrayLayout(FP16.bits, self.rate.queries)
+        return Payload(
+            keys=(range(self.max_keys + 1), "keys to score; with 0 only the table is taken"),
+            entries=(range(self.pq.entries + 1), "entries of each table"),
+            distance=(range(1 << DISTANCE_BITS), "tokens from the first key to the query's token"),
+            slope=(slopes, "FP16 words, one per query: score per token of distance", FP16),
+        )
+
+    @property
+    def kept_layout(self) -> data.StructLayout:
+        """A job that waits."""
+        return data.StructLayout(
+            {
+                "none": 1,
+                "last_key": range(self.max_keys),
+                "entries": range(self.pq.entries + 1),
+                "distance": DISTANCE_BITS,
+                "slope": data.ArrayLayout(FP16.bits, self.rate.queries),
+            }
+        )
+
+    @property
+    def end_layout(self) -> Payload:
+        return Payload(
+            bad_code=(1, "a key has a code beyond the entries"),
+            bad=(self.rate.queries, "queries without scores", mask_of("queries")),
+        )
+
+
+class MillionScoreEngine(Block):
+    """``s = rne16(sum_m T[m][code_m] + slope * distance)`` of each key and query.
+
+    The sum is exact, on the grid 2**-24, and is rounded once. The first key of a job has the job's
+    distance, each further key one less.
+
+    Tables come through ``entry`` into one of two buffers and are used by one job, in order. A job
+    has ceil(keys / P) beats of ``code`` and as many of ``score``. The block ignores the slots
+    beyond ``keys`` of the last beat, and their scores are +0. It counts the beats: it does not look
+    at ``code.last``. One word of ``end`` per job may come before the job's last scores.
+
+        case                                         effect
+        a code beyond the job's entries              NaN for this key, all queries; end.bad_code
+        bad of the table; slope NaN or infinite      NaN for this query, all keys; end.bad
+        a sum beyond FP16                            an infinity; not bad
+        keys = 0                                     no code, no score; the table is used up
+
+    Contract: 1 <= entries of the job = those of its table; distance >= keys - 1 where keys > 0.
+
+    Latency and delays: golden.million.timing.score_engine. One beat per cycle, jobs without a
+    pause; a job's last beat waits for a place in ``end``. Nothing stalls within: the block takes
+    a beat when the queue of scores has a place for it. No combinational path leads from an input
+    to an output. Source: MILLION, section IV. Golden: golden.million.scores.past_scores.
+    """
+
+    def __init__(self, config: MillionScoreEngineConfig):
+        pq, rate = config.pq, config.rate
+        super().__init__(
+            config,
+            {
+                "entry": In(stream.Signature(entry_layout(pq, rate)), "Tables, in order of jobs."),
+                "job": In(stream.Signature(config.job_layout), "Begins a job."),
+                "code": In(stream.Signature(code_layout(pq, rate)), "Codes of the job's keys."),
+                "score": Out(stream.Signature(score_layout(rate)), "Scores of the job's keys."),
+                "end": Out(stream.Signature(config.end_layout), "What was bad, one per job."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.score_engine(self.config.pq.subspaces)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        rate, keys = config.rate, config.rate.keys
+        slot_bits = (keys - 1).bit_length()
+        jobs = _jobs(m, config, self.job)
+        job = jobs.p
+        take, marker = Signal(), Signal()  # a beat is taken; a job ends
+        tables = _Tables(m, config, self.entry, marker)
+
+        # Which keys the beat has
+        beats = Signal(range(max(2, -(-config.max_keys // keys))))  # taken of this job
+        final, room, can_end = Signal(), Signal(), Signal()
+        dead = Signal(keys)  # slots beyond the keys
+        start = Signal()  # job and table are there
+        m.d.comb += [
+            final.eq(beats == job.last_key[slot_bits:]),
+            dead.eq(Cat(is_dead(p, final, job.last_key[:slot_bits]) for p in range(keys))),
+            start.eq(jobs.valid & tables.is_full),
+            self.code.ready.eq(start & ~job.none & room & (~final | can_end)),
+            take.eq(self.code.valid & self.code.ready),
+            marker.eq(Mux(job.none, start & can_end, take & final)),
+            jobs.ready.eq(marker),
+        ]
+        with m.If(marker):
+            m.d.sync += beats.eq(0)
+        with m.Elif(take):
+            m.d.sync += beats.eq(beats + 1)
+
+        # What goes with the beat: flags to the end, distance and slope for a cycle
+        bad, beyond = Signal(rate.queries), Signal(keys)
+        entry_bad = [any_beyond(self.code.p.code[p], job.entries) for p in range(keys)]
+        m.d.comb += [
+            bad.eq(tables.bad | Cat(is_special(word) for word in job.slope)),
+            beyond.eq(Cat(entry_bad) & ~dead),
+        ]
+        flags = data.StructLayout({"last": 1, "dead": keys, "beyond": keys, "bad": rate.queries})
+        shown = Signal(flags)
+        m.d.comb += [
+            shown.last.eq(final), shown.dead.eq(dead), shown.beyond.eq(beyond), shown.bad.eq(bad),
+        ]  # fmt: skip
+        depth = self.timing.latency - 1
+        stages = delay(m, take, shown, depth)
+        slope = Signal.like(job.slope, reset_less=True)
+        m.d.sync += slope.eq(job.slope)
+
+        # The look-up and the sums; a bank for each subspace and slot
+        words = []
+        for p in range(keys):
+            distance = Signal(DISTANCE_BITS, name=f"distance_{p}", reset_less=True)
+            m.d.sync += distance.eq(job.distance - Cat(Const(p, slot_bits), beats))
+            looked_up = tables.banks(m, p, take, self.code.p.code[p])
+            for query in range(rate.queries):
+                lane_config = MillionScoreLaneConfig(subspaces=config.pq.subspaces)
+                lane = add(m, f"lane_{p}_{query}", MillionScoreLane(lane_config))
+                parts = [word.word_select(query, FP16.bits) for word in looked_up]
+                m.d.comb += [
+                    Value.cast(lane.word).eq(Cat(parts)),
+                    lane.slope.eq(slope[query]),
+                    lane.distance.eq(distance),
+                ]
+                is_nan = stages[-1].flags.beyond[p] | stages[-1].flags.bad[query]
+                word = Mux(is_nan, FP16.canonical_nan, lane.y)
+                words.append(Mux(stages[-1].flags.dead[p], 0, word))
+
+        scores = queue(m, "scores", score_layout(rate), depth + 2)
+        given = Signal()
+        held = Signal(range(depth + 3))  # beats between code and score
+        m.d.comb += [
+            scores.i.valid.eq(stages[-1].valid),
+            Value.cast(scores.i.p.word).eq(Cat(words)),
+            scores.i.p.last.eq(stages[-1].flags.last),
+            given.eq(self.score.valid & self.score.ready),
+            room.eq(held != depth + 2),
+        ]
+        m.d.sync += held.eq(held + take - given)
+        link(m, scores.o, self.score)
+        m.d.comb += can_end.eq(_ends(m, config, marker, stages[0], bad, self.end))
+        return m
+
+
+def _jobs(m: Module, config: MillionScoreEngineConfig, job):
+    """The jobs, two of them waiting, with the number of their last key."""
+    jobs = queue(m, "jobs", config.kept_layout, 2)
+    m.d.comb += [
+        jobs.i.valid.eq(job.valid),
+        job.ready.eq(jobs.i.ready),
+        jobs.i.p.none.eq(job.p.keys == 0),
+        jobs.i.p.last_key.eq(job.p.keys - 1),
+        jobs.i.p.entries.eq(job.p.entries),
+        jobs.i.p.distance.eq(job.p.distance),
+        jobs.i.p.slope.eq(job.p.slope),
+    ]
+    return jobs.o
+
+
+def _ends(m: Module, config: MillionScoreEngineConfig, marker, stage: Stage, bad, end) -> Value:
+    """One word of ``end`` per ``marker``; returns whether a job may end in this cycle."""
+    ends = queue(m, "ends", config.end_layout, 2)
+    ended, found, now = Signal(), Signal(), Signal()
+    end_bad = Signal.like(bad, reset_less=True)
+    m.d.comb += [
+        now.eq(found | (stage.valid & stage.flags.beyond.any())),
+        ends.i.valid.eq(ended),
+        ends.i.p.bad_code.eq(now),
+        ends.i.p.bad.eq(end_bad),
+    ]
+    m.d.sync += [ended.eq(marker), end_bad.eq(bad), found.eq(now & ~ended)]
+    link(m, ends.o, end)
+    return ends.i.ready & ~ended
+
+
+class _Tables:
+    """Both buffers of tables: filled by ``entry``, given back by ``release``.
+
+    is_full: the buffer in use has its tables; bad: their flags.
+    """
+
+    def __init__(self, m: Module, config: MillionScoreEngineConfig, entry, release):
+        self.config = config
+        full, filling = Signal(2), Signal()
+        self.using = Signal()
+        bads = Array(
+            Signal(config.rate.queries, name=f"bad_{n}", reset_less=True) for n in range(2)
+        )
+        self.is_full, self.bad = full.bit_select(self.using, 1), bads[self.using]
+
+        # Where the entry goes; it is written one cycle after it was taken.
+        query = Signal(range(max(2, config.rate.queries)))
+        row, part = Signal(config.pq.bits), Signal(range(max(2, config.parts)))
+        taken, last_query = Signal(), Signal()
+        m.d.comb += [
+            entry.ready.eq(~full.bit_select(filling, 1)),
+            taken.eq(entry.valid & entry.ready),
+            last_query.eq(query == config.rate.queries - 1),
+        ]
+        self.writes, self.write_last = Signal(), Signal(reset_less=True)
+        self.write_buffer = Signal(reset_less=True)
+        self.write_row, self.write_part = Signal.like(row), Signal.like(part)
+        self.write_query, self.write_word = Signal.like(query), Signal.like(entry.p.word)
+        m.d.sync += [
+            self.writes.eq(taken), self.write_last.eq(entry.p.last),
+            self.write_buffer.eq(filling), self.write_row.eq(row), self.write_part.eq(part),
+            self.write_query.eq(query), self.write_word.eq(entry.p.word),
+        ]  # fmt: skip
+        with m.If(taken):
+            m.d.sync += query.eq(Mux(last_query, 0, query + 1))
+            with m.If(last_query):
+                m.d.sync += row.eq(row + 1)
+            with m.If(entry.p.end):
+                m.d.sync += [row.eq(0), part.eq(part + 1)]
+            with m.If(entry.p.last):
+                m.d.sync += [part.eq(0), filling.eq(~filling), bads[filling].eq(entry.p.bad)]
+
+        filled, freed = Signal(2), Signal(2)
+        m.d.comb += [
+            filled.eq((self.writes & self.write_last) << self.write_buffer),
+            freed.eq(release << self.using),
+        ]
+        m.d.sync += [full.eq((full | filled) & ~freed), self.using.eq(self.using ^ release)]
+
+    def banks(self, m: Module, slot: int, look_up, codes) -> list[Value]:
+        """The banks of a slot; their words of ``codes``, one cycle after ``look_up``."""
+        words, group = [], self.config.group
+        lanes = Cat(self.write_query == query for query in range(self.config.rate.queries))
+        for k, code in enumerate(codes):
+            bank = add(m, f"bank_{slot}_{k}", Memory1R1W(self.config.table))
+            is_here = self.writes & (self.write_part == k // group)
+            m.d.comb += [
+                bank.read_en.eq(look_up),
+                bank.read_addr.eq(Cat(code, self.using)),
+                bank.write_en.eq(lanes & is_here.replicate(len(lanes))),
+                bank.write_addr.eq(Cat(self.write_row, self.write_buffer)),
+                bank.write_data.eq(Value.cast(self.write_word[k % group]).replicate(len(lanes))),
+            ]
+            words.append(bank.read_data)
+        return words

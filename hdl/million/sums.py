@@ -1,0 +1,57 @@
+"""FP16 words on their grid, and trees of adders with one carry chain per cycle."""
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Value
+
+from golden.fp16.format import FP16
+from golden.million.timing import TERMS
+from hdl.bits import carry_save
+
+__all__ = ["add_signed", "add_tree", "grid_parts"]
+
+
+def grid_parts(word: Value) -> tuple[Value, Value, Value]:
+    """(sign, significand, shift) of an FP16 word.
+
+    Its value is ``(-1)**sign * significand * 2**shift * 2**-24``: 11 bits, shift 0..30.
+    """
+    exponent = word[FP16.frac_bits : FP16.bits - 1]
+    normal = exponent.any()
+    shift = Mux(normal, exponent - 1, 0)[: FP16.exp_bits]
+    return word[-1], Cat(word[: FP16.frac_bits], normal), shift
+
+
+def add_signed(m: Module, name: str, terms, bits: int) -> Signal:
+    """The sum of signed or unsigned ``terms``, one cycle later: rows of full adders, one carry."""
+    wide = []
+    for k, term in enumerate(terms):
+        extended = Signal(signed(bits), name=f"{name}_term_{k}")
+        m.d.comb += extended.eq(term)
+        wide.append(extended.as_unsigned())
+    left = carry_save(m, name, wide, bits)
+    total = Signal(signed(bits), name=name, reset_less=True)
+    m.d.sync += total.eq(sum(left[1:], left[0])[:bits].as_signed())
+    return total
+
+
+def add_tree(m: Module, name: str, terms, signs, levels: int) -> list[Signal]:
+    """The sums of ``terms`` after ``levels`` levels of TERMS each, a cycle per level.
+
+    A negative term is complemented: ``signs``, a cycle ahead of the terms, count the ones that it
+    lacks.
+    """
+    counts = []
+    for k in range(0, len(signs), TERMS):
+        some = signs[k : k + TERMS]
+        count = Signal(range(TERMS + 1), name=f"{name}_count_{k // TERMS}", reset_less=True)
+        m.d.sync += count.eq(sum(some[1:], some[0]))
+        counts.append(count)
+    for level in range(levels):
+        groups = [terms[k : k + TERMS] for k in range(0, len(terms), TERMS)]
+        bits = len(terms[0]) + (min(TERMS, len(terms)) - 1).bit_length()
+        extra = [[count] for count in counts] if level == 0 else [[]] * len(groups)
+        terms = [
+            add_signed(m, f"{name}_{level}_{k}", [*group, *extra[k]], bits)
+            for k, group in enumerate(groups)
+        ]
+    return terms

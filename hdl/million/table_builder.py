@@ -1,0 +1,183 @@
+"""Tables of the products of queries with a codebook (docs/blocks/million_table_builder.md)."""
+
+import dataclasses
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+
+from golden.fp16.format import FP16
+from golden.million import timing
+from golden.million.format import EXPONENTS
+from golden.timing import Timing
+from hdl.bits import any_of
+from hdl.block import Block
+from hdl.emit import add
+from hdl.kinds import index_of
+from hdl.million.beats import delay
+from hdl.million.codebook_walk import CodebookReaderConfig, Walk, waiting_jobs
+from hdl.million.layouts import beat_layout, entry_layout
+from hdl.million.table_lane import MillionTableLane, MillionTableLaneConfig
+from hdl.million.vector_buffer import MillionVectorBuffer, MillionVectorBufferConfig
+from hdl.ports import In, Out, Payload
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+
+__all__ = ["MillionTableBuilder", "MillionTableBuilderConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MillionTableBuilderConfig(CodebookReaderConfig):
+    """Codebooks and products per cycle."""
+
+    @property
+    def buffer(self) -> MillionVectorBufferConfig:
+        return MillionVectorBufferConfig(pq=self.pq, rate=self.rate, vectors=self.rate.queries)
+
+    @property
+    def job_layout(self) -> Payload:
+        return Payload(**self.book_parts)
+
+    @property
+    def flags_layout(self) -> data.StructLayout:
+        """What goes with an entry through the pipeline."""
+        return data.StructLayout(
+            {
+                "place": self.buffer.address_bits,
+                "query": range(max(2, self.rate.queries)),
+                "grid": range(len(EXPONENTS)),
+                "end": 1,
+                "last": 1,
+                "bad": self.rate.queries,
+            }
+        )
+
+
+class MillionTableBuilder(Block):
+    """``T[m][j] = rne16(2**exponent * sum_i q[m][i] * C[m][j][i])`` of L queries.
+
+    The sum is exact, on the grid 2**-48, and is rounded once. A transfer of ``entry`` has the
+    entries of the subspaces of a part, for each part, for each row j, for each query. A job takes L
+    vectors from ``q`` and gives L * entries * parts transfers. The block counts the words of q: it
+    does not look at ``q.last``.
+
+    ``bad`` of the last transfer: the query has an infinite entry, or an element that is NaN or
+    infinite. Such an element counts as a number of the binade above the largest.
+
+    A codebook word is requested once per L transfers. ``read_data`` is looked at in the cycle
+    after ``read_en`` alone. The word has element 0 of the part in its low bits; word (row, part)
+    of a book is at (book * 2**bits + row) * parts + part.
+
+    Contract: 1 <= entries; |C| <= 1; the codebook stays as it is from the job to its last entry.
+
+    Latency: golden.million.timing.table_builder, from the last beat of q, if the job is there. One
+    transfer per cycle, jobs without a pause: q of the next job is taken meanwhile. Nothing stalls
+    within: the block begins an entry when its queue has a place for it. No combinational path
+    leads from an input to an output. Source: MILLION, section IV.
+    Golden: golden.million.scores.tables.
+    """
+
+    def __init__(self, config: MillionTableBuilderConfig):
+        pq, rate = config.pq, config.rate
+        super().__init__(
+            config,
+            {
+                "job": In(stream.Signature(config.job_layout), "Begins a job."),
+                "q": In(stream.Signature(beat_layout(rate.lanes)), "L queries, one after another."),
+                "read_en": Out(1, "Read word read_addr of the codebooks."),
+                "read_addr": Out(config.address, "Its address.", index_of("words")),
+                "read_data": In(FP16.bits * rate.macs, "The word, one cycle later.", FP16),
+                "entry": Out(stream.Signature(entry_layout(pq, rate)), "Tables of the queries."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.table_builder(self.config.pq.sub)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        queries, parts = config.rate.queries, config.parts
+        depth = timing.table_depth(config.pq.sub)
+        jobs = waiting_jobs(m, config, self.job, {})
+        buffer = add(m, "buffer", MillionVectorBuffer(config.buffer))
+        link(m, self.q, buffer.x)
+
+        # Which entry begins in this cycle
+        room, begins = Signal(), Signal()
+        now = Signal(config.flags_layout)
+        query = Signal(range(max(2, queries)))
+        last_query = query == queries - 1
+        walk = Walk(m, config, jobs.p, begins & last_query)
+        m.d.comb += [
+            begins.eq(jobs.valid & buffer.full & room),
+            now.place.eq(Cat(_place(query, walk.part, queries, parts), buffer.buffer)),
+            now.query.eq(query),
+            now.grid.eq(jobs.p.grid),
+            now.end.eq(last_query & walk.last_row),
+            now.last.eq(last_query & walk.last),
+            now.bad.eq(buffer.bad),
+            jobs.ready.eq(begins & now.last),
+            buffer.take.eq(begins & now.last),
+        ]
+        with m.If(begins):
+            m.d.sync += query.eq(Mux(last_query, 0, query + 1))
+        m.d.sync += [
+            self.read_en.eq(begins & (query == 0)),
+            self.read_addr.eq(walk.address),
+        ]
+
+        stages = delay(m, begins, now, depth)  # stages[k]: k + 1 cycles after the entry began
+
+        # The word of the codebook is there in the second cycle, row and query in the third.
+        read, out = stages[1], stages[-1]
+        words = Signal(FP16.bits * config.rate.macs, reset_less=True)
+        with m.If(read.valid & (read.flags.query == 0)):
+            m.d.sync += words.eq(self.read_data)
+        m.d.comb += [
+            buffer.read_en.eq(read.valid),
+            buffer.read_addr.eq(read.flags.place),
+            buffer.give_back.eq(read.valid & read.flags.last),
+        ]
+        entries = []
+        bits = FP16.bits * config.pq.sub
+        for k in range(config.group):
+            lane_config = MillionTableLaneConfig(sub=config.pq.sub)
+            lane = add(m, f"lane_{k}", MillionTableLane(lane_config))
+            m.d.comb += [
+                Value.cast(lane.x).eq(buffer.read_data.word_select(k, bits)),
+                Value.cast(lane.c).eq(words.word_select(k, bits)),
+                lane.grid.eq(stages[-1 - timing.TABLE_ROUNDING].flags.grid),
+            ]
+            entries.append(lane.y)
+
+        shape = entry_layout(config.pq, config.rate)
+        given = queue(m, "entries", shape, depth + 3, storage="memory")
+        link(m, given.o, self.entry)
+        held = Signal(range(depth + 4))  # entries that have begun and not left
+        m.d.comb += room.eq(held != depth + 3)
+        m.d.sync += held.eq(held + begins - (self.entry.valid & self.entry.ready))
+        m.d.comb += [
+            given.i.valid.eq(out.valid),
+            Value.cast(given.i.p.word).eq(Cat(entries)),
+            given.i.p.end.eq(out.flags.end),
+            given.i.p.last.eq(out.flags.last),
+            given.i.p.bad.eq(_bad(m, entries, out.valid, out.flags)),
+        ]
+        return m
+
+
+def _place(query: Signal, part: Signal, queries: int, parts: int) -> Value:
+    """Address of a part of a query within a buffer."""
+    low = part[: (parts - 1).bit_length()]
+    return Cat(low, query[: (queries - 1).bit_length()])
+
+
+def _bad(m: Module, entries: list[Value], valid: Signal, flags) -> Value:
+    """The bad queries of the tables, with their last entry; before it 0."""
+    found, now = Signal.like(flags.bad, name="found"), Signal.like(flags.bad, name="now_bad")
+    infinite = any_of(entry[: FP16.bits - 1] == FP16.infinity for entry in entries)
+    m.d.comb += now.eq(found | (infinite << flags.query))
+    with m.If(valid):
+        m.d.sync += found.eq(Mux(flags.last, 0, now))
+    return Mux(flags.last, now | flags.bad, 0)

@@ -1,0 +1,73 @@
+"""One entry of a table: an exact sum of products, rounded once."""
+
+import dataclasses
+
+from amaranth import Module
+from amaranth.lib import data
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.million.format import EXPONENTS, PRODUCT_GRID
+from golden.million.timing import TABLE_ROUNDING
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.million.dot_product import MillionDotProduct, MillionDotProductConfig
+from hdl.ports import In, Out
+
+__all__ = ["MillionTableLane", "MillionTableLaneConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MillionTableLaneConfig(Config):
+    """Elements of a subspace."""
+
+    sub: int = 2  # elements, 1..64
+
+    def __post_init__(self) -> None:
+        self._check_range("sub", 1, 64)
+
+    @property
+    def dot(self) -> MillionDotProductConfig:
+        return MillionDotProductConfig(terms=self.sub)
+
+
+class MillionTableLane(Block):
+    """``y = rne16(2**e * sum of x * c)``; a new entry in every cycle, never stalled.
+
+    Latency: that of MillionDotProduct and TABLE_ROUNDING cycles. ``grid`` is the exponent's place
+    in EXPONENTS, and comes with the exact sum.
+    """
+
+    def __init__(self, config: MillionTableLaneConfig):
+        words = data.ArrayLayout(FP16.bits, config.sub)
+        super().__init__(
+            config,
+            {
+                "x": In(words, "FP16 words of the query", FP16),
+                "c": In(words, "entries of the codebook", FP16),
+                "grid": In(range(len(EXPONENTS)), "the exponent less EXPONENT_MIN"),
+                "y": Out(FP16.bits, "entry of the table", FP16),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        dot = add(m, "dot", MillionDotProduct(config.dot))
+        shape = FixedToFloatConfig(
+            width=config.dot.sum_bits,
+            grid_exponents=tuple(PRODUCT_GRID + exponent for exponent in EXPONENTS),
+            o=FP16,
+            stages=TABLE_ROUNDING,
+        )
+        rounder = add(m, "rounder", FixedToFloat(shape))
+        m.d.comb += [
+            dot.x.eq(self.x),
+            dot.c.eq(self.c),
+            rounder.i.valid.eq(1),
+            rounder.i.p.value.eq(dot.sum),
+            rounder.i.p.grid.eq(self.grid),
+            rounder.o.ready.eq(1),
+            self.y.eq(rounder.o.p.y),
+        ]
+        return m

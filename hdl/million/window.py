@@ -1,0 +1,101 @@
+"""Exact attention on the sinks and the recent tokens (docs/blocks/million_window.md)."""
+
+from amaranth import Module
+from amaranth.lib import stream
+
+from golden.million import timing
+from golden.timing import Timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.million.encode_control import row_layout
+from hdl.million.layouts import beat_layout
+from hdl.million.window_config import MillionWindowConfig
+from hdl.million.window_rows import MillionWindowRows, row_ports
+from hdl.million.window_scores import MillionWindowScores
+from hdl.million.window_values import MillionWindowValues
+from hdl.ports import In, Out, Payload
+from hdl.stream.fork import fork
+from hdl.stream.link import link, link_members
+from hdl.stream.queue import queue
+
+__all__ = ["MillionWindow", "MillionWindowConfig"]
+
+_JOBS = 4  # jobs between their scores and their values
+
+
+class MillionWindow(Block):
+    """Rows of exact K and V, and attention on them: scores, then weighted sums.
+
+        s = rne16(sum_i q_i * k_i + slope * distance)
+        W_i = sum over the exact keys of w * v_i, exact on the grid 2**-48
+
+    ``write`` names a row of a window, and ``x`` brings its head_dim elements. Row r of the sinks is
+    row r. The ring of recent tokens follows, from row ``window.sinks`` on: it has ``recent`` rows,
+    at least 2. ``fetch`` gives a row again, in cycles that no job reads.
+
+    ``job`` attends ``sinks`` rows from row 0 on, then ``recent`` rows of the ring from place
+    ``start`` on: this is the order of the keys. ``distance`` is that of row 0. The next row has one
+    less, and the newest recent token 0. A packet ``q`` of ``queries`` queries follows. The block
+    gives a beat ``window_score`` per key, takes a beat ``window_weight`` per key, and gives the
+    sums: for each query, ``head_dim / window_macs`` beats ``sum``. A job without keys has
+    neither scores nor weights, and its sums are 0.
+
+    Scores and values run side by side, on different jobs. Each takes ``window_macs`` products per
+    cycle: ``queries * head_dim / window_macs`` cycles per key. Six jobs may wait for their weights.
+    A row must not be written while a job reads it. Words are finite: NaN and infinity are
+    illegal and not checked. Weights are 0..1. Rounding points: the score.
+
+    No combinational path leads from an input to an output.
+    Source: MILLION, section IV. Golden: golden.million.window window_scores, window_sums.
+    """
+
+    def __init__(self, config: MillionWindowConfig):
+        row = stream.Signature(row_layout(config.cache))
+        beat = stream.Signature(beat_layout(config.rate.lanes))
+        heads = stream.Signature(config.heads_layout)
+        super().__init__(
+            config,
+            {
+                "write": In(row, "Rows to write."),
+                "x": In(beat, "Elements of the rows to write."),
+                "fetch": In(row, "Rows to give."),
+                "vector": Out(beat, "Elements of the rows to give."),
+                "job": In(stream.Signature(config.job_layout), "Keys of each group of queries."),
+                "q": In(beat, "Queries of each job, query 0 first."),
+                "window_score": Out(heads, "Scores of the exact keys."),
+                "window_weight": In(heads, "Weights of the exact keys."),
+                "sum": Out(
+                    stream.Signature(config.sum_layout),
+                    "Weighted sums: for each query, each word of a row.",
+                ),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        config = self.config
+        return timing.window(config.rate.queries, config.steps)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        rows = add(m, "rows", MillionWindowRows(config))
+        scores = add(m, "scores", MillionWindowScores(config))
+        values = add(m, "values", MillionWindowValues(config))
+        for name in ("write", "x", "fetch"):
+            link(m, getattr(self, name), getattr(rows, name))
+        link_members(m, rows, self, ["vector"])
+        for engine, name in ((scores, "k"), (values, "v")):
+            for port in row_ports(config, name):
+                source, sink = (rows, engine) if port.endswith("_data") else (engine, rows)
+                m.d.comb += getattr(sink, port).eq(getattr(source, port))
+
+        to_scores, to_values = fork(m, "jobs", self.job, 2)
+        waiting = queue(m, "waiting", Payload(**config.keys_parts), _JOBS)
+        link(m, to_scores, scores.job)
+        link(m, to_values, waiting.i, discard=("distance", "slope"))
+        link(m, waiting.o, values.job)
+        link(m, self.q, scores.q)
+        link(m, scores.score, self.window_score)
+        link(m, self.window_weight, values.weight)
+        link(m, values.sum, self.sum)
+        return m

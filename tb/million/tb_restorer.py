@@ -1,0 +1,10 @@
+"""Runs inside the simulator, started by test_restorer.py: records of the encoder and the host."""
+
+from tb.bench import params, vectors
+from tb.million.cycles import Scheduled
+from tb.words import unpack_ints
+
+WORDS = {name: unpack_ints(vectors[name]) for name in params["packets"]}
+
+contract = Scheduled(WORDS, packets=params["packets"], some=25)
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

@@ -1,0 +1,89 @@
+"""MillionAttention against golden.million.cache.Cache: every output word, every status.
+
+Shown to fail: with the 28 faults that docs/blocks/million_attention.md lists, one at a time.
+"""
+
+import functools
+
+import pytest
+
+from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
+from golden.million.format import Op, Status
+from hdl.million.attention import MillionAttention, MillionAttentionConfig
+from tb.million.support.script import random_script, rates_script
+from tb.million.support.statuses import grown_script, statuses_script
+from tb.run import simulate
+
+CONFIGS = {
+    "flush": MillionAttentionConfig(
+        cache=MillionConfig(
+            pq=PqShape(head_dim=16, subspaces=4, bits=4),
+            head=HeadShape(heads=2, group=3),
+            window=WindowShape(sinks=2, keep=0, block=4),
+            sequences=3, layers=2, max_tokens=24, pages=16, page_bytes=256, scope_heads=True,
+        ),
+        rate=RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8),
+        data_bits=64, burst_beats=4, outstanding=4, reads=4, beats=16,
+    ),
+    "sliding": MillionAttentionConfig(
+        cache=MillionConfig(
+            pq=PqShape(head_dim=16, subspaces=16, bits=5),
+            head=HeadShape(heads=3, group=1),
+            window=WindowShape(sinks=0, keep=3, block=2),
+            sequences=3, layers=1, max_tokens=24, pages=16, page_bytes=256, scope_layers=False,
+        ),
+        rate=RateShape(macs=4, keys=1, queries=1, window_macs=16, lanes=4),
+        data_bits=128, burst_beats=8, outstanding=2, reads=2, beats=4,
+    ),
+    "none": MillionAttentionConfig(
+        cache=MillionConfig(
+            pq=PqShape(head_dim=32, subspaces=16, bits=6),
+            head=HeadShape(heads=1, group=5),
+            window=WindowShape(sinks=1, keep=0, block=0),
+            sequences=2, layers=3, max_tokens=60, pages=24, page_bytes=256,
+        ),
+        rate=RateShape(macs=16, keys=4, queries=4, window_macs=8, lanes=16),
+        data_bits=256, burst_beats=16, outstanding=8, reads=8, beats=32,
+    ),
+}  # fmt: skip
+BASE = 0x40_0000
+
+
+@functools.cache
+def scripts(name, seed):
+    config = CONFIGS[name]
+    return {
+        "random": random_script(config, seed, 10, BASE),
+        "short": random_script(config, seed + 1, 4, BASE),
+        "statuses": statuses_script(config, seed, BASE)[0],
+        "grown": grown_script(config, seed, BASE),
+        "rates": rates_script(config, seed, BASE),
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_attention(name, seed):
+    params = {"scripts": scripts(name, seed), "base": BASE}
+    simulate(MillionAttention(CONFIGS[name]), "tb.million.tb_attention", params=params, seed=seed)
+
+
+def test_every_status_is_asked_for(seed):
+    found = set().union(*(statuses_script(CONFIGS[name], seed, BASE)[1] for name in CONFIGS))
+    assert {status for _, status in found} == set(Status)
+    assert {status for op, status in found if op == Op.ATTEND} == set(Status) - {
+        Status.TABLE_FULL, Status.TOKEN_ORDER, Status.LENGTH_LIMIT, Status.OUT_OF_PAGES,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"reads": 1}, "reads must be 2..16, not 1"),
+        ({"beats": 3}, "beats must be 4..4096, not 3"),
+        ({"cache": 3}, "cache must be a MillionConfig, not 3"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        MillionAttentionConfig(**wrong)
+    assert str(error.value) == f"MillionAttentionConfig.{message}"

@@ -1,0 +1,36 @@
+"""MillionDecodeEngine: both sides at the same time, as test_decode_keys and test_decode_values.
+
+Shown to fail:
+
+- a stream of the keys linked to the values;
+- the codebook of the keys on both sides.
+"""
+
+import pytest
+
+from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineConfig
+from tb.million.support.decode_jobs import SHAPES
+from tb.million.test_decode_keys import key_vectors
+from tb.million.test_decode_values import value_vectors
+from tb.run import simulate
+
+
+@pytest.mark.parametrize("name", ["small", "four_keys"])
+def test_decode_engine(name, seed):
+    config = MillionDecodeEngineConfig(**SHAPES[name])
+    vectors, sides = {}, []
+    for prefix, (words, side) in {
+        "k_": key_vectors(config.keys_side, seed),
+        "v_": value_vectors(config.values_side, seed),
+    }.items():
+        vectors |= {prefix + stream: each for stream, each in words.items()}
+        sides.append(side | {"prefix": prefix})
+    block = MillionDecodeEngine(config)
+    simulate(block, "tb.million.tb_decode", vectors=vectors, params={"sides": sides}, seed=seed)
+
+
+def test_rejects():
+    message = "MillionDecodeEngineConfig.max_keys must be 1..32768, not 0"
+    with pytest.raises(ValueError, match="must be") as error:
+        MillionDecodeEngineConfig(max_keys=0)
+    assert str(error.value) == message
