@@ -77,7 +77,9 @@ def state_of(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
     return parameters, hooks
 
 
-EVERY = [method.spellings[0] for method in discover()]
+# The windows of the tiny model are too short for MILLION's codebooks.
+FEW = {"million-4b": "million-4b:few=true"}
+EVERY = [FEW.get(method.spellings[0], method.spellings[0]) for method in discover()]
 
 
 @pytest.mark.parametrize("name", [*EVERY, "rtn-w4a4+oaken"])

@@ -35,7 +35,7 @@ from golden.eval.methods import parse_all
 from golden.eval.perplexity import check_finite
 from golden.markers import fill
 
-__all__ = ["all_rows", "main", "write"]
+__all__ = ["all_rows", "main", "named_texts", "write"]
 
 _OWN = "own"  # name of golden.text.EVALUATION
 
@@ -90,13 +90,20 @@ def chosen_rows(
     return rows
 
 
-def _texts(options: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
-    contents: dict[str, str | None] = {}
-    for given in options.text:
-        name, path = _named(given)
-        if name in contents:
+def named_texts(given: Iterable[str]) -> dict[str, Path]:
+    """Files by name of NAME=FILE; ConfigError: not of this form, or a name twice."""
+    found: dict[str, Path] = {}
+    for name, path in map(_named, given):
+        if name in found:
             raise ConfigError(f"two texts are called {name!r}")
-        contents[name] = read_text(path)
+        found[name] = path
+    return found
+
+
+def _texts(options: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
+    contents: dict[str, str | None] = {
+        name: read_text(path) for name, path in named_texts(options.text).items()
+    }
     found = {}
     for name, content in (contents or {_OWN: None}).items():
         try:
