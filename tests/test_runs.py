@@ -34,6 +34,7 @@ from golden.kllm.timing import lane_cycles
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
+from tb.million import test_example
 from tb.runs import cycles
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
@@ -84,10 +85,24 @@ def kv_text(params):
             "seconds": 1.0}  # fmt: skip
 
 
+def replay(params):
+    parts = {
+        part["name"]: {
+            "requests": [n for n, _ in enumerate(part["requests"])],
+            "statuses": [
+                [each["op"], CYCLES * n] for n, each in enumerate(part["requests"], 1)
+            ],
+        }
+        for part in params["parts"]
+    }
+    return {"parts": parts, "simulated": {"cycles": CYCLES, "seconds": 0.5}}
+
+
 FIGURES = {  # bench -> the file that it writes, and how
     "tb.kllm.tb_rates": ("rates.json", lane_rates),
     "tb.kllm.tb_layer": ("layer.json", reports),
     "tb.kllm.tb_weight_supply": ("rates.json", lambda params: [[9, 10] for _ in params["rates"]]),
+    "tb.million.tb_replay": ("replay.json", replay),
     "tb.oaken.tb_dequant_engine": (
         "rates.json",
         lambda params: {p: [3, 9] for p in params["rates"]},
@@ -268,6 +283,37 @@ def test_kv_rates(command, figures, monkeypatch, page):
     assert appends.predicted > 2 * 80
     assert reads.predicted > 2 * 12
     assert both.predicted is None
+
+
+def test_million(command, figures, monkeypatch, tmp_path, capsys):
+    small = test_example.SMALL
+    test_example.packed(tmp_path / "pack")
+    monkeypatch.setitem(command.measure.CONFIGS, "smollm2", small)
+    assert command.main(["--pack", str(tmp_path / "pack")]) == 0
+    assert command.ran
+    assert "8 steps: " in capsys.readouterr().out
+    assert [figure.parameters["step"] for figure in figures()] == list(range(8))
+    # LOAD, APPEND and ATTEND of two layers.
+    assert {figure.cycles for figure in figures()} == {6 * CYCLES}
+    assert command.main(["--model", "llama", "--pack", str(tmp_path / "pack")]) == 2
+    assert "tb.runs.million: " in capsys.readouterr().err
+
+
+@PAGE
+def test_million_rates(command, figures, monkeypatch, page, tmp_path):
+    small = test_example.SMALL
+    monkeypatch.setattr(command.measure, "CONFIGS", {"16, 64": small})
+    monkeypatch.setattr(command.measure, "BUSY_KEYS", (12,))
+    monkeypatch.setattr(command.measure, "PREFILLS", 3)
+    monkeypatch.setattr(command.measure, "PAIRS", 2)
+    monkeypatch.setattr(importlib.import_module("tb.runs.million_rates"), "KEYS", (4, 9, 99))
+    assert command.main(["--keys", "10", *page]) == 0
+    assert len(command.ran) == 2
+    found = figures()
+    assert [figure.parameters.get("keys") for figure in found] == [12, 12, 12, 4, 9]
+    # Two ATTENDs after the first; two KV heads of two groups, whose tables take 64 cycles.
+    assert [figure.cycles for figure in found[3:]] == [2 * CYCLES] * 2
+    assert found[3].bound == 2 * 2 * 2 * 64
 
 
 @PAGE

@@ -16,7 +16,7 @@ from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, ROW_ELEMENTS, Unit, decode
 from golden.kllm.machine import Machine
-from golden.kllm.manifest import PackError
+from golden.manifest import PackError
 from golden.pack import Pack, load
 from hdl.arguments import write_page
 from hdl.kllm.accelerator import KllmAccelerator

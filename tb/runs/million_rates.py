@@ -1,0 +1,33 @@
+"""``python -m tb.runs.million_rates``: cycles of ATTEND per KV head, and of tokens encoded.
+
+Codes come by RESTORE. All outputs and statuses are compared with golden. ATTENDs follow one another
+at several numbers of keys, also while the encoder works in the background.
+``--page`` rewrites the tables of docs/million.md.
+"""
+
+from golden import command
+from hdl.arguments import add_page, check_page, whole
+from tb.run import ROOT
+from tb.runs.cycles import add_option
+
+__all__ = ["main"]
+
+PAGE = ROOT / "docs" / "million.md"
+KEYS = (128, 1024, 8192, 32764)  # and 4 sinks: the longest sequence
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = command.Parser(prog="python -m tb.runs.million_rates", description=__doc__)
+    parser.add_argument("--keys", type=whole(), default=KEYS[-1], help="leave out more keys")
+    parser.add_argument("--latency", type=whole(), default=40, help="cycles of the memory")
+    add_page(parser, PAGE)
+    add_option(parser)
+    options = parser.parse_args(arguments)
+    check_page(parser, options.page, ["million_attend", "million_encoder"])
+    from tb.runs.measure.million_rates import report  # torch, only now
+
+    return report(options, [keys for keys in KEYS if keys <= options.keys])
+
+
+if __name__ == "__main__":
+    command.run("tb.runs.million_rates", main)
