@@ -68,6 +68,9 @@ def attend_head(
         m = max s;  w = exp(rne16(s - m));  S = sum w
         o = rne16(rne32(2**e * sum_j H[m][j] * C[m][j] + sum w * v) * rne32(1 / rne32(S)))
 
+    A score below FP16 is -infinity, and its weight is 0. A query has no result if a table entry is
+    infinite, if a score is +infinity, or if all scores are -infinity.
+
     A query without a result is NaN (0x7E00) in all elements. The status is the first of NONFINITE,
     BAD_CODE and OVERFLOW that applies to a query. A code beyond the entries makes all
     queries of the head NaN.

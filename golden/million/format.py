@@ -53,4 +53,4 @@ class Status(enum.IntEnum):
     SLAVE_ERROR = 10  # some beat was answered SLVERR
     DECODE_ERROR = 11  # some beat was answered DECERR
     BAD_CODE = 12  # ATTEND: a code beyond the entries of the codebook
-    OVERFLOW = 13  # ATTEND: a table entry or a score beyond FP16
+    OVERFLOW = 13  # ATTEND: a table entry beyond FP16, a score above it, or all scores below it

@@ -6,7 +6,8 @@ Shown to fail:
 - the distance of a row from the token before the newest;
 - a sink's distance, or that of a code, a token short;
 - codes of V where those of K belong;
-- BAD_CODE before NONFINITE.
+- BAD_CODE before NONFINITE;
+- -infinity counted as a score beyond FP16, or as the lowest finite score.
 """
 
 import dataclasses
@@ -149,3 +150,16 @@ def test_what_has_no_result(what, status):
     is_nan = (words == FP16.canonical_nan).all(1)
     assert {n for n in range(2) if is_nan[n]} == queries
     assert not ((words == FP16.canonical_nan).any(1) & ~is_nan).any()
+
+
+@pytest.mark.parametrize(("other", "status"), [(0x0000, Status.OK), (0xFBFF, Status.OVERFLOW)])
+def test_a_score_below_fp16_has_no_weight(other, status):
+    """Unless all scores of the query are so low."""
+    q, slope, head, book_k, book_v = _case(np.random.default_rng(9), 0, 1, 1, queries=1)
+    rows, q, book_k = head.rows_k.clone(), torch.zeros_like(q), Codebook(book_k.words, 0)
+    rows[0], rows[1], slope[0], q[0, 0] = 0xFBFF, other, 0, 0x7BFF  # no table entry is infinite
+    head = dataclasses.replace(head, rows_k=rows)
+    found, words = attend_head(q, slope, head, book_k, book_v)
+    assert found == status
+    expected = head.rows_v[1] if status == Status.OK else torch.full((DIM,), FP16.canonical_nan)
+    assert torch.equal(words[0], expected)
