@@ -26,7 +26,7 @@ from golden.million.config import MillionConfig
 from golden.million.script import Script
 from golden.patch import K, Patch, V
 
-__all__ = ["TRAINING", "Seen", "capture", "exact_outputs", "run", "trained"]
+__all__ = ["TRAINING", "Seen", "capture", "check", "exact_outputs", "run", "trained"]
 
 TRAINING = Training(iterations=10)
 
@@ -101,6 +101,19 @@ def _codes(words: Tensor, books: Sequence[Codebook], bits: int) -> Tensor:
     return torch.stack([exact_codes(words[:, n], b.words, b.exponent, bits) for n, b in each], 1)
 
 
+def check(config: MillionConfig, layers: Iterable[int], prompt: int, steps: int) -> None:
+    """ConfigError unless the cache has room for these layers, and for as many tokens of each."""
+    sinks, last = config.window.sinks, max(layers)
+    if last >= config.layers:
+        raise ConfigError(f"cache.layers must be more than {last}, the last layer's number, not "
+                          f"{config.layers}")  # fmt: skip
+    if prompt < sinks:
+        raise ConfigError(f"the prompt must have at least {sinks} tokens, the sinks, not {prompt}")
+    if prompt + steps > config.max_tokens:
+        raise ConfigError(f"cache.max_tokens must be at least {prompt + steps}, prompt and steps, "
+                          f"not {config.max_tokens}")  # fmt: skip
+
+
 def run(
     script: Script,
     seen: dict[int, Seen],
@@ -111,12 +124,11 @@ def run(
 ) -> dict[int, Tensor]:
     """The example's requests on ``script``; by layer the outputs (steps, heads, group, d) words.
 
-    ConfigError: the prompt is shorter than the sinks.
+    ConfigError: the cache has no room: ``check``, or too few pages.
     """
     config = script.cache.config
+    check(config, seen, prompt, steps)
     sinks, bits = config.window.sinks, config.pq.bits
-    if prompt < sinks:
-        raise ConfigError(f"the prompt must have at least {sinks} tokens, the sinks, not {prompt}")
     sequence = script.open()
     for layer, x in seen.items():
         script.load(layer, books[layer])

@@ -240,6 +240,7 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     say(f"loading {name}")
     model, windows, ids = _inputs(name, cache, training, context + steps)
     layers = _layers(options.layer, model)
+    example.check(cache, layers, context, steps)
     say(f"training codebooks of layers {layers} on {windows.numel()} tokens")
     parts = [example.capture(model, window, layers, cache) for window in windows]
     books: dict[int, Codebooks] = {}

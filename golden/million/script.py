@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.index.codes import pack
 from golden.index.packet import packet_rows
@@ -63,7 +64,7 @@ def _integers(data: bytes, size: int) -> list[int]:
 
 
 class Script:
-    """Requests to one Cache; each gives an AssertionError unless its status is ``status``."""
+    """Requests to one Cache; each gives a ConfigError unless its status is OK."""
 
     def __init__(self, config: MillionConfig, lanes: int, data_bits: int):
         self.cache = Cache(config, data_bits)
@@ -108,7 +109,8 @@ class Script:
     def attend(self, sequence: int, layer: int, q: Tensor, slope: Tensor | None = None) -> Tensor:
         """(heads, group, d) outputs of as many queries; slope: (heads, group)."""
         status, o = self.cache.attend(sequence, layer, q, slope)
-        assert o is not None, status
+        self._check(Op.ATTEND, status)
+        assert o is not None
         place = FP16.bits * self.lanes
         slopes = torch.zeros(q.shape[:-1], dtype=torch.int64) if slope is None else slope
         above = np.repeat(slopes.flatten().numpy(), q.shape[-1] // self.lanes).tolist()
@@ -125,10 +127,15 @@ class Script:
         self._request(op, status, sequence=sequence, layer=layer)
 
     def _request(self, op: Op, status: Status, answer: int | None = None, **named: Any) -> None:
-        assert status == Status.OK, f"request {len(self.words['request'])}: {op.name}, {status!r}"
+        self._check(op, status)
         tag = len(self.words["request"]) % _TAGS
         self.words["request"].append(joined(REQUEST_FIELDS, op=op, tag=tag, **named))
         sequence = named.get("sequence", 0) if answer is None else answer
         self.words["status"].append(
             joined(STATUS_FIELDS, tag=tag, op=op, status=status, sequence=sequence)
         )
+
+    def _check(self, op: Op, status: Status) -> None:
+        if status != Status.OK:
+            number = len(self.words["request"])
+            raise ConfigError(f"{op.name}, request {number}: must end OK, not {status.name}")

@@ -5,7 +5,8 @@ The replay reads the words of the streams by itself. Shown to fail:
 - queries without 1/sqrt(d), K before RoPE (the outputs are far from the model's attention);
 - the parts of a record in the wrong order, V before K (replay);
 - a LOAD of the layer before (the pack refuses it);
-- without the checks of words or of sums (a changed folder is accepted).
+- without the checks of words or of sums (a changed folder is accepted);
+- an assertion about statuses, no check of layers and tokens (a traceback, not a line).
 """
 
 import json
@@ -225,6 +226,12 @@ def test_fields_are_those_of_the_hardware() -> None:
         (["--config", "smollm2"], "the model has 4 queries and 2 KV heads of 16 elements, not 9"),
         (["--set", "lanes=3"], "StreamConfig.lanes must be a power of two in 4..64, not 3"),
         (["--context", "1"], "the prompt must have at least 4 tokens, the sinks, not 1"),
+        (["--set", "cache.layers=2"], "cache.layers must be more than 2, the last layer's number"),
+        (["--set", "cache.max_tokens=28"], "cache.max_tokens must be at least 29, prompt and step"),
+        (
+            ["--set", "cache.pages=16", "--context", "60", "--tokens", "1"],
+            "must end OK, not OUT_OF_PAGES",
+        ),
     ],
 )
 def test_refused_options(more, message, capsys, monkeypatch, tmp_path) -> None:
