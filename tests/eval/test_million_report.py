@@ -6,6 +6,7 @@ Shown to fail:
 - the standard error of unpaired losses;
 - the ratio of the largest to the smallest channel;
 - rows of one table on other windows;
+- rows of an earlier report that run again, or that count twice, or under other settings;
 - a claim that holds by the figure of another row.
 """
 
@@ -17,7 +18,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.eval.accuracy.arguments import PAGE
-from golden.eval.accuracy.bench import Record, Row
+from golden.eval.accuracy.bench import Record, Row, digest
 from golden.eval.accuracy.report import Report, load_report
 from golden.eval.methods import parse
 from golden.eval.reports.million import __main__ as report_command
@@ -25,7 +26,7 @@ from golden.eval.reports.million import page, stats
 from golden.eval.reports.million.__main__ import CHANNELS, ROWS, main
 from golden.eval.reports.million.channels import KINDS, load_channels, ratios
 from golden.eval.reports.million.claims import CLAIMS, channels
-from golden.eval.reports.million.run import Runner, joined, wanted_rows
+from golden.eval.reports.million.run import Runner, earlier_rows, joined, wanted_rows
 from golden.eval.reports.million.tables import OUTLIERS, TABLES, Entry, Table
 from golden.markers import fill
 
@@ -98,7 +99,7 @@ def test_joined_record_is_that_of_all_windows() -> None:
     assert found.window_losses == [1.0, 2.0, 6.0]
     assert found.perplexity == pytest.approx(math.exp(3))
     assert (found.predictions, found.seconds, found.calibration_seconds) == (12, 3.0, 9.0)
-    assert found.bits == {"kv": 4.5}
+    assert found.bits == {"kv": pytest.approx(13 / 3)}  # two windows of 4 bits, one of 5
 
 
 class Stored:
@@ -130,6 +131,51 @@ def test_a_gap_ends_a_row() -> None:
     assert failed is not None
     assert failed.failed == "no"
     assert list(runner.todo([row, other])) == [(other, 0), (row, 1), (other, 2)]
+
+
+WINDOWS = {"t": [torch.tensor([i]) for i in range(6)]}
+SETTINGS = {
+    "fingerprint": "f", "seq": 9, "calibration": {"windows": 8}, "device": "cpu", "torch": "2",
+    "transformers": "5",
+}  # fmt: skip
+
+
+def earlier(windows: int, losses: list[float], **others: object) -> Report:
+    texts = [{"name": "t", "sha256": digest(WINDOWS["t"][:windows])}]
+    record = Record(bits={"kv": 4.0}, window_losses=losses)
+    settings = {**SETTINGS, "texts": texts, "windows": windows, **others}
+    return Report(settings, {Row("t", "m"): record, Row("t", "n"): Record(failed="no")})
+
+
+def test_rows_of_an_earlier_report_count_as_run() -> None:
+    """Two of three parts are there; the failed row runs."""
+    found = earlier_rows(earlier(4, [1.0, 2.0, 3.0, 4.0]), SETTINGS, WINDOWS, 2)
+    last = Record(bits={"kv": 7.0}, window_losses=[5.0, 6.0])
+    stored = {"t, part 1": Record(window_losses=[9.0, 9.0]), "t, part 3": last}
+    runner = Runner(WINDOWS, Stored({}), 2, found)  # type: ignore[arg-type]
+    assert list(runner.todo([Row("t", "m"), Row("t", "n")])) == [
+        (Row("t", "n"), 0), (Row("t", "n"), 1), (Row("t", "m"), 2), (Row("t", "n"), 2),
+    ]  # fmt: skip
+    runner = Runner(WINDOWS, Stored(stored), 2, found)  # type: ignore[arg-type]
+    record = runner.record(Row("t", "m"))
+    assert record is not None
+    assert record.window_losses == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert record.bits == {"kv": 5.0}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_earlier_rows_of_other_settings(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} of the earlier rows must be .*, not other"):
+        earlier_rows(earlier(4, [1.0, 2.0], **{name: "other"}), SETTINGS, WINDOWS, 2)
+
+
+def test_earlier_rows_of_other_windows() -> None:
+    other = {"t": WINDOWS["t"][1:]}
+    for texts in (other, {"t": WINDOWS["t"][:2]}, {"u": WINDOWS["t"]}):
+        with pytest.raises(ConfigError, match="text t must begin with the 4 windows of the earl"):
+            earlier_rows(earlier(4, [1.0, 2.0]), SETTINGS, texts, 2)
+    with pytest.raises(ConfigError, match=r"part must divide the 2 windows of .* row m, not 4"):
+        earlier_rows(earlier(4, [1.0, 2.0]), SETTINGS, WINDOWS, 4)
 
 
 # ---- statistics
@@ -297,6 +343,13 @@ def test_command_line(tiny, tmp_path, monkeypatch, capsys) -> None:
     target.write_text(empty)
     assert main(["--page", str(target), "--page-only"]) == 0
     assert target.read_text() == text
+    capsys.readouterr()
+    elsewhere = [*line, "--windows", "2", "--work", str(tmp_path / "other"), "--continue"]
+    assert main(elsewhere) == 0
+    assert capsys.readouterr().err == "million: all parts are done\n"
+    assert target.read_text() == text
+    assert main([*elsewhere, "--calibration-windows", "1"]) == 2
+    assert "million: calibration of the earlier rows must be" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from golden.eval.reports.million.tables import TABLES
 
 if TYPE_CHECKING:
     from golden.checkpoint import Checkpoint
-    from golden.eval.accuracy.report import Report
     from golden.eval.reports.million.run import Runner
 
 __all__ = ["CHANNELS", "ROWS", "main"]
@@ -45,6 +44,10 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--calibration-windows", type=int, default=8)
     parser.add_argument("--calibration-tokens", type=int, default=256, help="of a window")
     parser.add_argument("--row", nargs="+", metavar="METHOD", help="only these, as spelt; * is any")
+    parser.add_argument(
+        "--continue", action="store_true", dest="goes_on",
+        help="rows of the same settings next to the page count as run",
+    )  # fmt: skip
     parser.add_argument("--minutes", type=float, help="begin no part after these")
     parser.add_argument(
         "--page", type=Path, nargs="?", const=PAGE,
@@ -92,26 +95,24 @@ def _runner(options: argparse.Namespace, checkpoint: "Checkpoint") -> "Runner":
     return Runner(texts, Bench(checkpoint, parts, learned, options.work, 1), options.part)
 
 
-def _report(
-    options: argparse.Namespace, checkpoint: "Checkpoint", runner: "Runner", seeds: Sequence[int]
-) -> "Report":
+def _settings(
+    options: argparse.Namespace, checkpoint: "Checkpoint", runner: "Runner"
+) -> dict[str, Any]:
     import torch
 
     from golden.eval.accuracy.bench import digest
-    from golden.eval.accuracy.report import Report
     from golden.eval.reports.million.run import wanted_rows
 
     names = list(runner.texts)
-    every = wanted_rows(TABLES, names, seeds)
     bench = runner.bench
-    settings: dict[str, Any] = {
+    return {
         "model": checkpoint.name,
         "fingerprint": bench.fingerprint,
         "texts": [{"name": name, "sha256": digest(runner.texts[name])} for name in names],
         "sweeps": names[0],
         "windows": options.windows,
         "seq": options.seq,
-        "seeds": list(seeds),
+        "seeds": list(options.seeds),
         "calibration": {
             "windows": options.calibration_windows,
             "tokens": options.calibration_tokens,
@@ -120,9 +121,8 @@ def _report(
         "device": bench.device.type,
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
-        "rows": len(every),
+        "rows": len(wanted_rows(TABLES, names, options.seeds)),
     }
-    return Report(settings, {row: found for row in every if (found := runner.record(row))})
 
 
 def _fits(method: str, patterns: Sequence[str]) -> bool:
@@ -133,12 +133,12 @@ def _run(options: argparse.Namespace) -> int:
     import torch
 
     from golden.checkpoint import load
-    from golden.eval.accuracy.report import save_report
+    from golden.eval.accuracy.report import Report, load_report, save_report
     from golden.eval.command import ARCHITECTURES, choose_device, quiet
     from golden.eval.perplexity import check_finite
     from golden.eval.reports.million import channels
     from golden.eval.reports.million.page import sections
-    from golden.eval.reports.million.run import wanted_rows
+    from golden.eval.reports.million.run import earlier_rows, wanted_rows
 
     quiet()
     if options.threads is not None:
@@ -146,13 +146,18 @@ def _run(options: argparse.Namespace) -> int:
     checkpoint = load(options.model, ARCHITECTURES, choose_device(options.device))
     check_finite(checkpoint.model)
     runner = _runner(options, checkpoint)
+    settings = _settings(options, checkpoint, runner)
     chosen = [each for each in TABLES if not options.table or each.name in options.table]
     rows = wanted_rows(chosen, list(runner.texts), options.seeds)
     if options.row:
         rows = [row for row in rows if _fits(row.method, options.row)]
     folder = options.page.with_suffix("") if options.page else options.work
+    if options.goes_on:
+        before = load_report(folder / ROWS)
+        runner.earlier = earlier_rows(before, settings, runner.texts, options.part)
     end = runner.run(rows, options.seeds, options.minutes)
-    report = _report(options, checkpoint, runner, options.seeds)
+    every = wanted_rows(TABLES, list(runner.texts), options.seeds)
+    report = Report(settings, {row: found for row in every if (found := runner.record(row))})
     save_report(folder / ROWS, report)
     if not (folder / CHANNELS).exists():
         first, windows = next(iter(runner.texts.items()))

@@ -1,7 +1,8 @@
 """Runs the rows of the tables in parts: each part of a text is a row of ``Bench``, run once.
 
 A run that is stopped, or a later one with more parts, continues from the parts that are there. The
-report joins the parts that follow each other from the first on.
+report joins the parts that follow each other from the first on. Rows of an earlier report with the
+same settings may replace their parts.
 """
 
 import dataclasses
@@ -9,16 +10,22 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.eval.accuracy.bench import Bench, Record, Row
+from golden.eval.accuracy.bench import Bench, Record, Row, digest
+from golden.eval.accuracy.report import Report
 from golden.eval.methods import parse_all
 from golden.eval.reports.million.tables import PLAIN, Table
 
-__all__ = ["Runner", "joined", "wanted_rows"]
+__all__ = ["Runner", "earlier_rows", "joined", "wanted_rows"]
+
+# Settings that rows of one table share; texts apart, of which an earlier report may have fewer
+# windows.
+_SAME = ("fingerprint", "seq", "calibration", "device", "torch", "transformers")
 
 
 def _is_calibrated(method: str) -> bool:
@@ -42,9 +49,11 @@ def wanted_rows(tables: Iterable[Table], texts: Sequence[str], seeds: Sequence[i
 def joined(parts: Sequence[Record]) -> Record:
     """One record of parts that follow each other: their windows, times and mean bits."""
     losses = [each for part in parts for each in part.window_losses]
+    windows = [len(part.window_losses) for part in parts]
     bits = {
-        kind: statistics.fmean(part.bits[kind] for part in parts) for kind in parts[0].bits
-    }  # fmt: skip
+        kind: statistics.fmean((part.bits[kind] for part in parts), windows)
+        for kind in parts[0].bits
+    }
     return dataclasses.replace(
         parts[0],
         perplexity=math.exp(statistics.fmean(losses)),
@@ -58,13 +67,55 @@ def joined(parts: Sequence[Record]) -> Record:
     )
 
 
-class Runner:
-    """texts: all windows by name; part: windows of a part; bench: of the parts by ``in_parts``."""
+def earlier_rows(
+    report: Report, settings: Mapping[str, Any], texts: Mapping[str, list[Tensor]], part: int
+) -> dict[Row, Record]:
+    """The finished rows of a report that count as run under these settings.
 
-    def __init__(self, texts: dict[str, list[Tensor]], bench: Bench, part: int) -> None:
+    ConfigError: its settings or windows are others, or a row is not a whole number of parts. The
+    code that made the rows is not compared.
+    """
+    for name in _SAME:
+        if report.settings.get(name) != settings[name]:
+            raise ConfigError(
+                f"{name} of the earlier rows must be {settings[name]}, "
+                f"not {report.settings.get(name)}"
+            )
+    for each in report.settings["texts"]:
+        own = texts.get(each["name"], [])[: report.settings["windows"]]
+        if digest(own) != each["sha256"]:
+            raise ConfigError(
+                f"text {each['name']} must begin with the {report.settings['windows']} windows "
+                f"of the earlier rows (ids {each['sha256'][:12]})"
+            )
+    found = {row: each for row, each in report.records.items() if not each.failed}
+    for row, each in found.items():
+        if len(each.window_losses) % part:
+            raise ConfigError(
+                f"part must divide the {len(each.window_losses)} windows of the earlier row "
+                f"{row.method}, not {part}"
+            )
+    return found
+
+
+class Runner:
+    """texts: all windows by name; part: windows of a part; bench: of the parts by ``in_parts``.
+
+    earlier: rows whose windows count as run, by ``earlier_rows``.
+    """
+
+    def __init__(
+        self,
+        texts: dict[str, list[Tensor]],
+        bench: Bench,
+        part: int,
+        earlier: Mapping[Row, Record] | None = None,
+    ) -> None:
         self.texts = texts
         self.bench = bench
+        self.part = part
         self.parts = min(map(len, texts.values())) // part
+        self.earlier = dict(earlier or {})
 
     @staticmethod
     def in_parts(texts: dict[str, list[Tensor]], part: int) -> dict[str, list[Tensor]]:
@@ -79,8 +130,9 @@ class Runner:
 
     def record(self, row: Row) -> Record | None:
         """The parts that have run, or the failure of the first."""
-        found: list[Record] = []
-        for part in range(self.parts):
+        before = self.earlier.get(row)
+        found = [before] if before else []
+        for part in range(self._parts_before(row), self.parts):
             record = self.bench.stored(_of_part(row, part))
             if record is None or record.failed:
                 if record is not None and not found:
@@ -89,11 +141,15 @@ class Runner:
             found.append(record)
         return joined(found) if found else None
 
+    def _parts_before(self, row: Row) -> int:
+        before = self.earlier.get(row)
+        return len(before.window_losses) // self.part if before else 0
+
     def todo(self, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
         """Parts that have not run: the first part of all rows, then the second."""
         for part in range(self.parts):
             for row in rows:
-                if not self.bench.done(_of_part(row, part)):
+                if part >= self._parts_before(row) and not self.bench.done(_of_part(row, part)):
                     yield row, part
 
     def run(self, rows: Sequence[Row], seeds: Sequence[int], minutes: float | None) -> str:
