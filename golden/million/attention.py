@@ -12,9 +12,10 @@ from torch import Tensor
 from golden.attention.softmax import row_weights
 from golden.fp16.format import FP16
 from golden.fp16.ops import is_special
+from golden.index.tables import tables
 from golden.million.format import Status
 from golden.million.output import outputs
-from golden.million.scores import past_scores, tables
+from golden.million.scores import past_scores
 from golden.million.value import value_sums
 from golden.million.window import window_scores, window_sums
 

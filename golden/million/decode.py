@@ -10,9 +10,9 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.format import FP16
+from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point, from_fixed, is_special
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, PRODUCT_GRID, WEIGHT_GRID
-from golden.million.limbs import Limbs, from_shifted
 
 __all__ = ["decode_scores", "decode_sums"]
 

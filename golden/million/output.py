@@ -8,9 +8,9 @@ from torch import Tensor
 
 from golden.attention.softmax import reciprocal
 from golden.fp16.format import FP16, FP32
+from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import from_fixed, mul
 from golden.million.format import EXPONENT_MIN, PRODUCT_GRID
-from golden.million.limbs import Limbs, from_shifted
 
 __all__ = ["outputs"]
 

@@ -11,9 +11,9 @@ Both are sums of integers, so any order of the keys gives the same bits.
 import torch
 from torch import Tensor
 
+from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point
 from golden.index.histogram import bank_histogram
-from golden.million.limbs import Limbs, from_shifted
 
 __all__ = ["value_bins", "value_sums"]
 

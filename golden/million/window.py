@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from golden.fp16.format import FP16
+from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point, from_fixed
 from golden.million.format import PRODUCT_GRID
-from golden.million.limbs import Limbs, from_shifted
 
 __all__ = ["key_rows", "window_scores", "window_sums"]
 

@@ -152,7 +152,7 @@ BLOCKS: dict[str, Registered] = {
             "smollm2": MillionTableBuilderConfig(pq=NAMED["4b_64"], rate=_SMOLLM2_RATE),
             "small": MillionTableBuilderConfig(pq=_SMALL, rate=_SMALL_RATE, books=2),
         },
-        golden="golden.million.scores:tables",
+        golden="golden.index.tables:tables",
     ),
     "million_record_writer": Registered(
         component=MillionRecordWriter,

@@ -74,7 +74,7 @@ class MillionTableBuilder(Block):
     transfer per cycle, jobs without a pause: q of the next job is taken meanwhile. Nothing stalls
     within: the block begins an entry when its queue has a place for it. No combinational path
     leads from an input to an output. Source: MILLION, section IV.
-    Golden: golden.million.scores.tables.
+    Golden: golden.index.tables.tables.
     """
 
     def __init__(self, config: MillionTableBuilderConfig):

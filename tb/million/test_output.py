@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.fp16.limbs import Limbs
 from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
-from golden.million.limbs import Limbs
 from golden.million.output import outputs
 from hdl.million.layouts import beat_layout
 from hdl.million.output import MillionOutput, MillionOutputConfig

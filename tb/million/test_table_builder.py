@@ -1,4 +1,4 @@
-"""MillionTableBuilder against golden.million.scores.tables: exact sums, one rounding, cycles.
+"""MillionTableBuilder against golden.index.tables.tables: exact sums, one rounding, cycles.
 
 Shown to fail:
 
@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import torch
 
+from golden.index.tables import tables
 from golden.million.config import NAMED, PqShape, RateShape
-from golden.million.scores import tables
 from hdl.million.layouts import beat_layout
 from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderConfig
 from tb.million.support.codebooks import corner_codebooks

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from golden.fp16.format import FP16, FP32
-from golden.million.limbs import Limbs, from_shifted
+from golden.fp16.limbs import Limbs, from_shifted
 from golden.million.output import outputs
 from tests.exact import exact, rounded
 

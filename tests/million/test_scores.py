@@ -9,7 +9,8 @@ import torch
 from golden.config import ConfigError
 from golden.fp16.ops import fixed_point
 from golden.fp16.vectors import random_words
-from golden.million.scores import past_scores, tables
+from golden.index.tables import tables
+from golden.million.scores import past_scores
 from tests.exact import exact, rounded
 
 NAN, INFINITY, MOST, ONE = 0x7E00, 0x7C00, 0x7BFF, 0x3C00

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from golden.fp16.format import FP16
+from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import LIMB_BITS
-from golden.million.limbs import Limbs, from_shifted
 from golden.million.window import key_rows, window_scores, window_sums
 from tests.exact import exact, ordinary, rounded
 

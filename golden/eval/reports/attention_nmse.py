@@ -25,10 +25,10 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
 from golden.index.packet import denormalised, normalised
 from golden.index.pq import ProductQuantizer, ProductShape, exact_codes
+from golden.index.tables import tables
 from golden.markers import table
 from golden.million.attention import Codebook, Head, attend_head
 from golden.million.config import PqShape
-from golden.million.scores import tables
 from golden.patch import Patch
 
 __all__ = ["Layer", "captured", "layer_errors", "measure", "nmse", "sections", "width_errors"]

@@ -1,0 +1,1 @@
+"""Vector-quantized matrices (VQ-LLM): shapes, codebooks, accesses, and bit-true products."""

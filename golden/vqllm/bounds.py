@@ -1,0 +1,71 @@
+"""Cycles that no engine for a quantized matrix and one vector can beat.
+
+``bound = max(memory, look-ups, products, reduction)``: each resource works at its full rate, and
+all of them overlap. The fill of the engine comes on top.
+"""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from golden.config import Config
+from golden.vqllm.config import MatrixShape
+
+__all__ = ["EngineShape", "bank_cycles", "bounds"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineShape(Config):
+    """What an engine does in a cycle, and where entries lie."""
+
+    lookups: int = 16  # codes of a beat, 1..64
+    banks: int = 16  # SRAM banks, entry j in bank j % banks, 1..64
+    registers: int = 0  # n_reg: hottest entries in registers, which any number may read at once
+    macs: int = 64  # products per cycle, 1..4,096
+    lanes: int = 16  # partial sums added per cycle, 1..4,096
+    port_bits: int = 256  # W: bits of the memory port per cycle, 8..4,096
+    split: int = 1  # partial sums of each output, 1..1,024
+
+    def __post_init__(self) -> None:
+        self._check_range("lookups", 1, 64)
+        self._check_range("banks", 1, 64)
+        self._check_range("registers", 0, 1 << 16)
+        self._check_range("macs", 1, 4096)
+        self._check_range("lanes", 1, 4096)
+        self._check_range("port_bits", 8, 4096)
+        self._check_range("split", 1, 1024)
+
+
+def bank_cycles(codes: Tensor, engine: EngineShape) -> int:
+    """Cycles of the look-ups: over beats, the most reads of one bank.
+
+    codes: (n,) of one codebook in the order of their use; ``lookups`` of them are a beat. A beat
+    whose entries all lie in registers takes one cycle. Equal codes of a beat take a cycle each.
+    """
+    count = len(codes)
+    beats = math.ceil(count / engine.lookups)
+    if not beats:
+        return 0
+    bank = torch.where(codes < engine.registers, engine.banks, codes % engine.banks)
+    beat = torch.arange(count, device=codes.device) // engine.lookups
+    loads = torch.bincount(beat * (engine.banks + 1) + bank, minlength=beats * (engine.banks + 1))
+    fullest = loads.unflatten(0, (beats, engine.banks + 1))[:, : engine.banks].amax(1)
+    return int(fullest.clamp(min=1).sum())
+
+
+def bounds(shape: MatrixShape, engine: EngineShape, switches: int | None = None) -> dict[str, int]:
+    """Cycles by resource, look-ups without conflicts; ``bank_cycles`` counts them from codes.
+
+    switches: codebooks that are loaded, by default each once.
+    """
+    tiles = math.prod(shape.grid)
+    loaded = (tiles if switches is None else switches) * shape.vq.codebook_bits
+    codes = shape.rows * shape.vectors * shape.vq.stages
+    return {
+        "memory": math.ceil((shape.code_bits + loaded) / engine.port_bits),
+        "look-ups": math.ceil(codes / engine.lookups),
+        "products": math.ceil(shape.rows * shape.columns / engine.macs),
+        "reduction": math.ceil(engine.split * shape.rows / engine.lanes),
+    }
