@@ -15,22 +15,11 @@ from golden.index.packet import check_words
 from golden.index.pq import exact_codes
 from golden.million.attention import Codebook, Head, attend_head
 from golden.million.config import MillionConfig
-from golden.million.format import Op, Status
+from golden.million.format import Op, Status, paged
 from golden.paging import mmu
 from golden.paging.format import Op as PagingOp
-from golden.paging.format import Status as PagingStatus
 
 __all__ = ["Cache", "Codebooks"]
-
-_STATUSES = {
-    PagingStatus.OK: Status.OK,
-    PagingStatus.TABLE_FULL: Status.TABLE_FULL,
-    PagingStatus.SEQUENCE_UNKNOWN: Status.SEQUENCE_UNKNOWN,
-    PagingStatus.LENGTH_LIMIT: Status.LENGTH_LIMIT,
-    PagingStatus.OUT_OF_PAGES: Status.OUT_OF_PAGES,
-    PagingStatus.SLAVE_ERROR: Status.SLAVE_ERROR,
-    PagingStatus.DECODE_ERROR: Status.DECODE_ERROR,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +76,7 @@ class Cache:
     def open(self) -> tuple[Status, int]:
         """(status, number of the new sequence)."""
         answer = self.mmu.request(mmu.Request(PagingOp.OPEN))
-        status = _STATUSES[answer.status]
+        status = paged(answer.status)
         if status == Status.OK:
             self.open_sequences.add(answer.sequence)
             for layer in range(self.config.layers):
@@ -101,7 +90,7 @@ class Cache:
             return Status.SEQUENCE_UNKNOWN
         answer = self.mmu.request(mmu.Request(PagingOp.FREE, sequence=sequence))
         self.open_sequences.discard(sequence)
-        return _STATUSES[answer.status]
+        return paged(answer.status)
 
     def load(self, layer: int, books: Codebooks) -> Status:
         """The codebooks of ``layer`` into the buffer that is not in use."""
@@ -252,7 +241,7 @@ class Cache:
         )
         answer = self.mmu.request(request, records)
         if answer.status:
-            return _STATUSES.get(answer.status, Status.BAD_REQUEST)
+            return paged(answer.status)
         state.coded += kv
         state.has_k = not state.has_k
         return Status.OK
@@ -274,7 +263,7 @@ class Cache:
                 PagingOp.READ, sequence=sequence, layer=layer, kv=kv, heads=heads, token=past
             )
             answer = self.mmu.request(request)
-            worst += [_STATUSES.get(answer.status, Status.BAD_REQUEST)] if answer.status else []
+            worst += [paged(answer.status)] if answer.status else []
             for read in answer.heads:
                 data = mmu.joined(read.codes, self.mmu.word_bytes)
                 raw = torch.frombuffer(bytearray(data), dtype=torch.uint8)

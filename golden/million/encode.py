@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from golden.million.format import Status
-from golden.million.verdicts import paged
+from golden.million.format import Status, paged
 
 __all__ = ["Done", "Encoding", "Job"]
 

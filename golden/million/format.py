@@ -2,16 +2,20 @@
 
 import enum
 
+from golden.paging.format import Status as PagingStatus
+
 __all__ = [
     "BIN_GRID",
     "DISTANCE_BITS",
     "EXPONENTS",
     "EXPONENT_MAX",
     "EXPONENT_MIN",
+    "PAGED",
     "PRODUCT_GRID",
     "WEIGHT_GRID",
     "Op",
     "Status",
+    "paged",
 ]
 
 EXPONENT_MIN = -8  # a codebook's scale is 2**exponent, so that no sum is rounded by it
@@ -54,3 +58,23 @@ class Status(enum.IntEnum):
     DECODE_ERROR = 11  # some beat was answered DECERR
     BAD_CODE = 12  # ATTEND: a code beyond the entries of the codebook
     OVERFLOW = 13  # ATTEND: a table entry beyond FP16, a score above it, or all scores below it
+
+
+# How a request to the paged memory ended -> how the request ends that needed it.
+PAGED = {
+    PagingStatus.OK: Status.OK,
+    PagingStatus.TABLE_FULL: Status.TABLE_FULL,
+    PagingStatus.SEQUENCE_UNKNOWN: Status.SEQUENCE_UNKNOWN,
+    PagingStatus.LENGTH_LIMIT: Status.LENGTH_LIMIT,
+    PagingStatus.OUT_OF_PAGES: Status.OUT_OF_PAGES,
+    PagingStatus.SLAVE_ERROR: Status.SLAVE_ERROR,
+    PagingStatus.DECODE_ERROR: Status.DECODE_ERROR,
+}
+
+
+def paged(status: int) -> Status:
+    """What a status of the paged memory is; BAD_REQUEST for those that no request should have."""
+    try:
+        return PAGED[PagingStatus(status)]
+    except (KeyError, ValueError):
+        return Status.BAD_REQUEST

@@ -4,15 +4,9 @@ import dataclasses
 from collections.abc import Iterable
 
 from golden.index.format import CodebookFault
-from golden.million.format import Status
-from golden.paging.format import Status as PagingStatus
+from golden.million.format import Status, paged
 
-__all__ = ["Part", "attend_status", "first_of", "load_status", "paged", "part_bad", "part_status"]
-
-_PAGED = (
-    "OK", "TABLE_FULL", "SEQUENCE_UNKNOWN", "LENGTH_LIMIT", "OUT_OF_PAGES", "SLAVE_ERROR",
-    "DECODE_ERROR",
-)  # fmt: skip
+__all__ = ["Part", "attend_status", "first_of", "load_status", "part_bad", "part_status"]
 
 
 def load_status(faults: CodebookFault) -> Status:
@@ -51,14 +45,6 @@ def part_status(part: Part) -> Status:
 def first_of(statuses: Iterable[Status]) -> Status:
     """The lowest status that is not OK; OK if there is none."""
     return min((status for status in statuses if status), default=Status.OK)
-
-
-def paged(status: int) -> Status:
-    """What a status of the paged memory is; BAD_REQUEST for those that no request should have."""
-    for name in _PAGED:
-        if status == PagingStatus[name]:
-            return Status[name]
-    return Status.BAD_REQUEST
 
 
 def attend_status(refused: Status, parts: Iterable[Part], reads: Iterable[int]) -> Status:

@@ -8,10 +8,9 @@ from amaranth.lib import data, stream
 from golden.config import Config
 from golden.million import timing
 from golden.million.config import MillionConfig
-from golden.million.format import Status
+from golden.million.format import PAGED, Status
 from golden.paging.format import Kv
 from golden.paging.format import Op as PagingOp
-from golden.paging.format import Status as PagingStatus
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
@@ -51,17 +50,8 @@ def row_layout(config: MillionConfig) -> Payload:
 def million_status(m: Module, name: str, status) -> Signal:
     """golden.million.format.Status of a golden.paging.format.Status."""
     found = Signal(4, name=name)
-    names = {
-        PagingStatus.OK: Status.OK,
-        PagingStatus.TABLE_FULL: Status.TABLE_FULL,
-        PagingStatus.SEQUENCE_UNKNOWN: Status.SEQUENCE_UNKNOWN,
-        PagingStatus.LENGTH_LIMIT: Status.LENGTH_LIMIT,
-        PagingStatus.OUT_OF_PAGES: Status.OUT_OF_PAGES,
-        PagingStatus.SLAVE_ERROR: Status.SLAVE_ERROR,
-        PagingStatus.DECODE_ERROR: Status.DECODE_ERROR,
-    }
     with m.Switch(status):
-        for paging, own in names.items():
+        for paging, own in PAGED.items():
             with m.Case(paging):
                 m.d.comb += found.eq(own)
         with m.Default():

@@ -16,9 +16,8 @@ import pytest
 
 from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape, WindowShape
-from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, Op, Status
+from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, Op, Status, paged
 from golden.million.requests import Book, Requests
-from golden.million.verdicts import paged
 from golden.paging.format import Op as PagingOp
 from golden.paging.format import Status as PagingStatus
 from hdl.million.control import MillionControl, MillionControlConfig
