@@ -37,9 +37,7 @@ def nonfinite(words: Tensor) -> Tensor:
     return (words >> FP16.frac_bits & FP16.exp_max) == FP16.exp_max
 
 
-def groups(
-    words: Tensor, slope: Tensor, jobs: Sequence[tuple[int, bool]], queries: int
-) -> Groups:
+def groups(words: Tensor, slope: Tensor, jobs: Sequence[tuple[int, bool]], queries: int) -> Groups:
     """(n, d) queries and (n,) slopes as groups of up to ``queries`` of them.
 
     jobs : (queries of the group, whether they are discarded) of each group; discarded groups are
