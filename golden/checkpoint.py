@@ -30,6 +30,7 @@ __all__ = [
     "CheckpointError",
     "check_layers",
     "class_and_reason",
+    "head_shape",
     "layer_count",
     "load",
     "next_token_loss",
@@ -46,6 +47,7 @@ _REASON_MAX = 300  # characters of a library's error
 # GGUF's types of values: bytes of each with a fixed size.
 _GGUF_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _GGUF_STRING, _GGUF_ARRAY = 8, 9
+_GGUF_WHOLE = {4: "I", 5: "i", 10: "Q", 11: "q"}  # types of whole numbers
 
 
 class CheckpointError(RuntimeError):
@@ -81,8 +83,9 @@ def reason(error: BaseException) -> str:
     return text if len(text) <= _REASON_MAX else f"{text[: _REASON_MAX - 4]} ..."
 
 
-def _from_gguf(path: Path) -> int | None:
-    """The number of layers that the header of a GGUF file names; None: it names none."""
+def _gguf_numbers(path: Path, wanted: Collection[str]) -> dict[str, int]:
+    """Whole numbers in the header of a GGUF file by the end of their keys: those it names."""
+    found: dict[str, int] = {}
     with path.open("rb") as file:
 
         def number(kind: str) -> Any:
@@ -104,14 +107,50 @@ def _from_gguf(path: Path) -> int | None:
                 raise ValueError(f"no type {kind}")
 
         if file.read(4) != b"GGUF":
-            return None
+            return found
         file.seek(4 + 8, os.SEEK_CUR)  # version, number of tensors
         for _ in range(number("Q")):
             key, kind = file.read(number("Q")), number("I")
-            if key.endswith(b".block_count"):
-                return int(number({4: "I", 5: "i", 10: "Q", 11: "q"}[kind]))
-            skip(kind)
-    return None
+            name = key.decode().partition(".")[2]
+            if name not in wanted or kind not in _GGUF_WHOLE:
+                skip(kind)
+                continue
+            found[name] = int(number(_GGUF_WHOLE[kind]))
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+def _header(model: Path | str | None) -> Path:
+    """Where a model's header is: a GGUF file or a folder with a config.json."""
+    is_default = model is None or str(model) == SMOLLM2
+    return smollm2_path() if is_default else Path(model or "")
+
+
+_UNREADABLE = (OSError, KeyError, TypeError, ValueError, OverflowError, struct.error)
+
+
+def head_shape(model: Path | str | None = None) -> tuple[int, int, int] | None:
+    """(query heads, KV heads, elements of a head) of a checkpoint; no weight is read.
+
+    None: as ``layer_count``.
+    """
+    path = _header(model)
+    try:
+        if path.is_file():
+            names = ("attention.head_count", "attention.head_count_kv", "embedding_length",
+                     "attention.key_length")  # fmt: skip
+            found = _gguf_numbers(path, names)
+            heads, kv, width, size = (found.get(name) for name in names)
+        else:
+            text = json.loads((path / "config.json").read_text())
+            names = ("num_attention_heads", "num_key_value_heads", "hidden_size", "head_dim")
+            heads, kv, width, size = (text.get(name) for name in names)
+        if not heads or not (size or width):
+            return None
+        return int(heads), int(kv or heads), int(size or width // heads)
+    except (*_UNREADABLE, AttributeError):
+        return None
 
 
 def layer_count(model: Path | str | None = None) -> int | None:
@@ -119,13 +158,12 @@ def layer_count(model: Path | str | None = None) -> int | None:
 
     None: it does not say so, or ``load`` refuses it, or the name is one of the hub.
     """
-    is_default = model is None or str(model) == SMOLLM2
-    path = smollm2_path() if is_default else Path(model or "")
+    path = _header(model)
     try:
         if path.is_file():
-            return _from_gguf(path)
+            return _gguf_numbers(path, ("block_count",)).get("block_count")
         return int(json.loads((path / "config.json").read_text())["num_hidden_layers"])
-    except (OSError, KeyError, TypeError, ValueError, OverflowError, struct.error):
+    except _UNREADABLE:
         return None
 
 

@@ -26,7 +26,7 @@ from golden.million.config import MillionConfig
 from golden.million.script import Script
 from golden.patch import K, Patch, V
 
-__all__ = ["TRAINING", "Seen", "capture", "check", "exact_outputs", "run", "trained"]
+__all__ = ["TRAINING", "Seen", "capture", "check", "check_heads", "exact_outputs", "run", "trained"]
 
 TRAINING = Training(iterations=10)
 
@@ -67,13 +67,7 @@ def capture(model: Any, ids: Tensor, layers: Iterable[int], config: MillionConfi
     for layer in wanted:
         heads, _, d = q[layer].shape
         width = kv[layer, K].shape[1]
-        if (heads, width, d) != (
-            shape.heads * shape.group, shape.heads * config.pq.head_dim, config.pq.head_dim,
-        ):  # fmt: skip
-            raise ConfigError(
-                f"the model has {heads} queries and {width // d} KV heads of {d} elements, not "
-                f"{shape.heads * shape.group} and {shape.heads} of {config.pq.head_dim}"
-            )
+        check_heads(config, heads, width // d, d)
         words = bits_from_float(q[layer] * scaling[layer])
         k, v = (bits_from_float(kv[layer, each]).unflatten(1, (shape.heads, d)) for each in (K, V))
         found.append(Seen(k, v, words.transpose(0, 1).unflatten(1, (shape.heads, shape.group))))
@@ -99,6 +93,16 @@ def _codes(words: Tensor, books: Sequence[Codebook], bits: int) -> Tensor:
         return exact_codes(words, books[0].words, books[0].exponent, bits)
     each = enumerate(books)
     return torch.stack([exact_codes(words[:, n], b.words, b.exponent, bits) for n, b in each], 1)
+
+
+def check_heads(config: MillionConfig, queries: int, heads: int, head_dim: int) -> None:
+    """ConfigError unless the cache has a model's query heads, KV heads and elements of a head."""
+    wanted = (config.head.heads * config.head.group, config.head.heads, config.pq.head_dim)
+    if (queries, heads, head_dim) != wanted:
+        raise ConfigError(
+            f"the model has {queries} queries and {heads} KV heads of {head_dim} elements, not "
+            f"{wanted[0]} and {wanted[1]} of {wanted[2]}"
+        )
 
 
 def check(config: MillionConfig, layers: Iterable[int], prompt: int, steps: int) -> None:

@@ -237,6 +237,8 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     cache = config.cache
     context, steps = options.context, options.tokens
     training = -(-39 * cache.pq.entries // (1 if cache.scope_heads else cache.head.heads))
+    if name != LLAMA and (found := checkpoint.head_shape(name)):  # before minutes of loading
+        example.check_heads(cache, *found)
     say(f"loading {name}")
     model, windows, ids = _inputs(name, cache, training, context + steps)
     layers = _layers(options.layer, model)

@@ -67,6 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack") / "folder"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "load", tiny)
+        patch.setattr(checkpoint, "head_shape", lambda _: None)
         patch.setitem(SYSTEMS, "tiny", TINY)
         assert pack.main([*ARGUMENTS, "-o", str(folder)]) == 0
     return folder
@@ -236,6 +237,7 @@ def test_fields_are_those_of_the_hardware() -> None:
 )
 def test_refused_options(more, message, capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(checkpoint, "load", tiny)
+    monkeypatch.setattr(checkpoint, "head_shape", lambda _: None)  # as a name of the hub
     few = MillionConfig(**{**vars(TINY), "window": WindowShape()})
     monkeypatch.setitem(SYSTEMS, "tiny", few)
     chosen = [] if "--config" in more else ["--config", "tiny"]
@@ -248,3 +250,36 @@ def test_refused_options(more, message, capsys, monkeypatch, tmp_path) -> None:
     lines = [line for line in capsys.readouterr().err.splitlines() if "golden.pack:" in line]
     assert len(lines) == 1
     assert message in lines[0]
+
+
+def test_other_heads_are_refused_before_the_model_is_loaded(capsys, monkeypatch, tmp_path) -> None:
+    """The header of the GGUF file, or config.json, names them."""
+    monkeypatch.setattr(checkpoint, "load", lambda *_: pytest.fail("the model is loaded"))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2,
+        "hidden_size": 64,
+    }))  # fmt: skip
+    wanted = "not 12 and 4 of 64"
+    for model, found in (
+        (str(folder), "4 queries and 2 KV heads of 16 elements"),
+        ("smollm2", "9 queries and 3 KV heads of 64 elements"),
+    ):
+        names = ["--block", "million_attention", "--model", model, "-o", str(tmp_path / "out")]
+        assert pack.main([*names, "--set", "cache.head.heads=4"]) == 2
+        assert f"the model has {found}, {wanted}" in capsys.readouterr().err
+
+
+def test_heads_of_a_checkpoint(tmp_path) -> None:
+    for text, shape in (
+        ({"num_attention_heads": 4, "hidden_size": 64}, (4, 4, 16)),
+        ({"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 8}, (4, 1, 8)),
+        ({"num_attention_heads": 4}, None),
+        ({"hidden_size": 64}, None),
+        ([], None),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(text))
+        assert checkpoint.head_shape(tmp_path) == shape
+    assert checkpoint.head_shape("owner/model") is None
+    assert checkpoint.head_shape() == (9, 3, 64)
