@@ -34,18 +34,24 @@ _LONE = "from the request taken to the status, summed"
 
 def _configs() -> dict[str, MillionAttentionConfig]:
     found = {}
-    for name, data_bits, keys in (
-        ("smollm2", 256, 1), ("llama", 256, 1), ("llama", 1024, 1), ("llama", 1024, 2)
-    ):  # fmt: skip
+    for name, data_bits, macs, keys in (
+        ("smollm2", 256, 64, 1),
+        ("llama", 256, 64, 1),
+        ("llama", 1024, 64, 1),
+        ("llama", 1024, 64, 2),
+        # A word of a codebook has at most head_dim elements, so 128 are the most.
+        ("llama", 1024, 128, 1),
+        ("llama", 1024, 128, 2),
+    ):
         config = BLOCKS[BLOCK].configs[name]
         assert isinstance(config, MillionAttentionConfig)
-        rate = dataclasses.replace(config.rate, keys=keys)
+        rate = dataclasses.replace(config.rate, macs=macs, keys=keys)
         config = dataclasses.replace(config, data_bits=data_bits, rate=rate)
-        found[f"{name}, {data_bits}, {keys}"] = config
+        found[f"{name}, {data_bits}, {macs}, {keys}"] = config
     return found
 
 
-CONFIGS = _configs()  # by model, bits of a memory word, keys per cycle
+CONFIGS = _configs()  # by model, bits of a memory word, macs, keys per cycle
 
 
 class _Train(Parts):
