@@ -11,7 +11,7 @@ from hdl.million.layouts import beat_layout
 from tb.axi.support.host import RamHost
 from tb.bench import config, params
 from tb.contract import block_timing
-from tb.million.support.host import Expected
+from tb.million.support.host import Expected, encoding, silence
 from tb.words import layout_word
 
 SOURCES = ("request", "kv", "query", "codebook", "restored", "axi__r", "axi__b")
@@ -20,6 +20,8 @@ SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
 MEMORY = {"axi__ar": None, "axi__aw": None, "axi__w": None}
 LAST = layout_word(beat_layout(config.rate.lanes), last=1)
 SCRIPTS, BASE = params["scripts"], params["base"]
+SILENCE = silence(config)
+_STEP = 50  # cycles between two looks at ``idle``
 
 
 class Host(RamHost):
@@ -40,6 +42,7 @@ class Host(RamHost):
                 "axi__b": self.ram.answers,
             },
             {"o": len(phase["o"]), "status": len(phase["requests"]), **MEMORY},
+            silence=SILENCE,
             **flow,
         )
 
@@ -56,12 +59,14 @@ class Host(RamHost):
 
     async def settle(self, found) -> None:
         """Until the block is idle; then no stream moves any more."""
-        for _ in range(200):
+        # All recent tokens, and one more, may still be encoded.
+        tokens = config.cache.window.recent + 1
+        for _ in range((SILENCE + tokens * encoding(config)) // _STEP):
             if self.dut.idle.value == 1:
                 break
             del self.ram.beats[: found.sent["axi__r"]], self.ram.answers[: found.sent["axi__b"]]
             found = await self.bench.run(
-                {"axi__r": self.ram.beats, "axi__b": self.ram.answers}, MEMORY, stop_at=50
+                {"axi__r": self.ram.beats, "axi__b": self.ram.answers}, MEMORY, stop_at=_STEP
             )
         assert self.dut.idle.value == 1
         await self.bench.run({}, {}, stop_at=100)
@@ -105,6 +110,14 @@ async def statuses(dut, p):
     """Every status there is, each followed by requests that are carried out."""
     host = await Host(dut).start()
     await host.script("statuses", p_idle=p, p_stall=p)
+
+
+@cocotb.test()
+@cocotb.parametrize(p=[0.0, 0.4])
+async def failures(dut, p):
+    """A token fails in mid-encoding: no page, or memory refuses; requests follow at once."""
+    host = await Host(dut).start()
+    await host.script("failures", p_idle=p, p_stall=p)
 
 
 @cocotb.test()
@@ -155,3 +168,10 @@ async def full_rate(dut):
             ends = [beats[n] for n in lasts[groups - 1 :: groups]]
             after = {b - a for a, b in zip(ends, flow.cycles["status"], strict=True)}
             assert after == {expected.latency}, (latency, after)
+
+
+@cocotb.test(skip="wide" not in SCRIPTS)
+async def wide(dut):
+    """Whole codebooks of 12-bit codes: tokens and queries, to their end."""
+    host = await Host(dut).start()
+    await host.script("wide")

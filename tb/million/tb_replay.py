@@ -15,7 +15,7 @@ import cocotb
 from hdl.million.layouts import STATUS_LAYOUT
 from tb.axi.support.host import RamHost
 from tb.bench import config, params
-from tb.million.support.host import Expected
+from tb.million.support.host import Expected, silence
 from tb.words import layout_field
 
 SOURCES = ("request", "kv", "query", "codebook", "restored", "axi__r", "axi__b")
@@ -48,7 +48,7 @@ class Host(RamHost):
         self.ram.latency = part.get("latency", params["latency"])
         expected = Expected(part)
         takes = {"o": len(part["o"]), "status": len(part["requests"])}
-        flow = await self._run(part["inputs"], takes)
+        flow = await self._run(part["inputs"], takes, silence=silence(config))
         expected.take(flow)
         assert expected.is_empty
         statuses = flow.words["status"]

@@ -10,6 +10,7 @@ import pytest
 from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.format import Op, Status
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
+from tb.million.support.failures import failures_script, wide_script
 from tb.million.support.script import random_script, rates_script
 from tb.million.support.statuses import grown_script, statuses_script
 from tb.run import simulate
@@ -20,7 +21,7 @@ CONFIGS = {
             pq=PqShape(head_dim=16, subspaces=4, bits=4),
             head=HeadShape(heads=2, group=3),
             window=WindowShape(sinks=2, keep=0, block=4),
-            sequences=3, layers=2, max_tokens=24, pages=16, page_bytes=256, scope_heads=True,
+            sequences=3, layers=2, max_tokens=24, pages=18, page_bytes=256, scope_heads=True,
         ),
         rate=RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8),
         data_bits=64, burst_beats=4, outstanding=4, reads=4, beats=16,
@@ -40,12 +41,22 @@ CONFIGS = {
             pq=PqShape(head_dim=32, subspaces=16, bits=6),
             head=HeadShape(heads=1, group=5),
             window=WindowShape(sinks=1, keep=0, block=0),
-            sequences=2, layers=3, max_tokens=60, pages=24, page_bytes=256,
+            sequences=2, layers=3, max_tokens=60, pages=23, page_bytes=256,
         ),
         rate=RateShape(macs=16, keys=4, queries=4, window_macs=8, lanes=16),
         data_bits=256, burst_beats=16, outstanding=8, reads=8, beats=32,
     ),
 }  # fmt: skip
+WIDE = MillionAttentionConfig(
+    cache=MillionConfig(
+        pq=PqShape(head_dim=16, subspaces=4, bits=12),
+        head=HeadShape(heads=1, group=2),
+        window=WindowShape(sinks=1, keep=0, block=2),
+        layers=1, max_tokens=16, pages=16, page_bytes=256,
+    ),
+    rate=RateShape(macs=4, keys=1, queries=2, window_macs=4, lanes=4),
+    data_bits=64, burst_beats=4, outstanding=4, reads=4, beats=16,
+)  # fmt: skip
 BASE = 0x40_0000
 
 
@@ -57,6 +68,7 @@ def scripts(name, seed):
         "short": random_script(config, seed + 1, 4, BASE),
         "statuses": statuses_script(config, seed, BASE)[0],
         "grown": grown_script(config, seed, BASE),
+        "failures": failures_script(config, seed, BASE),
         "rates": rates_script(config, seed, BASE),
     }
 
@@ -65,6 +77,13 @@ def scripts(name, seed):
 def test_attention(name, seed):
     params = {"scripts": scripts(name, seed), "base": BASE}
     simulate(MillionAttention(CONFIGS[name]), "tb.million.tb_attention", params=params, seed=seed)
+
+
+def test_widest_codebooks(seed):
+    """12-bit codes: the tables of a group take 32,768 cycles, in which no stream moves."""
+    params = {"scripts": {"wide": wide_script(WIDE, seed, BASE)}, "base": BASE}
+    block = MillionAttention(WIDE)
+    simulate(block, "tb.million.tb_attention", params=params, seed=seed, testcase="wide")
 
 
 def test_every_status_is_asked_for(seed):

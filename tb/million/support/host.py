@@ -3,10 +3,31 @@
 from collections import deque
 
 from golden.million.format import Op, Status
+from hdl.million.attention import MillionAttentionConfig
 from hdl.million.layouts import STATUS_LAYOUT
+from tb.bench import SILENCE
 from tb.paging.support.statuses import StatusesToCome
 
-__all__ = ["Expected"]
+__all__ = ["Expected", "encoding", "silence"]
+
+
+def encoding(config: MillionAttentionConfig) -> int:
+    """Cycles of the encoder for the K and V of a token, where it reads in each cycle."""
+    pq = config.cache.pq
+    return 2 * config.cache.head.heads * pq.entries * config.rate.parts(pq)
+
+
+def silence(config: MillionAttentionConfig) -> int:
+    """Cycles without any transfer that are a hang.
+
+    Until its first output, a group has its tables built, its keys scored and counted, its exact
+    rows scored and added, and its bins added. Before it, a token may be encoded.
+    """
+    cache, rate, pq = config.cache, config.rate, config.cache.pq
+    tables = pq.entries * rate.parts(pq) * rate.queries
+    codes = -(-cache.max_tokens // rate.keys)
+    rows = cache.window.rows * rate.queries * pq.head_dim // rate.window_macs
+    return SILENCE + 2 * (tables + codes + rows) + encoding(config)
 
 
 class Expected:
