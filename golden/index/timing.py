@@ -5,6 +5,8 @@ from fractions import Fraction
 from golden.timing import Timing
 
 __all__ = [
+    "TERMS",
+    "adder_levels",
     "codebook_store",
     "histogram_parallel",
     "histogram_ram",
@@ -12,7 +14,10 @@ __all__ = [
     "reducer",
     "table",
     "table_row",
+    "tree_levels",
 ]
+
+TERMS = 8  # that one level of an adder tree takes
 
 
 def codebook_store() -> Timing:
@@ -67,3 +72,19 @@ def table(width: int, row: int) -> Timing:
         words=(("i", 1), ("o", 1)),
         unit="row",
     )
+
+
+def adder_levels(terms: int) -> int:
+    """Levels of a tree of TERMS terms each until at most TERMS are left; at least one."""
+    levels, left = 1, -(-terms // TERMS)
+    while left > TERMS:
+        levels, left = levels + 1, -(-left // TERMS)
+    return levels
+
+
+def tree_levels(terms: int) -> int:
+    """Levels of a tree of TERMS terms each down to one sum; at least one."""
+    levels, left = 1, -(-terms // TERMS)
+    while left > 1:
+        levels, left = levels + 1, -(-left // TERMS)
+    return levels

@@ -3,13 +3,12 @@
 import dataclasses
 from fractions import Fraction
 
+from golden.index.timing import adder_levels, tree_levels
 from golden.timing import Timing
 
 __all__ = [
     "SCORE_ROUNDING",
     "TABLE_ROUNDING",
-    "TERMS",
-    "adder_levels",
     "attend_control",
     "attention",
     "code_reader",
@@ -29,7 +28,6 @@ __all__ = [
     "score_engine",
     "table_builder",
     "table_depth",
-    "tree_levels",
     "value_engine",
     "value_finish",
     "value_interval",
@@ -37,7 +35,6 @@ __all__ = [
     "window",
 ]
 
-TERMS = 8  # that one level of an adder tree takes
 SCORE_ROUNDING = 4  # cycles of the rounding of a score
 TABLE_ROUNDING = 4  # cycles of the rounding of an entry of a table
 
@@ -206,14 +203,6 @@ def restorer(heads: int, words: int) -> Timing:
     )
 
 
-def adder_levels(terms: int) -> int:
-    """Levels of a tree of TERMS terms each until at most TERMS are left; at least one."""
-    levels, left = 1, -(-terms // TERMS)
-    while left > TERMS:
-        levels, left = levels + 1, -(-left // TERMS)
-    return levels
-
-
 def score_engine(subspaces: int) -> Timing:
     """Look-up, terms, levels of the tree, the sum with the distance's term, rounding, queue."""
     latency = 1 + 1 + adder_levels(subspaces) + 1 + SCORE_ROUNDING + 1
@@ -274,14 +263,6 @@ def window(queries: int, steps: int) -> Timing:
             ("between sums, at least", 5),
         ),
     )
-
-
-def tree_levels(terms: int) -> int:
-    """Levels of a tree of TERMS terms each down to one sum; at least one."""
-    levels, left = 1, -(-terms // TERMS)
-    while left > 1:
-        levels, left = levels + 1, -(-left // TERMS)
-    return levels
 
 
 def table_depth(sub: int) -> int:

@@ -8,6 +8,7 @@ from amaranth.lib import data
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.index.timing import TERMS, adder_levels
 from golden.million.format import (
     DISTANCE_BITS,
     EXPONENT_MIN,
@@ -15,13 +16,13 @@ from golden.million.format import (
     PRODUCT_GRID,
     WEIGHT_GRID,
 )
-from golden.million.timing import SCORE_ROUNDING, TERMS, adder_levels
+from golden.million.timing import SCORE_ROUNDING
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.reducer import centroid_parts
+from hdl.index.sums import add_signed, grid_parts
 from hdl.million.layouts import EXPONENT_SHAPE
-from hdl.million.sums import add_signed, grid_parts
 from hdl.ports import In, Out
 
 __all__ = ["MillionDecodeScore", "MillionDecodeScoreConfig"]

@@ -7,14 +7,15 @@ from amaranth.lib import data
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.index.timing import TERMS, adder_levels
 from golden.million.format import DISTANCE_BITS, WEIGHT_GRID
-from golden.million.timing import SCORE_ROUNDING, TERMS, adder_levels
+from golden.million.timing import SCORE_ROUNDING
 from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.index.sums import add_signed, grid_parts
 from hdl.kinds import NUMBER
-from hdl.million.sums import add_signed, grid_parts
 from hdl.ports import In, Out
 
 __all__ = ["MillionFixedLane", "MillionFixedLaneConfig"]

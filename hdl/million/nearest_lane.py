@@ -7,14 +7,14 @@ from amaranth.lib import data
 
 from golden.config import Config
 from golden.fp16.format import FP16
+from golden.index.timing import tree_levels
 from golden.million.format import EXPONENTS
-from golden.million.timing import tree_levels
 from hdl.block import Block
 from hdl.emit import add
+from hdl.index.dot_product import IndexDotProduct, IndexDotProductConfig
 from hdl.index.reducer import centroid_parts
+from hdl.index.sums import add_tree
 from hdl.kinds import index_of
-from hdl.million.dot_product import MillionDotProduct, MillionDotProductConfig
-from hdl.million.sums import add_tree
 from hdl.ports import In, Out
 
 __all__ = ["MillionNearestLane", "MillionNearestLaneConfig"]
@@ -35,8 +35,8 @@ class MillionNearestLaneConfig(Config):
         self._check_range("bits", 1, 12)
 
     @property
-    def dot(self) -> MillionDotProductConfig:
-        return MillionDotProductConfig(terms=self.sub)
+    def dot(self) -> IndexDotProductConfig:
+        return IndexDotProductConfig(terms=self.sub)
 
     @property
     def distance_bits(self) -> int:
@@ -70,7 +70,7 @@ class MillionNearestLane(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        dot = add(m, "dot", MillionDotProduct(config.dot))
+        dot = add(m, "dot", IndexDotProduct(config.dot))
         m.d.comb += [dot.x.eq(self.x), dot.c.eq(self.c)]
 
         # The squares, as fast as the products

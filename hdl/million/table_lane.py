@@ -12,7 +12,7 @@ from golden.million.timing import TABLE_ROUNDING
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.million.dot_product import MillionDotProduct, MillionDotProductConfig
+from hdl.index.dot_product import IndexDotProduct, IndexDotProductConfig
 from hdl.ports import In, Out
 
 __all__ = ["MillionTableLane", "MillionTableLaneConfig"]
@@ -28,14 +28,14 @@ class MillionTableLaneConfig(Config):
         self._check_range("sub", 1, 64)
 
     @property
-    def dot(self) -> MillionDotProductConfig:
-        return MillionDotProductConfig(terms=self.sub)
+    def dot(self) -> IndexDotProductConfig:
+        return IndexDotProductConfig(terms=self.sub)
 
 
 class MillionTableLane(Block):
     """``y = rne16(2**e * sum of x * c)``; a new entry in every cycle, never stalled.
 
-    Latency: that of MillionDotProduct and TABLE_ROUNDING cycles. ``grid`` is the exponent's place
+    Latency: that of IndexDotProduct and TABLE_ROUNDING cycles. ``grid`` is the exponent's place
     in EXPONENTS, and comes with the exact sum.
     """
 
@@ -53,7 +53,7 @@ class MillionTableLane(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        dot = add(m, "dot", MillionDotProduct(config.dot))
+        dot = add(m, "dot", IndexDotProduct(config.dot))
         shape = FixedToFloatConfig(
             width=config.dot.sum_bits,
             grid_exponents=tuple(PRODUCT_GRID + exponent for exponent in EXPONENTS),

@@ -11,8 +11,9 @@ from amaranth.sim import Simulator
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import fixed_point, from_fixed
+from golden.index.timing import adder_levels
 from golden.million.format import WEIGHT_GRID
-from golden.million.timing import SCORE_ROUNDING, adder_levels
+from golden.million.timing import SCORE_ROUNDING
 from hdl.million.fixed_lane import MillionFixedLane, MillionFixedLaneConfig
 
 

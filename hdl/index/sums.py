@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
-from golden.million.timing import TERMS
+from golden.index.timing import TERMS
 from hdl.bits import carry_save
 
 __all__ = ["add_signed", "add_tree", "grid_parts"]
