@@ -43,9 +43,9 @@ class IndexDotProductConfig(Config):
 class IndexDotProduct(Block):
     """``sum of x * c`` on the grid 2**-48; a new sum in every cycle, never stalled.
 
-    |c| <= 2**entry_log2. A NaN or an infinity in x reads as a number of the binade above the largest
-    (golden.million.scores.on_grid). Latency 2 + tree_levels(terms) cycles
-    (golden.index.timing). No combinational path, no reset.
+    |c| <= 2**entry_log2. A NaN or an infinity in x reads as a number of the binade above the
+    largest. Latency 2 + tree_levels(terms) cycles (golden.index.timing). No combinational path, no
+    reset.
     """
 
     def __init__(self, config: IndexDotProductConfig):
