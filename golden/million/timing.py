@@ -4,6 +4,7 @@ import dataclasses
 from fractions import Fraction
 
 from golden.index.timing import adder_levels, tree_levels
+from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "TABLE_ROUNDING",
     "attend_control",
     "attention",
+    "attention_stages",
     "code_reader",
     "control",
     "decode_engine",
@@ -37,6 +39,8 @@ __all__ = [
 
 SCORE_ROUNDING = 4  # cycles of the rounding of a score
 TABLE_ROUNDING = 4  # cycles of the rounding of an entry of a table
+BETWEEN_ATTENDS = 12  # cycles that the first total of an ATTEND waits for the last output before
+BETWEEN_SUMS = 5  # cycles from one sum of the window to the next, at least
 
 
 def query_splitter(beats: int) -> Timing:
@@ -260,7 +264,7 @@ def window(queries: int, steps: int) -> Timing:
         unit="exact key",
         delays=(
             ("from the last window_weight to sum, and one per exact key", 4),
-            ("between sums, at least", 5),
+            ("between sums, at least", BETWEEN_SUMS),
         ),
     )
 
@@ -313,11 +317,37 @@ def pq_encoder(entries: int, parts: int, sub: int) -> Timing:
     )
 
 
-def attention(entries: int, parts: int, queries: int) -> Timing:
-    """Groups whose tables, and whose finish, take longer than their keys."""
+def attention_stages(
+    pq: PqShape, rate: RateShape, elements: int, exact: int, groups: int
+) -> dict[str, Fraction]:
+    """Cycles from one group to the next in each part of the block, in a long train of ATTENDs.
+
+    Tokens in codes are so few that their number decides nothing (golden.million.bounds).
+
+    elements : of the outputs per cycle
+    exact : rows that a group attends
+    groups : of an ATTEND
+
+    The splitter takes queries * head_dim / lanes + 3 cycles, always less than ``output``.
+    """
+    finish = value_finish(pq.entries, rate.parts(pq), rate.queries)
+    sums = rate.queries * pq.head_dim // rate.window_macs
+    ends = output(rate.queries, pq.head_dim, rate.lanes, elements)
+    return {
+        "build": Fraction(finish),
+        "finish": Fraction(finish + 1),
+        # The last key of each sum waits until the sum before is taken.
+        "window": Fraction(max(sums * exact + (exact >= BETWEEN_SUMS), sums * BETWEEN_SUMS)),
+        "output": ends.delay("from total to the next, at least")
+        + Fraction(BETWEEN_ATTENDS, groups),
+    }
+
+
+def attention(stages: dict[str, Fraction]) -> Timing:
+    """Of ``attention_stages``: the slowest decides."""
     return Timing(
         latency=3,
-        interval=Fraction(value_finish(entries, parts, queries) + 1),
+        interval=max(stages.values()),
         start="the last o of an ATTEND",
         end="its status",
         unit="group",

@@ -153,8 +153,7 @@ class MillionAttention(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        pq, rate = config.cache.pq, config.rate
-        return timing.attention(pq.entries, rate.parts(pq), rate.queries)
+        return timing.attention(config.stages)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

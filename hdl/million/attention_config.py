@@ -1,8 +1,10 @@
 """What million_attention keeps and attends, its rates and its memory port."""
 
 import dataclasses
+from fractions import Fraction
 
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN
+from golden.million.timing import attention_stages
 from hdl.index.codebook_store import IndexCodebookStoreConfig
 from hdl.million.code_reader import MillionCodeReaderConfig
 from hdl.million.control import MillionControlConfig
@@ -76,6 +78,13 @@ class MillionAttentionConfig(LayerConfig):
     @property
     def output(self) -> MillionOutputConfig:
         return MillionOutputConfig(**self._sizes)
+
+    @property
+    def stages(self) -> dict[str, Fraction]:
+        """Cycles of a group in each stage, with all exact rows in use."""
+        groups = self.cache.head.heads * self.control.attend.passes
+        rows, elements = self.cache.window.rows, self.output.elements
+        return attention_stages(self.cache.pq, self.rate, elements, rows, groups)
 
     @property
     def _engine(self) -> dict:

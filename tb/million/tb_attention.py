@@ -21,6 +21,7 @@ MEMORY = {"axi__ar": None, "axi__aw": None, "axi__w": None}
 LAST = layout_word(beat_layout(config.rate.lanes), last=1)
 SCRIPTS, BASE = params["scripts"], params["base"]
 SILENCE = silence(config)
+FILLING = 6  # ATTENDs of a train until all queues are full
 _STEP = 50  # cycles between two looks at ``idle``
 
 
@@ -168,6 +169,22 @@ async def full_rate(dut):
             ends = [beats[n] for n in lasts[groups - 1 :: groups]]
             after = {b - a for a, b in zip(ends, flow.cycles["status"], strict=True)}
             assert after == {expected.latency}, (latency, after)
+
+
+@cocotb.test(skip="stages" not in params)
+async def long_train(dut):
+    """ATTENDs follow one another as the slowest stage does; a few fill the queues ahead of it."""
+    interval = max(params["stages"].values())
+    for latency in (1, 20):
+        host = await Host(dut, latency).start()
+        *_, train = [await host.phase(phase) for phase in SCRIPTS["rates"]]
+        host.running.cancel()
+        beats = train.cycles["o"]
+        lasts = [n for n, word in enumerate(train.words["o"]) if word & LAST]
+        groups = len(lasts) // len(train.cycles["status"])
+        ends = [beats[n] for n in lasts[groups - 1 :: groups]]
+        steps = [b - a for a, b in itertools.pairwise(ends)]
+        assert set(steps[FILLING:]) == {groups * interval}, (latency, groups, interval, steps)
 
 
 @cocotb.test(skip="wide" not in SCRIPTS)

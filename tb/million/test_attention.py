@@ -57,6 +57,31 @@ WIDE = MillionAttentionConfig(
     rate=RateShape(macs=4, keys=1, queries=2, window_macs=4, lanes=4),
     data_bits=64, burst_beats=4, outstanding=4, reads=4, beats=16,
 )  # fmt: skip
+
+
+def _odd(pq, rate, group, block) -> MillionAttentionConfig:
+    return MillionAttentionConfig(
+        cache=MillionConfig(
+            pq=pq, head=HeadShape(heads=2, group=group),
+            window=WindowShape(sinks=2, keep=0, block=block),
+            layers=1, max_tokens=24, pages=16, page_bytes=1024,
+        ),
+        rate=rate, data_bits=256, burst_beats=4, outstanding=4, reads=8, beats=16,
+    )  # fmt: skip
+
+
+_D80, _D16 = (PqShape(head_dim=d, subspaces=d // 4, bits=4) for d in (80, 16))
+_D128 = PqShape(head_dim=128, subspaces=16, bits=4)
+# By slowest stage: sizes, tokens in codes.
+ODD = {
+    "finish": (_odd(_D80, RateShape(macs=16, queries=3, window_macs=16, lanes=8), 3, 4), 3),
+    "window": (_odd(_D80, RateShape(macs=16, queries=3, window_macs=4, lanes=8), 3, 4), 3),
+    "window, few": (_odd(_D80, RateShape(macs=16, queries=3, window_macs=4, lanes=8), 5, 0), 3),
+    "window, wide": (_odd(_D128, RateShape(macs=128, queries=4, window_macs=8), 4, 3), 3),
+    "output": (_odd(_D16, RateShape(macs=16, queries=2, window_macs=16, lanes=4), 2, 4), 0),
+    "output, codes": (_odd(_D16, RateShape(macs=16, queries=2, window_macs=16, lanes=8), 2, 4), 3),
+    "output, one": (_odd(_D16, RateShape(macs=16, queries=1, window_macs=16, lanes=4), 3, 0), 0),
+}
 BASE = 0x40_0000
 
 
@@ -77,6 +102,17 @@ def scripts(name, seed):
 def test_attention(name, seed):
     params = {"scripts": scripts(name, seed), "base": BASE}
     simulate(MillionAttention(CONFIGS[name]), "tb.million.tb_attention", params=params, seed=seed)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_slowest_stage(name, seed):
+    config, codes = ODD[name]
+    stages = config.stages
+    assert max(stages, key=lambda stage: stages[stage]) == name.split(",")[0]
+    script = rates_script(config, seed, BASE, codes=codes, attends=14)
+    params = {"scripts": {"rates": script}, "base": BASE, "stages": stages}
+    block = MillionAttention(config)
+    simulate(block, "tb.million.tb_attention", params=params, seed=seed, testcase="long_train")
 
 
 def test_widest_codebooks(seed):

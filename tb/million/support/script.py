@@ -306,8 +306,13 @@ def random_script(
     return script.done()
 
 
-def rates_script(config: MillionAttentionConfig, seed: int, base: int = 0) -> list[dict]:
-    """Tokens of one layer, whole codebooks; then an ATTEND alone, and in the last phase a train."""
+def rates_script(
+    config: MillionAttentionConfig, seed: int, base: int = 0, codes: int = 3, attends: int = 5
+) -> list[dict]:
+    """All exact rows and some codes of one layer, whole codebooks; then ATTENDs.
+
+    One is alone, and in the last phase there is a train of them.
+    """
     script = Script(config, seed, base)
     window = config.cache.window
     sequence = script.open()
@@ -315,13 +320,13 @@ def rates_script(config: MillionAttentionConfig, seed: int, base: int = 0) -> li
     script.wait()
     for _ in range(window.sinks):
         assert script.prefill(sequence, 0) == Status.OK
-    for _ in range(3):
+    for _ in range(codes):
         assert script.restore(sequence, 0) == Status.OK
-    for _ in range(min(window.recent, 1)):
+    for _ in range(window.recent):
         assert script.append(sequence, 0) == Status.OK
     script.wait()
     assert script.attend(sequence, 0) == Status.OK
     script.wait()
-    for _ in range(5):
+    for _ in range(attends):
         assert script.attend(sequence, 0) == Status.OK
     return script.done()
