@@ -3,6 +3,7 @@
 Shown to fail:
 
 - a magnitude one unit above 1 accepted;
+- one bit of a lane's magnitude that reads as 0, or as 1;
 - infinity that is no NONFINITE;
 - a fault of the last lane, or of the last word, ignored;
 - the next book at the end of the one before, where the codebook is short;
@@ -103,6 +104,12 @@ def store_loads(config, seed) -> Loads:
     for value, where in cases[::3] if is_large else cases:
         at = where or (int(rng.integers(config.words)), int(rng.integers(config.macs)))
         loads.add(most, wrong=(*at, value))
+    # In each lane: finite words one bit from a NaN, and words one bit from 1.
+    bits = [0x7FFF ^ 1 << bit for bit in range(10, 15)] + [ONE | 1 << bit for bit in range(10)]
+    lanes = [0, config.macs - 1] if is_large else range(config.macs)
+    for lane in lanes:
+        for value in rng.permutation(bits)[: 4 if is_large else None]:
+            loads.add(1, wrong=(int(rng.integers(config.books * config.parts)), lane, value))
     loads.add(max(1, most // 2), 1)
     for more in (-1, 1, 2, 2 * config.parts):
         if config.books * config.parts * max(1, most - 1) + more > 0:

@@ -5,6 +5,7 @@ Shown to fail:
 - all rows in the window of head 0, V before K, a row that is not held;
 - ``row`` once for K and once for V; a token of K alone; ``last`` with the last head only;
 - NaN or infinity in the last beat only, in all lanes but one, or of the token before;
+- one bit of one lane's exponent that reads as 0, or as 1;
 - junk on ``kv`` judged, beats of a discarded token not judged;
 - a discarded token that gives rows or beats;
 - a beat, a row or ``done`` that does not wait.
@@ -45,7 +46,7 @@ CONFIGS = {
 }  # fmt: skip
 SPECIALS = (0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFFFF)
 FINITE = (0x7BFF, 0xFBFF, 0x0001, 0x8001, 0x0000, 0x8000, 0x3C00)
-TOKENS = 14
+TOKENS = 14  # and one for each lane
 
 
 def token_vectors(block, seed):
@@ -53,20 +54,25 @@ def token_vectors(block, seed):
     cache, lanes = config.cache, config.rate.lanes
     heads, d = cache.head.heads, cache.pq.head_dim
     rng = np.random.default_rng([seed, 143])
-    words = rng.integers(0, 1 << 16, (TOKENS, 2, heads, d))
+    tokens = TOKENS + lanes
+    words = rng.integers(0, 1 << 16, (tokens, 2, heads, d))
     words = np.where((words >> 10 & 31) == 31, words & ~(1 << 10), words)
-    flat = words.reshape(TOKENS, -1)
+    flat = words.reshape(tokens, -1)
     for n in range(TOKENS):
         flat[n, rng.integers(flat.shape[1], size=3)] = rng.choice(FINITE, 3)
         if n in (1, 4, 5, 8):  # a single element, the first and the last of a token among them
             at = {1: 0, 4: flat.shape[1] - 1}.get(n, rng.integers(flat.shape[1]))
             flat[n, at] = rng.choice(SPECIALS)
+    # In each lane once: a NaN or an infinity, alone among words of the largest binade.
+    for n, lane in enumerate(rng.permutation(lanes), TOKENS):
+        flat[n] = 0x7800 | flat[n] & 0x83FF
+        flat[n, rng.integers(flat.shape[1] // lanes) * lanes + lane] = rng.choice(SPECIALS)
     vectors_of = cache.sequences * cache.layers
-    slot = rng.integers(0, vectors_of, TOKENS) * heads
+    slot = rng.integers(0, vectors_of, tokens) * heads
     most = cache.window.sinks + cache.window.places
-    row = rng.integers(0, most, TOKENS)
+    row = rng.integers(0, most, tokens)
     slot[0], row[0] = (vectors_of - 1) * heads, most - 1
-    discard = np.zeros(TOKENS, dtype=np.int64)
+    discard = np.zeros(tokens, dtype=np.int64)
     discard[[2, 3, 5, 9]] = 1
     found = rows(*map(torch.tensor, (words, slot, row, discard)))
     beats = d // lanes
@@ -78,7 +84,7 @@ def token_vectors(block, seed):
         "x": layout_words(beat_layout(lanes), word=found.words.reshape(-1, lanes), last=last),
         "done": layout_words(block.done.p.shape(), nonfinite=found.nonfinite),
     }
-    each = np.arange(1, TOKENS + 1)
+    each = np.arange(1, tokens + 1)
     kept = np.cumsum(1 - discard)
     counts = {"job": each, "kv": each * 2 * heads * beats, "row": kept * 2 * heads,
               "x": kept * 2 * heads * beats, "done": each}  # fmt: skip

@@ -1,6 +1,12 @@
 """MillionLoader against golden.index.store.store_words and golden.million.verdicts.load_status.
 
 Shown to fail:
+
+- K's exponent for V, ``last`` one word early, words of one book alone;
+- faults of K alone, of V alone, a NONFINITE taken from the bit of MAGNITUDE;
+- beats that do not wrap, a second LOAD that begins with V;
+- a word of V that waits for K's store, a beat that waits for an empty word;
+- ``idle`` during a LOAD, a status with another sequence.
 """
 
 import numpy as np
