@@ -146,9 +146,10 @@ def head_shape(model: Path | str | None = None) -> tuple[int, int, int] | None:
             text = json.loads((path / "config.json").read_text())
             names = ("num_attention_heads", "num_key_value_heads", "hidden_size", "head_dim")
             heads, kv, width, size = (text.get(name) for name in names)
-        if not heads or not (size or width):
+        if not heads:
             return None
-        return int(heads), int(kv or heads), int(size or width // heads)
+        size = size or (width or 0) // heads
+        return (int(heads), int(kv or heads), int(size)) if size else None
     except (*_UNREADABLE, AttributeError):
         return None
 
