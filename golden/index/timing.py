@@ -74,17 +74,18 @@ def table(width: int, row: int) -> Timing:
     )
 
 
-def adder_levels(terms: int) -> int:
-    """Levels of a tree of TERMS terms each until at most TERMS are left; at least one."""
+def _levels(terms: int, most: int) -> int:
     levels, left = 1, -(-terms // TERMS)
-    while left > TERMS:
+    while left > most:
         levels, left = levels + 1, -(-left // TERMS)
     return levels
+
+
+def adder_levels(terms: int) -> int:
+    """Levels of a tree of TERMS terms each until at most TERMS are left; at least one."""
+    return _levels(terms, TERMS)
 
 
 def tree_levels(terms: int) -> int:
     """Levels of a tree of TERMS terms each down to one sum; at least one."""
-    levels, left = 1, -(-terms // TERMS)
-    while left > 1:
-        levels, left = levels + 1, -(-left // TERMS)
-    return levels
+    return _levels(terms, 1)

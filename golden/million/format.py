@@ -61,7 +61,7 @@ class Status(enum.IntEnum):
 
 
 # How a request to the paged memory ended -> how the request ends that needed it.
-PAGED = {
+PAGED: dict[int, Status] = {
     PagingStatus.OK: Status.OK,
     PagingStatus.TABLE_FULL: Status.TABLE_FULL,
     PagingStatus.SEQUENCE_UNKNOWN: Status.SEQUENCE_UNKNOWN,
@@ -74,7 +74,4 @@ PAGED = {
 
 def paged(status: int) -> Status:
     """What a status of the paged memory is; BAD_REQUEST for those that no request should have."""
-    try:
-        return PAGED[PagingStatus(status)]
-    except (KeyError, ValueError):
-        return Status.BAD_REQUEST
+    return PAGED.get(status, Status.BAD_REQUEST)

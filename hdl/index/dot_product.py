@@ -21,19 +21,17 @@ __all__ = ["IndexDotProduct", "IndexDotProductConfig"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexDotProductConfig(Config):
-    """Number of products, and the range of one factor."""
+    """Number of products."""
 
-    terms: int = 2  # products, 1..256
-    entry_log2: int = 0  # |c| <= 2**entry_log2, 0..2
+    terms: int = 2  # products, 1..64
 
     def __post_init__(self) -> None:
-        self._check_range("terms", 1, 256)
-        self._check_range("entry_log2", 0, 2)
+        self._check_range("terms", 1, 64)
 
     @property
     def term_bits(self) -> int:
-        """|x| < 2**41, a NaN's or an infinity's word included, and |c| <= 2**(24 + entry_log2)."""
-        return 41 + 24 + self.entry_log2 + 1
+        """|x| < 2**41, a NaN's or an infinity's word included, and |c| <= 2**24."""
+        return 41 + 24 + 1
 
     @property
     def sum_bits(self) -> int:
@@ -43,7 +41,7 @@ class IndexDotProductConfig(Config):
 class IndexDotProduct(Block):
     """``sum of x * c`` on the grid 2**-48; a new sum in every cycle, never stalled.
 
-    |c| <= 2**entry_log2. A NaN or an infinity in x reads as a number of the binade above the
+    |c| <= 1. A NaN or an infinity in x reads as a number of the binade above the
     largest. Latency 2 + tree_levels(terms) cycles (golden.index.timing). No combinational path, no
     reset.
     """
@@ -62,14 +60,12 @@ class IndexDotProduct(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         low = config.term_bits - 1
-        parts = grid_parts if config.entry_log2 else centroid_parts
-        c_shift_max = 14 + config.entry_log2
         terms, signs = [], []
         for k in range(config.terms):
             x_sign, x_significand, x_shift = grid_parts(self.x[k])
-            c_sign, c_significand, c_shift = parts(self.c[k])
+            c_sign, c_significand, c_shift = centroid_parts(self.c[k])
             product = Signal(2 * FP16.precision, name=f"product_{k}", reset_less=True)
-            shift = Signal(range(30 + c_shift_max + 1), name=f"shift_{k}", reset_less=True)
+            shift = Signal(range(30 + 14 + 1), name=f"shift_{k}", reset_less=True)
             sign = Signal(name=f"sign_{k}", reset_less=True)
             term = Signal(signed(config.term_bits), name=f"term_{k}", reset_less=True)
             magnitude = let(m, f"magnitude_{k}", (product << shift)[:low])
