@@ -38,8 +38,20 @@ ROWS = 48
 INF, NEGATIVE_INF = FP16.infinity, FP16.sign_bit | FP16.infinity
 
 
+def near_ties() -> np.ndarray:
+    """Words w whose exp(w) lies within 1/64 of a unit from a tie of the rounding."""
+    words = np.arange(0x8001, 0xCC80)
+    exact = np.exp(words.astype(np.uint16).view(np.float16).astype(np.float64))
+    rounded = exact.astype(np.float16)
+    unit = np.spacing(rounded).astype(np.float64)
+    return words[np.abs(np.abs(exact - rounded) - unit / 2) < unit / 64]
+
+
+NEAR_TIES = near_ties()
+
+
 def scores(rng, kind: int, count: int) -> np.ndarray:
-    """Scores of a query: ordinary, masked, constant, wide, zeros, any, all masked or not finite."""
+    """Scores of a query: ordinary, masked, constant, wide, zeros, any, not finite, near ties."""
     x = rng.normal(0, (1, 4, 20)[kind % 3], count).astype(np.float16).view(np.uint16).astype(int)
     if kind in (3, 4):
         x[rng.random(count) < (0.5, 0.95)[kind - 3]] = NEGATIVE_INF
@@ -59,6 +71,9 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
         x = random_words(rng, count).astype(int)
     if kind == 12:  # the largest in the first or the last place
         x[-rng.integers(0, 2)] = 0x7BFF
+    if kind == 13:  # each bit of the exponential decides; the largest is 0
+        x = rng.choice(NEAR_TIES, count)
+        x[rng.integers(0, count)] = 0
     return x
 
 
@@ -84,7 +99,7 @@ def row_vectors(config: AttentionWeightsConfig, rng) -> tuple[dict, dict]:
     ends = {name: [] for name in words}
     queries, keys = config.queries, config.keys
     # Unusual scores in 6 of 10 queries, each kind as often.
-    kinds = np.resize(np.arange(13), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
+    kinds = np.resize(np.arange(14), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
     kinds = rng.permutation(kinds).reshape(ROWS, queries)
     kinds[0, 0] = 5  # the largest sum
     for n in range(ROWS):

@@ -55,7 +55,7 @@ def attend_vectors(block, seed):
     words = {name: [] for name in ("job", "slopes", "split", "group", "read")}
     packets = {name: [] for name in words}
     discards = []
-    for n in range(14):
+    for n in range(40):
         discard = int(n in (3, 4, 6) or (rng.random() < 0.2 and n > 6))
         common = {
             name: int(rng.integers(0, 1 << config.job_layout[name].width))

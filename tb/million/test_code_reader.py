@@ -83,7 +83,7 @@ def transfers(rng, config) -> Memory:
     for errors in (((0, 2),), ((0, 3),), ((1, 2), (2, 3)), ((2, 3),), ((1, 3), (2, 2))):
         memory.add(int(rng.integers(2 * keys, 4 * keys + 4)), errors=errors)
         memory.add(1)
-    for _ in range(12):
+    for _ in range(40):
         errors = [(int(rng.integers(0, 5)), int(rng.integers(2, 4)))] if rng.random() < 0.5 else []
         memory.add(int(rng.integers(1, 5 * keys)), errors=errors)
     memory.add(LONG, first=0)

@@ -102,6 +102,20 @@ def key_jobs(rng, config) -> list[Job]:
         q = finite(rng, queries, head_dim, low=span[0], top=span[1])
         slope = finite(rng, queries, top=0x5000)
         build.add(int(rng.integers(0, 9)), build.codebook(5), q=q, slope=slope)
+    # a score of few products takes every binade
+    for _ in range(4):
+        q = finite(rng, queries, head_dim) * (rng.random((queries, head_dim)) < 1.5 / head_dim)
+        build.add(24, build.codebook(8), q=q, slope=slopes(0))
+    for _ in range(4):  # one half of the vector cancels the other, but for a subspace
+        half, subspaces = head_dim // 2, config.pq.subspaces
+        q = finite(rng, queries, head_dim)
+        q[:, half:] = q[:, :half] ^ MINUS
+        book = build.codebook(8)
+        book[subspaces // 2 :] = book[: subspaces // 2]
+        codes = rng.integers(0, 8, (24, subspaces))
+        codes[:, subspaces // 2 :] = codes[:, : subspaces // 2]
+        codes[np.arange(24), rng.integers(0, subspaces, 24)] = rng.integers(0, 8, 24)
+        build.add(24, book, codes, q=q, slope=slopes(0))
     build.longest(300)
     keys = min(config.max_keys, 200)
     build.add(keys, slope=slopes(0xB800), distance=keys - 1)

@@ -67,8 +67,11 @@ def limbs(values: np.ndarray) -> Limbs:
     return Limbs(torch.tensor(high), torch.tensor(low))
 
 
-def sums(config, rng, kind: int, exponent: int) -> tuple[np.ndarray, np.ndarray]:
-    """(queries, head_dim) N and W: of all sizes, largest, cancelling, near ties, none of a kind."""
+def sums(config, rng, kind: int, exponent: int, total) -> tuple[np.ndarray, np.ndarray]:
+    """(queries, head_dim) N and W: of all sizes, largest, cancelling, near ties, none of a kind.
+
+    ``total``: (queries,) of kind 8, whose quotients are ties of FP16 but for S's rounding.
+    """
     shape = config.rate.queries, config.cache.pq.head_dim
     most = config.window.keys << 64  # bound of W
     past, window = wide(rng, 63, *shape), wide(rng, most.bit_length() - 1, *shape)
@@ -91,6 +94,11 @@ def sums(config, rng, kind: int, exponent: int) -> tuple[np.ndarray, np.ndarray]
         window[:] = 0
     elif kind == 7:
         past[:], window[:] = 0, 0
+    elif kind == 8:  # each bit of the total decides
+        odd = rng.integers(1 << 10, 1 << 11, shape).astype(object) * 2 + 1
+        window = odd * total.astype(object)[:, None] << int(rng.integers(0, 13))
+        window *= rng.choice([-1, 1], shape).astype(object)
+        past[:] = 0
     return past, window
 
 
@@ -108,11 +116,11 @@ def vectors(config, rng) -> tuple[dict, dict]:
 
     for n in range(GROUPS):
         exponent = (-8, 15, 0, 7)[n % 4] if n < 12 else int(rng.integers(-8, 16))
-        past, window = sums(config, rng, n % 9, exponent)
         total = rng.integers(1 << 24, MOST, rate.queries) >> rng.integers(0, 14, rate.queries)
         total = np.maximum(total, 1 << 24)
         if n < 3:
             total[:] = (1 << 24, MOST, (1 << 25) + 1)[n]
+        past, window = sums(config, rng, n % 10, exponent, total)
         bad = rng.random(rate.queries) < (0.3 if n > 3 else 0)
         total[bad & (rng.random(rate.queries) < 0.7)] = 0
         queries = rate.queries if n < 4 else int(rng.integers(1, rate.queries + 1))

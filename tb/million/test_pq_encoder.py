@@ -105,11 +105,16 @@ class Builder:
 
     def tie(self, exponent, unit):
         """Midpoints of two entries of each subspace, or ``unit`` steps of a word from them."""
-        rng, pq = self.rng, self.config.pq
-        kv, book = int(rng.integers(2)), int(rng.integers(self.config.books))
+        rng, pq, books = self.rng, self.config.pq, self.config.books
+        kv, book = int(rng.integers(2)), books - 1
+        if rng.random() < 0.3:
+            book = int(rng.integers(books))
         entries = int(rng.integers(9, pq.entries + 1)) if pq.entries > 9 else pq.entries
         entries = min(entries, 16)
         pairs = rng.integers(8, entries, (2, pq.subspaces))
+        if entries > 9 and rng.random() < 0.7:  # a pair of ``near_pairs``
+            pairs[0] = 8 + 2 * rng.integers(0, (entries - 8) // 2, pq.subspaces)
+            pairs[1] = pairs[0] + 1
         rows = np.arange(pq.subspaces)
         codebook = self.books[kv][book]
         middle = numbers(codebook[rows, pairs[0]]) + numbers(codebook[rows, pairs[1]])
@@ -118,12 +123,26 @@ class Builder:
         self.add(np.where(zero, words, words + unit), entries, exponent, kv=kv, book=book)
 
 
+def near_pairs(rng, shape) -> np.ndarray:
+    """(2, M, rows, sub) words: rows 2i and 2i + 1 differ little, at a scale of their own.
+
+    Their midpoint is a word, and a tie there depends on each bit of both norms.
+    """
+    *outer, rows, sub = shape
+    first = rng.integers(-1020, 1021, (*outer, rows // 2, 1, sub))
+    other = first + rng.integers(-3, 4, first.shape)
+    scale = 2.0 ** -rng.integers(10, 24, (*outer, rows // 2, 1, 1))
+    return words_of((np.concatenate([first, other], axis=-2) * scale).reshape(shape))
+
+
 def store_books(rng, config) -> np.ndarray:
-    """Codebooks of K and of V; the rows 8.. of the last book are a few eighths, with repeats."""
+    """Codebooks of K and of V; rows 8.. of the last are pairs, or a few eighths with repeats."""
     pq = config.pq
     books = np.stack([corner_codebooks(rng, pq, config.books) for _ in range(2)])
     shape = (2, pq.subspaces, pq.entries - 8, pq.sub)
-    books[:, -1, :, 8:] = words_of(rng.integers(-3, 4, shape) / 8)
+    eighths = words_of(rng.integers(-3, 4, shape) / 8)
+    is_pair = rng.random((*shape[:2], 1, 1)) < 0.6
+    books[:, -1, :, 8:] = np.where(is_pair, near_pairs(rng, shape), eighths)
     return books
 
 
@@ -146,8 +165,8 @@ def encoder_jobs(rng, config, books) -> list[Job]:
             build.tie(exponent, unit)
     for _ in range(8):
         build.random()
-    for _ in range(8):
-        build.tie(int(rng.integers(-8, 13)), 0)
+    for _ in range(12):
+        build.tie(int(rng.integers(-8, 16)), 0)
     build.random(most)
     build.random(min(most, 40))
     build.random(1)

@@ -41,7 +41,7 @@ def record_vectors(block, seed):
     config = block.config
     rng = np.random.default_rng([seed, 142])
     pq, size = config.pq, config.data_bits // 8
-    codes = rng.integers(0, pq.entries, (40, pq.subspaces))
+    codes = rng.integers(0, pq.entries, (120, pq.subspaces))
     codes[:3] = [[0], [pq.entries - 1], [1]]
     for n in range(3, 12):  # one code alone, the first and the last among them
         codes[n] = 0

@@ -152,6 +152,11 @@ def score_jobs(rng, config) -> list[Job]:
         table[:, 2] = np.arange(8)[None] % 2 * 0x1400
         table[:, 3] = unit
         build.add(table, 16, slope=0)
+    # a score of one or two words takes every binade, in each place of a key and of a query
+    for _ in range(4):
+        table = build.words(min(most, 16))
+        filled = rng.random((queries, config.pq.subspaces, 1)) < 1.5 / config.pq.subspaces
+        build.add(table * filled, 24 * slots, slope=0)
     for _ in range(12):
         span = sorted(int(each) for each in rng.integers(0, MOST, 2))
         table = build.words(build.entries(), low=span[0], top=span[1])

@@ -123,6 +123,10 @@ def builder_jobs(rng, config) -> list[Job]:
         q[:, :: config.pq.sub] = ONE
         q[:, config.pq.sub - 1 :: config.pq.sub] |= word if config.pq.sub > 1 else 0
         build.add(q, 8, int(rng.choice([-8, 0, 15])))
+    # an entry of one or two products takes every binade
+    for _ in range(4):
+        filled = rng.random(shape) < 1.5 / config.pq.sub
+        build.add(finite(rng, *shape) * filled, min(most, 32))
     for _ in range(10):
         low, high = sorted(int(each) for each in rng.integers(0, MOST, 2))
         build.add(finite(rng, *shape, low=low, top=high))
