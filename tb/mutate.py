@@ -150,7 +150,9 @@ def spread(recordings: list[Recording], count: int, seed: int) -> list[Recording
     """The recordings that share ``count`` faults: far from each other, and others at other seeds.
 
     A model takes most of the time of a few faults. So each has PER_MODEL of them or more.
+    Tests that run one case of their testbench are taken where there is no other.
     """
+    recordings = [each for each in recordings if not each.arguments.get("testcase")] or recordings
     number = min(max(count // PER_MODEL, 1), PER_BLOCK, len(recordings))
     places = ((n * len(recordings) // number + seed) % len(recordings) for n in range(number))
     return [recordings[place] for place in sorted(places)]

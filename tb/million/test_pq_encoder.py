@@ -131,7 +131,8 @@ def near_pairs(rng, shape) -> np.ndarray:
     *outer, rows, sub = shape
     first = rng.integers(-1020, 1021, (*outer, rows // 2, 1, sub))
     other = first + rng.integers(-3, 4, first.shape)
-    scale = 2.0 ** -rng.integers(10, 24, (*outer, rows // 2, 1, 1))
+    smallest = rng.choice([18, 23], (*outer, rows // 2, 1, 1))
+    scale = 2.0 ** -rng.integers(smallest - 8, smallest + 1)
     return words_of((np.concatenate([first, other], axis=-2) * scale).reshape(shape))
 
 
@@ -165,8 +166,8 @@ def encoder_jobs(rng, config, books) -> list[Job]:
             build.tie(exponent, unit)
     for _ in range(8):
         build.random()
-    for _ in range(12):
-        build.tie(int(rng.integers(-8, 16)), 0)
+    for _ in range(24):
+        build.tie(int(rng.integers(-2, 16)), 0)
     build.random(most)
     build.random(min(most, 40))
     build.random(1)
