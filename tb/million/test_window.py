@@ -67,13 +67,13 @@ CONFIGS = {
         window_macs=16,
         lanes=8,
     ),
-    "smollm2": sized(64, 32, {"sinks": 4, "block": 32}, macs=64, queries=3),
-    "full": sized(128, 64, {"sinks": 4, "block": 32}),
+    "smollm2": sized(64, 32, {"sinks": 4, "block": 32}, 2, macs=64, queries=3),
+    "full": sized(128, 64, {"sinks": 4, "block": 32}, 2),
     "longest": sized(
-        256, 128, {"sinks": 64, "keep": 256, "block": 256}, queries=1, window_macs=256, lanes=64
+        256, 128, {"sinks": 64, "keep": 256, "block": 256}, 2, queries=1, window_macs=256, lanes=64
     ),
 }
-JOBS = {"smollm2": 14, "full": 12, "longest": 5}  # of the others: 24
+JOBS = {"smollm2": 14, "full": 12, "longest": 4}  # of the others: 24
 LARGEST = 0x7BFF
 
 
@@ -121,7 +121,7 @@ def job_fields(config, rng, n: int) -> dict:
     ]  # fmt: skip
     ends = n < len(used)
     return {
-        "slot": 0 if n == 0 else int(rng.integers(0, config.slots)),
+        "slot": (0, 0, config.slots - 1)[n] if n < 3 else int(rng.integers(0, config.slots)),
         "sinks": used[n][0] if ends else int(rng.integers(0, sinks + 1)),
         "recent": used[n][1] if ends else int(rng.integers(0, most + 1)),
         "start": config.places - 1 if n == 2 else int(rng.integers(0, config.places)),
