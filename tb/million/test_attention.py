@@ -1,6 +1,6 @@
 """MillionAttention against golden.million.cache.Cache: every output word, every status.
 
-Shown to fail: with the 28 faults that docs/blocks/million_attention.md lists, one at a time.
+Shown to fail: with the 35 faults that docs/blocks/million_attention.md lists, one at a time.
 """
 
 import functools

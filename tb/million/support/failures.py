@@ -48,6 +48,8 @@ class _Failures:
                     assert script.prefill(mine, 0, token) == Status.OK
                     assert script.attend(mine, 0) == Status.OK
                     script.wait()
+                if resp == 2 + kv:  # max_tokens leaves no room for more
+                    self.restores(resp, status, kv)
             self.fault(resp, kept, 0, 0)
             for _ in range(2):
                 assert script.attend(kept, 0) == status
@@ -60,6 +62,21 @@ class _Failures:
             script.wait()
             assert script.prefill(mine, 0) == Status.OK
             assert script.attend(mine, 0) == Status.OK
+            script.wait()
+
+    def restores(self, resp: int, status: Status, kv: int) -> None:
+        """A restored token fails, then a prefilled one; the codes of another take its place."""
+        script, mine, kept = self.script, self.mine, self.kept
+        head = self.cache.head.heads - 1
+        for add in (script.restore, script.prefill):
+            self.fault(resp, mine, kv, head)
+            assert add(mine, 0) == status
+            assert script.restore(kept, 0) == Status.OK
+            assert script.restore(mine, 0) == status
+            script.wait()
+            assert script.restore(mine, 0) == Status.OK
+            assert script.attend(mine, 0) == Status.OK
+            assert script.attend(kept, 0) == Status.OK
             script.wait()
 
     def fault(self, resp: int, sequence: int, kv: int, head: int) -> None:
