@@ -389,7 +389,7 @@ def pipeline(netlist: Netlist, most: int, cycles: int = 0) -> tuple[Aig, int]:
             netlist.build(aig, bits, wrong.__getitem__, 1, wrong),
         )
 
-    ordered = sorted(points)
+    ordered = sorted(points, key=repr)  # a mask may be a constant, which is text
     bits = [each for bit, mask, _ in ordered for each in (bit, *mask)]
     first = aig.free()
     halves = pair(bits, (), first)
