@@ -7,7 +7,7 @@ from typing import Any
 from golden.million.config import MillionConfig
 from golden.million.format import EXPONENT_MIN, Op, Status
 
-__all__ = ["Book", "Requests", "Tokens"]
+__all__ = ["Book", "EncodeJob", "Requests", "Tokens"]
 
 Ask = Callable[..., Any]
 
@@ -31,6 +31,18 @@ class Tokens:
     start: int = 0  # place of the oldest recent token
 
 
+@dataclasses.dataclass(frozen=True)
+class EncodeJob:
+    """Tokens of a (sequence, layer) that get codes, or the start of a sequence without any."""
+
+    sequence: int
+    layer: int
+    until: int = 0  # tokens that have codes afterwards
+    clear: bool = False  # a new sequence
+    restored: bool = False  # the codes come with the request
+    discard: bool = False  # the request is refused, and its codes with it
+
+
 class Requests:
     """``ask(what, **fields)`` has a part do something and returns how it ended.
 
@@ -38,8 +50,7 @@ class Requests:
     page       op, sequence                             (status, sequence)
     load       the request's                            whether the codebooks are sound
     write      discard, slot, row                       an element is NaN or infinite
-    encode     sequence, layer, until, clear, book,     status; of no use without ``waits``
-               restored, discard
+    encode     job, an EncodeJob; book; waits            status; of no use without ``waits``
     attend     the request's tokens, or ``refused``     -
     """
 
@@ -79,7 +90,7 @@ class Requests:
             self.open.add(found)
             for layer in range(self.config.layers):
                 self.layers[found, layer] = Tokens()
-                self._encode(found, layer, 0, clear=True, waits=False)
+                self._encode(EncodeJob(found, layer, clear=True), waits=False)
             return status, found
         return status, sequence
 
@@ -121,7 +132,7 @@ class Requests:
         elif not status and state.tokens == self.config.max_tokens:
             status = Status.LENGTH_LIMIT
         elif not status and op == Op.APPEND and window.recent and recent == window.recent:
-            status = self._encode(sequence, layer, state.past + window.block)
+            status = self._encode(EncodeJob(sequence, layer, state.past + window.block))
             if not status:
                 state.past += window.block
                 state.start = (state.start + window.block) % self.places
@@ -135,12 +146,12 @@ class Requests:
         if is_sink:
             state.tokens += 1
         elif op == Op.PREFILL or not window.recent:
-            status = self._encode(sequence, layer, state.past + 1)
+            status = self._encode(EncodeJob(sequence, layer, state.past + 1))
             if not status:
                 self._pass(state)
         else:
             state.tokens += 1
-            self._encode(sequence, layer, state.tokens - window.sinks, waits=False)
+            self._encode(EncodeJob(sequence, layer, state.tokens - window.sinks), waits=False)
         return status
 
     def _restore(self, sequence: int, layer: int) -> Status:
@@ -152,8 +163,8 @@ class Requests:
             status = Status.TOKEN_ORDER
         elif not status and state.tokens == self.config.max_tokens:
             status = Status.LENGTH_LIMIT
-        until = state.past + 1
-        found = self._encode(sequence, layer, until, restored=True, discard=bool(status))
+        job = EncodeJob(sequence, layer, state.past + 1, restored=True, discard=bool(status))
+        found = self._encode(job)
         if not status and not found:
             self._pass(state)
         return status or found
@@ -164,14 +175,8 @@ class Requests:
         state.past += 1
         state.start = (state.start + 1) % self.places
 
-    def _encode(
-        self, sequence: int, layer: int, until: int, clear: bool = False, waits: bool = True,
-        restored: bool = False, discard: bool = False,
-    ) -> Status:  # fmt: skip
-        return self.ask(
-            "encode", sequence=sequence, layer=layer, until=until, clear=clear, book=self.present,
-            waits=waits, restored=restored, discard=discard,
-        )  # fmt: skip
+    def _encode(self, job: EncodeJob, waits: bool = True) -> Status:
+        return self.ask("encode", job=job, book=self.present, waits=waits)
 
     def _attend(self, sequence: int, layer: int) -> None:
         status = self._refusal(sequence, layer)

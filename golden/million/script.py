@@ -91,12 +91,12 @@ class Script:
     def prefill(self, sequence: int, layer: int, k: Tensor, v: Tensor) -> None:
         """(heads, d) words each."""
         status = self.cache.prefill(sequence, layer, k, v)
-        self._token(Op.PREFILL, status, sequence, layer, k, v)
+        self._token(Op.PREFILL, status, torch.cat((k, v)), sequence=sequence, layer=layer)
 
     def append(self, sequence: int, layer: int, k: Tensor, v: Tensor) -> None:
         """(heads, d) words each."""
         status = self.cache.append(sequence, layer, k, v)
-        self._token(Op.APPEND, status, sequence, layer, k, v)
+        self._token(Op.APPEND, status, torch.cat((k, v)), sequence=sequence, layer=layer)
 
     def restore(self, sequence: int, layer: int, codes_k: Tensor, codes_v: Tensor) -> None:
         """(heads, M) codes each."""
@@ -120,11 +120,9 @@ class Script:
         self._request(Op.ATTEND, status, sequence=sequence, layer=layer)
         return o
 
-    def _token(
-        self, op: Op, status: Status, sequence: int, layer: int, k: Tensor, v: Tensor
-    ) -> None:
-        self.words["kv"] += beats(torch.cat((k, v)), self.lanes)
-        self._request(op, status, sequence=sequence, layer=layer)
+    def _token(self, op: Op, status: Status, kv: Tensor, **named: int) -> None:
+        self.words["kv"] += beats(kv, self.lanes)
+        self._request(op, status, **named)
 
     def _request(self, op: Op, status: Status, answer: int | None = None, **named: Any) -> None:
         self._check(op, status)

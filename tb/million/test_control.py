@@ -147,32 +147,31 @@ class Parts:
         self.words["written"].append(nonfinite)
         return nonfinite
 
-    def _encode(self, sequence, layer, until, clear, book, waits, restored, discard):
+    def _encode(self, job, book, waits):
         layout = self.config.encode.job_layout
         names = [name for name, _ in layout]
-        if waits or clear:
+        if waits or job.clear:
             self._need("encode", "encoded")
-        if clear or discard:
-            kept = ["clear", "restored", "discard", *["vector"] * clear]
-            fields = {"vector": self._slot(sequence, layer)[0]} if clear else {}
+        vector, slot = self._slot(job.sequence, job.layer)
+        kinds = {name: int(getattr(job, name)) for name in ("clear", "restored", "discard")}
+        if job.clear:
+            fields = {"vector": vector}
+        elif job.discard:
+            fields = {}
         else:
-            kept = names
-            vector, slot = self._slot(sequence, layer)
             fields = {
-                "vector": vector, "sequence": sequence, "layer": layer, "slot": slot,
-                "until": until, "entries": book.entries, "exponent_k": book.exponent_k,
+                "vector": vector, "sequence": job.sequence, "layer": job.layer, "slot": slot,
+                "until": job.until, "entries": book.entries, "exponent_k": book.exponent_k,
                 "exponent_v": book.exponent_v,
             }  # fmt: skip
-        self._put(
-            "encode", layout, junk=[name for name in names if name not in kept], **fields,
-            clear=int(clear), restored=int(restored), discard=int(discard),
-        )  # fmt: skip
+        junk = [name for name in names if name not in {**fields, **kinds}]
+        self._put("encode", layout, junk=junk, **fields, **kinds)
         status = Status.OK
         if self._chance(0.2):
             some = (Status.OUT_OF_PAGES, Status.SLAVE_ERROR, Status.DECODE_ERROR)
             status = some[0 if self.fails else int(self.rng.choice(3, p=(0.6, 0.2, 0.2)))]
         self.words["encoded"].append(int(status))
-        return Status.OK if discard else status
+        return Status.OK if job.discard else status
 
     def _attend(self, sequence, layer, book, refused, **fields):
         layout = self.config.attend.job_layout

@@ -45,11 +45,11 @@ def test_the_cache_gives_the_same_statuses(window, scope_layers, monkeypatch):
     def ask(what, **fields):
         if what == "page":
             return told["status"], told["sequence"]
-        if what == "encode" and fields["restored"]:
-            assert fields["discard"] == (told["restored"] in REFUSED)
-            return Status.OK if fields["discard"] else told["restored"]
+        if what == "encode" and fields["job"].restored:
+            assert fields["job"].discard == (told["restored"] in REFUSED)
+            return Status.OK if fields["job"].discard else told["restored"]
         if what == "encode":
-            return Status.OK if fields["clear"] else encodes.pop(0)
+            return Status.OK if fields["job"].clear else encodes.pop(0)
         if what == "attend":
             told["refused"] = fields["refused"]
         return what == "load" or told.get("nonfinite")
