@@ -166,7 +166,7 @@ def encoder_jobs(rng, config, books) -> list[Job]:
             build.tie(exponent, unit)
     for _ in range(8):
         build.random()
-    for _ in range(24):
+    for _ in range(40):
         build.tie(int(rng.integers(-2, 16)), 0)
     build.random(most)
     build.random(min(most, 40))

@@ -133,8 +133,11 @@ def score_jobs(rng, config) -> list[Job]:
         slope = normal(rng, queries)
         slope[rng.integers(queries)] = word
         build.add(build.words(1), 2, slope=slope)
-        build.add(build.words(1), 2, bad=np.arange(queries) == rng.integers(queries))
         build.random(2)
+    for query in range(2 * queries):  # in both buffers of the tables
+        build.add(build.words(1), 2, bad=np.arange(queries) == query // 2)
+        for _ in range(1 + query % 2):
+            build.random(2)
     # the ends of the sums
     shape = (queries, config.pq.subspaces, 1)
     for word in (MOST, MINUS | MOST, 1, MINUS | 1, 0, MINUS, 0x3FF, 0x400, 0x3FFF, 0xBFFF):

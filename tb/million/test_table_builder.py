@@ -117,6 +117,12 @@ def builder_jobs(rng, config) -> list[Job]:
     q[0], q[-1] = q[-1], MOST
     build.add(q, 2, 15)
     build.add(normal(rng, *shape), 2, 0)
+    # an infinite entry of one lane alone
+    for lane in range(config.group):
+        q = np.zeros(shape, dtype=np.int64)
+        first = int(rng.integers(config.parts)) * config.group + lane
+        q[rng.integers(shape[0]), first * config.pq.sub : (first + 1) * config.pq.sub] = MOST
+        build.add(q, 8, 15)
     # ties: with rows of ones 1 + 2**-11, and a unit of the grid from it
     for word in (0x1000, MINUS | 0x1000, 0x1001, 0x0FFF):
         q = np.zeros(shape, dtype=np.int64)

@@ -94,7 +94,10 @@ def verdict_vectors(block, seed):
     config = block.config
     queries = config.rate.queries
     rng = np.random.default_rng([seed, 146])
-    attends = BY_HAND + [random_attend(rng) for _ in range(12)]
+    attends = BY_HAND + [(0, 1, "-", [status, OK]) for status in range(16)]
+    attends += [(0, 1, "-", [OK, status]) for status in range(16)]
+    attends += [(0, 1, "-" * 40, [OK] * 80)]
+    attends += [random_attend(rng) for _ in range(12)]
     ports = ("group", "score_end", "value_end", "total", "result")
     layouts = {name: getattr(block, name).p.shape() for name in ports}
     names = (*ports, "begun", "read_end", "status")

@@ -157,7 +157,7 @@ def vectors(config, rng, jobs: int) -> tuple[dict, dict]:
     counts = []
     for n in range(jobs):
         job = job_fields(config, rng, n)
-        kind = (2, 0, 5, 1, 3, 5, 4)[n % 7]  # a score of few products takes every binade
+        kind = (2, 0, 0, 5, 1, 3, 5, 4)[n % 8]  # a score of few products takes every binade
         q, slope = elements(rng, kind, queries, size), elements(rng, kind, queries)
         slope[rng.random(queries) < 0.3] = 0
         if n == 0:  # the largest score
