@@ -171,16 +171,17 @@ def _plus_plus(x: Tensor, w: Tensor, entries: int, generator: torch.Generator) -
         pick = pick.sort().values.to(x.device)
         if bool((w[:, pick].sum(1) > 0).all()):
             x, w = x[:, pick], w[:, pick]
-    centroid = _pick(x, _draw(w, 1, generator))
-    chosen = [centroid]
-    distance = ((x - centroid) ** 2).sum(-1)
-    for _ in range(entries - 1):
+    # Filled in place: small tensors kept between large ones would fragment the heap by gigabytes.
+    chosen = x.new_empty(x.shape[0], entries, x.shape[2])
+    chosen[:, :1] = _pick(x, _draw(w, 1, generator))
+    distance = ((x - chosen[:, :1]) ** 2).sum(-1)
+    for n in range(1, entries):
         mass = w * distance
         used = mass.sum(1, keepdim=True) > 0  # otherwise every sample is a seed already
         centroid = _pick(x, _draw(torch.where(used, mass, w), 1, generator))
-        chosen.append(centroid)
+        chosen[:, n : n + 1] = centroid
         distance = torch.minimum(distance, ((x - centroid) ** 2).sum(-1))
-    return torch.cat(chosen, 1)
+    return chosen
 
 
 def _grid(x: Tensor, w: Tensor) -> tuple[float, float]:
