@@ -74,6 +74,8 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
     if kind == 13:  # each bit of the exponential decides; the largest is 0
         x = rng.choice(NEAR_TIES, count)
         x[rng.integers(0, count)] = 0
+    if kind == 14:  # all of them negative, in one binade, down to the most negative
+        x = rng.integers(0, 31) * 0x400 + rng.integers(0, 0x400, count) | 0x8000
     return x
 
 
@@ -99,7 +101,7 @@ def row_vectors(config: AttentionWeightsConfig, rng) -> tuple[dict, dict]:
     ends = {name: [] for name in words}
     queries, keys = config.queries, config.keys
     # Unusual scores in 6 of 10 queries, each kind as often.
-    kinds = np.resize(np.arange(14), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
+    kinds = np.resize(np.arange(15), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
     kinds = rng.permutation(kinds).reshape(ROWS, queries)
     kinds[0, 0] = 5  # the largest sum
     for n in range(ROWS):

@@ -106,10 +106,9 @@ def store_loads(config, seed) -> Loads:
         loads.add(most, wrong=(*at, value))
     # In each lane: finite words one bit from a NaN, and words one bit from 1.
     bits = [0x7FFF ^ 1 << bit for bit in range(10, 15)] + [ONE | 1 << bit for bit in range(10)]
-    lanes = [0, config.macs - 1] if is_large else range(config.macs)
-    for lane in lanes:
-        for value in rng.permutation(bits)[: 4 if is_large else None]:
-            loads.add(1, wrong=(int(rng.integers(config.books * config.parts)), lane, value))
+    cases = [(lane, value) for lane in range(config.macs) for value in bits]
+    for lane, value in rng.permutation(cases)[: 60 if is_large else None].tolist():
+        loads.add(1, wrong=(int(rng.integers(config.books * config.parts)), lane, value))
     loads.add(max(1, most // 2), 1)
     for more in (-1, 1, 2, 2 * config.parts):
         if config.books * config.parts * max(1, most - 1) + more > 0:

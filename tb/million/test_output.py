@@ -46,7 +46,7 @@ CONFIGS = {
     "full": sized(128, 64, 8),
     "long_window": sized(64, 32, 8, window=256, macs=64, queries=8, window_macs=64, lanes=64),
 }
-GROUPS = 22
+GROUPS = 34
 MOST = 32768 + 36 << 24  # the largest sum of weights
 
 
@@ -85,7 +85,7 @@ def sums(config, rng, kind: int, exponent: int, total) -> tuple[np.ndarray, np.n
         window = -(past << exponent if exponent >= 0 else past >> -exponent)
         window += rng.integers(-1, 2, shape).astype(object)
     elif kind == 4:  # ties of the rounding to FP32, and a unit from them
-        window = rng.integers(1 << 24, 1 << 25, shape).astype(object) * 2 + 1 << 20
+        window = rng.integers(1 << 23, 1 << 24, shape).astype(object) * 2 + 1 << 20
         window += rng.integers(-1, 2, shape).astype(object)
         past[:] = 0
     elif kind == 5:
