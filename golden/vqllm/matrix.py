@@ -19,7 +19,7 @@ from golden.index.lloyd import DEFAULT, Training
 from golden.index.packet import check_words, normalised
 from golden.vqllm.config import MatrixShape, Tile
 
-__all__ = ["VqMatrix", "encode", "quantize"]
+__all__ = ["VqMatrix", "encode", "quantize", "summed"]
 
 _CHUNK = 1 << 24  # distances that a step of a beam search holds at a time
 
@@ -71,12 +71,7 @@ class VqMatrix:
         words = torch.empty(shape.rows, shape.vectors, shape.vq.size, dtype=torch.int64)
         words = words.to(self.codes.device)
         for number, tile in enumerate(shape.tiles):
-            found = self.entries_of(number, tile).long()
-            if shape.vq.stages == 1:
-                words[tile.rows, tile.vectors] = found[:, :, 0]
-            else:
-                total = fixed_point(found).sum(2)
-                words[tile.rows, tile.vectors] = from_fixed(total, GRID_PRODUCT_ROUNDED, FP16)
+            words[tile.rows, tile.vectors] = summed(self.entries_of(number, tile).long())
         return words.flatten(1)
 
     def real(self) -> Tensor:
@@ -85,6 +80,13 @@ class VqMatrix:
         if self.scales is not None:
             values = values * float_from_bits(self.scales, FP16)[:, None]
         return values
+
+
+def summed(entries: Tensor) -> Tensor:
+    """``rne16(sum over stages)`` of (..., stages, size) words: (..., size). One stage is kept."""
+    if entries.shape[-2] == 1:
+        return entries[..., 0, :]
+    return from_fixed(fixed_point(entries).sum(-2), GRID_PRODUCT_ROUNDED, FP16)
 
 
 def quantize(

@@ -1,0 +1,1 @@
+"""VQ-LLM: engines for vector-quantized weights and K and V."""

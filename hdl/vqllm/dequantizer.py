@@ -1,0 +1,120 @@
+"""Entries of several stages to the elements of vectors (docs/blocks/vq_dequantizer.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.hdl import Value
+from amaranth.lib import data, stream
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.index.format import GRID_PRODUCT_ROUNDED
+from golden.timing import Timing
+from golden.vqllm import timing
+from golden.vqllm.config import VqShape
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.index.reducer import centroid_parts
+from hdl.ports import In, Out, Payload
+from hdl.stream.payload import LAST
+from hdl.vqllm.layouts import vectors_layout
+
+__all__ = ["VqDequantizer", "VqDequantizerConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VqDequantizerConfig(Config):
+    """Shape of the codes, and how many vectors come at a time."""
+
+    vq: VqShape = dataclasses.field(default_factory=VqShape)
+    vectors: int = 2  # side by side, 1..64
+
+    def __post_init__(self) -> None:
+        self._check_shape("vq", VqShape)
+        self._check_range("vectors", 1, 64)
+        if self.vq.stages == 1:
+            self._refuse("vq", "of 2..4 stages: an entry of one stage is the vector")
+
+    @property
+    def sum_bits(self) -> int:
+        """A sum of entries on the grid 2**-24, each at most 2**24 in magnitude."""
+        return 26 + (self.vq.stages - 1).bit_length()
+
+    @property
+    def i_layout(self) -> data.StructLayout:
+        vector = data.ArrayLayout(data.ArrayLayout(FP16.bits, self.vq.size), self.vq.stages)
+        entries = data.ArrayLayout(vector, self.vectors)
+        return Payload(entry=(entries, "entries of the codebooks", FP16), last=LAST)
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return vectors_layout(self.vectors, self.vq.size)
+
+
+class VqDequantizer(Block):
+    """``word[v][i] = rne16(sum over stages z of entry[v][z][i])``, the sum exact.
+
+    Entries are at most 1 in magnitude, others are illegal and not checked. A sum of 0 is +0. With
+    one stage the entry is the vector, so an engine has no such block.
+
+    A beat per cycle. Latency golden.vqllm.timing.dequantizer: sum, rounding. ``i.ready`` depends
+    combinationally on ``o.ready``.
+    Source: VQ-LLM, section II; the order of additions is decision 0200.
+    Golden: golden.vqllm.matrix.summed.
+    """
+
+    def __init__(self, config: VqDequantizerConfig):
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(config.i_layout), "Entries, stage by stage."),
+                "o": Out(stream.Signature(config.o_layout), "Elements of the vectors."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.dequantizer()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        stages, last = config.vq.stages, Signal()
+        is_sum, sum_last, move = Signal(), Signal(reset_less=True), Signal()
+        with m.If(move):
+            m.d.sync += [is_sum.eq(self.i.valid), sum_last.eq(self.i.p.last)]
+        shape = FixedToFloatConfig(
+            width=config.sum_bits, grid_exponents=(GRID_PRODUCT_ROUNDED,), o=FP16, stages=1
+        )
+        rounders = []
+        for v in range(config.vectors):
+            for k in range(config.vq.size):
+                rounder = add(m, f"rounder_{v}_{k}", FixedToFloat(shape))
+                total = Signal(signed(config.sum_bits), name=f"total_{v}_{k}", reset_less=True)
+                terms = [_on_grid(self.i.p.entry[v][z][k]) for z in range(stages)]
+                with m.If(move):
+                    m.d.sync += total.eq(sum(terms[1:], terms[0]))
+                m.d.comb += [
+                    rounder.i.valid.eq(is_sum),
+                    rounder.i.p.value.eq(total),
+                    rounder.o.ready.eq(self.o.ready),
+                    self.o.p.word[v][k].eq(rounder.o.p.y),
+                ]
+                rounders.append(rounder)
+        first = rounders[0]  # all of them move together
+        m.d.comb += [
+            move.eq(~is_sum | first.i.ready),
+            self.i.ready.eq(move),
+            self.o.valid.eq(first.o.valid),
+            self.o.p.last.eq(last),
+        ]
+        with m.If(is_sum & first.i.ready):
+            m.d.sync += last.eq(sum_last)
+        return m
+
+
+def _on_grid(word) -> Value:
+    """The word as an integer of 26 bits on the grid 2**-24."""
+    sign, significand, shift = centroid_parts(word)
+    magnitude = (significand << shift)[:25]
+    return Mux(sign, -magnitude, magnitude)

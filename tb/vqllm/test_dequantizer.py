@@ -1,0 +1,91 @@
+"""VqDequantizer against golden.vqllm.matrix.summed: sums of every binade, ties, +0.
+
+Shown to fail with:
+
+- a sum one bit short; an entry of a stage left out, or of another element
+- subnormal entries shifted once too often, or with a hidden bit
+- ``last`` of the beat before
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.vqllm.config import NAMED, VqShape
+from golden.vqllm.matrix import summed
+from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
+from tb.run import simulate
+from tb.words import layout_words
+
+ONE, SIGN = 0x3C00, 0x8000
+GPTVQ2 = NAMED["gptvq2"]
+CONFIGS = {
+    "default": VqDequantizerConfig(),
+    "aqlm3": VqDequantizerConfig(vq=NAMED["aqlm3"], vectors=1),
+    "three": VqDequantizerConfig(vq=VqShape(size=3, stages=3), vectors=3),
+    "four": VqDequantizerConfig(vq=VqShape(size=1, stages=4), vectors=5),
+    "widest": VqDequantizerConfig(vq=VqShape(size=16, stages=4), vectors=2),
+}
+
+
+def entries(rng, config) -> np.ndarray:
+    """(beats, vectors, stages, size) words of at most 1 in magnitude."""
+    size = config.vq.size
+    shape = (config.vectors, config.vq.stages, size)
+
+    def signed(words):
+        return words | rng.integers(0, 2, words.shape) << 15
+
+    beats = [signed(rng.integers(0, ONE + 1, shape)) for _ in range(60)]
+    beats += [np.full(shape, word) for word in (ONE, ONE | SIGN, 1, 1 | SIGN, 0, SIGN, 0x3FF)]
+    beats += [signed(rng.choice([0, 1, 0x3FF, 0x400, ONE], shape)) for _ in range(40)]
+    # Few numbers that count, so that the sum takes every binade
+    for _ in range(60):
+        beats.append(signed(rng.integers(0, ONE + 1, shape) * (rng.random(shape) < 0.4)))
+    # Ties: a large entry, half a unit of it, and in other stages a subnormal unit or none
+    for exponent in [12, 13, 14] * 5:
+        beat = rng.integers(0, 2, shape)
+        beat[:, 0] = (exponent << 10) + rng.integers(0, 1 << 10, (config.vectors, size))
+        beat[:, 1:2] = exponent - 11 << 10
+        beats.append(signed(beat))
+    # Sums that vanish, or nearly
+    for unit in itertools.product((0, 1), repeat=3):
+        beat = signed(rng.integers(0, ONE, shape))
+        beat[:, 1] = beat[:, 0] ^ SIGN
+        beat[:, 2:] = sum(unit)
+        beats.append(beat)
+    return np.stack(beats)[rng.permutation(len(beats))]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_dequantizer(name, seed):
+    config = CONFIGS[name]
+    rng = np.random.default_rng([seed, 160])
+    words = entries(rng, config)
+    last = rng.integers(0, 2, len(words))
+    o = summed(torch.tensor(words)).numpy()
+    vectors = {
+        "i": layout_words(config.i_layout, entry=words, last=last),
+        "o": layout_words(config.o_layout, word=o, last=last),
+    }
+    simulate(VqDequantizer(config), "tb.vqllm.tb_dequantizer", vectors=vectors, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"vectors": 65}, "vectors must be 1..64, not 65"),
+        ({"vq": 3}, "vq must be a VqShape, not 3"),
+        (
+            {"vq": GPTVQ2},
+            f"vq must be of 2..4 stages: an entry of one stage is the vector, not {GPTVQ2}",
+        ),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError) as error:
+        VqDequantizerConfig(**wrong)
+    assert str(error.value) == f"VqDequantizerConfig.{message}"
