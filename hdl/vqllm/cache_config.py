@@ -1,0 +1,164 @@
+"""Size of a codebook cache, and the payloads of its parts."""
+
+import dataclasses
+
+from amaranth.lib import data
+
+from golden.axi.format import Resp
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.vqllm.config import VqShape
+from hdl.axi.signature import Axi4Read, axi4_read
+from hdl.kinds import NUMBER, index_of, mask_of
+from hdl.memory.config import MemoryConfig
+from hdl.ports import Payload
+from hdl.stream.payload import LAST
+
+__all__ = ["VqCodebookCacheConfig"]
+
+COUNTER_BITS = 40  # a look-up in each of 64 lanes and each cycle wraps a counter in 17 s at 1 GHz
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VqCodebookCacheConfig(Config):
+    """Codebooks, look-ups per cycle, and the most that each tier holds."""
+
+    vq: VqShape = dataclasses.field(default_factory=VqShape)
+    lookups: int = 8  # codes of a beat, a multiple of vq.stages in 1..64
+    registers: int = 32  # most entries of a stage in registers, 0..256 and up to shared
+    shared: int = 256  # most entries of a stage in SRAM, 1..vq.entries
+    banks: int = 8  # of the SRAM, a power of two in 1..64
+    beats: int = 16  # in flight, 8..256
+    data_bits: int = 512  # of the memory port, a power of two in 64..1024; holds an entry
+    address_bits: int = 40  # of a byte address, 32..64
+
+    def __post_init__(self) -> None:
+        self._check_shape("vq", VqShape)
+        self._check_range("lookups", 1, 64)
+        if self.lookups % self.vq.stages:
+            self._refuse("lookups", f"a multiple of vq.stages = {self.vq.stages}")
+        self._check_range("shared", 1, self.vq.entries)
+        self._check_range("registers", 0, min(256, self.shared))
+        self._check_power_of_two("banks", 1, 64)
+        self._check_range("beats", 8, 256)
+        self._check_power_of_two("data_bits", max(64, 8 * self.entry_bytes), 1024)
+        self._check_range("address_bits", 32, 64)
+
+    @property
+    def entry_bits(self) -> int:
+        return FP16.bits * self.vq.size
+
+    @property
+    def entry_bytes(self) -> int:
+        """Of an entry in memory: a power of two."""
+        return 1 << (self.entry_bits // 8 - 1).bit_length()
+
+    @property
+    def word_entries(self) -> int:
+        """Entries of a word of memory."""
+        return self.data_bits // 8 // self.entry_bytes
+
+    @property
+    def bank_rows(self) -> int:
+        """Words of a bank that a stage takes."""
+        return -(-(self.shared + self.vq.stages - 1) // self.banks)
+
+    @property
+    def side_rows(self) -> int:
+        """Words of a bank that the codebooks of all stages take."""
+        return self.bank_rows * self.vq.stages
+
+    @property
+    def memory(self) -> MemoryConfig:
+        """A bank, both sides."""
+        return MemoryConfig(depth=max(2, 2 * self.side_rows), width=self.entry_bits)
+
+    @property
+    def entry_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.bits, self.vq.size)
+
+    @property
+    def codes_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(self.vq.code_bits, self.lookups)
+
+    @property
+    def axi_signature(self) -> Axi4Read:
+        return axi4_read(self.address_bits, self.data_bits)
+
+    @property
+    def info_layout(self) -> data.StructLayout:
+        return Payload(
+            **{
+                name: (shape, f"entries of each stage {where}", NUMBER)
+                for (name, shape), where in zip(
+                    self.bounds_layout.members.items(), ("in registers", "on chip"), strict=True
+                )
+            },
+            base=(self.address_bits, "address of entry 0 of stage 0", index_of("bytes")),
+        )
+
+    @property
+    def load_layout(self) -> data.StructLayout:
+        return Payload(word=(self.entry_layout, "an entry", FP16), last=LAST)
+
+    @property
+    def look_layout(self) -> data.StructLayout:
+        return Payload(
+            code=(self.codes_layout, "lane l looks up stage l % stages", index_of("entries")),
+            use=(self.lookups, "lanes that look up", mask_of("lanes")),
+            switch=(1, "from this beat on, use the codebooks that are loaded"),
+            last=LAST,
+        )
+
+    @property
+    def entries_layout(self) -> data.StructLayout:
+        entries = data.ArrayLayout(self.entry_layout, self.lookups)
+        return Payload(
+            entry=(entries, "lane by lane; 0 of a lane that does not look up", FP16),
+            resp=(2, "the worst response of memory", Resp),
+            bad=(1, "an entry from memory is NaN, infinite or above 1"),
+            last=LAST,
+        )
+
+    @property
+    def counts_layout(self) -> data.StructLayout:
+        return Payload(
+            registers=(COUNTER_BITS, "look-ups in registers", NUMBER),
+            shared=(COUNTER_BITS, "look-ups in SRAM", NUMBER),
+            memory=(COUNTER_BITS, "look-ups in memory", NUMBER),
+            conflicts=(COUNTER_BITS, "cycles that reads of one bank cost", NUMBER),
+            stalls=(COUNTER_BITS, "cycles in which a beat waits for room or a load", NUMBER),
+        )
+
+    # Between the parts
+
+    @property
+    def place_bits(self) -> int:
+        """A code with its stage above it: the entry's number in memory."""
+        return self.vq.code_bits + (self.vq.stages - 1).bit_length()
+
+    @property
+    def bounds_layout(self) -> data.StructLayout:
+        """Ends of the registers' and of the SRAM's entries."""
+        return data.StructLayout(
+            {"registers": range(max(2, self.registers + 1)), "shared": range(self.shared + 1)}
+        )
+
+    @property
+    def hits_layout(self) -> data.StructLayout:
+        """What the counters add in a cycle."""
+        lanes = range(self.lookups + 1)
+        return data.StructLayout(
+            {"registers": lanes, "shared": lanes, "memory": lanes, "conflicts": 1, "stalls": 1}
+        )
+
+    @property
+    def beat_layout(self) -> data.StructLayout:
+        """A beat whose reads are under way."""
+        return data.StructLayout(
+            {"code": self.codes_layout, "hot": self.lookups, "far": self.lookups, "last": 1}
+        )
+
+    @property
+    def row_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(range(max(2, self.side_rows)), self.banks)

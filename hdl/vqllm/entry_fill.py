@@ -1,0 +1,107 @@
+"""Beats of entries in order: those of memory take their places when they come."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+
+from hdl.bits import any_of, let
+from hdl.block import Block
+from hdl.ports import In, Out
+from hdl.stream.queue import queue
+from hdl.vqllm.cache_config import VqCodebookCacheConfig
+from hdl.vqllm.cache_loader import wrong_entry
+
+__all__ = ["VqEntryFill"]
+
+
+class VqEntryFill(Block):
+    """A beat leaves when its last entry has come from memory: the lowest lane's comes first.
+
+    A beat takes as many cycles as it has entries of memory, at least one.
+    """
+
+    def __init__(self, config: VqCodebookCacheConfig):
+        words = data.ArrayLayout(config.entry_layout, config.lookups)
+        r = config.axi_signature.members["r"].signature.members["payload"].shape
+        super().__init__(
+            config,
+            {
+                "valid": In(1, "A beat comes; there is room for it."),
+                "shown": In(config.beat_layout, "The beat."),
+                "found": In(words, "Its entries that are on chip."),
+                "r": In(stream.Signature(r), "Words of memory, in the order of the look-ups."),
+                "entry": Out(stream.Signature(config.entries_layout), "Entries."),
+                "leaves": Out(1, "A beat leaves."),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        lanes, bits = config.lookups, config.entry_bits
+        place_bits = max(1, (config.word_entries - 1).bit_length())
+        place = data.ArrayLayout(place_bits, lanes)
+        beats = queue(
+            m,
+            "beats",
+            data.StructLayout(
+                {"words": self.found.shape(), "place": place, "far": lanes, "last": 1}
+            ),
+            config.beats,
+            storage="memory",
+        )
+        m.d.comb += [
+            beats.i.valid.eq(self.valid),
+            beats.i.p.words.eq(self.found),
+            beats.i.p.far.eq(self.shown.far),
+            beats.i.p.last.eq(self.shown.last),
+        ]
+        if config.word_entries > 1:
+            codes = self.shown.code
+            m.d.comb += [beats.i.p.place[k].eq(codes[k][:place_bits]) for k in range(lanes)]
+
+        # The entry that comes
+        head, have = beats.o.p, Signal(lanes)
+        missing = let(m, "missing", head.far & ~have)
+        lane = let(m, "lane", missing & (~missing + 1))
+        place_now = any_of(Mux(lane[k], head.place[k], 0) for k in range(lanes))
+        is_refused = let(m, "is_refused", self.r.p.resp[1])
+        entry = let(
+            m,
+            "came",
+            Mux(is_refused, 0, self.r.p.data.word_select(place_now, 8 * config.entry_bytes)[:bits]),
+        )
+        wrong = any_of(wrong_entry([entry.word_select(n, 16) for n in range(config.vq.size)]))
+        resp, bad = Signal(2), Signal()
+        resp_now = let(m, "resp_now", Mux(is_refused & (self.r.p.resp > resp), self.r.p.resp, resp))
+
+        # The beat that leaves
+        is_last, can_leave, leaves, takes = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            is_last.eq(~(missing & ~lane).any()),
+            can_leave.eq(~self.entry.valid | self.entry.ready),
+            self.r.ready.eq(beats.o.valid & missing.any() & (~is_last | can_leave)),
+            takes.eq(self.r.valid & self.r.ready),
+            leaves.eq(beats.o.valid & can_leave & (~missing.any() | (is_last & takes))),
+            beats.o.ready.eq(leaves),
+            self.leaves.eq(leaves),
+        ]
+        with m.If(takes):
+            m.d.sync += [have.eq(have | lane), resp.eq(resp_now), bad.eq(bad | wrong)]
+        with m.If(leaves):
+            m.d.sync += [have.eq(0), resp.eq(0), bad.eq(0)]
+        with m.If(self.entry.ready):
+            m.d.sync += self.entry.valid.eq(0)
+        with m.If(leaves):
+            m.d.sync += [
+                self.entry.valid.eq(1),
+                self.entry.p.last.eq(head.last),
+                self.entry.p.resp.eq(Mux(takes, resp_now, resp)),
+                self.entry.p.bad.eq(bad | (takes & wrong)),
+            ]
+        for k in range(lanes):
+            kept = Signal(bits, name=f"kept_{k}", reset_less=True)
+            with m.If(takes & lane[k]):
+                m.d.sync += kept.eq(entry)
+            far = Mux(lane[k], entry, kept)
+            with m.If(leaves):
+                m.d.sync += self.entry.p.entry[k].eq(Mux(head.far[k], far, head.words[k]))
+        return m
