@@ -1,35 +1,11 @@
-"""Beats of several keys: which slots and codes count, and what goes along with a beat."""
+"""Beats of several keys: which slots and codes count."""
 
-import dataclasses
-
-from amaranth import Const, Module, Signal
+from amaranth import Const
 from amaranth.hdl import Value
-from amaranth.lib import data
 
 from hdl.bits import any_of
 
-__all__ = ["Stage", "any_beyond", "delay", "is_dead"]
-
-
-@dataclasses.dataclass
-class Stage:
-    """Flags of a beat, some cycles after it was taken."""
-
-    valid: Signal
-    flags: data.View
-
-
-def delay(m: Module, valid, flags, depth: int) -> list[Stage]:
-    """The beat's flags after 1, 2, ... ``depth`` cycles."""
-    stages = []
-    for k in range(depth):
-        stage = Stage(
-            Signal(name=f"valid_{k}"), Signal(flags.shape(), name=f"flags_{k}", reset_less=True)
-        )
-        m.d.sync += [stage.valid.eq(valid), stage.flags.eq(flags)]
-        valid, flags = stage.valid, stage.flags
-        stages.append(stage)
-    return stages
+__all__ = ["any_beyond", "is_dead"]
 
 
 def is_dead(slot: int, final: Value, last_slot: Value) -> Value:

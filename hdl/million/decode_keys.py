@@ -11,8 +11,8 @@ from golden.timing import Timing
 from hdl.block import Block, Operations
 from hdl.emit import add
 from hdl.fp16.compare import is_special
+from hdl.index.stages import delay
 from hdl.kinds import mask_of
-from hdl.million.beats import delay
 from hdl.million.decode_lookup import MillionDecodeLookup, MillionDecodeLookupConfig
 from hdl.million.decode_score import MillionDecodeScore, MillionDecodeScoreConfig
 from hdl.million.layouts import EXPONENT_SHAPE, beat_layout, code_layout, score_layout

@@ -13,8 +13,8 @@ from golden.paging.format import Kv
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
+from hdl.index.stages import delay
 from hdl.kinds import index_of
-from hdl.million.beats import delay
 from hdl.million.codebook_walk import CodebookReaderConfig, Walk, waiting_jobs
 from hdl.million.layouts import beat_layout
 from hdl.million.nearest_lane import MillionNearestLane, MillionNearestLaneConfig

@@ -13,10 +13,11 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_special
+from hdl.index.stages import Stage, delay
 from hdl.kinds import mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.million.beats import Stage, any_beyond, delay, is_dead
+from hdl.million.beats import any_beyond, is_dead
 from hdl.million.layouts import code_layout, entry_layout, score_layout
 from hdl.million.score_lane import MillionScoreLane, MillionScoreLaneConfig
 from hdl.million.shapes import VectorConfig
