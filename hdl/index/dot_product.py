@@ -21,17 +21,24 @@ __all__ = ["IndexDotProduct", "IndexDotProductConfig"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexDotProductConfig(Config):
-    """Number of products."""
+    """Number of products, and the range of one factor."""
 
-    terms: int = 2  # products, 1..64
+    terms: int = 2  # products, 1..256
+    largest: int = 1  # |c| is at most this, 1, 2 or 4: entries of as many stages added
 
     def __post_init__(self) -> None:
-        self._check_range("terms", 1, 64)
+        self._check_range("terms", 1, 256)
+        self._check_power_of_two("largest", 1, 4)
+
+    @property
+    def c_bits(self) -> int:
+        """|c| <= 2**c_bits on the grid 2**-24."""
+        return 24 + (self.largest - 1).bit_length()
 
     @property
     def term_bits(self) -> int:
-        """|x| < 2**41, a NaN's or an infinity's word included, and |c| <= 2**24."""
-        return 41 + 24 + 1
+        """|x| < 2**41, a NaN's or an infinity's word included."""
+        return 41 + self.c_bits + 1
 
     @property
     def sum_bits(self) -> int:
@@ -41,7 +48,7 @@ class IndexDotProductConfig(Config):
 class IndexDotProduct(Block):
     """``sum of x * c`` on the grid 2**-48; a new sum in every cycle, never stalled.
 
-    |c| <= 1. A NaN or an infinity in x reads as a number of the binade above the
+    |c| <= largest. A NaN or an infinity in x reads as a number of the binade above the
     largest. Latency 2 + tree_levels(terms) cycles (golden.index.timing). No combinational path, no
     reset.
     """
@@ -60,12 +67,13 @@ class IndexDotProduct(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         low = config.term_bits - 1
+        parts_of_c = centroid_parts if config.largest == 1 else grid_parts
         terms, signs = [], []
         for k in range(config.terms):
             x_sign, x_significand, x_shift = grid_parts(self.x[k])
-            c_sign, c_significand, c_shift = centroid_parts(self.c[k])
+            c_sign, c_significand, c_shift = parts_of_c(self.c[k])
             product = Signal(2 * FP16.precision, name=f"product_{k}", reset_less=True)
-            shift = Signal(range(30 + 14 + 1), name=f"shift_{k}", reset_less=True)
+            shift = Signal(range(30 + config.c_bits - 10 + 1), name=f"shift_{k}", reset_less=True)
             sign = Signal(name=f"sign_{k}", reset_less=True)
             term = Signal(signed(config.term_bits), name=f"term_{k}", reset_less=True)
             magnitude = let(m, f"magnitude_{k}", (product << shift)[:low])
