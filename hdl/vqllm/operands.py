@@ -1,0 +1,83 @@
+"""Vectors in two buffers: one is multiplied, one is filled."""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream
+
+from hdl.bits import any_of
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.compare import is_special
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out
+from hdl.vqllm.row_config import VqRowSumsConfig
+
+__all__ = ["VqOperands"]
+
+
+class VqOperands(Block):
+    """Buffers are filled and used in turn. ``ready``: the next one is full.
+
+    ``swap`` while ``ready`` makes it the one in use from the next cycle on, and the one before is
+    filled anew. ``bad`` is that of the next cycle. The words come a cycle after ``read``.
+    """
+
+    def __init__(self, config: VqRowSumsConfig):
+        super().__init__(
+            config,
+            {
+                "x": In(stream.Signature(config.x_layout), "Vectors, one after another."),
+                "ready": Out(1, "The next buffer is full."),
+                "swap": In(1, "Use it, from the next cycle on."),
+                "read": In(1, "Read a word of each vector."),
+                "place": In(range(max(2, config.words)), "Its number."),
+                "word": Out(config.vectors_layout, "The words."),
+                "bad": Out(config.batch, "Vectors with a NaN or an infinity."),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        used, filled = Signal(init=1), Signal()  # the buffer in use; the one that is filled
+        is_used, full = Signal(), Signal(2)
+        place = Signal(range(max(2, config.words)))
+        vector = Signal(range(max(2, config.batch)))
+        bad = Array(
+            Signal(config.batch, name=f"bad_{side}", reset_less=True) for side in range(2)
+        )
+        take, ends, side = Signal(), Signal(), Signal()
+        special = any_of(is_special(word) for word in self.x.p.word)
+        m.d.comb += [
+            self.x.ready.eq(~full.bit_select(filled, 1)),
+            take.eq(self.x.valid & self.x.ready),
+            ends.eq(take & self.x.p.last & self.x.p.end),
+            self.ready.eq(full.bit_select(~used, 1)),
+            side.eq(used ^ self.swap),
+            self.bad.eq(bad[side]),
+        ]
+        for b in range(config.batch):
+            memory = add(m, f"vector_{b}", Memory1R1W(config.operands))
+            m.d.comb += [
+                memory.read_en.eq(self.read),
+                memory.read_addr.eq(self.place + Mux(used, config.words, 0)),
+                memory.write_en.eq(take & (vector == b)),
+                memory.write_addr.eq(place + Mux(filled, config.words, 0)),
+                memory.write_data.eq(self.x.p.word),
+                self.word[b].eq(memory.read_data),
+            ]
+        begins = Signal(init=1)  # of a buffer
+        with m.If(take):
+            found = Cat(special & (vector == b) for b in range(config.batch))
+            m.d.sync += [
+                bad[filled].eq(Mux(begins, 0, bad[filled]) | found),
+                begins.eq(ends),
+                place.eq(Mux(self.x.p.last, 0, place + 1)),
+            ]
+            with m.If(self.x.p.last):
+                m.d.sync += vector.eq(Mux(self.x.p.end, 0, vector + 1))
+        with m.If(self.swap):
+            m.d.sync += [used.eq(side), is_used.eq(1)]
+            with m.If(is_used):
+                m.d.sync += full.bit_select(used, 1).eq(0)
+        with m.If(ends):
+            m.d.sync += [filled.eq(~filled), full.bit_select(filled, 1).eq(1)]
+        return m

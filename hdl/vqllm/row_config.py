@@ -1,0 +1,115 @@
+"""Size of an engine's products, and the payloads of its parts."""
+
+import dataclasses
+
+from amaranth import signed
+from amaranth.lib import data
+
+from golden.config import Config
+from golden.fp16.format import FP16
+from golden.index.format import GRID_PRODUCT_EXACT
+from hdl.index.dot_product import IndexDotProductConfig
+from hdl.kinds import NUMBER, fixed, index_of, mask_of
+from hdl.memory.config import MemoryConfig
+from hdl.ports import Payload
+from hdl.stream.payload import LAST
+
+__all__ = ["VqRowSumsConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VqRowSumsConfig(Config):
+    """Products per cycle, and the largest job."""
+
+    macs: int = 16  # products of a beat and a vector, 1..256
+    largest: int = 2  # bound of a word of the matrix, 1, 2 or 4
+    batch: int = 1  # vectors side by side, 1..64
+    columns: int = 11264  # most of a vector, a multiple of macs in macs..2**20
+    rows: int = 256  # most rows of a job, 1..65,536
+
+    def __post_init__(self) -> None:
+        self._check_range("macs", 1, 256)
+        self._check_power_of_two("largest", 1, 4)
+        self._check_range("batch", 1, 64)
+        self._check_range("columns", self.macs, 1 << 20)
+        if self.columns % self.macs:
+            self._refuse("columns", f"a multiple of macs = {self.macs}")
+        self._check_range("rows", 1, 1 << 16)
+
+    @property
+    def words(self) -> int:
+        """Beats of a vector."""
+        return self.columns // self.macs
+
+    @property
+    def dot(self) -> IndexDotProductConfig:
+        return IndexDotProductConfig(terms=self.macs, largest=self.largest)
+
+    @property
+    def sum_bits(self) -> int:
+        """Of a sum over all columns."""
+        return self.dot.term_bits + (self.columns - 1).bit_length()
+
+    @property
+    def operands(self) -> MemoryConfig:
+        """Both buffers of one vector."""
+        return MemoryConfig(depth=2 * max(1, self.words), width=FP16.bits * self.macs)
+
+    @property
+    def partials(self) -> MemoryConfig:
+        return MemoryConfig(depth=max(2, self.rows), width=self.sum_bits * self.batch)
+
+    @property
+    def beat_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.bits, self.macs)
+
+    @property
+    def vectors_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(self.beat_layout, self.batch)
+
+    @property
+    def sums_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(signed(self.sum_bits), self.batch)
+
+    @property
+    def x_layout(self) -> data.StructLayout:
+        return Payload(
+            word=(self.beat_layout, "elements of a vector", FP16),
+            end=(1, "with last: it is the last vector of the buffer"),
+            last=LAST,
+        )
+
+    @property
+    def job_layout(self) -> data.StructLayout:
+        return Payload(
+            offset=(range(max(2, self.words)), "word of x of beat 0", index_of("words")),
+            beats=(range(self.words + 1), "beats of a row", NUMBER),
+            rows=(range(self.rows + 1), "rows", NUMBER),
+            first=(1, "the sums begin with 0"),
+            final=(1, "the sums leave"),
+            next_x=(1, "use the next buffer of vectors from this job on"),
+        )
+
+    @property
+    def w_layout(self) -> data.StructLayout:
+        return Payload(word=(self.beat_layout, "elements of a row", FP16), last=LAST)
+
+    @property
+    def sum_layout(self) -> data.StructLayout:
+        return Payload(
+            value=(self.sums_layout, "a sum of each vector", fixed(GRID_PRODUCT_EXACT)),
+            bad=(self.batch, "vectors with a NaN or an infinity", mask_of("vectors")),
+            last=LAST,
+        )
+
+    # Between the parts
+
+    @property
+    def flags_layout(self) -> data.StructLayout:
+        """What goes along with a beat."""
+        return data.StructLayout(
+            {
+                "row": range(max(2, self.rows)), "begins": 1, "ends": 1, "first": 1, "final": 1,
+                "last": 1, "bad": self.batch,
+            }
+        )  # fmt: skip

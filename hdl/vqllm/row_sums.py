@@ -1,0 +1,154 @@
+"""Exact sums of the rows of a matrix with vectors (docs/blocks/vq_row_sums.md)."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import stream
+
+from golden.timing import Timing
+from golden.vqllm import timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.index.dot_product import IndexDotProduct
+from hdl.index.stages import Stage, delay
+from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.ports import In, Out
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+from hdl.vqllm.operands import VqOperands
+from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.walk import Walk
+
+__all__ = ["VqRowSums"]
+
+
+class VqRowSums(Block):
+    """``sum[r][b] = sum over columns k of w[r][k] * x[b][k]``, exact, on the grid 2**-48.
+
+    A job covers ``rows`` rows and ``beats`` beats of each: all of row 0, then of row 1, and so on.
+    Beat 0 of a row meets word ``offset`` of x. Jobs on other columns of the same rows follow each
+    other. Such a job adds to what the one before it left, and ``first`` begins with 0. The sums of
+    a job with ``final`` leave, the others stay. Beyond the end of a row there are words of 0.
+
+    x comes in buffers of up to ``batch`` vectors: a packet each, and ``end`` with the last one.
+    A job with ``next_x`` waits for the next buffer and uses it, and so do the jobs after it. The
+    first job has ``next_x``. One more buffer is filled meanwhile.
+
+    ``bad``: vectors with a NaN or an infinity. Their sums have no meaning, nor have those of
+    vectors that the buffer lacks.
+
+    A beat per cycle, jobs without a pause. Latency golden.vqllm.timing.row_sums, from the last beat
+    of a row. No combinational path leads from an input to an output.
+    Contract: |w| <= largest; offset + beats and rows within the configuration, both at least 1.
+    Source: VQ-LLM, section II. Golden: golden.vqllm.product.exact_sums.
+    """
+
+    def __init__(self, config: VqRowSumsConfig):
+        super().__init__(
+            config,
+            {
+                "x": In(stream.Signature(config.x_layout), "Vectors, one after another."),
+                "job": In(stream.Signature(config.job_layout), "Which rows and columns."),
+                "w": In(stream.Signature(config.w_layout), "Rows of the matrix."),
+                "sum": Out(stream.Signature(config.sum_layout), "Sums of final jobs, row by row."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.row_sums(self.config.macs)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        operands = add(m, "operands", VqOperands(config))
+        link(m, self.x, operands.x)
+        jobs = queue(m, "jobs", config.job_layout, 2)
+        link(m, self.job, jobs.i)
+
+        # Which beat is taken
+        job = Signal(config.job_layout, reset_less=True)
+        begin, go, room = Signal(), Signal(), Signal()
+        walk = Walk(m, "walk", rows=job.rows, beats=job.beats)
+        now = Signal(config.flags_layout)
+        bad = Signal(config.batch, reset_less=True)
+        m.d.comb += [
+            begin.eq(
+                jobs.o.valid
+                & (walk.done | (go & walk.is_last))
+                & (~jobs.o.p.next_x | operands.ready)
+            ),
+            jobs.o.ready.eq(begin),
+            walk.start.eq(begin),
+            walk.step.eq(go),
+            go.eq(self.w.valid & self.w.ready),
+            self.w.ready.eq(~walk.done & (room | ~now.final | ~now.ends)),
+            operands.swap.eq(begin & jobs.o.p.next_x),
+            operands.read.eq(go),
+            operands.place.eq(job.offset + walk.at.beats),
+            now.row.eq(walk.at.rows),
+            now.begins.eq(walk.at.beats == 0),
+            now.ends.eq(walk.last.beats),
+            now.first.eq(job.first),
+            now.final.eq(job.final),
+            now.last.eq(walk.is_last),
+            now.bad.eq(bad),
+        ]
+        with m.If(begin):
+            m.d.sync += [job.eq(jobs.o.p), bad.eq(operands.bad)]
+
+        depth = self.timing.latency - 3  # cycles from a beat to its dot product
+        word = Signal(config.beat_layout, reset_less=True)
+        m.d.sync += word.eq(self.w.p.word)
+        stages = delay(m, go, now, depth)
+        dots = []
+        for b in range(config.batch):
+            dot = add(m, f"dot_{b}", IndexDotProduct(config.dot))
+            m.d.comb += [
+                Value.cast(dot.x).eq(Value.cast(operands.word[b])),
+                Value.cast(dot.c).eq(Value.cast(word)),
+            ]
+            dots.append(dot.sum)
+        self._elaborate_sums(m, stages, dots, go & now.ends & now.final, room)
+        return m
+
+    def _elaborate_sums(self, m: Module, stages: list[Stage], dots, begun, room) -> None:
+        """Rows are added, kept for the next job, or given."""
+        config = self.config
+        early, at = stages[-2], stages[-1]
+        memory = add(m, "partials", Memory1R1W(config.partials))
+        total, forward = Signal(config.sums_layout, reset_less=True), Signal()
+        before, added = Signal(config.sums_layout), Signal(config.sums_layout)
+        ends = Signal()
+        m.d.comb += [
+            memory.read_en.eq(early.valid & early.flags.begins),
+            memory.read_addr.eq(early.flags.row),
+            memory.write_en.eq(at.valid & at.flags.ends & ~at.flags.final),
+            memory.write_addr.eq(at.flags.row),
+            memory.write_data.eq(added),
+            before.eq(Mux(at.flags.begins & ~forward, memory.read_data, total)),
+            ends.eq(at.valid & at.flags.ends & at.flags.final),
+        ]
+        # A job of one row reads the sum that the job before it writes in that cycle.
+        m.d.sync += forward.eq(memory.write_en & (early.flags.row == at.flags.row))
+        for b, dot in enumerate(dots):
+            starts = at.flags.begins & at.flags.first
+            m.d.comb += added[b].eq(Mux(starts, 0, before[b]) + dot)
+        with m.If(at.valid):
+            m.d.sync += total.eq(added)
+
+        size = self.timing.latency + 2
+        sums = queue(m, "sums", config.sum_layout, size, storage="memory")
+        is_sum, held = Signal(), Signal(range(size + 1))
+        kept = Signal(at.flags.shape(), reset_less=True)
+        m.d.sync += [
+            is_sum.eq(ends),
+            kept.eq(at.flags),
+            held.eq(held + begun - (self.sum.valid & self.sum.ready)),
+        ]
+        m.d.comb += [
+            room.eq(held != size),
+            sums.i.valid.eq(is_sum),
+            sums.i.p.value.eq(total),
+            sums.i.p.bad.eq(kept.bad),
+            sums.i.p.last.eq(kept.last),
+        ]
+        link(m, sums.o, self.sum)

@@ -1,0 +1,170 @@
+"""VqRowSums against golden.vqllm.product.exact_sums: tiles, splits, buffers of vectors, NaN.
+
+Shown to fail with:
+
+- the sum of the job before not read in the next cycle, or read for another row
+- a sum kept at ``first``
+- the offset left out; the buffers exchanged a cycle early; a buffer filled while it is in use
+- ``bad`` of the buffer before, or of all before; a job that does not wait for its vectors
+- the room of the queue ignored; every vector in place 0; ``last`` at each end of a row
+- entries above 1 cut; sums two bits short
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16
+from golden.vqllm.product import exact_sums
+from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.row_sums import VqRowSums
+from tb.run import simulate
+from tb.words import layout_words
+
+CONFIGS = {
+    "default": VqRowSumsConfig(),
+    "one_mac": VqRowSumsConfig(macs=1, largest=1, columns=9, rows=5),
+    "batch": VqRowSumsConfig(macs=8, largest=4, batch=5, columns=64, rows=12),
+    "smollm2": VqRowSumsConfig(macs=32, columns=576, rows=1536),
+    "widest": VqRowSumsConfig(macs=256, largest=4, batch=2, columns=512, rows=3),
+    "one_row": VqRowSumsConfig(macs=4, largest=1, columns=20, rows=1),
+    "one_word": VqRowSumsConfig(macs=16, columns=16, rows=40, batch=3),
+}
+LARGEST = 0x7BFF
+NONFINITE = (0x7C00, 0xFC00, 0x7C01, 0xFFFF)
+
+
+def words_of(rng, kind: int, largest: int, *shape) -> np.ndarray:
+    """Words of at most ``largest``: any, ordinary, the largest of one sign or of both, few."""
+    most = {0: LARGEST, 1: 0x3C00, 2: 0x4000, 4: 0x4400}[largest]
+    sign = rng.integers(0, 2, shape) << 15
+    ordinary = rng.normal(0, 0.2, shape).astype(np.float16).view(np.uint16).astype(int)
+    return (
+        rng.integers(0, most + 1, shape) | sign,
+        np.where(ordinary & 0x7FFF > most, most, ordinary),
+        np.full(shape, most | int(rng.integers(0, 2)) << 15),
+        most | sign,
+        (rng.integers(0, most + 1, shape) | sign) * (rng.random(shape) < 2 / shape[-1]),
+    )[kind]
+
+
+@dataclasses.dataclass
+class Stripe:
+    """Rows whose sums leave together: their jobs are on neighbouring columns."""
+
+    rows: int
+    cuts: list[int]  # words of x at which jobs begin and end
+
+
+def stripes(rng, config) -> list[Stripe]:
+    most, rows = config.words, config.rows
+    found = [Stripe(rows if rows < 20 else 3, [0, most]), Stripe(1, [0, 1]), Stripe(1, [0, most])]
+    if most > 1:
+        found += [Stripe(1, [0, 1, most]), Stripe(min(2, rows), [0, 1, 2][: most + 1])]
+        found.append(Stripe(1, list(range(min(most, 6) + 1))))
+        found.append(Stripe(min(rows, 7), [most - 1, most]))
+    for _ in range(10):
+        count = int(rng.integers(1, min(rows, 6) + 1))
+        places = sorted(set(rng.integers(0, most + 1, rng.integers(2, 5)).tolist()))
+        size = places[-1] - places[0]
+        if len(places) > 1 and count * size < 400:
+            found.append(Stripe(count, places))
+    return found
+
+
+class Words:
+    """Words of each stream, buffer by buffer of vectors."""
+
+    def __init__(self, config, rng):
+        self.config, self.rng = config, rng
+        self.fields = {name: [] for name in ("x", "job", "w", "sum", "mask")}
+        self.ends = {name: [] for name in ("x", "job", "w", "sum")}
+        self.causes, self.gapless = [], []
+
+    def buffer(self, number: int) -> None:
+        config, rng = self.config, self.rng
+        kind = (1, 2, 0, 3, 4, 1, 0, 4, 0)[number]
+        count = config.batch if number % 2 == 0 else int(rng.integers(1, config.batch + 1))
+        x = words_of(rng, kind, 0, count, config.columns)
+        if number in (3, 5, 6):
+            x[rng.integers(count), rng.integers(config.columns)] = rng.choice(NONFINITE)
+        for b, beats in enumerate(x.reshape(count, config.words, config.macs)):
+            for n, word in enumerate(beats):
+                last = n == config.words - 1
+                end = b == count - 1 if last else rng.integers(2)
+                self.fields["x"].append({"word": word, "end": end, "last": last})
+        first = len(self.fields["w"])
+        for n, stripe in enumerate(stripes(rng, config)[:: 1 if number == 0 else 2]):
+            shape = stripe.rows, config.columns
+            w = words_of(rng, (1, 2, 0, 3, 4)[(number + n) % 5], config.largest, *shape)
+            self.stripe(x, w, stripe.cuts, is_new=n == 0)
+        self.gapless.append((first, len(self.fields["w"]) - 1))
+        for name, ends in self.ends.items():
+            ends.append(len(self.fields[name]))
+
+    def stripe(self, x, w, cuts, *, is_new) -> None:
+        """The jobs of a stripe, and its sums."""
+        config, fields, rows = self.config, self.fields, len(w)
+        beats = w.reshape(rows, -1, config.macs)
+        for first, last in itertools.pairwise(cuts):
+            is_first, final, done = first == cuts[0], last == cuts[-1], len(fields["w"])
+            fields["job"].append({
+                "offset": first, "beats": last - first, "rows": rows, "first": is_first,
+                "final": final, "next_x": is_new and is_first,
+            })  # fmt: skip
+            fields["w"] += [
+                {"word": beat, "last": self.rng.integers(2)}
+                for beat in beats[:, first:last].reshape(-1, config.macs)
+            ]
+            if final:
+                self.causes += range(done + last - first - 1, len(fields["w"]), last - first)
+        some = slice(cuts[0] * config.macs, cuts[-1] * config.macs)
+        sums = exact_sums(torch.tensor(x[:, some]), torch.tensor(w[:, some])).integers()
+        bad = ((x & FP16.infinity) == FP16.infinity).any(1)
+        for r in range(rows):
+            value, known = [0] * config.batch, [0] * config.batch
+            for b in range(len(x)):
+                value[b], known[b] = sums[b * rows + r], 0 if bad[b] else -1
+            mask = sum(int(flag) << b for b, flag in enumerate(bad))
+            fields["sum"].append({"value": value, "bad": mask, "last": r == rows - 1})
+            fields["mask"].append({"value": known, "bad": (1 << len(x)) - 1, "last": 1})
+
+
+def stream_words(layout, rows: list[dict]) -> np.ndarray:
+    columns = {name: np.array([row[name] for row in rows], dtype=object) for name, _ in layout}
+    return layout_words(layout, **columns)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_row_sums(name, seed):
+    config = CONFIGS[name]
+    words = Words(config, np.random.default_rng([seed, 162]))
+    for number in range(9):
+        words.buffer(number)
+    layouts = {name: getattr(config, f"{name}_layout") for name in words.ends}
+    layouts["mask"] = config.sum_layout
+    simulate(
+        VqRowSums(config),
+        "tb.vqllm.tb_row_sums",
+        vectors={each: stream_words(layouts[each], rows) for each, rows in words.fields.items()},
+        params={"packets": words.ends, "causes": words.causes, "gapless": words.gapless},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"columns": 100}, "columns must be a multiple of macs = 16, not 100"),
+        ({"largest": 8}, "largest must be a power of two in 1..4, not 8"),
+        ({"rows": 0}, "rows must be 1..65536, not 0"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError) as error:
+        VqRowSumsConfig(**wrong)
+    assert str(error.value) == f"VqRowSumsConfig.{message}"
