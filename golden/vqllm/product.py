@@ -19,7 +19,7 @@ from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
 from golden.index.tables import tables
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["by_dequantizing", "by_tables"]
+__all__ = ["by_dequantizing", "by_tables", "exact_sums", "rounded"]
 
 _PIECE = 10  # bits of x in a product in float64: 2**(10 + 27 + 15) < 2**53
 _PIECES = 4  # an element of x has 41 bits with its sign, so the last piece has 11
@@ -33,9 +33,8 @@ def by_dequantizing(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
     x: (batch, columns) words. Returns y (batch, rows) words, and (batch,) booleans: x has a NaN or
     an infinity, and its y is NaN (0x7E00).
     """
-    weight = fixed_point(matrix.dequantized()).double()
-    sums = _exact_product(fixed_point(x), weight)
-    words = _rounded(sums, GRID_PRODUCT_EXACT + matrix.exponent, matrix)
+    sums = exact_sums(x, matrix.dequantized())
+    words = rounded(sums, GRID_PRODUCT_EXACT + matrix.exponent, matrix.scales)
     return _or_nan(words, is_special(x.long()).any(-1))
 
 
@@ -60,11 +59,15 @@ def by_tables(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
                 code = matrix.codes[tile.rows, part, stage].T.expand(len(x), -1, -1)
                 total[:, tile.rows] += fixed_point(table).gather(2, code).sum(1)
     sums = from_shifted([(total, 0)])
-    return _or_nan(_rounded(sums, GRID_PRODUCT_ROUNDED, matrix), bad)
+    return _or_nan(rounded(sums, GRID_PRODUCT_ROUNDED, matrix.scales), bad)
 
 
-def _exact_product(x: Tensor, weight: Tensor) -> Limbs:
-    """``x @ weight.T`` of integers: (batch, k) below 2**41, (rows, k) below 2**27 in magnitude."""
+def exact_sums(x: Tensor, weight: Tensor) -> Limbs:
+    """``x @ weight.T`` on the grid 2**-48 of (batch, k) and (rows, k) words, |weight| <= 4.
+
+    A NaN or an infinity counts as a number of the binade above the largest.
+    """
+    x, weight = fixed_point(x), fixed_point(weight).double()
     terms = []
     for columns in range(0, x.shape[1], _COLUMNS):
         some = slice(columns, columns + _COLUMNS)
@@ -77,11 +80,12 @@ def _exact_product(x: Tensor, weight: Tensor) -> Limbs:
     return from_shifted(terms)
 
 
-def _rounded(sums: Limbs, grid: int, matrix: VqMatrix) -> Tensor:
-    if matrix.scales is None:
+def rounded(sums: Limbs, grid: int, scales: Tensor | None) -> Tensor:
+    """``rne16(2**grid * S)``, or ``rne16(scale * rne32(2**grid * S))`` with scales of the rows."""
+    if scales is None:
         return from_fixed(sums.low, grid, FP16, high=sums.high)
     single = from_fixed(sums.low, grid, FP32, high=sums.high)
-    return mul(single, matrix.scales.to(single.device), FP32, FP16, FP16)
+    return mul(single, scales.to(single.device), FP32, FP16, FP16)
 
 
 def _or_nan(words: Tensor, bad: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,12 @@
 """Timing of the blocks of VQ-LLM, as functions of their numbers."""
 
+from golden.index.timing import tree_levels
 from golden.timing import Timing
 
-__all__ = ["codebook_cache", "dequantizer"]
+__all__ = ["ROW_ROUNDING", "ROW_SCALING", "codebook_cache", "dequantizer", "row_finish", "row_sums"]
+
+ROW_ROUNDING = 2  # cycles of the rounding of a sum
+ROW_SCALING = 2  # cycles of its product with the scale of its row
 
 
 def codebook_cache() -> Timing:
@@ -13,3 +17,14 @@ def codebook_cache() -> Timing:
 def dequantizer() -> Timing:
     """Sum, rounding."""
     return Timing(latency=2, unit="beat")
+
+
+def row_sums(macs: int) -> Timing:
+    """Words, products in two cycles, their sum, the row's, queue in two cycles."""
+    return Timing(latency=3 + tree_levels(macs) + 3, start="w", end="sum", unit="beat")
+
+
+def row_finish(scaled: bool) -> Timing:
+    """Rounding, and the scale of the row."""
+    latency = ROW_ROUNDING + ROW_SCALING * scaled
+    return Timing(latency=latency, start="sum", end="y", unit="row")

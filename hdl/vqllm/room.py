@@ -5,8 +5,13 @@ from hdl.registry import Registered, Room
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
+from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
+from hdl.vqllm.row_sums import VqRowSums
 
 __all__ = ["BLOCKS", "ROOM"]
+
+_SMALL_SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)
 
 BLOCKS = {
     "vq_codebook_cache": Registered(
@@ -30,6 +35,25 @@ BLOCKS = {
             "small": VqDequantizerConfig(vq=VqShape(size=2, stages=3)),
         },
         golden="golden.vqllm.matrix:summed",
+    ),
+    "vq_row_finish": Registered(
+        component=VqRowFinish,
+        config=VqRowFinishConfig(),
+        configs={
+            "scaled": VqRowFinishConfig(scaled=True),
+            "small": VqRowFinishConfig(sums=_SMALL_SUMS, scaled=True),
+        },
+        golden="golden.vqllm.product:rounded",
+    ),
+    "vq_row_sums": Registered(
+        component=VqRowSums,
+        config=VqRowSumsConfig(),
+        configs={
+            "smollm2": VqRowSumsConfig(macs=32, columns=1536, rows=1536),
+            "gptvq2": VqRowSumsConfig(macs=64, largest=1, columns=11264),
+            "small": _SMALL_SUMS,
+        },
+        golden="golden.vqllm.product:exact_sums",
     ),
 }  # fmt: skip
 

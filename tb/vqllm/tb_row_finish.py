@@ -1,0 +1,17 @@
+"""Runs inside the simulator, started by test_row_finish.py: sums of rows to FP16."""
+
+from tb.bench import params, vectors
+from tb.contract import Contract
+from tb.words import unpack_ints
+
+
+class OfExponent(Contract):
+    """All sums of a run have one exponent."""
+
+    async def restart(self, bench, cycles=3) -> None:
+        bench.dut.exponent.value = params["exponent"]
+        await super().restart(bench, cycles)
+
+
+WORDS = {name: unpack_ints(words) for name, words in vectors.items()}
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = OfExponent(WORDS).tests()
