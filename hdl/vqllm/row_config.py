@@ -57,7 +57,8 @@ class VqRowSumsConfig(Config):
 
     @property
     def partials(self) -> MemoryConfig:
-        return MemoryConfig(depth=max(2, self.rows), width=self.sum_bits * self.batch)
+        """Sums of a job, and whether a row is wrong."""
+        return MemoryConfig(depth=max(2, self.rows), width=self.sum_bits * self.batch + 1)
 
     @property
     def beat_layout(self) -> data.ArrayLayout:
@@ -92,13 +93,17 @@ class VqRowSumsConfig(Config):
 
     @property
     def w_layout(self) -> data.StructLayout:
-        return Payload(word=(self.beat_layout, "elements of a row", FP16), last=LAST)
+        return Payload(
+            word=(self.beat_layout, "elements of a row", FP16),
+            wrong=(1, "the row has no meaning"),
+            last=LAST,
+        )
 
     @property
     def sum_layout(self) -> data.StructLayout:
         return Payload(
             value=(self.sums_layout, "a sum of each vector", fixed(GRID_PRODUCT_EXACT)),
-            bad=(self.batch, "vectors with a NaN or an infinity", mask_of("vectors")),
+            bad=(self.batch, "vectors whose sum has no meaning", mask_of("vectors")),
             last=LAST,
         )
 
@@ -110,6 +115,6 @@ class VqRowSumsConfig(Config):
         return data.StructLayout(
             {
                 "row": range(max(2, self.rows)), "begins": 1, "ends": 1, "first": 1, "final": 1,
-                "last": 1, "bad": self.batch,
+                "last": 1, "bad": self.batch, "wrong": 1,
             }
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """Exact sums of the rows of a matrix with vectors (docs/blocks/vq_row_sums.md)."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
@@ -33,8 +33,8 @@ class VqRowSums(Block):
     A job with ``next_x`` waits for the next buffer and uses it, and so do the jobs after it. The
     first job has ``next_x``. One more buffer is filled meanwhile.
 
-    ``bad``: vectors with a NaN or an infinity. Their sums have no meaning, nor have those of
-    vectors that the buffer lacks.
+    ``bad``: vectors with a NaN or an infinity, and all vectors of a row with ``wrong`` in any beat
+    of its jobs. Their sums have no meaning, nor have those of vectors that the buffer lacks.
 
     A beat per cycle, jobs without a pause. Latency golden.vqllm.timing.row_sums, from the last beat
     of a row. No combinational path leads from an input to an output.
@@ -91,6 +91,7 @@ class VqRowSums(Block):
             now.final.eq(job.final),
             now.last.eq(walk.is_last),
             now.bad.eq(bad),
+            now.wrong.eq(self.w.p.wrong),
         ]
         with m.If(begin):
             m.d.sync += [job.eq(jobs.o.p), bad.eq(operands.bad)]
@@ -117,23 +118,26 @@ class VqRowSums(Block):
         memory = add(m, "partials", Memory1R1W(config.partials))
         total, forward = Signal(config.sums_layout, reset_less=True), Signal()
         before, added = Signal(config.sums_layout), Signal(config.sums_layout)
+        total_wrong, wrong = Signal(reset_less=True), Signal()  # of the row so far
+        read = Mux(at.flags.begins & ~forward, memory.read_data, Cat(total, total_wrong))
+        starts = at.flags.begins & at.flags.first
         ends = Signal()
         m.d.comb += [
             memory.read_en.eq(early.valid & early.flags.begins),
             memory.read_addr.eq(early.flags.row),
             memory.write_en.eq(at.valid & at.flags.ends & ~at.flags.final),
             memory.write_addr.eq(at.flags.row),
-            memory.write_data.eq(added),
-            before.eq(Mux(at.flags.begins & ~forward, memory.read_data, total)),
+            memory.write_data.eq(Cat(added, wrong)),
+            before.eq(read[:-1]),
+            wrong.eq((read[-1] & ~starts) | at.flags.wrong),
             ends.eq(at.valid & at.flags.ends & at.flags.final),
         ]
         # A job of one row reads the sum that the job before it writes in that cycle.
         m.d.sync += forward.eq(memory.write_en & (early.flags.row == at.flags.row))
         for b, dot in enumerate(dots):
-            starts = at.flags.begins & at.flags.first
             m.d.comb += added[b].eq(Mux(starts, 0, before[b]) + dot)
         with m.If(at.valid):
-            m.d.sync += total.eq(added)
+            m.d.sync += [total.eq(added), total_wrong.eq(wrong)]
 
         size = self.timing.latency + 2
         sums = queue(m, "sums", config.sum_layout, size, storage="memory")
@@ -148,7 +152,7 @@ class VqRowSums(Block):
             room.eq(held != size),
             sums.i.valid.eq(is_sum),
             sums.i.p.value.eq(total),
-            sums.i.p.bad.eq(kept.bad),
+            sums.i.p.bad.eq(kept.bad | total_wrong.replicate(config.batch)),
             sums.i.p.last.eq(kept.last),
         ]
         link(m, sums.o, self.sum)

@@ -109,17 +109,20 @@ class Words:
     def stripe(self, x, w, cuts, *, is_new) -> None:
         """The jobs of a stripe, and its sums."""
         config, fields, rows = self.config, self.fields, len(w)
-        beats = w.reshape(rows, -1, config.macs)
+        beats, wrong = w.reshape(rows, -1, config.macs), np.zeros(rows, dtype=bool)
         for first, last in itertools.pairwise(cuts):
             is_first, final, done = first == cuts[0], last == cuts[-1], len(fields["w"])
             fields["job"].append({
                 "offset": first, "beats": last - first, "rows": rows, "first": is_first,
                 "final": final, "next_x": is_new and is_first,
             })  # fmt: skip
+            faults = self.rng.random((rows, last - first)) < 0.2 / (last - first)
+            wrong |= faults.any(1)
             fields["w"] += [
-                {"word": beat, "last": self.rng.integers(2)}
-                for beat in beats[:, first:last].reshape(-1, config.macs)
-            ]
+                {"word": beat, "wrong": int(fault), "last": self.rng.integers(2)}
+                for beat, fault in zip(beats[:, first:last].reshape(-1, config.macs),
+                                       faults.flatten(), strict=True)
+            ]  # fmt: skip
             if final:
                 self.causes += range(done + last - first - 1, len(fields["w"]), last - first)
         some = slice(cuts[0] * config.macs, cuts[-1] * config.macs)
@@ -128,8 +131,8 @@ class Words:
         for r in range(rows):
             value, known = [0] * config.batch, [0] * config.batch
             for b in range(len(x)):
-                value[b], known[b] = sums[b * rows + r], 0 if bad[b] else -1
-            mask = sum(int(flag) << b for b, flag in enumerate(bad))
+                value[b], known[b] = sums[b * rows + r], 0 if bad[b] or wrong[r] else -1
+            mask = sum(int(flag | wrong[r]) << b for b, flag in enumerate(bad))
             fields["sum"].append({"value": value, "bad": mask, "last": r == rows - 1})
             fields["mask"].append({"value": known, "bad": (1 << len(x)) - 1, "last": 1})
 
