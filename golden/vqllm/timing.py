@@ -3,7 +3,15 @@
 from golden.index.timing import tree_levels
 from golden.timing import Timing
 
-__all__ = ["ROW_ROUNDING", "ROW_SCALING", "codebook_cache", "dequantizer", "row_finish", "row_sums"]
+__all__ = [
+    "ROW_ROUNDING",
+    "ROW_SCALING",
+    "codebook_cache",
+    "dequantizer",
+    "gemv",
+    "row_finish",
+    "row_sums",
+]
 
 ROW_ROUNDING = 2  # cycles of the rounding of a sum
 ROW_SCALING = 2  # cycles of its product with the scale of its row
@@ -28,3 +36,11 @@ def row_finish(scaled: bool) -> Timing:
     """Rounding, and the scale of the row."""
     latency = ROW_ROUNDING + ROW_SCALING * scaled
     return Timing(latency=latency, start="sum", end="y", unit="row")
+
+
+def gemv(macs: int, stages: int, scaled: bool) -> Timing:
+    """Of the last beat of a row, all of whose entries are on chip, without conflicts."""
+    parts = [codebook_cache(), row_sums(macs), row_finish(scaled)]
+    parts += [dequantizer()] * (stages > 1)
+    latency = sum(part.latency for part in parts)
+    return Timing(latency=latency, start="code", end="y", unit="beat")

@@ -6,100 +6,32 @@
 import itertools
 
 import cocotb
-from cocotb.triggers import FallingEdge, ReadOnly
+from cocotb.triggers import FallingEdge
 
-from golden.axi.format import RESP_OKAY
-from tb.axi.support.memory import Ram
-from tb.bench import Bench, config, params
+from tb.bench import config, params
 from tb.contract import block_timing
+from tb.vqllm.support.host import CacheHost
 
-SOURCES, SINKS = ("load_info", "load", "look", "axi__r"), ("entry", "axi__ar")
 PHASES = params["phases"]
 LATENCIES = (1, 3, 20)
 
 
-class Host:
-    """Block, memory and bench together; loads are offered when those before them are in use."""
+class Host(CacheHost):
+    """Look-ups and answers of all phases, one after another."""
 
     def __init__(self, dut, latency: int = 5):
-        self.dut = dut
-        self.bench = Bench(dut, sources=SOURCES, sinks=SINKS)
-        self.ram = Ram(dut, "axi", config.axi_signature, latency, self._response)
-        self.tasks = []
-        self.refused: list[tuple[int, int, int]] = []
+        super().__init__(dut, ("look",), ("entry",), config.axi_signature, latency)
 
-    def _response(self, address: int) -> int:
-        found = (response for low, high, response in self.refused if low <= address < high)
-        return max(found, default=RESP_OKAY)
-
-    async def start(self, phases=PHASES):
-        self.dut.clear.value = 0
-        self.refused = [tuple(each) for phase in phases for each in phase["refused"]]
-        for phase in phases:
-            self.ram.poke(phase["base"], bytes.fromhex(phase["memory"]))
-        await self.restart()
-        return self
-
-    async def restart(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        self.ram.clear()
-        await self.bench.reset()
-        self.tasks = [cocotb.start_soon(self.ram.run())]
-
-    async def _feed(self, loads, infos: list, words: list) -> None:
-        """Each load once the sound one before it is in use; the fault of each is compared."""
-        for load in loads:
-            while self.dut.loaded.value:
-                await self._cycle()
-            infos.append(load["info"])
-            words += load["words"]
-            while not self._ends_load():
-                await self._cycle()
-            await self._cycle()
-            assert int(self.dut.load_fault.value) == load["fault"]
-            assert int(self.dut.loaded.value) == (load["fault"] == 0)
-
-    async def _cycle(self) -> None:
-        await FallingEdge(self.dut.clk)
-        await ReadOnly()
-
-    def _ends_load(self) -> bool:
-        port = self.dut.load__payload.value
-        last = int(port) >> params["load_last"] & 1
-        return bool(self.dut.load__valid.value and self.dut.load__ready.value and last)
+    async def start(self):
+        return await super().start(PHASES)
 
     async def run(self, phases, **flow):
-        """Look-ups and answers of all phases, one after another; then the counters."""
-        infos, words, before = [], [], self.counts()
-        loads = [load for phase in phases for load in phase["loads"]]
-        feeding = cocotb.start_soon(self._feed(loads, infos, words))
-        self.tasks.append(feeding)
         entries = [word for phase in phases for word in phase["entry"]]
-        self.ram.beats.clear()
-        found = await self.bench.run(
-            {
-                "load_info": infos,
-                "load": words,
-                "look": [word for phase in phases for word in phase["look"]],
-                "axi__r": self.ram.beats,
-            },
-            {"entry": len(entries), "axi__ar": None},
-            **flow,
-        )
+        looks = [word for phase in phases for word in phase["look"]]
+        found = await super().run(phases, {"look": looks}, {"entry": len(entries)}, **flow)
         if flow.get("stop_at") is None:
             found.check("entry", entries)
-            assert feeding.done()
-            feeding.result()
-            after = self.counts()
-            for name in ("registers", "shared", "memory", "conflicts"):
-                expected = sum(phase["counts"][name] for phase in phases)
-                assert after[name] - before[name] == expected, name
         return found
-
-    def counts(self) -> dict[str, int]:
-        word = int(self.dut.counts.value)
-        return {name: word >> at & (1 << bits) - 1 for name, at, bits in params["count_fields"]}
 
 
 @cocotb.test()
@@ -173,7 +105,7 @@ async def full_rate(dut):
             # The first beat waits for its load.
             assert [cycle - given[0] for cycle in given] == [cycle - due[0] for cycle in due]
         # Beats that come alone
-        idle = dict.fromkeys(SOURCES, 0.0) | {"look": 0.97}
+        idle = dict.fromkeys((*Host.SOURCES, "look"), 0.0) | {"look": 0.97}
         found = await host.run([params["alone"]], p_idle=idle)
         for sent, come in zip(found.cycles["look"][1:], found.cycles["entry"][1:], strict=True):
             assert come - sent == latency_on_chip

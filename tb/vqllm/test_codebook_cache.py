@@ -20,11 +20,12 @@ import torch
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.config import ConfigError
 from golden.index.format import CodebookFault
-from golden.vqllm.cache import LookUps, Tiers, large_or_nonfinite, load_fault
+from golden.vqllm.cache import LookUps, Tiers, large_or_nonfinite
 from golden.vqllm.config import NAMED, VqShape
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from tb.run import simulate
+from tb.vqllm.support.codebooks import host_params, image, load
 from tb.words import layout_word
 
 ONE = 0x3C00
@@ -126,22 +127,6 @@ def answers(config, phase: Phase) -> tuple[list[int], LookUps]:
     return words, looks
 
 
-def load(config, tiers, base, words: np.ndarray) -> dict:
-    """words: (entries, size) of all stages."""
-    expected = tiers.shared * config.vq.stages
-    fault = load_fault(torch.tensor(words), expected)
-    return {
-        "info": layout_word(
-            config.info_layout, registers=tiers.registers, shared=tiers.shared, base=base
-        ),
-        "words": [
-            layout_word(config.load_layout, word=word, last=n == len(words) - 1)
-            for n, word in enumerate(words.tolist())
-        ],
-        "fault": int(fault),
-    }
-
-
 def bad_loads(rng, config, phase: Phase) -> list[dict]:
     """Loads with faults; after each of them the block takes another."""
     sound = phase.books[:, : phase.tiers.shared].reshape(-1, config.vq.size)
@@ -172,14 +157,11 @@ def bad_loads(rng, config, phase: Phase) -> list[dict]:
 def as_params(config, rng, phase: Phase, loads: list[dict]) -> dict:
     """What the bench knows of a phase."""
     words, looks = answers(config, phase)
-    memory = np.zeros((config.vq.stages, config.vq.entries, config.entry_bytes // 2), "<u2")
-    memory[..., : config.vq.size] = phase.books
-    memory[..., config.vq.size :] = rng.integers(1 << 16)
     uses = (phase.use << np.arange(config.lookups)).sum(1)
     return {
         "loads": loads,
         "base": phase.base,
-        "memory": memory.tobytes().hex(),
+        "memory": image(config, rng, phase.books),
         "refused": phase.refused,
         "look": [
             layout_word(config.look_layout, code=code, use=int(use), switch=n == 0, last=n % 2)
@@ -220,13 +202,11 @@ def alone(config, rng) -> dict:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_codebook_cache(name, seed):
     config = CONFIGS[name]
-    fields = [(key, field.offset, field.width) for key, field in config.counts_layout]
     rng = np.random.default_rng([seed, 161])
     params = {
         "phases": phases(config, rng),
         "alone": alone(config, rng),
-        "load_last": config.load_layout["last"].offset,
-        "count_fields": fields,
+        **host_params(config),
     }
     simulate(VqCodebookCache(config), "tb.vqllm.tb_codebook_cache", params=params, seed=seed)
 

@@ -1,0 +1,182 @@
+"""A vector-quantized matrix times vectors (docs/blocks/vq_gemv.md)."""
+
+import dataclasses
+
+from amaranth import Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import stream
+
+from golden.config import Config
+from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
+from golden.timing import Timing
+from golden.vqllm import timing
+from hdl.block import Block
+from hdl.emit import add
+from hdl.ports import In, Out
+from hdl.stream.link import StreamView, link
+from hdl.vqllm.cache_config import VqCodebookCacheConfig
+from hdl.vqllm.codebook_cache import VqCodebookCache
+from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
+from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
+from hdl.vqllm.row_sums import VqRowSums
+
+__all__ = ["VqGemv", "VqGemvConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VqGemvConfig(Config):
+    """Codebooks and look-ups, and the largest matrix."""
+
+    cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
+    batch: int = 1  # vectors side by side, 1..64
+    columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
+    rows: int = 256  # most rows of a job, 1..65,536
+    scaled: bool = False  # each row has an FP16 scale
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cache, VqCodebookCacheConfig):
+            self._refuse("cache", "a VqCodebookCacheConfig")
+        self._check_bool("scaled")
+        _ = self.finish  # the ranges of the others
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of the matrix in a beat."""
+        return self.cache.lookups // self.cache.vq.stages
+
+    @property
+    def sums(self) -> VqRowSumsConfig:
+        vq = self.cache.vq
+        return VqRowSumsConfig(
+            macs=self.vectors * vq.size,
+            largest=1 << (vq.stages - 1).bit_length(),
+            batch=self.batch,
+            columns=self.columns,
+            rows=self.rows,
+        )
+
+    @property
+    def finish(self) -> VqRowFinishConfig:
+        return VqRowFinishConfig(sums=self.sums, scaled=self.scaled)
+
+    @property
+    def dequantizer(self) -> VqDequantizerConfig:
+        return VqDequantizerConfig(vq=self.cache.vq, vectors=self.vectors)
+
+
+class VqGemv(Block):
+    """``y[n][b] = rne16(2**exponent * sum over columns k of W[n][k] * x[b][k])``, W from codes.
+
+    With scales of the rows: ``rne16(scale[n] * rne32(2**exponent * ...))``. An element of W is
+    ``rne16`` of the sum of its entries, one of each stage. The sum over the columns is exact.
+
+    The codes of a tile are ``code`` beats: for each row the codes of its vectors, ``vectors`` of
+    them a beat, stage by stage. Lanes beyond the end of a row are not used. The first beat of a
+    tile with other codebooks has ``switch``. A job of VqRowSums says which rows and columns a tile
+    has. The tiles of the same rows follow each other, and ``final`` is the last of them. So the
+    engine switches codebooks along the columns, and splits the sums there.
+
+    | wrong | effect |
+    |---|---|
+    | NaN or infinity in x | the vector's results are NaN (0x7E00) |
+    | an entry that memory refuses, or that is above 1 or not finite | the row's results are NaN |
+    | a load with faults | ``load_fault``; a ``switch`` waits for another load |
+
+    ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, until ``clear``.
+
+    A beat per cycle where the cache gives one. Latency golden.vqllm.timing.gemv, from the last beat
+    of a row. Source: VQ-LLM, sections II and V.
+    Golden: golden.vqllm.product.by_dequantizing.
+    """
+
+    def __init__(self, config: VqGemvConfig):
+        cache, sums, finish = config.cache, config.sums, config.finish
+        scale = {"scale": In(stream.Signature(finish.scale_layout), "Scales, row by row.")}
+        super().__init__(
+            config,
+            {
+                "load_info": In(stream.Signature(cache.info_layout), "Begins a load."),
+                "load": In(stream.Signature(cache.load_layout), "Entries, stage by stage."),
+                "loaded": Out(1, "A complete load without faults waits for a switch."),
+                "load_fault": Out(len(CodebookFault), "Faults of the load.", CodebookFault),
+                "code": In(stream.Signature(cache.look_layout), "Codes of the tiles."),
+                "x": In(stream.Signature(sums.x_layout), "Vectors, one after another."),
+                "job": In(stream.Signature(sums.job_layout), "Rows and columns of the tiles."),
+                **(scale if config.scaled else {}),
+                "exponent": In(
+                    range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1), "Scale of the codebooks."
+                ),
+                "y": Out(stream.Signature(finish.y_layout), "Results, row by row."),
+                "worst": Out(2, "Largest response of memory."),
+                "bad": Out(1, "An entry of memory was above 1 or not finite."),
+                "counts": Out(cache.counts_layout, "Counters of the look-ups."),
+                "clear": In(1, "Counters, worst and bad begin at 0 in the next cycle."),
+                "axi": Out(cache.axi_signature, "AXI4 manager: the memory of the entries."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        config = self.config
+        return timing.gemv(config.sums.macs, config.cache.vq.stages, config.scaled)
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        cache = add(m, "cache", VqCodebookCache(config.cache))
+        sums = add(m, "sums", VqRowSums(config.sums))
+        finish = add(m, "finish", VqRowFinish(config.finish))
+        for name in ("load_info", "load"):
+            link(m, getattr(self, name), getattr(cache, name))
+        link(m, self.code, cache.look)
+        link(m, cache.axi.ar, self.axi.ar)
+        link(m, self.axi.r, cache.axi.r)
+        for name in ("x", "job"):
+            link(m, getattr(self, name), getattr(sums, name))
+        link(m, sums.sum, finish.sum)
+        if config.scaled:
+            link(m, self.scale, finish.scale)
+        link(m, finish.y, self.y)
+        m.d.comb += [
+            self.loaded.eq(cache.loaded),
+            self.load_fault.eq(cache.load_fault),
+            self.counts.eq(cache.counts),
+            cache.clear.eq(self.clear),
+            finish.exponent.eq(self.exponent),
+        ]
+        entry = cache.entry
+        wrong = Signal()
+        m.d.comb += wrong.eq(entry.p.bad | entry.p.resp[1])
+        with m.If(self.clear):
+            m.d.sync += [self.worst.eq(0), self.bad.eq(0)]
+        with m.Elif(entry.valid & entry.ready):
+            worse = entry.p.resp > self.worst
+            m.d.sync += [
+                self.worst.eq(Mux(worse, entry.p.resp, self.worst)),
+                self.bad.eq(self.bad | entry.p.bad),
+            ]
+        self._elaborate_words(m, entry, wrong, sums.w)
+        return m
+
+    def _elaborate_words(self, m: Module, entry: StreamView, wrong, w) -> None:
+        """Entries to the elements of a beat; a row with a wrong entry is wrong."""
+        config = self.config
+        if config.cache.vq.stages == 1:
+            words, is_wrong = entry, wrong
+            m.d.comb += Value.cast(w.p.word).eq(Value.cast(entry.p.entry))
+        else:
+            words = add(m, "dequantizer", VqDequantizer(config.dequantizer))
+            i = words.i
+            m.d.comb += [
+                i.valid.eq(entry.valid),
+                Value.cast(i.p.entry).eq(Value.cast(entry.p.entry)),
+                i.p.last.eq(wrong),  # it goes along with the beat
+                entry.ready.eq(i.ready),
+            ]
+            words, is_wrong = words.o, words.o.p.last
+            m.d.comb += Value.cast(w.p.word).eq(Value.cast(words.p.word))
+        m.d.comb += [
+            w.p.wrong.eq(is_wrong),
+            w.valid.eq(words.valid),
+            words.ready.eq(w.ready),
+        ]

@@ -1,0 +1,1 @@
+"""What the testbenches of VQ-LLM have in common."""

@@ -1,0 +1,43 @@
+"""Loads of codebooks and their images in memory. Before the simulation."""
+
+import numpy as np
+import torch
+
+from golden.vqllm.cache import load_fault
+from tb.words import layout_word
+
+__all__ = ["host_params", "image", "load"]
+
+
+def host_params(config) -> dict:
+    """What CacheHost knows of a cache."""
+    return {
+        "load_last": config.load_layout["last"].offset,
+        "count_fields": [
+            (key, field.offset, field.width) for key, field in config.counts_layout
+        ],
+    }
+
+
+def image(config, rng, books: np.ndarray) -> str:
+    """(stages, entries, size) words as memory has them, in hexadecimal; junk between entries."""
+    memory = np.zeros((*books.shape[:2], config.entry_bytes // 2), "<u2")
+    memory[..., : config.vq.size] = books
+    memory[..., config.vq.size :] = rng.integers(1 << 16)
+    return memory.tobytes().hex()
+
+
+def load(config, tiers, base, words: np.ndarray) -> dict:
+    """words: (entries, size) of all stages."""
+    expected = tiers.shared * config.vq.stages
+    fault = load_fault(torch.tensor(words), expected)
+    return {
+        "info": layout_word(
+            config.info_layout, registers=tiers.registers, shared=tiers.shared, base=base
+        ),
+        "words": [
+            layout_word(config.load_layout, word=word, last=n == len(words) - 1)
+            for n, word in enumerate(words.tolist())
+        ],
+        "fault": int(fault),
+    }

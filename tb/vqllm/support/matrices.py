@@ -1,0 +1,76 @@
+"""Quantized matrices, and the beats of an engine that multiplies them. Before the simulation."""
+
+import numpy as np
+import torch
+
+from golden.fp16.format import FP16
+from golden.vqllm.config import MatrixShape, Tile
+from golden.vqllm.matrix import VqMatrix
+from tb.words import layout_word
+
+__all__ = ["code_beats", "is_nonfinite", "random_matrix", "tile_jobs", "x_beats"]
+
+
+
+
+def random_matrix(rng, shape: MatrixShape, exponent: int, scaled: bool) -> VqMatrix:
+    """Codebooks of words of at most 1, and skewed codes."""
+    vq, tiles = shape.vq, len(shape.tiles)
+    books = rng.normal(0, 0.3, (tiles, vq.stages, vq.entries, vq.size)).clip(-1, 1)
+    books[rng.random(books.shape) < 0.02] = 1
+    words = books.astype(np.float16).view(np.uint16).astype(np.int64)
+    where = rng.random((shape.rows, shape.vectors, vq.stages)) ** 2
+    codes = (vq.entries * where).astype(np.int64)
+    scales = None
+    if scaled:
+        scales = torch.tensor(
+            rng.normal(1, 0.3, shape.rows).astype(np.float16).view(np.uint16).astype(np.int64)
+        )
+    return VqMatrix(shape, torch.tensor(words), exponent, torch.tensor(codes), scales)
+
+
+def code_beats(config, matrix: VqMatrix, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    """(beats, lanes) codes of a tile and which lanes count, row by row."""
+    codes = matrix.codes[tile.rows, tile.vectors].numpy()
+    rows, vectors, stages = codes.shape
+    beats = -(-vectors // config.vectors)
+    padded = np.zeros((rows, beats * config.vectors, stages), dtype=np.int64)
+    padded[:, :vectors] = codes
+    use = np.zeros(padded.shape, dtype=bool)
+    use[:, :vectors] = True
+    return padded.reshape(rows * beats, -1), use.reshape(rows * beats, -1)
+
+
+def tile_jobs(config, matrix: VqMatrix) -> list[dict]:
+    """The job of each tile: tiles of the same rows follow each other."""
+    shape, macs, size = matrix.shape, config.sums.macs, matrix.shape.vq.size
+    found = []
+    for number, tile in enumerate(shape.tiles):
+        first, last = tile.vectors.start * size, tile.vectors.stop * size
+        assert first % macs == 0
+        found.append({
+            "offset": first // macs, "beats": -(-(last - first) // macs),
+            "rows": tile.rows.stop - tile.rows.start, "first": int(first == 0),
+            "final": int(last == shape.columns), "next_x": int(number == 0),
+        })  # fmt: skip
+    return found
+
+
+def x_beats(config, x: np.ndarray) -> list[int]:
+    """Words of the vectors (batch, columns), 0 beyond their end."""
+    macs = config.sums.macs
+    padded = np.zeros((len(x), -(-x.shape[1] // macs) * macs), dtype=np.int64)
+    padded[:, : x.shape[1]] = x
+    beats = padded.reshape(len(x), -1, macs)
+    return [
+        layout_word(
+            config.sums.x_layout, word=word.tolist(), last=int(n == len(vector) - 1),
+            end=int(n == len(vector) - 1 and b == len(x) - 1),
+        )
+        for b, vector in enumerate(beats)
+        for n, word in enumerate(vector)
+    ]  # fmt: skip
+
+
+def is_nonfinite(words: np.ndarray) -> np.ndarray:
+    return (words & FP16.infinity) == FP16.infinity

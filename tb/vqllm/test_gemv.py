@@ -1,0 +1,186 @@
+"""VqGemv against golden.vqllm.product.by_dequantizing: tiles, stages, scales, tiers, faults.
+
+Shown to fail with:
+
+- a refused entry, or a wrong one, not reported; the latest response in place of the worst
+- ``wrong`` of the first job of a row lost, or kept for the next row
+- the entries of another stage; a cycle without reads between two beats
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from golden.axi.format import RESP_DECERR, RESP_SLVERR
+from golden.config import ConfigError
+from golden.fp16.format import FP16
+from golden.vqllm.cache import LookUps, Tiers
+from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.product import by_dequantizing
+from hdl.vqllm.cache_config import VqCodebookCacheConfig
+from hdl.vqllm.gemv import VqGemv, VqGemvConfig
+from tb.run import simulate
+from tb.vqllm.support.codebooks import host_params, image, load
+from tb.vqllm.support.matrices import code_beats, is_nonfinite, random_matrix, tile_jobs, x_beats
+from tb.words import layout_word
+
+
+def gemv(vq, lookups, columns, rows, batch=1, scaled=False, **cache):
+    return VqGemvConfig(
+        cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
+        columns=columns, rows=rows, batch=batch, scaled=scaled,
+    )  # fmt: skip
+
+
+# Configuration; rows and columns of its matrices
+CONFIGS = {
+    "two_stages": (
+        gemv(VqShape(entries=256), 8, 96, 40, registers=8, shared=64, banks=8),
+        [(40, 96), (7, 72), (1, 8)],
+    ),
+    "tiles": (
+        gemv(
+            VqShape(size=4, entries=64, stages=1, tile_rows=16, tile_columns=32), 8, 96, 16,
+            batch=2, registers=4, shared=64, banks=4,
+        ),
+        [(40, 80), (16, 32), (17, 36)],
+    ),
+    "scaled": (
+        gemv(
+            VqShape(size=2, entries=16, stages=3), 6, 24, 20, batch=3, scaled=True,
+            registers=2, shared=11, banks=2, beats=8, data_bits=64,
+        ),
+        [(20, 24), (5, 22)],
+    ),
+    "four": (
+        gemv(
+            VqShape(size=3, entries=32, stages=4, tile_columns=12), 16, 60, 9, scaled=True,
+            registers=0, shared=32, banks=16,
+        ),
+        [(9, 60), (3, 57)],
+    ),
+    "one_lane": (
+        gemv(VqShape(size=1, entries=4, stages=1), 1, 9, 3, registers=1, shared=4, banks=1),
+        [(3, 9), (1, 1)],
+    ),
+}  # fmt: skip
+
+
+def phase_of(config, rng, matrix, number, plan, base, faults) -> tuple[dict, np.ndarray]:
+    """A tile: its load, its memory, its look-ups; and its rows that a wrong entry spoils."""
+    cache, tile = config.cache, matrix.shape.tiles[number]
+    books = matrix.codebooks[number].numpy().copy()
+    code, use = code_beats(config, matrix, tile)
+    looks = LookUps(torch.tensor(code), torch.tensor(use), cache.vq.stages)
+    far = (looks.tier(plan) == 2).numpy()
+    refused, spoilt, worst, bad = [], np.zeros(len(code), dtype=bool), 0, 0
+    address = (looks.stage.numpy() * cache.vq.entries + code) * cache.entry_bytes + base
+    if faults and far.any():
+        places = np.argwhere(far)
+        for response in (RESP_SLVERR, RESP_DECERR):
+            at = address[tuple(places[rng.integers(len(places))])]
+            word = int(at) - int(at) % (cache.data_bits // 8)
+            refused.append((word, word + cache.data_bits // 8, response))
+            spoilt |= (far & (address >= word) & (address < word + cache.data_bits // 8)).any(1)
+        beat, lane = places[rng.integers(len(places))]
+        stage, entry = lane % cache.vq.stages, code[beat, lane]
+        books[stage, entry, rng.integers(cache.vq.size)] = rng.choice([0x3C01, 0x7C00, 0xFFFF])
+        hit = far & (code == entry) & (looks.stage.numpy() == stage)
+        at = address[beat, lane]
+        is_refused = any(low <= at < high for low, high, _ in refused)
+        spoilt |= hit.any(1)
+        worst, bad = RESP_DECERR, int(not is_refused)
+    sound = matrix.codebooks[number].numpy()[:, : plan.shared].reshape(-1, cache.vq.size)
+    phase = {
+        "loads": [load(cache, plan, base, sound)],
+        "base": base, "memory": image(cache, rng, books), "refused": refused,
+        "counts": looks.counts(plan), "cycles": looks.cycles(plan).tolist(),
+        "code": [
+            layout_word(
+                cache.look_layout, code=row, use=int((used << np.arange(len(row))).sum()),
+                switch=int(n == 0), last=int(rng.integers(2)),
+            )
+            for n, (row, used) in enumerate(zip(code.tolist(), use.astype(int), strict=True))
+        ],
+    }  # fmt: skip
+    rows = tile.rows.stop - tile.rows.start
+    return phase | {"worst": worst, "bad": bad}, spoilt.reshape(rows, -1).any(1)
+
+
+def matrix_params(config, rng, rows: int, columns: int, base: int, *, faults: bool) -> dict:
+    shape = MatrixShape(rows=rows, columns=columns, vq=config.cache.vq)
+    exponent = int(rng.integers(-3, 4))
+    matrix = random_matrix(rng, shape, exponent, config.scaled)
+    cache = config.cache
+    most = Tiers(cache.registers, cache.shared, cache.banks)
+    least = Tiers(0, max(1, cache.shared // 3), cache.banks)
+    space = -(-(cache.vq.stages * cache.vq.entries * cache.entry_bytes) // 4096) * 4096
+    phases, spoilt = [], np.zeros(rows, dtype=bool)
+    for number, tile in enumerate(shape.tiles):
+        plan = least if faults or number % 3 == 2 else most
+        place = base + number * space
+        phase, wrong = phase_of(config, rng, matrix, number, plan, place, faults and number == 0)
+        phases.append(phase)
+        spoilt[tile.rows] |= wrong
+    vectors = int(rng.integers(1, config.batch + 1))
+    x = rng.normal(0, 1, (vectors, columns)).astype(np.float16).view(np.uint16).astype(np.int64)
+    if rng.random() < 0.3 and not faults:  # it would hide the rows of wrong entries
+        x[rng.integers(vectors), rng.integers(columns)] = 0x7C00
+    y, bad = by_dequantizing(torch.tensor(x), matrix)
+    assert bad.tolist() == is_nonfinite(x).any(1).tolist()
+    y = y.numpy()
+    y[:, spoilt] = FP16.canonical_nan
+    words = np.full((rows, config.batch), 0)
+    words[:, :vectors] = y.T
+    # Vectors that are not there multiply what the buffer had; their results are not compared.
+    known = np.zeros((rows, config.batch), dtype=np.int64)
+    known[:, :vectors] = 0xFFFF
+    jobs = tile_jobs(config, matrix)
+    ends = np.cumsum([job["rows"] for job in jobs if job["final"]]) - 1
+    layout = config.finish.y_layout
+    found = {
+        "code": [word for phase in phases for word in phase.pop("code")],
+        "x": x_beats(config, x),
+        "job": [layout_word(config.sums.job_layout, **job) for job in jobs],
+        "y": [layout_word(layout, word=row, last=int(n in ends))
+              for n, row in enumerate(words.tolist())],
+    }  # fmt: skip
+    if config.scaled:
+        scale = matrix.scales.tolist()
+        found["scale"] = [layout_word(config.finish.scale_layout, word=word) for word in scale]
+    return {
+        "phases": phases, "exponent": exponent, "words": found,
+        "masks": [layout_word(layout, word=row, last=1) for row in known.tolist()],
+        "worst": max(phase["worst"] for phase in phases),
+        "bad": max(phase["bad"] for phase in phases),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gemv(name, seed):
+    config, shapes = CONFIGS[name]
+    rng = np.random.default_rng([seed, 164])
+    sizes = [*shapes, shapes[0]]
+    matrices = [
+        matrix_params(config, rng, *size, 0x10_0000 + (n << 22), faults=n == len(shapes))
+        for n, size in enumerate(sizes)
+    ]
+    block = VqGemv(config)
+    params = {
+        "matrices": matrices, "latency": block.timing.latency, **host_params(config.cache)
+    }  # fmt: skip
+    simulate(block, "tb.vqllm.tb_gemv", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cache": None}, "VqGemvConfig.cache must be a VqCodebookCacheConfig, not None"),
+        ({"columns": 100}, "VqRowSumsConfig.columns must be a multiple of macs = 32, not 100"),
+        ({"batch": 65}, "VqRowSumsConfig.batch must be 1..64, not 65"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError) as error:
+        VqGemvConfig(**wrong)
+    assert str(error.value) == message
