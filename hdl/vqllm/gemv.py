@@ -6,6 +6,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
+from golden.axi.format import Resp
 from golden.config import Config
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
 from golden.timing import Timing
@@ -108,7 +109,7 @@ class VqGemv(Block):
                     range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1), "Scale of the codebooks."
                 ),
                 "y": Out(stream.Signature(finish.y_layout), "Results, row by row."),
-                "worst": Out(2, "Largest response of memory."),
+                "worst": Out(2, "Largest response of memory.", Resp),
                 "bad": Out(1, "An entry of memory was above 1 or not finite."),
                 "counts": Out(cache.counts_layout, "Counters of the look-ups."),
                 "clear": In(1, "Counters, worst and bad begin at 0 in the next cycle."),
