@@ -8,7 +8,7 @@ __all__ = [
     "ROW_SCALING",
     "codebook_cache",
     "dequantizer",
-    "gemv",
+    "gemv_core",
     "row_finish",
     "row_sums",
 ]
@@ -38,9 +38,9 @@ def row_finish(scaled: bool) -> Timing:
     return Timing(latency=latency, start="sum", end="y", unit="row")
 
 
-def gemv(macs: int, stages: int, scaled: bool) -> Timing:
+def gemv_core(macs: int, stages: int) -> Timing:
     """Of the last beat of a row, all of whose entries are on chip, without conflicts."""
-    parts = [codebook_cache(), row_sums(macs), row_finish(scaled)]
+    parts = [codebook_cache(), row_sums(macs)]
     parts += [dequantizer()] * (stages > 1)
     latency = sum(part.latency for part in parts)
-    return Timing(latency=latency, start="code", end="y", unit="beat")
+    return Timing(latency=latency, start="code", end="sum", unit="beat")

@@ -5,7 +5,7 @@ from hdl.registry import Registered, Room
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
-from hdl.vqllm.gemv import VqGemv, VqGemvConfig
+from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
 from hdl.vqllm.row_sums import VqRowSums
@@ -37,25 +37,25 @@ BLOCKS = {
         },
         golden="golden.vqllm.matrix:summed",
     ),
-    "vq_gemv": Registered(
-        component=VqGemv,
-        config=VqGemvConfig(),
+    "vq_gemv_core": Registered(
+        component=VqGemvCore,
+        config=VqGemvCoreConfig(),
         configs={
-            "aqlm3": VqGemvConfig(
+            "aqlm3": VqGemvCoreConfig(
                 cache=VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16)
             ),
-            "gptvq2": VqGemvConfig(
+            "gptvq2": VqGemvCoreConfig(
                 cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
             ),
-            "small": VqGemvConfig(
+            "small": VqGemvCoreConfig(
                 cache=VqCodebookCacheConfig(
                     vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
                     beats=8, data_bits=64,
                 ),
-                batch=2, columns=32, rows=8, scaled=True,
+                batch=2, columns=32, rows=8,
             ),
         },
-        golden="golden.vqllm.product:by_dequantizing",
+        golden="golden.vqllm.product:exact_sums",
     ),
     "vq_row_finish": Registered(
         component=VqRowFinish,

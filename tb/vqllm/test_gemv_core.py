@@ -1,4 +1,4 @@
-"""VqGemv against golden.vqllm.product.by_dequantizing: tiles, stages, scales, tiers, faults.
+"""VqGemvCore against golden.vqllm.product.exact_sums: tiles, stages, tiers, faults.
 
 Shown to fail with:
 
@@ -13,22 +13,21 @@ import torch
 
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.config import ConfigError
-from golden.fp16.format import FP16
 from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.config import MatrixShape, VqShape
-from golden.vqllm.product import by_dequantizing
+from golden.vqllm.product import exact_sums
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv import VqGemv, VqGemvConfig
+from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from tb.run import simulate
 from tb.vqllm.support.codebooks import host_params, image, load
 from tb.vqllm.support.matrices import code_beats, is_nonfinite, random_matrix, tile_jobs, x_beats
 from tb.words import layout_word
 
 
-def gemv(vq, lookups, columns, rows, batch=1, scaled=False, **cache):
-    return VqGemvConfig(
+def gemv(vq, lookups, columns, rows, batch=1, **cache):
+    return VqGemvCoreConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
-        columns=columns, rows=rows, batch=batch, scaled=scaled,
+        columns=columns, rows=rows, batch=batch,
     )  # fmt: skip
 
 
@@ -45,16 +44,16 @@ CONFIGS = {
         ),
         [(40, 80), (16, 32), (17, 36)],
     ),
-    "scaled": (
+    "three": (
         gemv(
-            VqShape(size=2, entries=16, stages=3), 6, 24, 20, batch=3, scaled=True,
+            VqShape(size=2, entries=16, stages=3), 6, 24, 20, batch=3,
             registers=2, shared=11, banks=2, beats=8, data_bits=64,
         ),
         [(20, 24), (5, 22)],
     ),
     "four": (
         gemv(
-            VqShape(size=3, entries=32, stages=4, tile_columns=12), 16, 60, 9, scaled=True,
+            VqShape(size=3, entries=32, stages=4, tile_columns=12), 16, 60, 9,
             registers=0, shared=32, banks=16,
         ),
         [(9, 60), (3, 57)],
@@ -109,8 +108,7 @@ def phase_of(config, rng, matrix, number, plan, base, faults) -> tuple[dict, np.
 
 def matrix_params(config, rng, rows: int, columns: int, base: int, *, faults: bool) -> dict:
     shape = MatrixShape(rows=rows, columns=columns, vq=config.cache.vq)
-    exponent = int(rng.integers(-3, 4))
-    matrix = random_matrix(rng, shape, exponent, config.scaled)
+    matrix = random_matrix(rng, shape, 0, scaled=False)
     cache = config.cache
     most = Tiers(cache.registers, cache.shared, cache.banks)
     least = Tiers(0, max(1, cache.shared // 3), cache.banks)
@@ -126,38 +124,37 @@ def matrix_params(config, rng, rows: int, columns: int, base: int, *, faults: bo
     x = rng.normal(0, 1, (vectors, columns)).astype(np.float16).view(np.uint16).astype(np.int64)
     if rng.random() < 0.3 and not faults:  # it would hide the rows of wrong entries
         x[rng.integers(vectors), rng.integers(columns)] = 0x7C00
-    y, bad = by_dequantizing(torch.tensor(x), matrix)
-    assert bad.tolist() == is_nonfinite(x).any(1).tolist()
-    y = y.numpy()
-    y[:, spoilt] = FP16.canonical_nan
-    words = np.full((rows, config.batch), 0)
-    words[:, :vectors] = y.T
-    # Vectors that are not there multiply what the buffer had; their results are not compared.
-    known = np.zeros((rows, config.batch), dtype=np.int64)
-    known[:, :vectors] = 0xFFFF
+    sums = np.array(exact_sums(torch.tensor(x), matrix.dequantized()).integers(), dtype=object)
+    values = np.full((rows, config.batch), 0, dtype=object)
+    values[:, :vectors] = sums.reshape(vectors, rows).T
+    bad = np.zeros((rows, config.batch), dtype=bool)
+    bad[:, :vectors] = is_nonfinite(x).any(1)
+    bad |= spoilt[:, None]
+    # Vectors that are not there multiply what the buffer had; their sums are not compared.
+    known = np.where(bad, 0, -1)
+    known[:, vectors:] = 0
     jobs = tile_jobs(config, matrix)
     ends = np.cumsum([job["rows"] for job in jobs if job["final"]]) - 1
-    layout = config.finish.y_layout
+    layout, places = config.sums.sum_layout, 1 << np.arange(config.batch)
     found = {
         "code": [word for phase in phases for word in phase.pop("code")],
         "x": x_beats(config, x),
         "job": [layout_word(config.sums.job_layout, **job) for job in jobs],
-        "y": [layout_word(layout, word=row, last=int(n in ends))
-              for n, row in enumerate(words.tolist())],
+        "sum": [layout_word(layout, value=row.tolist(), bad=int(flags @ places),
+                            last=int(n in ends))
+                for n, (row, flags) in enumerate(zip(values, bad, strict=True))],
     }  # fmt: skip
-    if config.scaled:
-        scale = matrix.scales.tolist()
-        found["scale"] = [layout_word(config.finish.scale_layout, word=word) for word in scale]
     return {
-        "phases": phases, "exponent": exponent, "words": found,
-        "masks": [layout_word(layout, word=row, last=1) for row in known.tolist()],
+        "phases": phases, "words": found,
+        "masks": [layout_word(layout, value=row, bad=(1 << vectors) - 1, last=1)
+                  for row in known.tolist()],
         "worst": max(phase["worst"] for phase in phases),
         "bad": max(phase["bad"] for phase in phases),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_gemv(name, seed):
+def test_gemv_core(name, seed):
     config, shapes = CONFIGS[name]
     rng = np.random.default_rng([seed, 164])
     sizes = [*shapes, shapes[0]]
@@ -165,22 +162,22 @@ def test_gemv(name, seed):
         matrix_params(config, rng, *size, 0x10_0000 + (n << 22), faults=n == len(shapes))
         for n, size in enumerate(sizes)
     ]
-    block = VqGemv(config)
+    block = VqGemvCore(config)
     params = {
         "matrices": matrices, "latency": block.timing.latency, **host_params(config.cache)
     }  # fmt: skip
-    simulate(block, "tb.vqllm.tb_gemv", params=params, seed=seed)
+    simulate(block, "tb.vqllm.tb_gemv_core", params=params, seed=seed)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cache": None}, "VqGemvConfig.cache must be a VqCodebookCacheConfig, not None"),
+        ({"cache": None}, "VqGemvCoreConfig.cache must be a VqCodebookCacheConfig, not None"),
         ({"columns": 100}, "VqRowSumsConfig.columns must be a multiple of macs = 32, not 100"),
         ({"batch": 65}, "VqRowSumsConfig.batch must be 1..64, not 65"),
     ],
 )
 def test_rejects(wrong, message):
     with pytest.raises(ConfigError) as error:
-        VqGemvConfig(**wrong)
+        VqGemvCoreConfig(**wrong)
     assert str(error.value) == message

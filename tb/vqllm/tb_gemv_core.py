@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by test_gemv.py: a matrix, its vectors, and a memory.
+"""Runs inside the simulator, started by test_gemv_core.py: a matrix, its vectors, and a memory.
 
 ``params["matrices"]``: phases of the cache, one for each tile, and the words of the streams.
 """
@@ -11,25 +11,24 @@ from tb.vqllm.support.host import CacheHost
 
 MATRICES = params["matrices"]
 STREAMS = tuple(MATRICES[0]["words"])
-SOURCES = tuple(name for name in STREAMS if name != "y")
+SOURCES = tuple(name for name in STREAMS if name != "sum")
 
 
 class Host(CacheHost):
     """Matrices one after another."""
 
     def __init__(self, dut, latency: int = 5):
-        super().__init__(dut, SOURCES, ("y",), config.cache.axi_signature, latency)
+        super().__init__(dut, SOURCES, ("sum",), config.cache.axi_signature, latency)
 
     async def start(self):
         return await super().start([phase for each in MATRICES for phase in each["phases"]])
 
     async def matrix(self, matrix, **flow):
-        self.dut.exponent.value = matrix["exponent"]
         words = matrix["words"]
         offers = {name: words[name] for name in SOURCES}
-        found = await self.run(matrix["phases"], offers, {"y": len(words["y"])}, **flow)
+        found = await self.run(matrix["phases"], offers, {"sum": len(words["sum"])}, **flow)
         if flow.get("stop_at") is None:
-            found.check("y", words["y"], masks=matrix["masks"])
+            found.check("sum", words["sum"], masks=matrix["masks"])
             assert int(self.dut.worst.value) == matrix["worst"]
             assert int(self.dut.bad.value) == matrix["bad"]
             await self.clear()
@@ -59,10 +58,10 @@ async def random_flow(dut, p_idle, p_stall, latency):
 @cocotb.test()
 async def uneven_flow(dut):
     """Each stream in turn is slow."""
-    for slow in (*SOURCES, *Host.SOURCES, "y"):
+    for slow in (*SOURCES, *Host.SOURCES, "sum"):
         host = await Host(dut).start()
         idle = {name: 0.9 * (name == slow) for name in (*SOURCES, *Host.SOURCES)}
-        stall = {name: 0.9 * (name == slow) for name in ("y", *Host.SINKS)}
+        stall = {name: 0.9 * (name == slow) for name in ("sum", *Host.SINKS)}
         await host.matrix(MATRICES[0], p_idle=idle, p_stall=stall)
 
 
@@ -91,7 +90,7 @@ async def full_rate(dut):
         if any(phase["counts"]["memory"] for phase in matrix["phases"]):
             continue
         taken = found.cycles["code"]
-        spent = found.cycles["y"][-1] - taken[0]
+        spent = found.cycles["sum"][-1] - taken[0]
         # A load behind a short tile takes longer than the tile.
         loads = [len(phase["loads"][0]["words"]) + 4 for phase in matrix["phases"]]
         tiles = [sum(phase["cycles"]) for phase in matrix["phases"]]

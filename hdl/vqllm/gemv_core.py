@@ -1,4 +1,4 @@
-"""A vector-quantized matrix times vectors (docs/blocks/vq_gemv.md)."""
+"""Codes of a matrix and vectors to exact sums of rows (docs/blocks/vq_gemv_core.md)."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from amaranth.lib import stream
 
 from golden.axi.format import Resp
 from golden.config import Config
-from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
+from golden.index.format import CodebookFault
 from golden.timing import Timing
 from golden.vqllm import timing
 from hdl.block import Block
@@ -19,27 +19,24 @@ from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
-from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
 from hdl.vqllm.row_sums import VqRowSums
 
-__all__ = ["VqGemv", "VqGemvConfig"]
+__all__ = ["VqGemvCore", "VqGemvCoreConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VqGemvConfig(Config):
+class VqGemvCoreConfig(Config):
     """Codebooks and look-ups, and the largest matrix."""
 
     cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
     batch: int = 1  # vectors side by side, 1..64
     columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
-    scaled: bool = False  # each row has an FP16 scale
 
     def __post_init__(self) -> None:
         if not isinstance(self.cache, VqCodebookCacheConfig):
             self._refuse("cache", "a VqCodebookCacheConfig")
-        self._check_bool("scaled")
-        _ = self.finish  # the ranges of the others
+        _ = self.sums  # the ranges of the others
 
     @property
     def vectors(self) -> int:
@@ -58,19 +55,15 @@ class VqGemvConfig(Config):
         )
 
     @property
-    def finish(self) -> VqRowFinishConfig:
-        return VqRowFinishConfig(sums=self.sums, scaled=self.scaled)
-
-    @property
     def dequantizer(self) -> VqDequantizerConfig:
         return VqDequantizerConfig(vq=self.cache.vq, vectors=self.vectors)
 
 
-class VqGemv(Block):
-    """``y[n][b] = rne16(2**exponent * sum over columns k of W[n][k] * x[b][k])``, W from codes.
+class VqGemvCore(Block):
+    """``sum[n][b] = sum over columns k of W[n][k] * x[b][k]``, exact, W from codes.
 
-    With scales of the rows: ``rne16(scale[n] * rne32(2**exponent * ...))``. An element of W is
-    ``rne16`` of the sum of its entries, one of each stage. The sum over the columns is exact.
+    An element of W is ``rne16`` of the sum of its entries, one of each stage. The sums are on the
+    grid 2**-48.
 
     The codes of a tile are ``code`` beats: for each row the codes of its vectors, ``vectors`` of
     them a beat, stage by stage. Lanes beyond the end of a row are not used. The first beat of a
@@ -80,20 +73,19 @@ class VqGemv(Block):
 
     | wrong | effect |
     |---|---|
-    | NaN or infinity in x | the vector's results are NaN (0x7E00) |
-    | an entry that memory refuses, or that is above 1 or not finite | the row's results are NaN |
+    | NaN or infinity in x | ``bad`` of the vector in all sums |
+    | an entry that memory refuses, or that is above 1 or not finite | ``bad`` of all in the row |
     | a load with faults | ``load_fault``; a ``switch`` waits for another load |
 
     ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, until ``clear``.
 
-    A beat per cycle where the cache gives one. Latency golden.vqllm.timing.gemv, from the last beat
-    of a row. Source: VQ-LLM, sections II and V.
-    Golden: golden.vqllm.product.by_dequantizing.
+    A beat per cycle where the cache gives one. Latency golden.vqllm.timing.gemv_core, from the last
+    beat of a row. Source: VQ-LLM, sections II and V.
+    Golden: golden.vqllm.product.exact_sums of golden.vqllm.matrix.VqMatrix.dequantized.
     """
 
-    def __init__(self, config: VqGemvConfig):
-        cache, sums, finish = config.cache, config.sums, config.finish
-        scale = {"scale": In(stream.Signature(finish.scale_layout), "Scales, row by row.")}
+    def __init__(self, config: VqGemvCoreConfig):
+        cache, sums = config.cache, config.sums
         super().__init__(
             config,
             {
@@ -104,11 +96,7 @@ class VqGemv(Block):
                 "code": In(stream.Signature(cache.look_layout), "Codes of the tiles."),
                 "x": In(stream.Signature(sums.x_layout), "Vectors, one after another."),
                 "job": In(stream.Signature(sums.job_layout), "Rows and columns of the tiles."),
-                **(scale if config.scaled else {}),
-                "exponent": In(
-                    range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1), "Scale of the codebooks."
-                ),
-                "y": Out(stream.Signature(finish.y_layout), "Results, row by row."),
+                "sum": Out(stream.Signature(sums.sum_layout), "Sums of final jobs, row by row."),
                 "worst": Out(2, "Largest response of memory.", Resp),
                 "bad": Out(1, "An entry of memory was above 1 or not finite."),
                 "counts": Out(cache.counts_layout, "Counters of the look-ups."),
@@ -120,13 +108,12 @@ class VqGemv(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        return timing.gemv(config.sums.macs, config.cache.vq.stages, config.scaled)
+        return timing.gemv_core(config.sums.macs, config.cache.vq.stages)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         cache = add(m, "cache", VqCodebookCache(config.cache))
         sums = add(m, "sums", VqRowSums(config.sums))
-        finish = add(m, "finish", VqRowFinish(config.finish))
         for name in ("load_info", "load"):
             link(m, getattr(self, name), getattr(cache, name))
         link(m, self.code, cache.look)
@@ -134,16 +121,12 @@ class VqGemv(Block):
         link(m, self.axi.r, cache.axi.r)
         for name in ("x", "job"):
             link(m, getattr(self, name), getattr(sums, name))
-        link(m, sums.sum, finish.sum)
-        if config.scaled:
-            link(m, self.scale, finish.scale)
-        link(m, finish.y, self.y)
+        link(m, sums.sum, self.sum)
         m.d.comb += [
             self.loaded.eq(cache.loaded),
             self.load_fault.eq(cache.load_fault),
             self.counts.eq(cache.counts),
             cache.clear.eq(self.clear),
-            finish.exponent.eq(self.exponent),
         ]
         entry = cache.entry
         wrong = Signal()
