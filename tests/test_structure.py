@@ -49,7 +49,8 @@ LEVELS = [
     {"axi"},
     {"index", "paging", "attention"},
     {"lanes"},
-    {"kllm", "oaken", "million", "vqllm", "qet"},
+    {"kllm", "oaken", "million", "qet"},
+    {"vqllm"},
     {"eval"},
 ]
 # The shared memory has queues, and the queues have RAMs.

@@ -7,8 +7,9 @@ import dataclasses
 import math
 
 from golden.config import Config, Shape
+from golden.million.config import PqShape
 
-__all__ = ["NAMED", "MatrixShape", "Tile", "VqShape"]
+__all__ = ["ATTEND", "NAMED", "AttendShape", "MatrixShape", "Tile", "VqShape"]
 
 _WORD_BITS = 16  # of an FP16 element of a codebook
 
@@ -130,3 +131,65 @@ class MatrixShape(Config):
     def bits_per_element(self) -> float:
         """Codes and codebooks; a scale of a row is not counted."""
         return (self.code_bits + self.codebook_bits) / (self.rows * self.columns)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttendShape(Shape):
+    """Decode attention on CQ codes: ``groups`` channel groups of a head in a pass.
+
+    A pass takes all tokens. K has ``passes`` of them, and so has V.
+    """
+
+    pq: PqShape = dataclasses.field(default_factory=PqShape)  # a code per channel group
+    groups: int = 8  # channel groups of a pass, a divisor of pq.subspaces, 4..128
+    queries: int = 4  # queries of a KV head side by side, 1..8
+    data_bits: int = 256  # of a memory word, a power of two in 64..1024; divides a pass's entries
+    max_tokens: int = 4096  # longest context, 1..32,768
+
+    def __post_init__(self) -> None:
+        self._check_shape("pq", PqShape)
+        self._check_range("groups", 4, 128)
+        if self.pq.subspaces % self.groups:
+            self._refuse("groups", f"a divisor of pq.subspaces = {self.pq.subspaces}")
+        self._check_range("queries", 1, 8)
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("max_tokens", 1, 32768)
+        row = self.groups * self.pq.sub * _WORD_BITS
+        if row % self.data_bits or self.data_bits % (self.pq.sub * _WORD_BITS):
+            self._refuse("data_bits", f"a divisor of {row}, of whole entries")
+        if self.data_bits % self.token_bits and self.token_bits % self.data_bits:
+            self._refuse("data_bits", f"a multiple or a divisor of {self.token_bits}")
+        _ = self.part
+
+    @property
+    def passes(self) -> int:
+        """Of K, or of V."""
+        return self.pq.subspaces // self.groups
+
+    @property
+    def part(self) -> PqShape:
+        """The channels of a pass."""
+        size = self.groups * self.pq.sub
+        return PqShape(head_dim=size, subspaces=self.groups, bits=self.pq.bits)
+
+    @property
+    def token_bits(self) -> int:
+        """Bits of the codes of a token and a pass."""
+        return self.groups * self.pq.bits
+
+    def code_words(self, tokens: int) -> int:
+        """Memory words of the codes of a pass."""
+        return -(-tokens * self.token_bits // self.data_bits)
+
+    def book_words(self, entries: int) -> int:
+        """Memory words of the codebooks of a pass."""
+        return entries * self.groups * self.pq.sub * _WORD_BITS // self.data_bits
+
+
+# By method and head size. SmolLM2 has heads of 64 elements, 3 of them on a KV head.
+ATTEND: dict[str, AttendShape] = {
+    "cq4": AttendShape(),
+    "cq2": AttendShape(pq=PqShape(subspaces=32), groups=4),
+    "cq4_64": AttendShape(pq=PqShape(head_dim=64, subspaces=32), queries=3),
+    "cq2_64": AttendShape(pq=PqShape(head_dim=64, subspaces=16), groups=4, queries=3),
+}

@@ -2,10 +2,13 @@
 
 from golden.index.timing import tree_levels
 from golden.timing import Timing
+from golden.vqllm.config import AttendShape
 
 __all__ = [
     "ROW_ROUNDING",
     "ROW_SCALING",
+    "attend_bound",
+    "attend_pass",
     "codebook_cache",
     "dequantizer",
     "gemv_core",
@@ -44,3 +47,16 @@ def gemv_core(macs: int, stages: int) -> Timing:
     parts += [dequantizer()] * (stages > 1)
     latency = sum(part.latency for part in parts)
     return Timing(latency=latency, start="code", end="sum", unit="beat")
+
+
+def attend_pass(shape: AttendShape, tokens: int, entries: int) -> dict[str, int]:
+    """Cycles of a pass of vq_attention by resource; codebooks and codes share the memory port."""
+    return {
+        "memory": shape.book_words(entries) + shape.code_words(tokens),
+        "tokens": tokens,
+    }
+
+
+def attend_bound(shape: AttendShape, tokens: int, entries: int) -> int:
+    """Fewest cycles of a KV head among others: the passes of K and of V, one after another."""
+    return 2 * shape.passes * max(attend_pass(shape, tokens, entries).values())
