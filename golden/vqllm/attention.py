@@ -34,12 +34,12 @@ def attend(
 ) -> tuple[Status, Tensor]:
     """(status, (L, d) words) of (L, d) queries times 1/sqrt(d) and (n, M) codes, n >= 1.
 
-    status                               outputs
-    BAD_REQUEST: an entry is above 1     NaN (0x7E00)
-    NONFINITE: an entry is not finite    NaN
-    NONFINITE: a query is not finite     of this query NaN
-    BAD_CODE: a code beyond the entries  NaN
-    OVERFLOW: a score is +infinity, or all are -infinity    of this query NaN
+        what                                           status, and outputs that are NaN (0x7E00)
+        an entry is finite and above 1 in magnitude    BAD_REQUEST, all
+        an entry is NaN or infinite                    NONFINITE, all
+        a query is NaN or infinite                     NONFINITE, its own
+        a code beyond the entries                      BAD_CODE, all
+        a score is +infinity, or all are -infinity     OVERFLOW, those of the query
 
     The status is the first that applies, in the order of golden.million.format.Status.
     """
