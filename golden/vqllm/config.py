@@ -9,7 +9,7 @@ import math
 from golden.config import Config, Shape
 from golden.million.config import PqShape
 
-__all__ = ["ATTEND", "NAMED", "AttendShape", "MatrixShape", "Tile", "VqShape"]
+__all__ = ["ATTEND", "NAMED", "AttendShape", "ExchangeShape", "MatrixShape", "Tile", "VqShape"]
 
 _WORD_BITS = 16  # of an FP16 element of a codebook
 
@@ -48,6 +48,34 @@ class VqShape(Shape):
     def codebook_bits(self) -> int:
         """Bits of the codebooks of one tile."""
         return self.stages * self.entries * self.size * _WORD_BITS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExchangeShape(Shape):
+    """Lanes that each dequantize a vector, and how many elements a lane multiplies at a time."""
+
+    size: int = 8  # x: elements of a vector, 2..16
+    need: int = 2  # y: elements that a lane takes at a time; size / need is a power of two from 2
+    lanes: int = 8  # a multiple of size / need in 2..64
+
+    def __post_init__(self) -> None:
+        self._check_range("size", 2, 16)
+        self._check_range("need", 1, 8)
+        if self.size % self.need or self.pieces < 2 or self.pieces & (self.pieces - 1):
+            self._refuse("need", f"size = {self.size} divided by a power of two from 2 on")
+        self._check_range("lanes", 2, 64)
+        if self.lanes % self.pieces:
+            self._refuse("lanes", f"a multiple of size / need = {self.pieces}")
+
+    @property
+    def pieces(self) -> int:
+        """Of a vector, and lanes of a mini-group."""
+        return self.size // self.need
+
+    @property
+    def steps(self) -> int:
+        """Exchanges of each lane: one with each other lane of its mini-group."""
+        return self.pieces - 1
 
 
 # Table II of the paper. Its codebooks are per tensor (AQLM), per tile of 256 x 256 (GPTVQ), and per

@@ -1,5 +1,7 @@
 """Timing of the blocks of VQ-LLM, as functions of their numbers."""
 
+from fractions import Fraction
+
 from golden.index.timing import tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape
@@ -11,7 +13,9 @@ __all__ = [
     "attend_pass",
     "codebook_cache",
     "dequantizer",
+    "exchange",
     "gemv_core",
+    "layout_buffer",
     "row_finish",
     "row_sums",
 ]
@@ -28,6 +32,23 @@ def codebook_cache() -> Timing:
 def dequantizer() -> Timing:
     """Sum, rounding."""
     return Timing(latency=2, unit="beat")
+
+
+def exchange(pieces: int, in_place: bool = False) -> Timing:
+    """To the first of a beat's ``pieces`` words; in place, a cycle for each step comes first."""
+    return Timing(
+        latency=pieces + 1 if in_place else 1,
+        interval=Fraction(pieces),
+        unit="beat",
+        words=(("i", 1), ("o", pieces)),
+    )
+
+
+def layout_buffer(pieces: int) -> Timing:
+    """A beat is written while it waits; then read, and its first word shown."""
+    return Timing(
+        latency=2, interval=Fraction(pieces), unit="beat", words=(("i", 1), ("o", pieces))
+    )
 
 
 def row_sums(macs: int) -> Timing:
