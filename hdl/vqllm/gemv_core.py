@@ -4,7 +4,7 @@ import dataclasses
 
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 
 from golden.axi.format import Resp
 from golden.config import Config
@@ -13,7 +13,7 @@ from golden.timing import Timing
 from golden.vqllm import timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.ports import In, Out
+from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView, link
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
@@ -55,6 +55,12 @@ class VqGemvCoreConfig(Config):
         )
 
     @property
+    def code_layout(self) -> data.StructLayout:
+        parts = {**self.cache.look_layout.parts}
+        del parts["last"]
+        return Payload(**parts, wrong=(1, "the row has no meaning"))
+
+    @property
     def dequantizer(self) -> VqDequantizerConfig:
         return VqDequantizerConfig(vq=self.cache.vq, vectors=self.vectors)
 
@@ -75,6 +81,7 @@ class VqGemvCore(Block):
     |---|---|
     | NaN or infinity in x | ``bad`` of the vector in all sums |
     | an entry that memory refuses, or that is above 1 or not finite | ``bad`` of all in the row |
+    | ``wrong`` of a beat | ``bad`` of all in the row |
     | a load with faults | ``load_fault``; a ``switch`` waits for another load |
 
     ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, until ``clear``.
@@ -93,7 +100,7 @@ class VqGemvCore(Block):
                 "load": In(stream.Signature(cache.load_layout), "Entries, stage by stage."),
                 "loaded": Out(1, "A complete load without faults waits for a switch."),
                 "load_fault": Out(len(CodebookFault), "Faults of the load.", CodebookFault),
-                "code": In(stream.Signature(cache.look_layout), "Codes of the tiles."),
+                "code": In(stream.Signature(config.code_layout), "Codes of the tiles."),
                 "x": In(stream.Signature(sums.x_layout), "Vectors, one after another."),
                 "job": In(stream.Signature(sums.job_layout), "Rows and columns of the tiles."),
                 "sum": Out(stream.Signature(sums.sum_layout), "Sums of final jobs, row by row."),
@@ -116,7 +123,7 @@ class VqGemvCore(Block):
         sums = add(m, "sums", VqRowSums(config.sums))
         for name in ("load_info", "load"):
             link(m, getattr(self, name), getattr(cache, name))
-        link(m, self.code, cache.look)
+        link(m, self.code, cache.look, rename={"wrong": "last"})  # it goes along with the beat
         link(m, cache.axi.ar, self.axi.ar)
         link(m, self.axi.r, cache.axi.r)
         for name in ("x", "job"):
@@ -130,7 +137,7 @@ class VqGemvCore(Block):
         ]
         entry = cache.entry
         wrong = Signal()
-        m.d.comb += wrong.eq(entry.p.bad | entry.p.resp[1])
+        m.d.comb += wrong.eq(entry.p.bad | entry.p.resp[1] | entry.p.last)
         with m.If(self.clear):
             m.d.sync += [self.worst.eq(0), self.bad.eq(0)]
         with m.Elif(entry.valid & entry.ready):

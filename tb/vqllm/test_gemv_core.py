@@ -90,14 +90,16 @@ def phase_of(config, rng, matrix, number, plan, base, faults) -> tuple[dict, np.
         spoilt |= hit.any(1)
         worst, bad = RESP_DECERR, int(not is_refused)
     sound = matrix.codebooks[number].numpy()[:, : plan.shared].reshape(-1, cache.vq.size)
+    wrong = rng.random(len(code)) < 0.1 * faults
+    spoilt |= wrong
     phase = {
         "loads": [load(cache, plan, base, sound)],
         "base": base, "memory": image(cache, rng, books), "refused": refused,
         "counts": looks.counts(plan), "cycles": looks.cycles(plan).tolist(),
         "code": [
             layout_word(
-                cache.look_layout, code=row, use=int((used << np.arange(len(row))).sum()),
-                switch=int(n == 0), last=int(rng.integers(2)),
+                config.code_layout, code=row, use=int((used << np.arange(len(row))).sum()),
+                switch=int(n == 0), wrong=int(wrong[n]),
             )
             for n, (row, used) in enumerate(zip(code.tolist(), use.astype(int), strict=True))
         ],
