@@ -18,7 +18,9 @@ class VqOperands(Block):
     """Buffers are filled and used in turn. ``ready``: the next one is full.
 
     ``swap`` while ``ready`` makes it the one in use from the next cycle on, and the one before is
-    filled anew. ``bad`` is that of the next cycle. The words come a cycle after ``read``.
+    filled anew. ``bad`` is that of the next cycle. The words come a cycle after ``read``. Vector n
+    of a buffer is vector n % batch of group n // batch. Word k of group g is at place
+    k * groups + g.
     """
 
     def __init__(self, config: VqRowSumsConfig):
@@ -29,9 +31,9 @@ class VqOperands(Block):
                 "ready": Out(1, "The next buffer is full."),
                 "swap": In(1, "Use it, from the next cycle on."),
                 "read": In(1, "Read a word of each vector."),
-                "place": In(range(max(2, config.words)), "Its number."),
+                "place": In(range(max(2, config.words * config.groups)), "Its place."),
                 "word": Out(config.vectors_layout, "The words."),
-                "bad": Out(config.batch, "Vectors with a NaN or an infinity."),
+                "bad": Out(config.batch * config.groups, "Vectors with a NaN or an infinity."),
             },
         )
 
@@ -40,10 +42,9 @@ class VqOperands(Block):
         used, filled = Signal(init=1), Signal()  # the buffer in use; the one that is filled
         is_used, full = Signal(), Signal(2)
         place = Signal(range(max(2, config.words)))
-        vector = Signal(range(max(2, config.batch)))
-        bad = Array(
-            Signal(config.batch, name=f"bad_{side}", reset_less=True) for side in range(2)
-        )
+        vector, group = Signal(range(max(2, config.batch))), Signal(range(max(2, config.groups)))
+        vectors, side_words = config.batch * config.groups, config.words * config.groups
+        bad = Array(Signal(vectors, name=f"bad_{side}", reset_less=True) for side in range(2))
         take, ends, side = Signal(), Signal(), Signal()
         special = any_of(is_special(word) for word in self.x.p.word)
         m.d.comb += [
@@ -58,22 +59,31 @@ class VqOperands(Block):
             memory = add(m, f"vector_{b}", Memory1R1W(config.operands))
             m.d.comb += [
                 memory.read_en.eq(self.read),
-                memory.read_addr.eq(self.place + Mux(used, config.words, 0)),
+                memory.read_addr.eq(self.place + Mux(used, side_words, 0)),
                 memory.write_en.eq(take & (vector == b)),
-                memory.write_addr.eq(place + Mux(filled, config.words, 0)),
+                memory.write_addr.eq(
+                    Cat(group[: config.group_bits], place) + Mux(filled, side_words, 0)
+                ),
                 memory.write_data.eq(self.x.p.word),
                 self.word[b].eq(memory.read_data),
             ]
         begins = Signal(init=1)  # of a buffer
         with m.If(take):
-            found = Cat(special & (vector == b) for b in range(config.batch))
+            found = Cat(
+                special & (vector == n % config.batch) & (group == n // config.batch)
+                for n in range(vectors)
+            )
             m.d.sync += [
                 bad[filled].eq(Mux(begins, 0, bad[filled]) | found),
                 begins.eq(ends),
                 place.eq(Mux(self.x.p.last, 0, place + 1)),
             ]
             with m.If(self.x.p.last):
-                m.d.sync += vector.eq(Mux(self.x.p.end, 0, vector + 1))
+                ends_group = self.x.p.end | (vector == config.batch - 1)
+                m.d.sync += [
+                    vector.eq(Mux(ends_group, 0, vector + 1)),
+                    group.eq(Mux(self.x.p.end, 0, group + (vector == config.batch - 1))),
+                ]
         with m.If(self.swap):
             m.d.sync += [used.eq(side), is_used.eq(1)]
             with m.If(is_used):

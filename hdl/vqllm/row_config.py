@@ -24,6 +24,7 @@ class VqRowSumsConfig(Config):
     macs: int = 16  # products of a beat and a vector, 1..256
     largest: int = 2  # bound of a word of the matrix, 1, 2 or 4
     batch: int = 1  # vectors side by side, 1..64
+    groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
     columns: int = 11264  # most of a vector, a multiple of macs in macs..2**20
     rows: int = 256  # most rows of a job, 1..65,536
 
@@ -31,10 +32,14 @@ class VqRowSumsConfig(Config):
         self._check_range("macs", 1, 256)
         self._check_power_of_two("largest", 1, 4)
         self._check_range("batch", 1, 64)
+        self._check_power_of_two("groups", 1, 64)
         self._check_range("columns", self.macs, 1 << 20)
         if self.columns % self.macs:
             self._refuse("columns", f"a multiple of macs = {self.macs}")
         self._check_range("rows", 1, 1 << 16)
+        for name, words in (("columns", 2 * self.words), ("rows", self.rows)):
+            if words * self.groups > 1 << 20:
+                self._refuse(name, f"of at most 2**20 words in a RAM of {self.groups} groups")
 
     @property
     def words(self) -> int:
@@ -51,14 +56,25 @@ class VqRowSumsConfig(Config):
         return self.dot.term_bits + (self.columns - 1).bit_length()
 
     @property
+    def group_bits(self) -> int:
+        """Of the number of a group."""
+        return (self.groups - 1).bit_length()
+
+    @property
     def operands(self) -> MemoryConfig:
-        """Both buffers of one vector."""
-        return MemoryConfig(depth=2 * max(1, self.words), width=FP16.bits * self.macs)
+        """Both buffers of one vector of each group."""
+        return MemoryConfig(depth=2 * self.words * self.groups, width=FP16.bits * self.macs)
 
     @property
     def partials(self) -> MemoryConfig:
         """Sums of a job, and whether a row is wrong."""
-        return MemoryConfig(depth=max(2, self.rows), width=self.sum_bits * self.batch + 1)
+        depth = max(2, self.rows * self.groups)
+        return MemoryConfig(depth=depth, width=self.sum_bits * self.batch + 1)
+
+    @property
+    def totals(self) -> MemoryConfig:
+        """Sums of a row so far, group by group."""
+        return MemoryConfig(depth=max(2, self.groups), width=self.sum_bits * self.batch)
 
     @property
     def beat_layout(self) -> data.ArrayLayout:
@@ -82,6 +98,10 @@ class VqRowSumsConfig(Config):
 
     @property
     def job_layout(self) -> data.StructLayout:
+        groups = {
+            "group": (range(self.groups), "first group of the vectors", index_of("groups")),
+            "groups": (range(self.groups + 1), "groups that each beat meets", NUMBER),
+        }
         return Payload(
             offset=(range(max(2, self.words)), "word of x of beat 0", index_of("words")),
             beats=(range(self.words + 1), "beats of a row", NUMBER),
@@ -89,6 +109,7 @@ class VqRowSumsConfig(Config):
             first=(1, "the sums begin with 0"),
             final=(1, "the sums leave"),
             next_x=(1, "use the next buffer of vectors from this job on"),
+            **(groups if self.groups > 1 else {}),
         )
 
     @property
@@ -104,6 +125,7 @@ class VqRowSumsConfig(Config):
         return Payload(
             value=(self.sums_layout, "a sum of each vector", fixed(GRID_PRODUCT_EXACT)),
             bad=(self.batch, "vectors whose sum has no meaning", mask_of("vectors")),
+            **({"row_end": (1, "of the row's last group")} if self.groups > 1 else {}),
             last=LAST,
         )
 
@@ -112,9 +134,10 @@ class VqRowSumsConfig(Config):
     @property
     def flags_layout(self) -> data.StructLayout:
         """What goes along with a beat."""
+        group = {"group": self.group_bits, "row_end": 1} if self.groups > 1 else {}
         return data.StructLayout(
             {
                 "row": range(max(2, self.rows)), "begins": 1, "ends": 1, "first": 1, "final": 1,
-                "last": 1, "bad": self.batch, "wrong": 1,
+                "last": 1, "bad": self.batch, "wrong": 1, **group,
             }
         )  # fmt: skip

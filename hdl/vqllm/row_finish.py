@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Module, Mux
+from amaranth import Const, Module, Mux
 from amaranth.lib import data, stream
 
 from golden.config import Config
@@ -51,10 +51,11 @@ class VqRowFinishConfig(Config):
 class VqRowFinish(Block):
     """``y = rne16(2**exponent * S)``, or ``rne16(scale * rne32(2**exponent * S))`` if scaled.
 
-    Results of vectors with ``bad`` are NaN (0x7E00). ``scale`` gives a word per row. ``exponent``
-    stays as it is while sums are under way.
+    Results of vectors with ``bad`` are NaN (0x7E00). ``scale`` gives a word per row: with
+    groups, the same one for the sums up to ``row_end``. ``exponent`` stays as it is while sums are
+    under way.
 
-    A row per cycle. Latency golden.vqllm.timing.row_finish. ``sum.ready`` depends combinationally
+    A sum of each vector per cycle. Latency golden.vqllm.timing.row_finish. ``sum.ready`` depends combinationally
     on ``y.ready`` and, if scaled, on ``scale.valid``.
     Source: VQ-LLM, section II; decision 0200. Golden: golden.vqllm.product.rounded.
     """
@@ -112,7 +113,17 @@ class VqRowFinish(Block):
             word = Mux(kept.o.p.bad[b], FP16.canonical_nan, end.o.p.y)
             m.d.comb += [end.o.ready.eq(self.y.ready), self.y.p.word[b].eq(word)]
         if config.scaled:
-            m.d.comb += self.scale.ready.eq(rounders[0].o.valid & ends[0].i.ready)
+            moves = rounders[0].o.valid & ends[0].i.ready
+            row_end = Const(1)
+            if config.sums.groups > 1:
+                row_ends = queue(m, "row_ends", 1, timing.ROW_ROUNDING + 1)
+                row_end = row_ends.o.p
+                m.d.comb += [
+                    row_ends.i.valid.eq(takes),
+                    row_ends.i.p.eq(self.sum.p.row_end),
+                    row_ends.o.ready.eq(moves & self.scale.valid),
+                ]
+            m.d.comb += self.scale.ready.eq(moves & row_end)
         m.d.comb += [
             self.sum.ready.eq(rounders[0].i.ready & kept.i.ready),
             kept.i.valid.eq(takes),

@@ -1,6 +1,6 @@
 """Exact sums of the rows of a matrix with vectors (docs/blocks/vq_row_sums.md)."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
@@ -29,16 +29,20 @@ class VqRowSums(Block):
     other. Such a job adds to what the one before it left, and ``first`` begins with 0. The sums of
     a job with ``final`` leave, the others stay. Beyond the end of a row there are words of 0.
 
-    x comes in buffers of up to ``batch`` vectors: a packet each, and ``end`` with the last one.
+    x comes in buffers of up to ``batch * groups`` vectors: a packet each, and ``end`` with the last
+    one. ``batch`` neighbours are a group. A beat is held while the groups of a job pass, one in a
+    cycle. So a row has a sum for each group, and ``row_end`` is with the last of them.
+
     A job with ``next_x`` waits for the next buffer and uses it, and so do the jobs after it. The
     first job has ``next_x``. One more buffer is filled meanwhile.
 
     ``bad``: vectors with a NaN or an infinity, and all vectors of a row with ``wrong`` in any beat
     of its jobs. Their sums have no meaning, nor have those of vectors that the buffer lacks.
 
-    A beat per cycle, jobs without a pause. Latency golden.vqllm.timing.row_sums, from the last beat
-    of a row. No combinational path leads from an input to an output.
-    Contract: |w| <= largest; offset + beats and rows within the configuration, both at least 1.
+    A beat and group per cycle, jobs without a pause. Latency golden.vqllm.timing.row_sums, from the
+    last beat of a row. No combinational path leads from an input to an output.
+    Contract: |w| <= largest; offset + beats, group + groups and rows within the configuration;
+    beats, groups and rows at least 1.
     Source: VQ-LLM, section II. Golden: golden.vqllm.product.exact_sums.
     """
 
@@ -66,10 +70,14 @@ class VqRowSums(Block):
 
         # Which beat is taken
         job = Signal(config.job_layout, reset_less=True)
-        begin, go, room = Signal(), Signal(), Signal()
-        walk = Walk(m, "walk", rows=job.rows, beats=job.beats)
+        begin, go, room, may = Signal(), Signal(), Signal(), Signal()
+        has_groups = config.groups > 1
+        walk = Walk(
+            m, "walk", rows=job.rows, beats=job.beats, groups=job.groups if has_groups else 1
+        )
+        group = Signal(config.group_bits) if has_groups else Const(0, 0)
         now = Signal(config.flags_layout)
-        bad = Signal(config.batch, reset_less=True)
+        bad = Signal(config.batch * config.groups, reset_less=True)
         m.d.comb += [
             begin.eq(
                 jobs.o.valid
@@ -79,20 +87,27 @@ class VqRowSums(Block):
             jobs.o.ready.eq(begin),
             walk.start.eq(begin),
             walk.step.eq(go),
-            go.eq(self.w.valid & self.w.ready),
-            self.w.ready.eq(~walk.done & (room | ~now.final | ~now.ends)),
+            may.eq(~walk.done & (room | ~now.final | ~now.ends)),
+            go.eq(self.w.valid & may),
+            self.w.ready.eq(may & walk.last.groups),
             operands.swap.eq(begin & jobs.o.p.next_x),
             operands.read.eq(go),
-            operands.place.eq(job.offset + walk.at.beats),
+            operands.place.eq(Cat(group, job.offset + walk.at.beats)),
             now.row.eq(walk.at.rows),
             now.begins.eq(walk.at.beats == 0),
             now.ends.eq(walk.last.beats),
             now.first.eq(job.first),
             now.final.eq(job.final),
             now.last.eq(walk.is_last),
-            now.bad.eq(bad),
+            now.bad.eq(bad.word_select(group, config.batch) if has_groups else bad),
             now.wrong.eq(self.w.p.wrong),
         ]
+        if has_groups:
+            m.d.comb += [
+                group.eq(job.group + walk.at.groups),
+                now.group.eq(group),
+                now.row_end.eq(walk.last.groups),
+            ]
         with m.If(begin):
             m.d.sync += [job.eq(jobs.o.p), bad.eq(operands.bad)]
 
@@ -113,27 +128,33 @@ class VqRowSums(Block):
 
     def _elaborate_sums(self, m: Module, stages: list[Stage], dots, begun, room) -> None:
         """Rows are added, kept for the next job, or given."""
-        config = self.config
+        config, has_groups = self.config, self.config.groups > 1
         early, at = stages[-2], stages[-1]
         memory = add(m, "partials", Memory1R1W(config.partials))
         total, forward = Signal(config.sums_layout, reset_less=True), Signal()
         before, added = Signal(config.sums_layout), Signal(config.sums_layout)
         total_wrong, wrong = Signal(reset_less=True), Signal()  # of the row so far
-        read = Mux(at.flags.begins & ~forward, memory.read_data, Cat(total, total_wrong))
+        so_far = self._elaborate_totals(m, early, at, total, added) if has_groups else total
+        begun_before = Mux(forward, Cat(total, total_wrong), memory.read_data)
+        read = Mux(at.flags.begins, begun_before, Cat(so_far, total_wrong))
         starts = at.flags.begins & at.flags.first
+        slot_early, slot = (
+            Cat(stage.flags.group, stage.flags.row) if has_groups else stage.flags.row
+            for stage in (early, at)
+        )
         ends = Signal()
         m.d.comb += [
             memory.read_en.eq(early.valid & early.flags.begins),
-            memory.read_addr.eq(early.flags.row),
+            memory.read_addr.eq(slot_early),
             memory.write_en.eq(at.valid & at.flags.ends & ~at.flags.final),
-            memory.write_addr.eq(at.flags.row),
+            memory.write_addr.eq(slot),
             memory.write_data.eq(Cat(added, wrong)),
             before.eq(read[:-1]),
             wrong.eq((read[-1] & ~starts) | at.flags.wrong),
             ends.eq(at.valid & at.flags.ends & at.flags.final),
         ]
         # A job of one row reads the sum that the job before it writes in that cycle.
-        m.d.sync += forward.eq(memory.write_en & (early.flags.row == at.flags.row))
+        m.d.sync += forward.eq(memory.write_en & (slot_early == slot))
         for b, dot in enumerate(dots):
             m.d.comb += added[b].eq(Mux(starts, 0, before[b]) + dot)
         with m.If(at.valid):
@@ -155,4 +176,22 @@ class VqRowSums(Block):
             sums.i.p.bad.eq(kept.bad | total_wrong.replicate(config.batch)),
             sums.i.p.last.eq(kept.last),
         ]
+        if has_groups:
+            m.d.comb += sums.i.p.row_end.eq(kept.row_end)
         link(m, sums.o, self.sum)
+
+    def _elaborate_totals(self, m: Module, early: Stage, at: Stage, total, added) -> Signal:
+        """The sum so far of the row and of the beat's group."""
+        memory = add(m, "totals", Memory1R1W(self.config.totals))
+        again, so_far = Signal(), Signal(self.config.sums_layout)
+        m.d.comb += [
+            memory.read_en.eq(early.valid),
+            memory.read_addr.eq(early.flags.group),
+            memory.write_en.eq(at.valid),
+            memory.write_addr.eq(at.flags.group),
+            memory.write_data.eq(added),
+            Value.cast(so_far).eq(Mux(again, Value.cast(total), memory.read_data)),
+        ]
+        # A job of one group reads the sum that is written in that cycle.
+        m.d.sync += again.eq(at.valid & (early.flags.group == at.flags.group))
+        return so_far

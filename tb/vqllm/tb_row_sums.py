@@ -6,6 +6,8 @@ from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("x", "job", "w", "sum")}
 CAUSES = params["causes"]  # the beat of w that ends the row of each sum
+EARLY = params["early"]  # cycles before the sum of the row's last group
+HELD = params["held"]  # cycles that each beat of w takes
 
 
 class Rows(Contract):
@@ -14,10 +16,11 @@ class Rows(Contract):
     def check_timing(self, flow, packets=None) -> None:
         latency, taken = block_timing().latency, flow.cycles["w"]
         for n, cycle in enumerate(flow.cycles["sum"]):
-            assert cycle - taken[CAUSES[n]] == latency, f"sum {n}"
+            assert cycle - taken[CAUSES[n]] == latency - EARLY[n], f"sum {n}"
         for first, last in params["gapless"]:
             if last < len(taken):
-                assert taken[last] - taken[first] == last - first, f"beats {first} to {last}"
+                cycles = sum(HELD[first + 1 : last + 1])
+                assert taken[last] - taken[first] == cycles, f"beats {first} to {last}"
 
 
 contract = Rows(

@@ -33,6 +33,8 @@ CONFIGS = {
     "widest": VqRowSumsConfig(macs=256, largest=4, batch=2, columns=512, rows=3),
     "one_row": VqRowSumsConfig(macs=4, largest=1, columns=20, rows=1),
     "one_word": VqRowSumsConfig(macs=16, columns=16, rows=40, batch=3),
+    "groups": VqRowSumsConfig(macs=4, batch=3, groups=8, columns=36, rows=5),
+    "two_groups": VqRowSumsConfig(macs=1, largest=4, groups=2, columns=7, rows=3),
 }
 LARGEST = 0x7BFF
 NONFINITE = (0x7C00, 0xFC00, 0x7C01, 0xFFFF)
@@ -84,11 +86,14 @@ class Words:
         self.fields = {name: [] for name in ("x", "job", "w", "sum", "mask")}
         self.ends = {name: [] for name in ("x", "job", "w", "sum")}
         self.causes, self.gapless = [], []
+        self.held = []  # cycles that each beat of w takes
+        self.early = []  # cycles from each sum to that of the row's last group
 
     def buffer(self, number: int) -> None:
         config, rng = self.config, self.rng
         kind = (1, 2, 0, 3, 4, 1, 0, 4, 0)[number]
-        count = config.batch if number % 2 == 0 else int(rng.integers(1, config.batch + 1))
+        most = config.batch * config.groups
+        count = most if number % 2 == 0 else int(rng.integers(1, most + 1))
         x = words_of(rng, kind, 0, count, config.columns)
         if number in (3, 5, 6):
             x[rng.integers(count), rng.integers(config.columns)] = rng.choice(NONFINITE)
@@ -101,20 +106,25 @@ class Words:
         for n, stripe in enumerate(stripes(rng, config)[:: 1 if number == 0 else 2]):
             shape = stripe.rows, config.columns
             w = words_of(rng, (1, 2, 0, 3, 4)[(number + n) % 5], config.largest, *shape)
-            self.stripe(x, w, stripe.cuts, is_new=n == 0)
+            # All groups at once, or two jobs with some of them
+            groups = -(-count // config.batch)
+            cut = int(rng.integers(0, groups)) if n % 2 else 0
+            for part in filter(len, (range(cut), range(cut, groups))):
+                self.stripe(x, w, stripe.cuts, part, is_new=n == 0)
         self.gapless.append((first, len(self.fields["w"]) - 1))
         for name, ends in self.ends.items():
             ends.append(len(self.fields[name]))
 
-    def stripe(self, x, w, cuts, *, is_new) -> None:
-        """The jobs of a stripe, and its sums."""
+    def stripe(self, x, w, cuts, groups: range, *, is_new) -> None:
+        """The jobs of a stripe for some groups of vectors, and its sums."""
         config, fields, rows = self.config, self.fields, len(w)
         beats, wrong = w.reshape(rows, -1, config.macs), np.zeros(rows, dtype=bool)
         for first, last in itertools.pairwise(cuts):
             is_first, final, done = first == cuts[0], last == cuts[-1], len(fields["w"])
             fields["job"].append({
                 "offset": first, "beats": last - first, "rows": rows, "first": is_first,
-                "final": final, "next_x": is_new and is_first,
+                "final": final, "next_x": is_new and is_first, "group": groups.start,
+                "groups": len(groups),
             })  # fmt: skip
             faults = self.rng.random((rows, last - first)) < 0.2 / (last - first)
             wrong |= faults.any(1)
@@ -123,18 +133,26 @@ class Words:
                 for beat, fault in zip(beats[:, first:last].reshape(-1, config.macs),
                                        faults.flatten(), strict=True)
             ]  # fmt: skip
+            self.held += [len(groups)] * (len(fields["w"]) - done)
             if final:
-                self.causes += range(done + last - first - 1, len(fields["w"]), last - first)
+                ends = range(done + last - first - 1, len(fields["w"]), last - first)
+                self.causes += np.repeat(ends, len(groups)).tolist()
+                self.early += [*range(len(groups))[::-1]] * rows
         some = slice(cuts[0] * config.macs, cuts[-1] * config.macs)
         sums = exact_sums(torch.tensor(x[:, some]), torch.tensor(w[:, some])).integers()
         bad = ((x & FP16.infinity) == FP16.infinity).any(1)
-        for r in range(rows):
+        for r, group in itertools.product(range(rows), groups):
             value, known = [0] * config.batch, [0] * config.batch
-            for b in range(len(x)):
-                value[b], known[b] = sums[b * rows + r], 0 if bad[b] or wrong[r] else -1
-            mask = sum(int(flag | wrong[r]) << b for b, flag in enumerate(bad))
-            fields["sum"].append({"value": value, "bad": mask, "last": r == rows - 1})
-            fields["mask"].append({"value": known, "bad": (1 << len(x)) - 1, "last": 1})
+            places = range(group * config.batch, min(len(x), (group + 1) * config.batch))
+            for b, n in enumerate(places):
+                value[b], known[b] = sums[n * rows + r], 0 if bad[n] or wrong[r] else -1
+            mask = sum(int(bad[n] | wrong[r]) << b for b, n in enumerate(places))
+            ends = group == groups[-1]
+            last = r == rows - 1 and ends
+            fields["sum"].append({"value": value, "bad": mask, "row_end": ends, "last": last})
+            fields["mask"].append(
+                {"value": known, "bad": (1 << len(places)) - 1, "row_end": 1, "last": 1}
+            )
 
 
 def stream_words(layout, rows: list[dict]) -> np.ndarray:
@@ -154,14 +172,26 @@ def test_row_sums(name, seed):
         VqRowSums(config),
         "tb.vqllm.tb_row_sums",
         vectors={each: stream_words(layouts[each], rows) for each, rows in words.fields.items()},
-        params={"packets": words.ends, "causes": words.causes, "gapless": words.gapless},
+        params={
+            "packets": words.ends, "causes": words.causes, "early": words.early,
+            "gapless": words.gapless, "held": words.held,
+        },
         seed=seed,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        ({"groups": 3}, "groups must be a power of two in 1..64, not 3"),
+        (
+            {"groups": 64, "rows": 1 << 15},
+            "rows must be of at most 2**20 words in a RAM of 64 groups, not 32768",
+        ),
+        (
+            {"groups": 64, "columns": 16 << 14},
+            "columns must be of at most 2**20 words in a RAM of 64 groups, not 262144",
+        ),
         ({"columns": 100}, "columns must be a multiple of macs = 16, not 100"),
         ({"largest": 8}, "largest must be a power of two in 1..4, not 8"),
         ({"rows": 0}, "rows must be 1..65536, not 0"),
