@@ -30,6 +30,7 @@ class VqGemvCoreConfig(Config):
 
     cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
     batch: int = 1  # vectors side by side, 1..64
+    groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
     columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
 
@@ -50,6 +51,7 @@ class VqGemvCoreConfig(Config):
             macs=self.vectors * vq.size,
             largest=1 << (vq.stages - 1).bit_length(),
             batch=self.batch,
+            groups=self.groups,
             columns=self.columns,
             rows=self.rows,
         )

@@ -72,6 +72,7 @@ BLOCKS = {
         configs={
             "smollm2": VqRowSumsConfig(macs=32, columns=1536, rows=1536),
             "gptvq2": VqRowSumsConfig(macs=64, largest=1, columns=11264),
+            "groups": VqRowSumsConfig(groups=64, columns=1536),
             "small": _SMALL_SUMS,
         },
         golden="golden.vqllm.product:exact_sums",

@@ -51,12 +51,11 @@ class VqRowFinishConfig(Config):
 class VqRowFinish(Block):
     """``y = rne16(2**exponent * S)``, or ``rne16(scale * rne32(2**exponent * S))`` if scaled.
 
-    Results of vectors with ``bad`` are NaN (0x7E00). ``scale`` gives a word per row: with
-    groups, the same one for the sums up to ``row_end``. ``exponent`` stays as it is while sums are
-    under way.
+    Results of vectors with ``bad`` are NaN (0x7E00). ``scale`` gives a word per row. With groups it
+    holds for all sums up to ``row_end``. ``exponent`` stays as it is while sums are under way.
 
-    A sum of each vector per cycle. Latency golden.vqllm.timing.row_finish. ``sum.ready`` depends combinationally
-    on ``y.ready`` and, if scaled, on ``scale.valid``.
+    A group of a row per cycle. Latency golden.vqllm.timing.row_finish. ``sum.ready`` depends
+    combinationally on ``y.ready`` and, if scaled, on ``scale.valid``.
     Source: VQ-LLM, section II; decision 0200. Golden: golden.vqllm.product.rounded.
     """
 

@@ -14,4 +14,7 @@ class OfExponent(Contract):
 
 
 WORDS = {name: unpack_ints(words) for name, words in vectors.items()}
-random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = OfExponent(WORDS).tests()
+# A packet is a row: one scale, and a sum of each group
+ENDS = {"sum": params["ends"], "y": params["ends"], "scale": range(1, len(params["ends"]) + 1)}
+contract = OfExponent(WORDS, packets={name: ENDS[name] for name in WORDS})
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

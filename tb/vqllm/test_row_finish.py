@@ -26,6 +26,7 @@ CONFIGS = {
     "default": (VqRowFinishConfig(), (-8, 0, 15)),
     "scaled": (VqRowFinishConfig(scaled=True), (-8, -3, 15)),
     "batch": (VqRowFinishConfig(sums=VqRowSumsConfig(batch=3), scaled=True), (2, 7)),
+    "groups": (VqRowFinishConfig(sums=VqRowSumsConfig(groups=4), scaled=True), (1,)),
     "narrow": (
         VqRowFinishConfig(sums=VqRowSumsConfig(macs=1, largest=1, columns=1, rows=1, batch=2)),
         (4, 10),
@@ -82,26 +83,34 @@ def test_row_finish(name, seed):
         high = torch.tensor((values >> LIMB_BITS).astype(np.int64))
         scale = rng.normal(0, 1, rows).astype(np.float16).view(np.uint16).astype(np.int64)
         scale[::7] = rng.choice(SCALES, len(scale[::7]))
+        ends = np.full(rows, True)  # sums that are the last of their row
+        if config.sums.groups > 1:
+            ends = rng.random(rows) < 0.4
+            ends[-1] = True
+        count = int(ends.sum())
+        scale = scale[:count][np.cumsum(ends) - ends]  # of each sum
         scales = torch.tensor(scale)[:, None] if config.scaled else None
         word = rounded(Limbs(high, low), GRID_PRODUCT_EXACT + exponent, scales).numpy()
         bad = rng.random((rows, batch)) < 0.2
         last = rng.integers(0, 2, rows)
+        row_end = {"row_end": ends.astype(int)} if config.sums.groups > 1 else {}
         vectors = {
             "sum": layout_words(
                 config.sums.sum_layout,
                 value=values,
                 bad=(bad << np.arange(batch)).sum(1),
                 last=last,
+                **row_end,
             ),
             "y": layout_words(
                 config.y_layout, word=np.where(bad, FP16.canonical_nan, word), last=last
             ),
         }
         if config.scaled:
-            vectors["scale"] = layout_words(config.scale_layout, word=scale)
+            vectors["scale"] = layout_words(config.scale_layout, word=scale[ends])
         simulate(
             VqRowFinish(config), "tb.vqllm.tb_row_finish", vectors=vectors,
-            params={"exponent": exponent}, seed=seed,
+            params={"exponent": exponent, "ends": (ends.nonzero()[0] + 1).tolist()}, seed=seed,
         )  # fmt: skip
 
 
