@@ -11,6 +11,7 @@ __all__ = [
     "GRID_PRODUCT_ROUNDED",
     "INT_BITS",
     "K_MAX",
+    "SCALE_EXPONENTS",
     "SCALE_EXPONENT_MAX",
     "SCALE_EXPONENT_MIN",
     "TABLE_ROW",
@@ -23,6 +24,7 @@ CODE_BITS_MIN = 2  # bits of the code of a vector
 CODE_BITS_MAX = 16
 SCALE_EXPONENT_MIN = -8  # a codebook of vectors has the scale 2**exponent
 SCALE_EXPONENT_MAX = 15
+SCALE_EXPONENTS = tuple(range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1))
 INT_BITS = (4, 8)  # widths of the unsigned integers of score x V
 K_MAX = 16383  # longest reduction: keeps a dense sum on the 2**-48 grid inside int64
 TABLE_ROW = 16  # indices of a row of a look-up table

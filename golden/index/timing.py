@@ -5,6 +5,7 @@ from fractions import Fraction
 from golden.timing import Timing
 
 __all__ = [
+    "TABLE_ROUNDING",
     "TERMS",
     "adder_levels",
     "codebook_store",
@@ -13,10 +14,12 @@ __all__ = [
     "nearest",
     "reducer",
     "table",
+    "table_lane",
     "table_row",
     "tree_levels",
 ]
 
+TABLE_ROUNDING = 4  # cycles of the rounding of an entry of a table of products
 TERMS = 8  # that one level of an adder tree takes
 
 
@@ -89,3 +92,8 @@ def adder_levels(terms: int) -> int:
 def tree_levels(terms: int) -> int:
     """Levels of a tree of TERMS terms each down to one sum; at least one."""
     return _levels(terms, 1)
+
+
+def table_lane(terms: int) -> int:
+    """Cycles of an entry of a table of products: products, sum, rounding."""
+    return 2 + tree_levels(terms) + TABLE_ROUNDING

@@ -3,13 +3,12 @@
 import dataclasses
 from fractions import Fraction
 
-from golden.index.timing import adder_levels, tree_levels
+from golden.index.timing import adder_levels, table_lane, tree_levels
 from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 
 __all__ = [
     "SCORE_ROUNDING",
-    "TABLE_ROUNDING",
     "attend_control",
     "attention",
     "attention_stages",
@@ -38,7 +37,6 @@ __all__ = [
 ]
 
 SCORE_ROUNDING = 4  # cycles of the rounding of a score
-TABLE_ROUNDING = 4  # cycles of the rounding of an entry of a table
 BETWEEN_ATTENDS = 12  # cycles that the first total of an ATTEND waits for the last output before
 BETWEEN_SUMS = 5  # cycles from one sum of the window to the next, at least
 
@@ -271,7 +269,7 @@ def window(queries: int, steps: int) -> Timing:
 
 def table_depth(sub: int) -> int:
     """From the request of a codebook word to its entries: read, row, products, sum, rounding."""
-    return 1 + 1 + 1 + 2 + tree_levels(sub) + TABLE_ROUNDING
+    return 1 + 1 + 1 + table_lane(sub)
 
 
 def table_builder(sub: int) -> Timing:

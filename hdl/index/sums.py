@@ -5,9 +5,11 @@ from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
 from golden.index.timing import TERMS
-from hdl.bits import carry_save
+from hdl.bits import carry_save, let
 
-__all__ = ["add_signed", "add_tree", "grid_parts"]
+__all__ = ["WORD_TERM_BITS", "add_signed", "add_tree", "grid_parts", "word_terms"]
+
+WORD_TERM_BITS = 41  # of a finite FP16 word on the grid 2**-24
 
 
 def grid_parts(word: Value) -> tuple[Value, Value, Value]:
@@ -19,6 +21,23 @@ def grid_parts(word: Value) -> tuple[Value, Value, Value]:
     normal = exponent.any()
     shift = Mux(normal, exponent - 1, 0)[: FP16.exp_bits]
     return word[-1], Cat(word[: FP16.frac_bits], normal), shift
+
+
+def word_terms(m: Module, words) -> tuple[list[Signal], list[Value]]:
+    """(terms, signs) for ``add_tree`` of FP16 words on the grid 2**-24; terms a cycle later.
+
+    A NaN or an infinity gives an unspecified term.
+    """
+    terms, signs, bits = [], [], WORD_TERM_BITS - 1
+    for k, word in enumerate(words):
+        sign, significand, shift = grid_parts(word)
+        term = Signal(signed(WORD_TERM_BITS), name=f"term_{k}", reset_less=True)
+        magnitude = let(m, f"magnitude_{k}", (significand << shift)[:bits])
+        # A negative one is complemented; its one is added with the sum.
+        m.d.sync += term.eq(Cat(magnitude ^ sign.replicate(bits), sign).as_signed())
+        terms.append(term)
+        signs.append(sign)
+    return terms, signs
 
 
 def add_signed(m: Module, name: str, terms, bits: int) -> Signal:

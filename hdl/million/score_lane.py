@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data
 
 from golden.config import Config
@@ -10,16 +10,14 @@ from golden.fp16.format import FP16
 from golden.index.timing import adder_levels
 from golden.million.format import DISTANCE_BITS, WEIGHT_GRID
 from golden.million.timing import SCORE_ROUNDING
-from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.index.sums import add_signed, add_tree, grid_parts
+from hdl.index.sums import add_signed, add_tree, grid_parts, word_terms
 from hdl.ports import In, Out
 
 __all__ = ["MillionScoreLane", "MillionScoreLaneConfig"]
 
-_TERM_BITS = 41  # of a finite FP16 word on the grid 2**-24
 _BIAS_BITS = 58  # of slope * distance
 
 
@@ -58,16 +56,7 @@ class MillionScoreLane(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-
-        # Entries on the grid. A negative one is complemented; its one is added with the sum.
-        terms, signs = [], []
-        for k in range(config.subspaces):
-            sign, significand, shift = grid_parts(self.word[k])
-            term = Signal(signed(_TERM_BITS), name=f"term_{k}", reset_less=True)
-            magnitude = let(m, f"magnitude_{k}", (significand << shift)[: _TERM_BITS - 1])
-            m.d.sync += term.eq(Cat(magnitude ^ sign.replicate(_TERM_BITS - 1), sign).as_signed())
-            terms.append(term)
-            signs.append(sign)
+        terms, signs = word_terms(m, self.word)
 
         # slope * distance, a cycle ahead of the sum that takes it
         sign, significand, shift = grid_parts(self.slope)

@@ -7,6 +7,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
+from golden.index.timing import TABLE_ROUNDING
 from golden.million import timing
 from golden.million.format import EXPONENTS
 from golden.timing import Timing
@@ -14,10 +15,10 @@ from hdl.bits import any_of
 from hdl.block import Block
 from hdl.emit import add
 from hdl.index.stages import delay
+from hdl.index.table_lane import IndexTableLane, IndexTableLaneConfig
 from hdl.kinds import index_of
 from hdl.million.codebook_walk import CodebookReaderConfig, Walk, waiting_jobs
 from hdl.million.layouts import beat_layout, entry_layout
-from hdl.million.table_lane import MillionTableLane, MillionTableLaneConfig
 from hdl.million.vector_buffer import MillionVectorBuffer, MillionVectorBufferConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -142,12 +143,12 @@ class MillionTableBuilder(Block):
         entries = []
         bits = FP16.bits * config.pq.sub
         for k in range(config.group):
-            lane_config = MillionTableLaneConfig(sub=config.pq.sub)
-            lane = add(m, f"lane_{k}", MillionTableLane(lane_config))
+            lane_config = IndexTableLaneConfig(sub=config.pq.sub)
+            lane = add(m, f"lane_{k}", IndexTableLane(lane_config))
             m.d.comb += [
                 Value.cast(lane.x).eq(buffer.read_data.word_select(k, bits)),
                 Value.cast(lane.c).eq(words.word_select(k, bits)),
-                lane.grid.eq(stages[-1 - timing.TABLE_ROUNDING].flags.grid),
+                lane.grid.eq(stages[-1 - TABLE_ROUNDING].flags.grid),
             ]
             entries.append(lane.y)
 

@@ -1,25 +1,68 @@
 """Size of an engine's products, and the payloads of its parts."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import signed
 from amaranth.lib import data
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.index.format import GRID_PRODUCT_EXACT
+from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENTS
 from hdl.index.dot_product import IndexDotProductConfig
 from hdl.kinds import NUMBER, fixed, index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["VqRowSumsConfig"]
+__all__ = ["SumsConfig", "VqRowSumsConfig"]
+
+
+class SumsConfig(Config):
+    """Exact sums of rows with ``batch`` vectors, on the grid 2**grid."""
+
+    grid: ClassVar[int]
+    batch: int
+
+    @property
+    def sum_bits(self) -> int:
+        """Of a sum over all columns."""
+        raise NotImplementedError
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        """Of a sum times 2**exponent, for each exponent."""
+        raise NotImplementedError
+
+    @property
+    def partials(self) -> MemoryConfig:
+        """Sums of a job, and whether a row is wrong."""
+        raise NotImplementedError
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether a row has several sums for each vector of the batch."""
+        return False
+
+    @property
+    def sums_layout(self) -> data.ArrayLayout:
+        return data.ArrayLayout(signed(self.sum_bits), self.batch)
+
+    @property
+    def sum_layout(self) -> data.StructLayout:
+        return Payload(
+            value=(self.sums_layout, "a sum of each vector", fixed(self.grid)),
+            bad=(self.batch, "vectors whose sum has no meaning", mask_of("vectors")),
+            **({"row_end": (1, "of the row's last group")} if self.has_groups else {}),
+            last=LAST,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VqRowSumsConfig(Config):
+class VqRowSumsConfig(SumsConfig):
     """Products per cycle, and the largest job."""
+
+    grid: ClassVar[int] = GRID_PRODUCT_EXACT
 
     macs: int = 16  # products of a beat and a vector, 1..256
     largest: int = 2  # bound of a word of the matrix, 1, 2 or 4
@@ -56,9 +99,18 @@ class VqRowSumsConfig(Config):
         return self.dot.term_bits + (self.columns - 1).bit_length()
 
     @property
+    def has_groups(self) -> bool:
+        return self.groups > 1
+
+    @property
     def group_bits(self) -> int:
         """Of the number of a group."""
         return (self.groups - 1).bit_length()
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        """Of a sum times 2**exponent, for each exponent."""
+        return tuple(GRID_PRODUCT_EXACT + exponent for exponent in SCALE_EXPONENTS)
 
     @property
     def operands(self) -> MemoryConfig:
@@ -83,10 +135,6 @@ class VqRowSumsConfig(Config):
     @property
     def vectors_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(self.beat_layout, self.batch)
-
-    @property
-    def sums_layout(self) -> data.ArrayLayout:
-        return data.ArrayLayout(signed(self.sum_bits), self.batch)
 
     @property
     def x_layout(self) -> data.StructLayout:
@@ -117,15 +165,6 @@ class VqRowSumsConfig(Config):
         return Payload(
             word=(self.beat_layout, "elements of a row", FP16),
             wrong=(1, "the row has no meaning"),
-            last=LAST,
-        )
-
-    @property
-    def sum_layout(self) -> data.StructLayout:
-        return Payload(
-            value=(self.sums_layout, "a sum of each vector", fixed(GRID_PRODUCT_EXACT)),
-            bad=(self.batch, "vectors whose sum has no meaning", mask_of("vectors")),
-            **({"row_end": (1, "of the row's last group")} if self.groups > 1 else {}),
             last=LAST,
         )
 

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
-from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
+from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.timing import Timing
 from golden.vqllm import timing
 from hdl.block import Block
@@ -17,26 +17,29 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST
 from hdl.stream.queue import queue
-from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.row_config import SumsConfig, VqRowSumsConfig
 
 __all__ = ["VqRowFinish", "VqRowFinishConfig"]
-
-_EXPONENTS = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqRowFinishConfig(Config):
     """Size of the sums, and whether rows have scales."""
 
-    sums: VqRowSumsConfig = dataclasses.field(default_factory=VqRowSumsConfig)
+    sums: SumsConfig = dataclasses.field(default_factory=VqRowSumsConfig)
     scaled: bool = False  # each row has an FP16 scale
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sums, VqRowSumsConfig):
+        if not isinstance(self.sums, SumsConfig):
             self._refuse("sums", "a VqRowSumsConfig")
         self._check_bool("scaled")
         if self.sums.sum_bits > 96:
             self._refuse("sums", "of at most 96 bits")
+
+    @property
+    def has_exponent(self) -> bool:
+        """Whether the sums lack the scale of the codebooks."""
+        return len(self.sums.grids) > 1
 
     @property
     def scale_layout(self) -> data.StructLayout:
@@ -52,7 +55,8 @@ class VqRowFinish(Block):
     """``y = rne16(2**exponent * S)``, or ``rne16(scale * rne32(2**exponent * S))`` if scaled.
 
     Results of vectors with ``bad`` are NaN (0x7E00). ``scale`` gives a word per row. With groups it
-    holds for all sums up to ``row_end``. ``exponent`` stays as it is while sums are under way.
+    holds for all sums up to ``row_end``. ``exponent`` stays as it is while sums are under way. Sums
+    of tables include it.
 
     A group of a row per cycle. Latency golden.vqllm.timing.row_finish. ``sum.ready`` depends
     combinationally on ``y.ready`` and, if scaled, on ``scale.valid``.
@@ -60,15 +64,15 @@ class VqRowFinish(Block):
     """
 
     def __init__(self, config: VqRowFinishConfig):
+        exponents = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
+        exponent = {"exponent": In(exponents, "scale of the codebooks")}
         scale = {"scale": In(stream.Signature(config.scale_layout), "Scales, row by row.")}
         super().__init__(
             config,
             {
                 "sum": In(stream.Signature(config.sums.sum_layout), "Sums, row by row."),
                 **(scale if config.scaled else {}),
-                "exponent": In(
-                    range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1), "scale of the codebooks"
-                ),
+                **(exponent if config.has_exponent else {}),
                 "y": Out(stream.Signature(config.y_layout), "Results, row by row."),
             },
         )
@@ -81,7 +85,7 @@ class VqRowFinish(Block):
         m, config = Module(), self.config
         shape = FixedToFloatConfig(
             width=config.sums.sum_bits,
-            grid_exponents=tuple(GRID_PRODUCT_EXACT + exponent for exponent in _EXPONENTS),
+            grid_exponents=config.sums.grids,
             o=FP32 if config.scaled else FP16,
             stages=timing.ROW_ROUNDING,
         )
@@ -96,8 +100,9 @@ class VqRowFinish(Block):
             m.d.comb += [
                 rounder.i.valid.eq(self.sum.valid & kept.i.ready),
                 rounder.i.p.value.eq(self.sum.p.value[b]),
-                rounder.i.p.grid.eq(self.exponent - SCALE_EXPONENT_MIN),
             ]
+            if config.has_exponent:
+                m.d.comb += rounder.i.p.grid.eq(self.exponent - SCALE_EXPONENT_MIN)
             rounders.append(rounder)
             end = rounder
             if config.scaled:
@@ -114,7 +119,7 @@ class VqRowFinish(Block):
         if config.scaled:
             moves = rounders[0].o.valid & ends[0].i.ready
             row_end = Const(1)
-            if config.sums.groups > 1:
+            if config.sums.has_groups:
                 row_ends = queue(m, "row_ends", 1, timing.ROW_ROUNDING + 1)
                 row_end = row_ends.o.p
                 m.d.comb += [

@@ -1,6 +1,6 @@
 """Exact sums of the rows of a matrix with vectors (docs/blocks/vq_row_sums.md)."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
@@ -9,13 +9,13 @@ from golden.vqllm import timing
 from hdl.block import Block
 from hdl.emit import add
 from hdl.index.dot_product import IndexDotProduct
-from hdl.index.stages import Stage, delay
-from hdl.memory.memory_1r1w import Memory1R1W
+from hdl.index.stages import delay
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.operands import VqOperands
 from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.totals import Totals
 from hdl.walk import Walk
 
 __all__ = ["VqRowSums"]
@@ -123,75 +123,7 @@ class VqRowSums(Block):
                 Value.cast(dot.c).eq(Value.cast(word)),
             ]
             dots.append(dot.sum)
-        self._elaborate_sums(m, stages, dots, go & now.ends & now.final, room)
-        return m
-
-    def _elaborate_sums(self, m: Module, stages: list[Stage], dots, begun, room) -> None:
-        """Rows are added, kept for the next job, or given."""
-        config, has_groups = self.config, self.config.groups > 1
-        early, at = stages[-2], stages[-1]
-        memory = add(m, "partials", Memory1R1W(config.partials))
-        total, forward = Signal(config.sums_layout, reset_less=True), Signal()
-        before, added = Signal(config.sums_layout), Signal(config.sums_layout)
-        total_wrong, wrong = Signal(reset_less=True), Signal()  # of the row so far
-        so_far = self._elaborate_totals(m, early, at, total, added) if has_groups else total
-        begun_before = Mux(forward, Cat(total, total_wrong), memory.read_data)
-        read = Mux(at.flags.begins, begun_before, Cat(so_far, total_wrong))
-        starts = at.flags.begins & at.flags.first
-        slot_early, slot = (
-            Cat(stage.flags.group, stage.flags.row) if has_groups else stage.flags.row
-            for stage in (early, at)
-        )
-        ends = Signal()
-        m.d.comb += [
-            memory.read_en.eq(early.valid & early.flags.begins),
-            memory.read_addr.eq(slot_early),
-            memory.write_en.eq(at.valid & at.flags.ends & ~at.flags.final),
-            memory.write_addr.eq(slot),
-            memory.write_data.eq(Cat(added, wrong)),
-            before.eq(read[:-1]),
-            wrong.eq((read[-1] & ~starts) | at.flags.wrong),
-            ends.eq(at.valid & at.flags.ends & at.flags.final),
-        ]
-        # A job of one row reads the sum that the job before it writes in that cycle.
-        m.d.sync += forward.eq(memory.write_en & (slot_early == slot))
-        for b, dot in enumerate(dots):
-            m.d.comb += added[b].eq(Mux(starts, 0, before[b]) + dot)
-        with m.If(at.valid):
-            m.d.sync += [total.eq(added), total_wrong.eq(wrong)]
-
-        size = self.timing.latency + 2
-        sums = queue(m, "sums", config.sum_layout, size, storage="memory")
-        is_sum, held = Signal(), Signal(range(size + 1))
-        kept = Signal(at.flags.shape(), reset_less=True)
-        m.d.sync += [
-            is_sum.eq(ends),
-            kept.eq(at.flags),
-            held.eq(held + begun - (self.sum.valid & self.sum.ready)),
-        ]
-        m.d.comb += [
-            room.eq(held != size),
-            sums.i.valid.eq(is_sum),
-            sums.i.p.value.eq(total),
-            sums.i.p.bad.eq(kept.bad | total_wrong.replicate(config.batch)),
-            sums.i.p.last.eq(kept.last),
-        ]
-        if has_groups:
-            m.d.comb += sums.i.p.row_end.eq(kept.row_end)
+        sums = Totals(m, config, stages, dots, stages[-1].flags.wrong, self.timing.latency)
+        m.d.comb += [sums.begins.eq(go & now.ends & now.final), room.eq(sums.room)]
         link(m, sums.o, self.sum)
-
-    def _elaborate_totals(self, m: Module, early: Stage, at: Stage, total, added) -> Signal:
-        """The sum so far of the row and of the beat's group."""
-        memory = add(m, "totals", Memory1R1W(self.config.totals))
-        again, so_far = Signal(), Signal(self.config.sums_layout)
-        m.d.comb += [
-            memory.read_en.eq(early.valid),
-            memory.read_addr.eq(early.flags.group),
-            memory.write_en.eq(at.valid),
-            memory.write_addr.eq(at.flags.group),
-            memory.write_data.eq(added),
-            Value.cast(so_far).eq(Mux(again, Value.cast(total), memory.read_data)),
-        ]
-        # A job of one group reads the sum that is written in that cycle.
-        m.d.sync += again.eq(at.valid & (early.flags.group == at.flags.group))
-        return so_far
+        return m

@@ -7,20 +7,20 @@ from amaranth.lib import data
 
 from golden.config import Config
 from golden.fp16.format import FP16
-from golden.million.format import EXPONENTS, PRODUCT_GRID
-from golden.million.timing import TABLE_ROUNDING
+from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENTS
+from golden.index.timing import TABLE_ROUNDING
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.dot_product import IndexDotProduct, IndexDotProductConfig
 from hdl.ports import In, Out
 
-__all__ = ["MillionTableLane", "MillionTableLaneConfig"]
+__all__ = ["IndexTableLane", "IndexTableLaneConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MillionTableLaneConfig(Config):
-    """Elements of a subspace."""
+class IndexTableLaneConfig(Config):
+    """Elements of an entry of the codebook."""
 
     sub: int = 2  # elements, 1..64
 
@@ -32,21 +32,21 @@ class MillionTableLaneConfig(Config):
         return IndexDotProductConfig(terms=self.sub)
 
 
-class MillionTableLane(Block):
+class IndexTableLane(Block):
     """``y = rne16(2**e * sum of x * c)``; a new entry in every cycle, never stalled.
 
-    Latency: that of IndexDotProduct and TABLE_ROUNDING cycles. ``grid`` is the exponent's place
-    in EXPONENTS, and comes with the exact sum.
+    Latency: golden.index.timing.table_lane. ``grid`` is the exponent's place in SCALE_EXPONENTS,
+    and comes with the exact sum.
     """
 
-    def __init__(self, config: MillionTableLaneConfig):
+    def __init__(self, config: IndexTableLaneConfig):
         words = data.ArrayLayout(FP16.bits, config.sub)
         super().__init__(
             config,
             {
-                "x": In(words, "FP16 words of the query", FP16),
+                "x": In(words, "FP16 words of the vector", FP16),
                 "c": In(words, "entries of the codebook", FP16),
-                "grid": In(range(len(EXPONENTS)), "the exponent less EXPONENT_MIN"),
+                "grid": In(range(len(SCALE_EXPONENTS)), "the exponent less SCALE_EXPONENT_MIN"),
                 "y": Out(FP16.bits, "entry of the table", FP16),
             },
         )
@@ -56,7 +56,7 @@ class MillionTableLane(Block):
         dot = add(m, "dot", IndexDotProduct(config.dot))
         shape = FixedToFloatConfig(
             width=config.dot.sum_bits,
-            grid_exponents=tuple(PRODUCT_GRID + exponent for exponent in EXPONENTS),
+            grid_exponents=tuple(GRID_PRODUCT_EXACT + exponent for exponent in SCALE_EXPONENTS),
             o=FP16,
             stages=TABLE_ROUNDING,
         )
