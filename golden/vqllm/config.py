@@ -9,7 +9,18 @@ import math
 from golden.config import Config, Shape
 from golden.million.config import PqShape
 
-__all__ = ["ATTEND", "NAMED", "AttendShape", "ExchangeShape", "MatrixShape", "Tile", "VqShape"]
+__all__ = [
+    "ATTEND",
+    "NAMED",
+    "AttendShape",
+    "Budget",
+    "ExchangeShape",
+    "MatrixShape",
+    "Plan",
+    "Tile",
+    "VqShape",
+    "Work",
+]
 
 _WORD_BITS = 16  # of an FP16 element of a codebook
 
@@ -159,6 +170,87 @@ class MatrixShape(Config):
     def bits_per_element(self) -> float:
         """Codes and codebooks; a scale of a row is not counted."""
         return (self.code_bits + self.codebook_bits) / (self.rows * self.columns)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work(Config):
+    """What is computed: a matrix times vectors, or attention over the codes of K and of V.
+
+    Attention: rows are cached tokens, columns the channels of a head, vectors the queries of a KV
+    head. It runs once for K and once for V, for each of ``heads``.
+    """
+
+    matrix: MatrixShape
+    operation: str = "gemv"  # gemv, gemm or attention
+    vectors: int = 1  # batch or tokens or queries of a KV head, 1..65,536
+    heads: int = 1  # KV heads of attention, 1..1,024
+    code_bits: int = 0  # bits of a stored code, 0: log2 of the entries
+    signed: bool = False  # codes have signs of their own for each element
+
+    def __post_init__(self) -> None:
+        self._check_shape("matrix", MatrixShape)
+        self._check_choice("operation", ("gemv", "gemm", "attention"))
+        self._check_range("vectors", 1, 1 << 16)
+        self._check_range("heads", 1, 1024 if self.operation == "attention" else 1)
+        self._check_range("code_bits", 0, 32)
+        self._check_bool("signed")
+
+    @property
+    def stored_bits(self) -> int:
+        """Bits of all codes, of K and V for attention."""
+        bits = self.code_bits or self.matrix.vq.code_bits
+        codes = self.matrix.rows * self.matrix.vectors * self.matrix.vq.stages
+        return codes * bits * (2 * self.heads if self.operation == "attention" else 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget(Config):
+    """What an engine may take. Bits count both sides of a double buffer."""
+
+    register_bits: int = 1 << 18  # flip-flops for entries and exchanges, 0..2**30
+    sram_bits: int = 1 << 23  # 0..2**36
+    ports: int = 256  # memories of one read per cycle, 1..65,536
+    multipliers: int = 256  # 1..65,536
+    data_bits: int = 512  # W: bits per cycle of the memory port, a power of two in 64..1024
+    latency: int = 40  # cycles from a request to its word, 1..4,096
+
+    def __post_init__(self) -> None:
+        self._check_range("register_bits", 0, 1 << 30)
+        self._check_range("sram_bits", 0, 1 << 36)
+        self._check_range("ports", 1, 1 << 16)
+        self._check_range("multipliers", 1, 1 << 16)
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("latency", 1, 4096)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(Config):
+    """How an engine does its work: the sizes that are generated, and those of its registers."""
+
+    method: str = "dequantize"  # or "tables": x . C once, then look-ups
+    fusion: str = "none"  # of layouts: none, exchange (network) or buffer (memory)
+    cores: int = 1  # a power of two in 1..64
+    lookups: int = 8  # codes of a beat of a core, a multiple of the stages in 1..64
+    side: int = 1  # vectors side by side, 1..64
+    banks: int = 8  # of each core, a power of two in 1..64
+    registers: int = 0  # n_reg: entries of each stage in registers, 0..256
+    shared: int = 256  # n_shared: entries of each stage on chip, at least registers and 1
+    split: int = 1  # parts of the columns, a divisor of cores
+    rows: int = 256  # rows of a job of a core, 1..65,536
+
+    def __post_init__(self) -> None:
+        self._check_choice("method", ("dequantize", "tables"))
+        self._check_choice("fusion", ("none", "exchange", "buffer"))
+        self._check_power_of_two("cores", 1, 64)
+        self._check_range("lookups", 1, 64)
+        self._check_range("side", 1, 64)
+        self._check_power_of_two("banks", 1, 64)
+        self._check_range("shared", 1, 1 << 16)
+        self._check_range("registers", 0, min(256, self.shared))
+        self._check_range("split", 1, self.cores)
+        if self.cores % self.split:
+            self._refuse("split", f"a divisor of cores = {self.cores}")
+        self._check_range("rows", 1, 1 << 16)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,23 +1,41 @@
 """Timing of the blocks of VQ-LLM, as functions of their numbers."""
 
+import dataclasses
+import functools
+import math
 from fractions import Fraction
+
+import numpy as np
 
 from golden.index.timing import tree_levels
 from golden.timing import Timing
-from golden.vqllm.config import AttendShape
+from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, Work
 
 __all__ = [
     "ROW_ROUNDING",
     "ROW_SCALING",
+    "Beats",
+    "Job",
     "attend_bound",
     "attend_pass",
+    "beat_chances",
+    "beat_cycles",
+    "beat_floor",
     "codebook_cache",
+    "codebook_loads",
+    "core_jobs",
     "dequantizer",
     "exchange",
     "gemv_core",
+    "job_beats",
     "layout_buffer",
+    "loaded_bits",
+    "moved_bits",
+    "plan_terms",
     "row_finish",
     "row_sums",
+    "sum_bits",
+    "tier_chances",
 ]
 
 ROW_ROUNDING = 2  # cycles of the rounding of a sum
@@ -49,6 +67,205 @@ def layout_buffer(pieces: int) -> Timing:
     return Timing(
         latency=2, interval=Fraction(pieces), unit="beat", words=(("i", 1), ("o", pieces))
     )
+
+
+# Plans: expected cycles from a histogram of the look-ups, never from the look-ups themselves
+
+_EXACT = 100  # states of the exact count: beyond, the stages of a beat draw from their mean
+
+
+def tier_chances(counts: np.ndarray, tiers: tuple[int, int, int]) -> np.ndarray:
+    """Where a look-up goes: (tiles, stages, banks + 2), each bank, memory, registers.
+
+    counts: (tiles, stages, entries) in the order of the indices; tiers: registers, shared, banks.
+    """
+    registers, shared, banks = tiers
+    share = counts / counts.sum(-1, keepdims=True)
+    tiles, stages, _ = counts.shape
+    found = np.zeros((tiles, stages, banks + 2))
+    found[..., banks] = share[..., shared:].sum(-1)
+    found[..., banks + 1] = share[..., :registers].sum(-1)
+    for stage in range(stages):
+        first = (registers + stage) % banks  # bank of the first entry that is in SRAM
+        some = share[:, stage, registers:shared]
+        some = np.pad(some, ((0, 0), (first, -(first + some.shape[-1]) % banks)))
+        found[:, stage, :banks] = some.reshape(tiles, -1, banks).sum(1)
+    return found
+
+
+def beat_chances(chances: np.ndarray, lanes: int) -> np.ndarray:
+    """Chances that a beat takes at most 1, 2, .. cycles: (tiles, lanes * stages).
+
+    Each stage has ``lanes`` look-ups in a beat, drawn independently by ``tier_chances``. The count
+    is exact for few states. For more, all stages draw from the mean of their chances.
+
+    The chance that no bank, nor memory, has more than t look-ups is a coefficient of a product of
+    polynomials, one of each bank, that end at the power t.
+    """
+    tiles, stages, tiers = chances.shape
+    if stages > 1 and (lanes + 1) ** stages > _EXACT:
+        return beat_chances(chances.mean(1, keepdims=True), lanes * stages)
+    most = lanes * stages
+    shape = (lanes + 1,) * stages
+    ways = np.zeros((tiles, most, *shape))  # by the number of look-ups of each stage
+    ways[(..., *(0,) * stages)] = 1
+    for tier in range(tiers):
+        limited = tier < tiers - 1  # any number may be in registers
+        after = np.zeros_like(ways)
+        for taken in np.ndindex(*shape):
+            least = max(sum(taken), 1) - 1 if limited else 0
+            if least >= most:
+                continue
+            weight = np.ones(tiles)
+            for stage, count in enumerate(taken):
+                weight = weight * chances[:, stage, tier] ** count / math.factorial(count)
+            if not weight.any():
+                continue
+            target = tuple(slice(count, None) for count in taken)
+            source = tuple(slice(None, lanes + 1 - count) for count in taken)
+            weight = weight.reshape(tiles, *(1,) * (stages + 1))
+            after[(slice(None), slice(least, None), *target)] += (
+                weight * ways[(slice(None), slice(least, None), *source)]
+            )
+        ways = after
+    found = ways[(..., *(lanes,) * stages)] * float(math.factorial(lanes)) ** stages
+    return np.clip(found, 0, 1)
+
+
+def beat_cycles(chances: np.ndarray, least: int = 1) -> np.ndarray:
+    """Expected cycles of a beat, at least ``least``: (tiles,), of ``beat_chances``."""
+    return least + (1 - chances[:, least - 1 :]).sum(-1)
+
+
+def beat_floor(chances: np.ndarray, lanes: int) -> np.ndarray:
+    """At most ``beat_cycles`` of the same beat, and quick to find: (tiles,)."""
+    return np.maximum(1, lanes * chances[..., :-1].sum(1).max(-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Beats:
+    """Expected beats of a plan, by the look-ups of each stage in them: means over the tiles."""
+
+    cycles: dict[int, float]  # at least 1
+    waits: dict[int, float]  # chance that a beat looks up in memory
+    far: float  # share of the look-ups that go to memory
+
+
+def sum_bits(stages: int, columns: int) -> int:
+    """Of an exact sum of products of FP16 words with elements of the matrix."""
+    return 66 + (stages - 1).bit_length() + (columns - 1).bit_length()
+
+
+LOAD_EXTRA = 4  # cycles of a load beside its entries
+IN_FLIGHT = 16  # beats between the look-up and the answer of memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Tiles or parts of tiles that the busiest core works on one after another."""
+
+    count: int
+    rows: int
+    vectors: int
+    switches: bool  # each brings its own codebooks
+
+
+def core_jobs(work: Work, plan: Plan) -> list[Job]:
+    """Jobs of the busiest core: row part 0 and column part 0 of each tile."""
+    lanes = plan.lookups // work.matrix.vq.stages
+    return _core_jobs(work.matrix, plan.cores // plan.split, plan.split, plan.rows, lanes)
+
+
+@functools.lru_cache(1 << 12)
+def _core_jobs(
+    shape: MatrixShape, row_parts: int, split: int, job_rows: int, lanes: int
+) -> list[Job]:
+    down, along = shape.grid
+    heights = [(down - 1, shape.tile_rows), (1, shape.rows - (down - 1) * shape.tile_rows)]
+    mine = math.ceil(along / split)
+    if along == 1:
+        beats = math.ceil(math.ceil(shape.vectors / lanes) / split)
+        widths = [(1, min(shape.vectors, beats * lanes))]
+    elif mine < along:
+        widths = [(mine, shape.tile_vectors)]
+    else:
+        rest = shape.vectors - (along - 1) * shape.tile_vectors
+        widths = [(along - 1, shape.tile_vectors), (1, rest)]
+    jobs = []
+    for tiles, height in heights:
+        rows = math.ceil(height / row_parts)
+        whole, rest = divmod(rows, job_rows)
+        for chunks, size in ((whole, job_rows), (1 if rest else 0, rest)):
+            for columns, width in widths:
+                # With one tile along the columns, the codebooks stay for all jobs of its rows.
+                jobs.append(Job(tiles * chunks * columns, size, width, mine > 1))
+    return [job for job in jobs if job.count]
+
+
+def job_beats(work: Work, plan: Plan, job: Job) -> list[tuple[int, int]]:
+    """Beats of a job, and the look-ups of each stage in them: full beats, and the last of rows."""
+    lanes = plan.lookups // work.matrix.vq.stages
+    inner, outer = job.vectors, job.rows
+    if work.operation == "attention":
+        inner, outer = outer, inner
+    full, rest = divmod(inner, lanes)
+    return [pair for pair in ((outer * full, lanes), (outer * bool(rest), rest)) if pair[0]]
+
+
+def codebook_loads(work: Work, plan: Plan) -> int:
+    """Loads of codebooks by the busiest core."""
+    jobs = core_jobs(work, plan)
+    if jobs[0].switches:
+        return sum(job.count for job in jobs)
+    return work.matrix.grid[0]
+
+
+def moved_bits(work: Work, plan: Plan) -> int:
+    """Bits of partial sums between cores, and of the codebooks that all cores load."""
+    shape, vq = work.matrix, work.matrix.vq
+    outputs = shape.rows * work.vectors * sum_bits(vq.stages, shape.columns)
+    return plan.split * outputs + loaded_bits(work, plan)
+
+
+def loaded_bits(work: Work, plan: Plan) -> int:
+    """Bits of the codebooks that all cores load, once through the work."""
+    vq = work.matrix.vq
+    return codebook_loads(work, plan) * plan.cores * vq.stages * plan.shared * vq.size * 16
+
+
+def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str, float]:
+    """Cycles by resource, and the fill: the work takes their maximum, and the fill.
+
+    Look-ups have conflicts, accesses to memory, waits for memory, and loads that outlast the work.
+    """
+    shape, vq = work.matrix, work.matrix.vq
+    passes = math.ceil(work.vectors / plan.side)
+    held, repeats = (1, passes) if work.operation == "gemv" else (passes, 1)
+    repeats *= 2 * work.heads if work.operation == "attention" else 1
+    jobs = core_jobs(work, plan)
+    load = vq.stages * plan.shared + LOAD_EXTRA
+    looked, products = 0.0, 0
+    answer = budget.latency + codebook_cache().latency
+    for job in jobs:
+        cycles = 0.0
+        for count, lanes in job_beats(work, plan, job):
+            products += job.count * count * held
+            expected = max(held, beats.cycles[lanes])
+            late = max(0.0, answer - IN_FLIGHT * expected)
+            waits = beats.waits[lanes]
+            cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
+        looked += job.count * max(cycles, load * job.switches)
+    look_ups = shape.rows * shape.vectors * vq.stages * repeats
+    bits = work.stored_bits * (passes if work.operation == "gemv" else 1)
+    bits += loaded_bits(work, plan) * repeats
+    sums = plan.split * shape.rows * held * repeats
+    return {
+        "memory": bits / budget.data_bits + beats.far * look_ups,
+        "look-ups": looked * repeats,
+        "products": products * repeats,
+        "reduction": sums if plan.split > 1 else sums / plan.cores,
+        "fill": load + budget.latency + gemv_core(1, vq.stages).latency,
+    }
 
 
 def row_sums(macs: int) -> Timing:
