@@ -184,23 +184,19 @@ class Work(Config):
     operation: str = "gemv"  # gemv, gemm or attention
     vectors: int = 1  # batch or tokens or queries of a KV head, 1..65,536
     heads: int = 1  # KV heads of attention, 1..1,024
-    code_bits: int = 0  # bits of a stored code, 0: log2 of the entries
-    signed: bool = False  # codes have signs of their own for each element
 
     def __post_init__(self) -> None:
         self._check_shape("matrix", MatrixShape)
         self._check_choice("operation", ("gemv", "gemm", "attention"))
         self._check_range("vectors", 1, 1 << 16)
         self._check_range("heads", 1, 1024 if self.operation == "attention" else 1)
-        self._check_range("code_bits", 0, 32)
-        self._check_bool("signed")
+        if self.operation == "attention" and self.matrix.vq.stages > 1:
+            self._refuse("matrix.vq.stages", "1 for attention")
 
     @property
-    def stored_bits(self) -> int:
+    def code_bits(self) -> int:
         """Bits of all codes, of K and V for attention."""
-        bits = self.code_bits or self.matrix.vq.code_bits
-        codes = self.matrix.rows * self.matrix.vectors * self.matrix.vq.stages
-        return codes * bits * (2 * self.heads if self.operation == "attention" else 1)
+        return self.matrix.code_bits * (2 * self.heads if self.operation == "attention" else 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,20 +225,23 @@ class Plan(Config):
 
     method: str = "dequantize"  # or "tables": x . C once, then look-ups
     fusion: str = "none"  # of layouts: none, exchange (network) or buffer (memory)
+    need: int = 0  # elements of a vector multiplied at a time with a fusion, 1..8; else 0
     cores: int = 1  # a power of two in 1..64
-    lookups: int = 8  # codes of a beat of a core, a multiple of the stages in 1..64
+    lookups: int = 8  # codes of a beat of a core, a multiple of the stages in 1..128
     side: int = 1  # vectors side by side, 1..64
     banks: int = 8  # of each core, a power of two in 1..64
     registers: int = 0  # n_reg: entries of each stage in registers, 0..256
     shared: int = 256  # n_shared: entries of each stage on chip, at least registers and 1
     split: int = 1  # parts of the columns, a divisor of cores
     rows: int = 256  # rows of a job of a core, 1..65,536
+    columns: int = 0  # columns of a job with tables, 0: all
+    builders: int = 0  # entries of tables made per cycle and core, 1..64; 0 without tables
 
     def __post_init__(self) -> None:
         self._check_choice("method", ("dequantize", "tables"))
         self._check_choice("fusion", ("none", "exchange", "buffer"))
         self._check_power_of_two("cores", 1, 64)
-        self._check_range("lookups", 1, 64)
+        self._check_range("lookups", 1, 128)
         self._check_range("side", 1, 64)
         self._check_power_of_two("banks", 1, 64)
         self._check_range("shared", 1, 1 << 16)
@@ -251,6 +250,9 @@ class Plan(Config):
         if self.cores % self.split:
             self._refuse("split", f"a divisor of cores = {self.cores}")
         self._check_range("rows", 1, 1 << 16)
+        self._check_range("columns", 0, 1 << 20 if self.method == "tables" else 0)
+        self._check_range("builders", *((1, 64) if self.method == "tables" else (0, 0)))
+        self._check_range("need", *((0, 0) if self.fusion == "none" else (1, 8)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

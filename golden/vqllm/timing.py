@@ -31,6 +31,7 @@ __all__ = [
     "layout_buffer",
     "loaded_bits",
     "moved_bits",
+    "plan_bound",
     "plan_terms",
     "row_finish",
     "row_sums",
@@ -139,7 +140,8 @@ def beat_cycles(chances: np.ndarray, least: int = 1) -> np.ndarray:
 
 def beat_floor(chances: np.ndarray, lanes: int) -> np.ndarray:
     """At most ``beat_cycles`` of the same beat, and quick to find: (tiles,)."""
-    return np.maximum(1, lanes * chances[..., :-1].sum(1).max(-1))
+    # A little less, so that no rounding of a float puts it above.
+    return np.maximum(1, lanes * chances[..., :-1].sum(1).max(-1)) * (1 - 1e-9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +175,12 @@ class Job:
 def core_jobs(work: Work, plan: Plan) -> list[Job]:
     """Jobs of the busiest core: row part 0 and column part 0 of each tile."""
     lanes = plan.lookups // work.matrix.vq.stages
-    return _core_jobs(work.matrix, plan.cores // plan.split, plan.split, plan.rows, lanes)
+    shape = work.matrix
+    if plan.columns:  # the same codebooks serve several jobs of tables
+        most = min(plan.columns, shape.tile_vectors * shape.vq.size)
+        vq = dataclasses.replace(shape.vq, tile_columns=most)
+        shape = dataclasses.replace(shape, vq=vq)
+    return _core_jobs(shape, plan.cores // plan.split, plan.split, plan.rows, lanes)
 
 
 @functools.lru_cache(1 << 12)
@@ -205,16 +212,13 @@ def _core_jobs(
 def job_beats(work: Work, plan: Plan, job: Job) -> list[tuple[int, int]]:
     """Beats of a job, and the look-ups of each stage in them: full beats, and the last of rows."""
     lanes = plan.lookups // work.matrix.vq.stages
-    inner, outer = job.vectors, job.rows
-    if work.operation == "attention":
-        inner, outer = outer, inner
-    full, rest = divmod(inner, lanes)
-    return [pair for pair in ((outer * full, lanes), (outer * bool(rest), rest)) if pair[0]]
+    full, rest = divmod(job.vectors, lanes)
+    return [each for each in ((job.rows * full, lanes), (job.rows * bool(rest), rest)) if each[0]]
 
 
 def codebook_loads(work: Work, plan: Plan) -> int:
     """Loads of codebooks by the busiest core."""
-    jobs = core_jobs(work, plan)
+    jobs = core_jobs(work, dataclasses.replace(plan, columns=0))
     if jobs[0].switches:
         return sum(job.count for job in jobs)
     return work.matrix.grid[0]
@@ -223,14 +227,17 @@ def codebook_loads(work: Work, plan: Plan) -> int:
 def moved_bits(work: Work, plan: Plan) -> int:
     """Bits of partial sums between cores, and of the codebooks that all cores load."""
     shape, vq = work.matrix, work.matrix.vq
-    outputs = shape.rows * work.vectors * sum_bits(vq.stages, shape.columns)
+    outputs = shape.rows * work.vectors * work.heads * sum_bits(vq.stages, shape.columns)
     return plan.split * outputs + loaded_bits(work, plan)
 
 
 def loaded_bits(work: Work, plan: Plan) -> int:
     """Bits of the codebooks that all cores load, once through the work."""
     vq = work.matrix.vq
-    return codebook_loads(work, plan) * plan.cores * vq.stages * plan.shared * vq.size * 16
+    codebook = vq.stages * plan.shared * vq.size * 16
+    if work.operation == "attention":
+        return 2 * work.heads * work.matrix.vectors * codebook
+    return codebook_loads(work, plan) * plan.cores * codebook
 
 
 def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str, float]:
@@ -238,33 +245,108 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
 
     Look-ups have conflicts, accesses to memory, waits for memory, and loads that outlast the work.
     """
+    if work.operation == "attention":
+        return _attention_terms(work, plan, budget)
+    if plan.method == "tables":
+        return _table_terms(work, plan, budget)
     shape, vq = work.matrix, work.matrix.vq
     passes = math.ceil(work.vectors / plan.side)
     held, repeats = (1, passes) if work.operation == "gemv" else (passes, 1)
-    repeats *= 2 * work.heads if work.operation == "attention" else 1
-    jobs = core_jobs(work, plan)
+    pieces = vq.size // plan.need if plan.need else 1
     load = vq.stages * plan.shared + LOAD_EXTRA
     looked, products = 0.0, 0
     answer = budget.latency + codebook_cache().latency
-    for job in jobs:
+    for job in core_jobs(work, plan):
         cycles = 0.0
         for count, lanes in job_beats(work, plan, job):
-            products += job.count * count * held
-            expected = max(held, beats.cycles[lanes])
+            products += job.count * count * held * pieces
+            expected = max(held * pieces, beats.cycles[lanes])
             late = max(0.0, answer - IN_FLIGHT * expected)
             waits = beats.waits[lanes]
             cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
         looked += job.count * max(cycles, load * job.switches)
-    look_ups = shape.rows * shape.vectors * vq.stages * repeats
-    bits = work.stored_bits * (passes if work.operation == "gemv" else 1)
-    bits += loaded_bits(work, plan) * repeats
-    sums = plan.split * shape.rows * held * repeats
+    look_ups = shape.rows * shape.vectors * vq.stages
+    layout = {
+        "none": 0,
+        "exchange": exchange(pieces).latency,
+        "buffer": layout_buffer(pieces).latency,
+    }
+    fill = load + budget.latency + gemv_core(1, vq.stages).latency + layout[plan.fusion]
+    memory = (work.code_bits + loaded_bits(work, plan)) / budget.data_bits + beats.far * look_ups
     return {
-        "memory": bits / budget.data_bits + beats.far * look_ups,
+        "memory": memory * repeats,
         "look-ups": looked * repeats,
-        "products": products * repeats,
-        "reduction": sums if plan.split > 1 else sums / plan.cores,
-        "fill": load + budget.latency + gemv_core(1, vq.stages).latency,
+        "products": float(products * repeats),
+        "reduction": plan.split
+        * shape.rows
+        * held
+        * repeats
+        / (1 if plan.split > 1 else plan.cores),
+        "fill": float(fill),
+    }
+
+
+def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
+    """Cycles that no dataflow of the plan's sizes goes below, by resource.
+
+    Each code is read once, and each codebook once, as far as it is held on chip.
+    """
+    shape, vq, dense = work.matrix, work.matrix.vq, budget.data_bits
+    tables = plan.method == "tables"
+    halves = 2 * work.heads if work.operation == "attention" else 1
+    held = math.prod(shape.grid) * vq.stages * plan.shared * vq.size * 16
+    if work.operation == "attention":
+        held = shape.vectors * plan.shared * vq.size * 16
+    passes = work.vectors if work.operation == "gemm" or tables else 1
+    side = math.ceil(passes / plan.side)
+    codes = shape.rows * shape.vectors * vq.stages
+    lanes = plan.cores * plan.lookups
+    products = (
+        shape.rows
+        * shape.columns
+        * math.ceil(work.vectors / plan.side)
+        / (lanes / vq.stages * (plan.need or vq.size))
+    )
+    if tables:
+        entries = shape.grid[0] * vq.stages * plan.shared * shape.vectors
+        products = side * entries / (plan.cores * plan.builders)
+    return {
+        "memory": halves * (shape.code_bits + held) / dense,
+        "look-ups": halves * codes * (side if tables else 1) / lanes,
+        "products": halves * products,
+    }
+
+
+def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
+    """Each core makes the tables of its columns, then looks up in as many memories as lanes."""
+    shape, vq = work.matrix, work.matrix.vq
+    passes = math.ceil(work.vectors / plan.side)
+    built, looked = 0, 0
+    for job in core_jobs(work, plan):
+        built += job.count * math.ceil(job.vectors * vq.stages * plan.shared / plan.builders)
+        looked += job.count * sum(count for count, _ in job_beats(work, plan, job))
+    fill = vq.stages * plan.shared + LOAD_EXTRA + budget.latency + gemv_core(1, 1).latency
+    return {
+        "memory": passes * (work.code_bits + loaded_bits(work, plan)) / budget.data_bits,
+        "look-ups": float(passes * (built + looked)),
+        "products": float(passes * built),
+        "reduction": plan.split * shape.rows * passes / (1 if plan.split > 1 else plan.cores),
+        "fill": float(fill),
+    }
+
+
+def _attention_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
+    """Passes of as many channel groups as look-ups: a token of a pass takes a cycle."""
+    shape, vq = work.matrix, work.matrix.vq
+    halves = 2 * work.heads * math.ceil(work.vectors / plan.side)  # K and V
+    passes = math.ceil(shape.vectors / plan.lookups)
+    books = math.ceil(plan.lookups * plan.shared * vq.size * 16 / budget.data_bits)
+    codes = math.ceil(shape.rows * plan.lookups * vq.code_bits / budget.data_bits)
+    return {
+        "memory": float(halves * passes * (books + codes)),
+        "look-ups": float(halves * passes * shape.rows),
+        "products": float(halves * passes * shape.rows),
+        "fill": float(books + budget.latency),
     }
 
 

@@ -50,21 +50,44 @@ class Resources:
 
 
 def resources(work: Work, plan: Plan) -> Resources:
-    """Memories of entries, vectors, sums and beats under way; registers of entries; products."""
-    vq, cores = work.matrix.vq, plan.cores
-    entry = _WORD * vq.size
-    macs = plan.lookups // vq.stages * vq.size
+    """Memories of entries, tables, vectors, sums and beats under way; registers of entries."""
+    if work.operation == "attention":
+        return _attention_resources(work, plan)
+    vq, cores, columns = work.matrix.vq, plan.cores, work.matrix.columns
+    entry, lanes = _WORD * vq.size, plan.lookups // vq.stages
+    vectors = plan.side * 2 * columns * _WORD
+    sums = plan.rows * (timing.sum_bits(vq.stages, columns) * plan.side + 1)
+    if plan.method == "tables":
+        table = plan.columns // vq.size * vq.stages * plan.shared * _WORD * plan.side
+        return Resources(
+            register_bits=0,
+            sram_bits=cores * (2 * vq.stages * plan.shared * entry + table + vectors + sums),
+            ports=cores * (plan.builders + plan.lookups * plan.side + plan.side + 1),
+            multipliers=cores * plan.builders * vq.size * plan.side,
+        )
     rows = math.ceil((plan.shared + vq.stages - 1) / plan.banks) * vq.stages
     banks = plan.banks * max(2, 2 * rows) * entry
-    words = math.ceil(work.matrix.columns / macs)
-    operands = plan.side * max(2, 2 * words) * _WORD * macs
-    sums = plan.rows * (timing.sum_bits(vq.stages, words * macs) * plan.side + 1)
     beats = timing.IN_FLIGHT * plan.lookups * (entry + 1)
+    exchanged = lanes * entry * (plan.fusion == "exchange")
+    buffered = 2 * lanes * entry * (plan.fusion == "buffer")
     return Resources(
-        register_bits=cores * 2 * vq.stages * plan.registers * entry,
-        sram_bits=cores * (banks + operands + sums + beats),
-        ports=cores * (plan.banks + plan.side + 2),
-        multipliers=cores * macs * plan.side,
+        register_bits=cores * (2 * vq.stages * plan.registers * entry + exchanged),
+        sram_bits=cores * (banks + vectors + sums + beats + buffered),
+        ports=cores * (plan.banks + plan.side + 2 + lanes * (plan.fusion == "buffer")),
+        multipliers=cores * lanes * (plan.need or vq.size) * plan.side,
+    )
+
+
+def _attention_resources(work: Work, plan: Plan) -> Resources:
+    """Two sides of the codebooks of a pass, queries, scores or weights, and sums."""
+    vq, tokens = work.matrix.vq, work.matrix.rows
+    books = 2 * plan.lookups * plan.shared * vq.size * _WORD
+    scores = tokens * (timing.sum_bits(1, work.matrix.columns) * plan.side + 1)
+    return Resources(
+        register_bits=0,
+        sram_bits=books + 2 * plan.side * work.matrix.columns * _WORD + scores,
+        ports=plan.lookups + plan.side + 1,
+        multipliers=2 * plan.lookups * vq.size * plan.side,
     )
 
 
@@ -86,30 +109,34 @@ def split_optimum(outputs: int, codebooks: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """Values of each field of a Plan; all combinations that are valid are plans."""
+    """Values of the fields of a Plan; all combinations that make sense for the work are plans."""
 
-    method: tuple[str, ...] = ("dequantize",)
-    fusion: tuple[str, ...] = ("none",)
+    method: tuple[str, ...] = ("dequantize", "tables")
+    fusion: tuple[str, ...] = ("none", "exchange", "buffer")
+    need: tuple[int, ...] = (1, 2, 4, 8)
     cores: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     lookups: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     side: tuple[int, ...] = (1,)
     split: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     rows: tuple[int, ...] = (256,)
+    columns: tuple[int, ...] = (256,)
+    builders: tuple[int, ...] = (1, 4, 16, 64)
     banks: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     registers: tuple[int, ...] = (0, 2, 4, 8, 16, 32, 64, 128, 256)
     shared: tuple[int, ...] = (256,)
 
     @classmethod
     def of(cls, work: Work) -> "Space":
-        """All powers of two, with lookups in whole vectors."""
+        """All powers of two, with whole vectors in a beat."""
         vq, shape = work.matrix.vq, work.matrix
         powers = [1 << n for n in range(21)]
-        least_rows = 1 << max(0, (shape.tile_rows - 1).bit_length())
+        most = 8 if work.operation == "attention" else 64
+        rows = [n for n in powers if 16 <= n < 2 * shape.tile_rows and n <= 1 << 16] or [16]
         return cls(
-            method=("dequantize",),
-            lookups=tuple(n * vq.stages for n in powers if n * vq.stages <= 64),
-            side=tuple(n for n in powers if n <= 64 and n < 2 * work.vectors),
-            rows=tuple(n for n in powers if 16 <= n <= min(least_rows, 1 << 16)) or (least_rows,),
+            lookups=tuple(n * vq.stages for n in powers if n * vq.stages <= 128),
+            side=tuple(n for n in powers if n <= most and n < 2 * work.vectors),
+            rows=tuple(rows),
+            columns=tuple(n * vq.size for n in powers[3::2] if n < 4 * shape.tile_vectors),
             shared=tuple(n for n in powers if n <= vq.entries),
         )
 
@@ -120,27 +147,85 @@ class Space:
         }
         return dataclasses.replace(self, **changes)
 
-    def outer(self, work: Work) -> Iterator[dict]:
-        """Values of all fields but those of the tiers."""
-        vq = work.matrix.vq
-        names = ("method", "fusion", "cores", "lookups", "side", "split", "rows")
+    def _outer(self, *names: str, **own) -> Iterator[dict]:
         for values in itertools.product(*(getattr(self, name) for name in names)):
-            found = dict(zip(names, values, strict=True))
-            macs = found["lookups"] // vq.stages * vq.size
-            if found["cores"] % found["split"] or found["lookups"] % vq.stages or macs > _MACS:
-                continue
-            yield found
+            yield own | dict(zip(names, values, strict=True))
 
-    def tiers(self) -> Iterator[dict]:
-        for banks, registers, shared in itertools.product(self.banks, self.registers, self.shared):
-            if registers <= shared:
-                yield {"banks": banks, "registers": registers, "shared": shared}
+    def outer(self, work: Work) -> Iterator[tuple[dict, bool]]:
+        """Values of all fields but the tiers; whether banks and registers are open."""
+        vq, shape = work.matrix.vq, work.matrix
+        whole = {"shared": vq.entries, "registers": 0, "banks": 1}
+        if work.operation == "attention":
+            if "dequantize" in self.method:
+                for each in self._outer("lookups", "side", rows=shape.rows, **whole):
+                    if shape.vectors % each["lookups"] == 0:
+                        yield each, False
+            return
+        if "tables" in self.method and not _has_signs(work) and work.operation == "gemv":
+            # A table serves all rows that share its codebook.
+            own = {"method": "tables", "rows": self.rows[-1], **whole}
+            names = ("cores", "lookups", "side", "split", "columns", "builders")
+            for each in self._outer(*names, **own):
+                if self._is_valid(work, each):
+                    yield each, False
+        if "dequantize" in self.method:
+            names = ("cores", "lookups", "side", "split", "rows", "shared")
+            for each in self._outer(*names):
+                # With one codebook along the columns, no sum waits for another job.
+                useless = shape.grid[1] == 1 and each["rows"] != self.rows[0]
+                if useless or not self._is_valid(work, each):
+                    continue
+                for fusion in self.fusion:
+                    for need in self.need if fusion != "none" else (0,):
+                        pieces = vq.size // need if need else 1
+                        lanes = each["lookups"] // vq.stages
+                        is_group = pieces >= 2 and pieces & (pieces - 1) == 0
+                        if not need or (
+                            is_group and vq.size == pieces * need and lanes % pieces == 0
+                        ):
+                            yield each | {"fusion": fusion, "need": need}, True
+
+    @staticmethod
+    def _is_valid(work: Work, each: dict) -> bool:
+        vq = work.matrix.vq
+        lanes = each["lookups"] // vq.stages
+        return (
+            each["cores"] % each["split"] == 0
+            and each["lookups"] % vq.stages == 0
+            and each["lookups"] <= 64
+            and lanes * vq.size <= _MACS
+        )
+
+    def has(self, plan: Plan) -> bool:
+        """Whether a plan of a larger space is here, whatever its banks and registers."""
+        if plan.method not in self.method or plan.lookups not in self.lookups:
+            return False
+        if plan.cores not in self.cores or plan.split not in self.split:
+            return False
+        if plan.method == "tables":
+            return plan.columns in self.columns and plan.builders in self.builders
+        return plan.shared in self.shared and plan.fusion in self.fusion
 
     def plans(self, work: Work) -> Iterator[Plan]:
         """All of them."""
-        for outer in self.outer(work):
-            for tiers in self.tiers():
-                yield Plan(**outer, **tiers)
+        for outer, is_open in self.outer(work):
+            tiers = itertools.product(self.banks, self.registers) if is_open else [(None, None)]
+            for banks, registers in tiers:
+                if not is_open:
+                    yield Plan(**outer)
+                elif registers <= outer["shared"]:
+                    yield Plan(**outer, banks=banks, registers=registers)
+
+
+def _has_signs(work: Work) -> bool:
+    """Whether elements have signs of their own: then no table of products serves a code."""
+    return getattr(work.matrix.vq, "lattice", False)
+
+
+def _total(terms: dict[str, float]) -> int:
+    """The largest of the terms and the fill, in whole cycles."""
+    largest = max(value for name, value in terms.items() if name != "fill")
+    return math.ceil(largest + terms["fill"] - 1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +239,7 @@ class Estimate:
 
     @property
     def cycles(self) -> int:
-        fill = self.terms["fill"]
-        return math.ceil(max(v for name, v in self.terms.items() if name != "fill") + fill)
+        return _total(self.terms)
 
     @property
     def limit(self) -> str:
@@ -171,6 +255,16 @@ class Estimate:
             self.cycles, self.moved, taken.sram_bits, taken.register_bits, taken.ports,
             taken.multipliers, tuple(self.plan.describe().values()),
         )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _Node:
+    """Plans that differ in banks and registers alone, the one with the least of both."""
+
+    plan: Plan
+    is_open: bool  # there are others
+    fits: bool
+    key: tuple[int, int]  # no plan of the node has fewer cycles, and all move as many bits
 
 
 class Planner:
@@ -194,6 +288,7 @@ class Planner:
         self.work, self.budget = work, budget
         ordered = -np.sort(-counts.astype(float), axis=-1)
         self.counts, self.weights = np.unique(ordered, axis=0, return_counts=True)
+        self._nodes = functools.cache(self._nodes)  # type: ignore[method-assign]
         self._far = functools.cache(self._far)  # type: ignore[method-assign]
         self._tiers = functools.cache(self._tiers)  # type: ignore[method-assign]
         self._cycles = functools.cache(self._cycles)  # type: ignore[method-assign]
@@ -212,13 +307,18 @@ class Planner:
         chances = self._tiers(registers, shared, banks)
         return self._mean(timing.beat_cycles(timing.beat_chances(chances, lanes)))
 
+    def _lanes(self, plan: Plan) -> set[int]:
+        """Look-ups of each stage in the beats of a plan."""
+        jobs = timing.core_jobs(self.work, plan)
+        return {lanes for job in jobs for _, lanes in timing.job_beats(self.work, plan, job)}
+
     def beats(self, plan: Plan, *, quick: bool = False) -> timing.Beats:
         """Expected beats of a plan. quick: with no more cycles than those, found sooner."""
+        if plan.method == "tables" or self.work.operation == "attention":
+            return timing.Beats({}, {}, 0.0)  # each lane has a memory of its own
         tiers = (plan.registers, plan.shared, plan.banks)
         chances = self._tiers(*tiers)
-        far = self._far(plan.shared)
-        jobs = timing.core_jobs(self.work, plan)
-        used = {lanes for job in jobs for _, lanes in timing.job_beats(self.work, plan, job)}
+        far, used = self._far(plan.shared), self._lanes(plan)
         cycles = {
             lanes: self._mean(timing.beat_floor(chances, lanes))
             if quick
@@ -238,20 +338,21 @@ class Planner:
             moved=timing.moved_bits(work, plan),
         )
 
-    def best(self, space: Space) -> Estimate:
-        """The plan of the space with the smallest key, of those that fit. Shortage: none fits."""
-        nodes = []
-        for outer in space.outer(self.work):
-            for shared in space.shared:
-                plan = Plan(**outer, banks=1, registers=0, shared=shared)
-                nodes.append((*self._free(plan), plan))
+    def best(self, space: Space, within: Space | None = None) -> Estimate:
+        """The plan of the space with the smallest key, of those that fit. Shortage: none fits.
+
+        within: a space that has all plans of this one. Its first search makes the others fast.
+        """
+        every = self._nodes(within or space)
+        nodes = [node for node in every if node.fits and space.has(node.plan)]
         best: Estimate | None = None
-        for cycles, moved, plan in sorted(nodes, key=lambda node: node[:2]):
-            if best is not None and (cycles, moved) > best.key[:2]:
+        for node in nodes:
+            plan, is_open = node.plan, node.is_open
+            if best is not None and node.key > best.key[:2]:
                 break
-            fitting = []
+            fitting = [] if is_open else [self.estimate(plan, quick=True)]
             for banks, registers in itertools.product(space.banks, space.registers):
-                if registers <= plan.shared:
+                if is_open and registers <= plan.shared:
                     each = dataclasses.replace(plan, banks=banks, registers=registers)
                     if resources(self.work, each).fits(self.budget):
                         fitting.append(self.estimate(each, quick=True))
@@ -262,32 +363,44 @@ class Planner:
                 if best is None or found.key < best.key:
                     best = found
         if best is None:
-            raise Shortage(self._shortage(space))
+            raise Shortage(self._shortage([node.plan for node in every if space.has(node.plan)]))
         return best
 
     def _free(self, plan: Plan) -> tuple[int, int]:
         """Cycles of a plan with any banks and registers, if no beat had a conflict; and moved."""
-        far = self._far(plan.shared)
-        jobs = timing.core_jobs(self.work, plan)
-        used = {lanes for job in jobs for _, lanes in timing.job_beats(self.work, plan, job)}
-        waits = {lanes: self._mean(1 - np.prod((1 - far) ** lanes, axis=1)) for lanes in used}
-        cycles = {lanes: self._mean(np.maximum(1, lanes * far.sum(1))) for lanes in used}
-        terms = timing.plan_terms(
-            self.work, plan, self.budget, timing.Beats(cycles, waits, self._mean(far.mean(1)))
-        )
-        found = math.ceil(max(v for n, v in terms.items() if n != "fill") + terms["fill"])
-        return found, timing.moved_bits(self.work, plan)
+        if plan.method == "tables" or self.work.operation == "attention":
+            beats = self.beats(plan)
+        else:
+            far, used = self._far(plan.shared), self._lanes(plan)
+            waits = {lanes: self._mean(1 - np.prod((1 - far) ** lanes, axis=1)) for lanes in used}
+            cycles = {
+                lanes: self._mean(timing.beat_floor(np.stack((far, 1 - far), -1), lanes))
+                for lanes in used
+            }
+            beats = timing.Beats(cycles, waits, self._mean(far.mean(1)))
+        terms = timing.plan_terms(self.work, plan, self.budget, beats)
+        return _total(terms), timing.moved_bits(self.work, plan)
 
-    def _shortage(self, space: Space) -> str:
-        """The resource of which the least plan lacks the largest share."""
-        least: tuple[float, str] | None = None
-        for plan in space.plans(self.work):
+    def _nodes(self, space: Space) -> list[_Node]:
+        """Plans of a space with the least tiers, the best first."""
+        found = []
+        for outer, is_open in space.outer(self.work):
+            plan = Plan(**outer, banks=1, registers=0) if is_open else Plan(**outer)
+            fits = resources(self.work, plan).fits(self.budget)
+            key = self._free(plan) if fits else (0, 0)
+            found.append(_Node(plan, is_open, fits, key))
+        return sorted(found, key=lambda node: node.key)
+
+    def _shortage(self, plans: list[Plan]) -> str:
+        """What the plan lacks that comes closest to the budget."""
+        if not plans:
+            return "no such plan for this work"
+        budget = dataclasses.asdict(self.budget)
+        shares = []
+        for plan in plans:
             taken = dataclasses.asdict(resources(self.work, plan))
-            short = {name: (n, getattr(self.budget, name)) for name, n in taken.items()}
-            name = max(short, key=lambda each: short[each][0] / max(1, short[each][1]))
-            need, have = short[name]
-            share = need / max(1, have)
-            if least is None or share < least[0]:
-                least = (share, f"{name}: {need - have} short: {have} of {need}")
-        assert least is not None
-        return least[1]
+            share, name = max((need / max(1, budget[name]), name) for name, need in taken.items())
+            shares.append((share, name, taken[name]))
+        _, name, need = min(shares)
+        have = budget[name]
+        return f"{name} must be {need} or more, {need - have} more than {have}"
