@@ -170,11 +170,8 @@ def fma_phases(a: FloatFormat, b: FloatFormat, c: FloatFormat, o: FloatFormat) -
         magnitude = Mux(negative, ~without, full[:width])
         significand = Signal(width + 1, name="significand")
         m.d.comb += significand.eq(Cat(magnitude[:width], full[width] & ~subtract))
-        sign = Mux(
-            f["product_inf"],
-            f["product_sign"],
-            Mux(f["c_inf"], f["c_sign"], Mux(negative, f["c_sign"], f["product_sign"])),
-        )
+        sign = Mux(f["product_inf"], f["product_sign"], Mux(f["c_inf"], f["c_sign"], Mux(
+            negative, f["c_sign"], f["product_sign"])))
         return {
             "significand": significand,
             "exponent": f["exponent"],

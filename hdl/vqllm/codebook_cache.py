@@ -119,3 +119,4 @@ class VqCodebookCache(Block):
             more = self.counts[name] + issue.hits[name]
             m.d.sync += self.counts[name].eq(Mux(self.clear, 0, more))
         return m
+

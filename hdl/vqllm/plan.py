@@ -8,9 +8,12 @@ A budget that no plan fits: one line with the resource that is short, and by how
 """
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,7 @@ from golden import command
 from golden.config import ConfigError
 from golden.vqllm import timing
 from golden.vqllm.config import NAMED, Budget, MatrixShape, Plan, VqShape, Work
-from hdl.arguments import whole
+from hdl.arguments import add_page, check_page, whole, write_page
 from hdl.vqllm.plan_search import (
     Estimate,
     Planner,
@@ -30,6 +33,14 @@ from hdl.vqllm.plan_search import (
 )
 
 __all__ = ["alternatives", "described", "histogram", "main", "split_rows", "text", "work_of"]
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "vqllm-planner.md"
+EXAMPLES = {
+    "gemv": "gptvq2 --rows 4096 --columns 4096",
+    "tables": "aqlm2x8 --rows 11008 --columns 4096 multipliers=32 data_bits=256",
+    "gemm": "aqlm3 --operation gemm --rows 1536 --columns 576 --tokens 16 multipliers=128",
+    "attention": "cq4 --operation attention --columns 128 --tokens 4096 --batch 4 --heads 8",
+}
 
 _SIZES = ("rows", "columns", "tokens", "batch", "heads")
 # What each operation needs, and what it may have
@@ -103,18 +114,19 @@ def split_rows(work: Work, plan: Plan) -> list[dict]:
 def alternatives(planner: Planner, space: Space, chosen: Plan) -> dict[str, Estimate | str]:
     """The best plans of other choices; a text says why there is none."""
     entries = planner.work.matrix.vq.entries
+    deq = {"method": "dequantize"}
     chip = {"shared": space.shared[-1]}
     choices: dict[str, dict] = {
-        "all look-ups from memory": {"registers": 0, "shared": space.shared[0]},
-        "all entries in SRAM": {"registers": 0, **chip},
-        "registers and SRAM": {**chip, "registers": tuple(n for n in space.registers if n)},
+        "all look-ups from memory": {**deq, "registers": 0, "shared": space.shared[0]},
+        "all entries in SRAM": {**deq, "registers": 0, **chip},
+        "registers and SRAM": {**deq, **chip, "registers": tuple(n for n in space.registers if n)},
         "split 1": {"split": 1},
         "split above 1": {"split": tuple(n for n in space.split if n > 1)},
         "one core": {"cores": 1},
-        "no exchange of layouts": {"method": "dequantize", "fusion": "none"},
-        "exchange network": {"method": "dequantize", "fusion": "exchange"},
-        "layout buffer": {"method": "dequantize", "fusion": "buffer"},
-        "dequantize": {"method": "dequantize"},
+        "no exchange of layouts": {**deq, "fusion": "none"},
+        "exchange network": {**deq, "fusion": "exchange"},
+        "layout buffer": {**deq, "fusion": "buffer"},
+        "dequantize": deq,
         "tables": {"method": "tables"},
     }
     if planner.work.operation == "attention":
@@ -123,7 +135,7 @@ def alternatives(planner: Planner, space: Space, chosen: Plan) -> dict[str, Esti
         del choices["all entries in SRAM"]
     found: dict[str, Estimate | str] = {}
     for name, fields in choices.items():
-        if name.startswith(("all", "registers", "split", "one")) and "method" not in fields:
+        if name.startswith(("split", "one")):
             fields = {"method": chosen.method, **fields}
         try:
             found[name] = planner.best(space.fixed(**fields), space)
@@ -164,9 +176,9 @@ def text(found: dict) -> str:
     """The same for people, as tables of Markdown."""
     work, plan, bound = found["work"], found["plan"], found["bound"]
     matrix = work["matrix"]
-    size = f"{matrix['rows']} x {matrix['columns']}, {work['vectors']} vectors"
+    size = f"{matrix['rows']} x {matrix['columns']}, vectors: {work['vectors']}"
     if work["operation"] == "attention":
-        size = f"{matrix['rows']} tokens, heads of {matrix['columns']}, {work['vectors']} queries"
+        size = f"{matrix['rows']} tokens, heads of {matrix['columns']}, queries: {work['vectors']}"
     lines = [f"{work['operation']}: {size}", ""]
     lines += ["| plan | |", "|---|---:|"]
     lines += [f"| {name} | {value} |" for name, value in plan.items() if value not in (0, "none")]
@@ -204,11 +216,22 @@ def text(found: dict) -> str:
     return "\n".join(lines)
 
 
+def _examples(page: Path) -> None:
+    """Write the examples of the page."""
+    made = {}
+    for name, arguments in EXAMPLES.items():
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            main(arguments.split())
+        line = f"    python -m hdl.vqllm.plan {arguments}"
+        made[f"plan_{name}"] = f"{line}\n\n{printed.getvalue()}"
+    write_page(page, made)
+
+
 def _parser() -> command.Parser:
     parser = command.Parser(
         prog="python -m hdl.vqllm.plan", description=(__doc__ or "").split("\n\n")[1]
     )
-    parser.add_argument("shape", metavar="SHAPE", help=f"one of {', '.join(NAMED)}")
+    parser.add_argument("shape", metavar="SHAPE", nargs="?", help=f"one of {', '.join(NAMED)}")
     parser.add_argument("fields", nargs="*", metavar="FIELD=VALUE", help="of the budget, or vq.*")
     parser.add_argument("--operation", choices=tuple(_OPERATIONS), default="gemv")
     for name, meaning in (
@@ -223,12 +246,19 @@ def _parser() -> command.Parser:
         "--histogram", type=Path, metavar="FILE", help="look-ups of each entry as JSON (all equal)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    add_page(parser, PAGE)
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)
+    if options.page is not None:
+        if len(sys.argv if arguments is None else ["", *arguments]) > 2:
+            parser.error("--page takes no other argument")
+        check_page(parser, options.page, [f"plan_{name}" for name in EXAMPLES])
+        _examples(options.page)
+        return 0
     if options.shape not in NAMED:
         parser.error(f"SHAPE must be one of {', '.join(NAMED)}, not {options.shape}")
     of_shape = [each.removeprefix("vq.") for each in options.fields if each.startswith("vq.")]
