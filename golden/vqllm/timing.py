@@ -100,8 +100,8 @@ def beat_chances(chances: np.ndarray, lanes: int) -> np.ndarray:
     Each stage has ``lanes`` look-ups in a beat, drawn independently by ``tier_chances``. The count
     is exact for few states. For more, all stages draw from the mean of their chances.
 
-    The chance that no bank, nor memory, has more than t look-ups is a coefficient of a product of
-    polynomials, one of each bank, that end at the power t.
+    No bank, nor memory, has more than t look-ups: that chance is a coefficient of a product of
+    polynomials. Each bank has one of them, which ends at the power t.
     """
     tiles, stages, tiers = chances.shape
     if stages > 1 and (lanes + 1) ** stages > _EXACT:

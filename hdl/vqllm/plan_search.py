@@ -271,7 +271,7 @@ class Planner:
     """Estimates of plans for one piece of work within one budget.
 
     counts: look-ups of each entry, (tiles, stages, entries), in any order: the codebooks are taken
-    to be in the falling order of them. One tile stands for all tiles. None: all entries are equal.
+    to be in the falling order of them. One tile may serve for all. None: all entries are equal.
     ConfigError: the counts are of another work.
     """
 
