@@ -1,7 +1,8 @@
 """``python -m synth.compare NAME``: the tables of docs/area.md, printed or, with --page, rewritten.
 
-The tables are those of the modules of ``synth.tables`` that the rooms name. ``chip`` takes any
-configuration: ``python -m synth.compare chip --config NAMED FIELD=VALUE ...``.
+The tables are those of the modules of ``synth.tables`` that the rooms name. A table may name a
+page of its own. ``chip`` takes any configuration:
+``python -m synth.compare chip --config NAMED FIELD=VALUE ...``.
 """
 
 import importlib
@@ -57,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--set is of libraries alone")
     if options.hardfloat and options.what != "hardfloat":
         parser.error("--hardfloat is of hardfloat alone")
-    check_page(parser, options.page, chosen.sections)
+    page = options.page and options.page.with_name(chosen.page)
+    check_page(parser, page, chosen.sections)
     try:
         if chosen.block:
             named = options.config or chosen.named
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if seconds:
         print(f"  {seconds:.0f} s of mapping in all, at any time")
     print("\n".join(sections.values()))
-    write_page(options.page, sections)
+    write_page(page, sections)
     return 0
 
 

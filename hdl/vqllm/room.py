@@ -1,11 +1,13 @@
 """Blocks of VQ-LLM by name."""
 
-from golden.vqllm.config import NAMED, VqShape
+from golden.vqllm.config import NAMED, ExchangeShape, VqShape
 from hdl.registry import Registered, Room
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
+from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
 from hdl.vqllm.row_sums import VqRowSums
@@ -13,6 +15,9 @@ from hdl.vqllm.row_sums import VqRowSums
 __all__ = ["BLOCKS", "ROOM"]
 
 _SMALL_SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)
+_TO_TWO = ExchangeShape(size=4, need=2, lanes=16)
+_TO_ONE = ExchangeShape(size=2, need=1, lanes=4)
+_WIDEST = ExchangeShape(size=16, need=1, lanes=32)
 
 BLOCKS = {
     "vq_codebook_cache": Registered(
@@ -37,6 +42,20 @@ BLOCKS = {
         },
         golden="golden.vqllm.matrix:summed",
     ),
+    "vq_exchange": Registered(
+        component=VqExchange,
+        config=VqExchangeConfig(),
+        configs={
+            "gptvq2": VqExchangeConfig(shape=_TO_TWO),
+            "in_place": VqExchangeConfig(in_place=True),
+            "variable": VqExchangeConfig(
+                shape=ExchangeShape(size=16, need=2, lanes=16), variable=True
+            ),
+            "widest": VqExchangeConfig(shape=_WIDEST),
+            "small": VqExchangeConfig(shape=_TO_ONE),
+        },
+        golden="golden.vqllm.exchange:exchanged",
+    ),
     "vq_gemv_core": Registered(
         component=VqGemvCore,
         config=VqGemvCoreConfig(),
@@ -56,6 +75,16 @@ BLOCKS = {
             ),
         },
         golden="golden.vqllm.product:exact_sums",
+    ),
+    "vq_layout_buffer": Registered(
+        component=VqLayoutBuffer,
+        config=VqLayoutBufferConfig(),
+        configs={
+            "gptvq2": VqLayoutBufferConfig(shape=_TO_TWO),
+            "widest": VqLayoutBufferConfig(shape=_WIDEST),
+            "small": VqLayoutBufferConfig(shape=_TO_ONE),
+        },
+        golden="golden.vqllm.exchange:exchanged",
     ),
     "vq_row_finish": Registered(
         component=VqRowFinish,
@@ -79,4 +108,4 @@ BLOCKS = {
     ),
 }  # fmt: skip
 
-ROOM = Room(blocks=BLOCKS)
+ROOM = Room(blocks=BLOCKS, tables=("vqllm",))

@@ -25,18 +25,20 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """Tables of docs/area.md that one name of ``synth.compare`` makes.
+    """Tables of docs/area.md, or another page, that one name of ``synth.compare`` makes.
 
     sections : the sections of the page
     make : options -> (text of each section, seconds of mapping or 0)
     block, named : what the command's field=value change, where the tables are of one block;
         ``options.configuration`` is the result
+    page : the page of docs that has the sections
     """
 
     sections: tuple[str, ...]
     make: Callable[[argparse.Namespace], tuple[dict[str, str], float]]
     block: str = ""
     named: str = ""
+    page: str = "area.md"
 
 
 Map = Callable[[Block, str], AreaReport]

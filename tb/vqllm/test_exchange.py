@@ -1,0 +1,54 @@
+"""VqExchange against Algorithm 1: each element in its lane and beat, at the full rate.
+"""
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.vqllm.config import ExchangeShape
+from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
+from tb.run import simulate
+from tb.vqllm.support.pieces import beats_of
+
+CONFIGS = {
+    "default": VqExchangeConfig(),
+    "gptvq2": VqExchangeConfig(shape=ExchangeShape(size=4, need=2, lanes=16)),
+    "cq4": VqExchangeConfig(shape=ExchangeShape(size=2, need=1, lanes=4)),
+    "widest": VqExchangeConfig(shape=ExchangeShape(size=16, need=1, lanes=16)),
+    "three elements": VqExchangeConfig(shape=ExchangeShape(size=12, need=3, lanes=4)),
+    "variable": VqExchangeConfig(
+        shape=ExchangeShape(size=16, need=2, lanes=16), variable=True
+    ),
+    "in place": VqExchangeConfig(in_place=True),
+    "in place, two": VqExchangeConfig(
+        shape=ExchangeShape(size=8, need=4, lanes=6), in_place=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_exchange(name, seed):
+    config = CONFIGS[name]
+    vectors, params = beats_of(config, np.random.default_rng([seed, 166]))
+    simulate(
+        VqExchange(config),
+        "tb.vqllm.tb_exchange",
+        vectors=vectors,
+        params=params | {"waits": False},
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"shape": 3}, "shape must be a ExchangeShape, not 3"),
+        ({"variable": 2}, "variable must be true or false, not 2"),
+        ({"in_place": "no"}, "in_place must be true or false, not 'no'"),
+        ({"in_place": True, "variable": True}, "variable must be false with in_place, not True"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError) as error:
+        VqExchangeConfig(**wrong)
+    assert str(error.value) == f"VqExchangeConfig.{message}"

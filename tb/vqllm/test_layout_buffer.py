@@ -1,0 +1,38 @@
+"""VqLayoutBuffer against Algorithm 1: each element in its lane and beat, at the full rate.
+"""
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.vqllm.config import ExchangeShape
+from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
+from tb.run import simulate
+from tb.vqllm.support.pieces import beats_of
+
+CONFIGS = {
+    "default": VqLayoutBufferConfig(),
+    "gptvq2": VqLayoutBufferConfig(shape=ExchangeShape(size=4, need=2, lanes=16)),
+    "cq4": VqLayoutBufferConfig(shape=ExchangeShape(size=2, need=1, lanes=4)),
+    "widest": VqLayoutBufferConfig(shape=ExchangeShape(size=16, need=1, lanes=16)),
+    "three elements": VqLayoutBufferConfig(shape=ExchangeShape(size=12, need=3, lanes=4)),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_layout_buffer(name, seed):
+    config = CONFIGS[name]
+    vectors, params = beats_of(config, np.random.default_rng([seed, 167]))
+    simulate(
+        VqLayoutBuffer(config),
+        "tb.vqllm.tb_exchange",
+        vectors=vectors,
+        params=params | {"waits": True},
+        seed=seed,
+    )
+
+
+def test_rejects():
+    with pytest.raises(ConfigError) as error:
+        VqLayoutBufferConfig(shape=None)
+    assert str(error.value) == "VqLayoutBufferConfig.shape must be a ExchangeShape, not None"
