@@ -18,6 +18,7 @@ from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from synth.area import AreaReport, load_libraries
+from synth.liberty import Library
 from synth.memories import ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper
 
@@ -40,12 +41,13 @@ class Areas:
     """um2 at 28 nm of logic, and of logic and SRAM by each assumption."""
 
     logic: float
+    gates: float  # of the logic: without flip-flops
     whole: dict[str, float]
     flip_flops: int
     bits: int  # of SRAM
 
     @classmethod
-    def of(cls, report: AreaReport) -> "Areas":
+    def of(cls, report: AreaReport, library: Library) -> "Areas":
         cacti = sum(
             macro.instances * ram(macro.ports, macro.depth, macro.width).um2
             for macro in report.macros
@@ -54,8 +56,14 @@ class Areas:
             name: report.macro_bits * per_bit for name, per_bit in SRAM_UM2_PER_BIT.items()
         }
         logic = report.um2_28nm
+        registers = sum(
+            library.cells[name].area * count
+            for name, count in report.cell_counts.items()
+            if library.cells[name].is_flip_flop
+        )
         whole = {name: logic + each for name, each in rams.items()}
-        return cls(logic, whole, report.flip_flops, report.macro_bits)
+        gates = logic * (1 - registers / report.um2)
+        return cls(logic, gates, whole, report.flip_flops, report.macro_bits)
 
 
 def crossing(steps: Sequence[int], first: Sequence[float], second: Sequence[float]) -> str:
@@ -71,7 +79,7 @@ def crossing(steps: Sequence[int], first: Sequence[float], second: Sequence[floa
     return f"above {steps[-1]}"
 
 
-def exchange_tables(map_block: Map) -> dict[str, str]:
+def exchange_tables(map_block: Map, library: Library) -> dict[str, str]:
     """Sections ``vq_exchange`` and ``vq_crossing``: um2 at 28 nm of 16 lanes."""
     rows, crossings = [], []
     for need, sizes in _SIZES.items():
@@ -85,7 +93,7 @@ def exchange_tables(map_block: Map) -> dict[str, str]:
                 "buffer": VqLayoutBuffer(VqLayoutBufferConfig(shape=shape)),
             }
             areas = {
-                name: Areas.of(map_block(block, f"vq_{name.replace(' ', '_')}"))
+                name: Areas.of(map_block(block, f"vq_{name.replace(' ', '_')}"), library)
                 for name, block in blocks.items()
             }
             for name, each in found.items():
@@ -97,6 +105,7 @@ def exchange_tables(map_block: Map) -> dict[str, str]:
                     f"{shape.steps}",
                     *(f"{areas[name].logic:,.0f}" for name in ("exchange", "variable", "in place")),
                     f"{areas['exchange'].flip_flops:,}",
+                    f"{areas['exchange'].gates:,.0f}",
                     f"{buffer.logic:,.0f}",
                     f"{buffer.bits:,}",
                     *(f"{buffer.whole[name]:,.0f}" for name in _ASSUMPTIONS),
@@ -111,8 +120,9 @@ def exchange_tables(map_block: Map) -> dict[str, str]:
             ]
             crossings.append((f"{name}, to {need}", *places))
     head = (
-        "elements", "steps", "exchange", "its pieces variable", "in place", "flip-flops",
-        "buffer, logic", "SRAM bits", *(f"buffer, {name}" for name in _ASSUMPTIONS),
+        "elements", "steps", "exchange", "its pieces variable", "in place",
+        "flip-flops of exchange", "exchange without them", "buffer, logic", "SRAM bits",
+        *(f"buffer, {name}" for name in _ASSUMPTIONS),
     )  # fmt: skip
     return {
         "vq_exchange": table(head, rows),
@@ -128,9 +138,7 @@ def look_beats(matrix: VqMatrix, lookups: int) -> Iterator[LookUps]:
         missing = -codes.shape[1] % lookups
         use = torch.ones_like(codes, dtype=torch.bool)
         code = torch.nn.functional.pad(codes, (0, missing)).reshape(-1, lookups)
-        yield LookUps(
-            code, torch.nn.functional.pad(use, (0, missing)).reshape(-1, lookups), stages
-        )
+        yield LookUps(code, torch.nn.functional.pad(use, (0, missing)).reshape(-1, lookups), stages)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +174,7 @@ def _real(name: str) -> VqMatrix:
     return reordered(quantize(weight, shape, None, _TRAINING))
 
 
-def cache_tables(map_block: Map) -> dict[str, str]:
+def cache_tables(map_block: Map, library: Library) -> dict[str, str]:
     """Section ``vq_tiers``: um2 at 28 nm of a cache, and the cycles of real look-ups."""
     rows = []
     for name, sizes in _TIERS.items():
@@ -176,7 +184,7 @@ def cache_tables(map_block: Map) -> dict[str, str]:
             config = VqCodebookCacheConfig(
                 vq=vq, lookups=lookups, shared=vq.entries, registers=registers, banks=banks
             )
-            areas = Areas.of(map_block(VqCodebookCache(config), "vq_codebook_cache"))
+            areas = Areas.of(map_block(VqCodebookCache(config), "vq_codebook_cache"), library)
             served = tiers(matrix, lookups, registers, banks)
             base = base or (areas, served)
             more = areas.whole["CACTI"] - base[0].whole["CACTI"]
@@ -204,8 +212,9 @@ def cache_tables(map_block: Map) -> dict[str, str]:
 
 
 def _make(options) -> tuple[dict[str, str], float]:
-    map_block = mapper(load_libraries())
-    return exchange_tables(map_block) | cache_tables(map_block), 0.0
+    libraries = load_libraries()
+    map_block, library = mapper(libraries), libraries.library
+    return exchange_tables(map_block, library) | cache_tables(map_block, library), 0.0
 
 
 TABLES = {

@@ -1,4 +1,14 @@
 """VqExchange against Algorithm 1: each element in its lane and beat, at the full rate.
+
+Shown to fail with:
+
+- the link of another step, or the piece of another lane
+- the next vectors taken before the last beat, or only when the registers are empty
+- registers that load without a transfer; ``last`` with every beat; a beat number without reset
+- beats of several sizes: the number of pieces of the next vectors, mini-groups of the most lanes, a
+  beat number that does not begin again
+- in place: a step early, one side of a swap, the last step left out, ``last`` of the next vectors
+- in place: vectors taken during the steps, or only after the beats of the ones before
 """
 
 import numpy as np

@@ -1,4 +1,12 @@
 """VqLayoutBuffer against Algorithm 1: each element in its lane and beat, at the full rate.
+
+Shown to fail with:
+
+- rows or banks without skew; a piece of the wrong lane
+- reads of the side that is written; a side that is readable or free one row early
+- writes without a free side, and with only one side in use
+- a read while a word waits; ``i.ready`` in the first cycle
+- one ``last`` for both sides, or with every beat; a side that is not reset
 """
 
 import numpy as np
