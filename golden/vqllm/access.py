@@ -16,15 +16,15 @@ __all__ = ["AccessProfile", "hot_overlap", "look_ups", "reordered"]
 
 
 def look_ups(matrix: VqMatrix, rows: slice = slice(None)) -> Tensor:
-    """Look-ups of each entry by the codes of some rows: (tiles, stages, entries) int64."""
+    """Look-ups of each stored entry by the codes of some rows: (tiles, stages, entries) int64."""
     shape, vq = matrix.shape, matrix.shape.vq
-    counts = torch.zeros(len(shape.tiles), vq.stages, vq.entries, dtype=torch.int64)
+    counts = torch.zeros(len(shape.tiles), vq.stages, vq.stored, dtype=torch.int64)
     first, last, _ = rows.indices(shape.rows)
     for number, tile in enumerate(shape.tiles):
         some = slice(max(first, tile.rows.start), min(last, tile.rows.stop))
-        codes = matrix.codes[some, tile.vectors].cpu()
+        index = matrix.codes[some, tile.vectors].cpu() >> vq.point_bits
         for stage in range(vq.stages):
-            counts[number, stage] = codes[..., stage].flatten().bincount(minlength=vq.entries)
+            counts[number, stage] = index[..., stage].flatten().bincount(minlength=vq.stored)
     return counts
 
 
@@ -38,9 +38,12 @@ def reordered(matrix: VqMatrix, counts: Tensor | None = None) -> VqMatrix:
     place = order.argsort(-1)
     books = matrix.codebooks.gather(2, order[..., None].expand_as(matrix.codebooks))
     codes = matrix.codes.clone()
+    bits = matrix.shape.vq.point_bits
     stage = torch.arange(matrix.shape.vq.stages, device=codes.device)
     for number, tile in enumerate(matrix.shape.tiles):
-        codes[tile.rows, tile.vectors] = place[number][stage, codes[tile.rows, tile.vectors]]
+        old = codes[tile.rows, tile.vectors]
+        found = place[number][stage, old >> bits]
+        codes[tile.rows, tile.vectors] = found << bits | old & (1 << bits) - 1
     return dataclasses.replace(matrix, codebooks=books, codes=codes)
 
 

@@ -11,6 +11,11 @@ from golden.million.config import PqShape
 
 __all__ = [
     "ATTEND",
+    "LATTICE_ENTRIES",
+    "LATTICE_EXPONENT",
+    "LATTICE_SHIFT_BIT",
+    "LATTICE_SIGN_BITS",
+    "LATTICE_STAGES",
     "NAMED",
     "AttendShape",
     "Budget",
@@ -20,9 +25,22 @@ __all__ = [
     "Tile",
     "VqShape",
     "Work",
+    "lattice_step",
 ]
 
 _WORD_BITS = 16  # of an FP16 element of a codebook
+
+# A code of the lattice, from bit 0 on: signs, shift, index of the entry (docs/vqllm-lattice.md).
+LATTICE_ENTRIES = 256
+LATTICE_SIGN_BITS = 7  # bit i: element i changes its sign; the last one changes by parity
+LATTICE_SHIFT_BIT = 7  # 1: a quarter is added to every element, 0: it is subtracted
+LATTICE_EXPONENT = 2  # words of entries are points times 2**-2, so all are at most 1
+LATTICE_STAGES = 2  # most stages; the entries of stage z are points times 2**(-2 - 2 z)
+
+
+def lattice_step(stage: int) -> int:
+    """The exponent of what a stage adds to or subtracts from its words: a quarter of its points."""
+    return -2 - LATTICE_EXPONENT - 2 * stage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +56,7 @@ class VqShape(Shape):
     stages: int = 2  # z: codes of a vector, 1..4; their entries are added
     tile_rows: int = 0  # rows that share the codebooks, 0: all
     tile_columns: int = 0  # columns that share them, a multiple of size, 0: all
+    lattice: bool = False  # E8P of 8 elements: 256 entries are looked up, signs and a shift applied
 
     def __post_init__(self) -> None:
         self._check_range("size", 1, 16)
@@ -49,6 +68,13 @@ class VqShape(Shape):
         self._check_range("tile_columns", 0, 1 << 20)
         if self.tile_columns % self.size:
             self._refuse("tile_columns", f"a multiple of size = {self.size}")
+        self._check_bool("lattice")
+        if self.lattice:
+            for field, only in (("size", 8), ("entries", 1 << 16)):
+                if getattr(self, field) != only:
+                    self._refuse(field, f"{only} with lattice")
+            if self.stages > LATTICE_STAGES:
+                self._refuse("stages", f"1..{LATTICE_STAGES} with lattice")
 
     @property
     def code_bits(self) -> int:
@@ -56,9 +82,24 @@ class VqShape(Shape):
         return self.entries.bit_length() - 1
 
     @property
+    def stored(self) -> int:
+        """Entries of a codebook that are stored and looked up."""
+        return LATTICE_ENTRIES if self.lattice else self.entries
+
+    @property
+    def index_bits(self) -> int:
+        """Of a code, its upper ones: the entry that is looked up."""
+        return self.stored.bit_length() - 1
+
+    @property
+    def point_bits(self) -> int:
+        """Of a code, its lower ones: signs and shift of the lattice."""
+        return self.code_bits - self.index_bits
+
+    @property
     def codebook_bits(self) -> int:
         """Bits of the codebooks of one tile."""
-        return self.stages * self.entries * self.size * _WORD_BITS
+        return self.stages * self.stored * self.size * _WORD_BITS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,8 +132,9 @@ class ExchangeShape(Shape):
 
 # Table II of the paper. Its codebooks are per tensor (AQLM), per tile of 256 x 256 (GPTVQ), and per
 # group of channels of a head (CQ), whose rows are tokens. The last two are the shapes of published
-# checkpoints of AQLM. quip4 is not here: it is a lattice, not VQ<8, 65536, 2>.
+# checkpoints of AQLM. quip4 has the codebook of QuiP# (E8P), a lattice.
 NAMED: dict[str, VqShape] = {
+    "quip4": VqShape(entries=65536, lattice=True),
     "aqlm3": VqShape(entries=4096),
     "gptvq2": VqShape(size=4, stages=1, tile_rows=256, tile_columns=256),
     "cq4": VqShape(size=2, stages=1, tile_columns=2),

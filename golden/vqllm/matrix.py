@@ -17,6 +17,7 @@ from golden.index import lloyd
 from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.index.lloyd import DEFAULT, Training
 from golden.index.packet import check_words, normalised
+from golden.vqllm import lattice
 from golden.vqllm.config import MatrixShape, Tile
 
 __all__ = ["VqMatrix", "encode", "quantize", "summed"]
@@ -28,7 +29,8 @@ _CHUNK = 1 << 24  # distances that a step of a beam search holds at a time
 class VqMatrix:
     """A quantized matrix.
 
-    codebooks : (tiles, stages, entries, size) FP16 words of magnitude at most 1
+    codebooks : (tiles, stages, entries, size) FP16 words of magnitude at most 1; entries are those
+                that are stored
     exponent  : of the scale of all codebooks
     codes     : (rows, vectors, stages) int64
     scales    : (rows,) FP16 words, or None: no scales
@@ -42,7 +44,7 @@ class VqMatrix:
 
     def __post_init__(self) -> None:
         shape, vq = self.shape, self.shape.vq
-        books = (len(shape.tiles), vq.stages, vq.entries, vq.size)
+        books = (len(shape.tiles), vq.stages, vq.stored, vq.size)
         if tuple(self.codebooks.shape) != books:
             raise ConfigError(f"codebooks must be {books}, not {tuple(self.codebooks.shape)}")
         check_words(self.codebooks.flatten(0, 1), self.exponent, "codebooks")
@@ -59,19 +61,25 @@ class VqMatrix:
         """The entries that the codes of a tile name: (rows, vectors, stages, size) words."""
         codes = self.codes[tile.rows, tile.vectors]
         stage = torch.arange(self.shape.vq.stages, device=codes.device)
-        return self.codebooks[number][stage, codes]
+        return self.codebooks[number][stage, codes >> self.shape.vq.point_bits]
 
     def dequantized(self) -> Tensor:
         """``rne16(sum over stages of C[stage][code])``: (rows, columns) FP16 words.
 
-        Each sum is exact, with one rounding. A single stage rounds nothing. Neither the exponent
+        Each sum is exact, with one rounding. A single stage rounds nothing. The lattice's signs and
+        shifts are applied before the sum (``golden.vqllm.lattice.summed``). Neither the exponent
         nor a row's scale is applied: ``golden.vqllm.product`` has both.
         """
         shape = self.shape
         words = torch.empty(shape.rows, shape.vectors, shape.vq.size, dtype=torch.int64)
         words = words.to(self.codes.device)
         for number, tile in enumerate(shape.tiles):
-            words[tile.rows, tile.vectors] = summed(self.entries_of(number, tile).long())
+            entries = self.entries_of(number, tile).long()
+            if shape.vq.lattice:
+                found = lattice.summed(entries, self.codes[tile.rows, tile.vectors])
+            else:
+                found = summed(entries)
+            words[tile.rows, tile.vectors] = found
         return words.flatten(1)
 
     def real(self) -> Tensor:

@@ -12,6 +12,7 @@ are int64 tensors of FP16 bit patterns, any device.
 import torch
 from torch import Tensor
 
+from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point, from_fixed, is_special, mul
@@ -43,8 +44,11 @@ def by_tables(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
 
     ``T[z][v][j] = rne16(2**exponent * sum_i x[v][i] * C[z][j][i])``, so S includes the exponent.
     x, y: as for ``by_dequantizing``. An infinite entry of a table makes y NaN, too.
+    ConfigError: the entries are those of the lattice, whose signs differ from code to code.
     """
     shape = matrix.shape
+    if shape.vq.lattice:
+        raise ConfigError("tables must be of entries as they are stored, not of a lattice's")
     total = torch.zeros(len(x), shape.rows, dtype=torch.int64, device=x.device)
     bad = is_special(x.long()).any(-1)
     vectors = x.unflatten(1, (shape.vectors, shape.vq.size))

@@ -10,9 +10,9 @@ from golden.eval.calibration import CalibrationData
 from golden.eval.evaluate import evaluate
 from golden.eval.method import Site
 from golden.eval.methods import parse, parse_all
-from golden.eval.methods.quarot import Rotation, factors, hadamard, paley, small_matrix
 from golden.eval.methods.rtn import best_clip, rtn_symmetric
 from golden.eval.state import calibrate
+from golden.rotation import Rotation, factors, hadamard, paley, small_matrix
 from tests.tiny import Q, uneven_llama
 
 
@@ -56,6 +56,11 @@ def test_rotation_is_orthogonal(width: int) -> None:
     assert torch.allclose(
         found @ found.t(), torch.eye(width, dtype=torch.float64), rtol=0, atol=1e-12
     )
+    small = small_matrix(width, torch.Generator().manual_seed(0))
+    assert torch.allclose(
+        Rotation(width, small, signs).inverse(found), torch.eye(width, dtype=torch.float64),
+        rtol=0, atol=1e-12,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [4, 36, 72, 576, 1536])
