@@ -97,6 +97,16 @@ class VqShape(Shape):
         return self.code_bits - self.index_bits
 
     @property
+    def summed(self) -> bool:
+        """A vector is more than an entry: a sum of several, or one with signs and a shift."""
+        return self.stages > 1 or self.lattice
+
+    @property
+    def largest(self) -> int:
+        """A power of two that no element exceeds where entries are at most 1 in magnitude."""
+        return 1 << (self.stages - 1 + self.lattice).bit_length()
+
+    @property
     def codebook_bits(self) -> int:
         """Bits of the codebooks of one tile."""
         return self.stages * self.stored * self.size * _WORD_BITS

@@ -114,6 +114,8 @@ def quantize(
     The codebooks are trained on the vectors that they quantize, so any number of them will do.
     ValueError: the matrix is not finite, or has another size.
     """
+    if shape.vq.lattice:
+        raise ConfigError("vq must not be a lattice, whose codebook is not trained")
     if tuple(matrix.shape) != (shape.rows, shape.columns):
         raise ValueError(f"matrix must be ({shape.rows}, {shape.columns})")
     if not bool(torch.isfinite(matrix).all()):

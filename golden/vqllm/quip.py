@@ -59,7 +59,7 @@ class RotatedMatrix:
         return self.outputs.inverse(self.inputs.inverse(inner).T).T
 
     def turned(self, x: Tensor) -> Tensor:
-        """What an engine gets: (batch, columns) real numbers to FP16 words, 0 beyond the columns."""
+        """What an engine gets: (batch, columns) numbers to FP16 words, 0 beyond the columns."""
         words = bits_from_float(self.inputs(x.double()))
         return torch.nn.functional.pad(words, (0, self.matrix.shape.columns - self.columns))
 
@@ -84,9 +84,9 @@ def quantize(
 ) -> RotatedMatrix:
     """``weight`` (rows, columns) as points of the lattice, each row with a scale.
 
-    upper: (columns, columns), U with ``U^T U = (V^T H V)^-1``, H the sum of x x^T. Then the error of
-    a vector of 8 moves the columns after it, as in Algorithm 1 of GPTQ with blocks of 8: QuiP#'s
-    BlockLDLQ. Without it each vector takes its nearest points.
+    upper: (columns, columns), U with ``U^T U = (V^T H V)^-1``, H the sum of x x^T. The error of a
+    vector of 8 then moves the columns after it, as in GPTQ with blocks of 8: QuiP#'s BlockLDLQ.
+    Without it each vector takes its nearest points.
     ValueError: the weight is not finite.
     """
     if not bool(torch.isfinite(weight).all()):

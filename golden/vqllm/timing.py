@@ -361,10 +361,10 @@ def row_finish(scaled: bool) -> Timing:
     return Timing(latency=latency, start="sum", end="y", unit="row")
 
 
-def gemv_core(macs: int, stages: int) -> Timing:
+def gemv_core(macs: int, summed: bool) -> Timing:
     """Of the last beat of a row, all of whose entries are on chip, without conflicts."""
     parts = [codebook_cache(), row_sums(macs)]
-    parts += [dequantizer()] * (stages > 1)
+    parts += [dequantizer()] * summed
     latency = sum(part.latency for part in parts)
     return Timing(latency=latency, start="code", end="sum", unit="beat")
 

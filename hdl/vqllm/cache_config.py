@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.fp16.format import FP16
 from golden.vqllm.config import VqShape
 from hdl.axi.signature import Axi4Read, axi4_read
-from hdl.kinds import NUMBER, index_of, mask_of
+from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
@@ -26,7 +26,7 @@ class VqCodebookCacheConfig(Config):
     vq: VqShape = dataclasses.field(default_factory=VqShape)
     lookups: int = 8  # codes of a beat, a multiple of vq.stages in 1..64
     registers: int = 32  # most entries of a stage in registers, 0..256 and up to shared
-    shared: int = 256  # most entries of a stage in SRAM, 1..vq.entries
+    shared: int = 256  # most entries of a stage in SRAM, 1..vq.stored
     banks: int = 8  # of the SRAM, a power of two in 1..64
     beats: int = 16  # in flight, 8..256
     data_bits: int = 512  # of the memory port, a power of two in 64..1024; holds an entry
@@ -37,7 +37,7 @@ class VqCodebookCacheConfig(Config):
         self._check_range("lookups", 1, 64)
         if self.lookups % self.vq.stages:
             self._refuse("lookups", f"a multiple of vq.stages = {self.vq.stages}")
-        self._check_range("shared", 1, self.vq.entries)
+        self._check_range("shared", 1, self.vq.stored)
         self._check_range("registers", 0, min(256, self.shared))
         self._check_power_of_two("banks", 1, 64)
         self._check_range("beats", 8, 256)
@@ -82,6 +82,11 @@ class VqCodebookCacheConfig(Config):
         return data.ArrayLayout(self.vq.code_bits, self.lookups)
 
     @property
+    def points_layout(self) -> data.ArrayLayout:
+        """The lower bits of the codes, where the upper ones alone are the index of an entry."""
+        return data.ArrayLayout(self.vq.point_bits, self.lookups)
+
+    @property
     def axi_signature(self) -> Axi4Read:
         return axi4_read(self.address_bits, self.data_bits)
 
@@ -103,8 +108,11 @@ class VqCodebookCacheConfig(Config):
 
     @property
     def look_layout(self) -> data.StructLayout:
+        text, kind = "lane l looks up stage l % stages", index_of("entries")
+        if self.vq.lattice:
+            text, kind = f"{text}: index of the entry above signs and shift", BITS
         return Payload(
-            code=(self.codes_layout, "lane l looks up stage l % stages", index_of("entries")),
+            code=(self.codes_layout, text, kind),
             use=(self.lookups, "lanes that look up", mask_of("lanes")),
             switch=(1, "from this beat on, use the codebooks that are loaded"),
             last=LAST,
@@ -115,6 +123,7 @@ class VqCodebookCacheConfig(Config):
         entries = data.ArrayLayout(self.entry_layout, self.lookups)
         return Payload(
             entry=(entries, "lane by lane; 0 of a lane that does not look up", FP16),
+            **self.point_field("of the code of each lane"),
             resp=(2, "the worst response of memory", Resp),
             bad=(1, "an entry from memory is NaN, infinite or above 1"),
             last=LAST,
@@ -130,12 +139,17 @@ class VqCodebookCacheConfig(Config):
             stalls=(COUNTER_BITS, "cycles in which a beat waits for room or a load", NUMBER),
         )
 
+    def point_field(self, whose: str) -> dict:
+        """A field of a payload, of a lattice alone."""
+        text = f"lower bits {whose}: signs of elements 0 to 6, shift"
+        return {"point": (self.points_layout, text, BITS)} if self.vq.lattice else {}
+
     # Between the parts
 
     @property
     def place_bits(self) -> int:
-        """A code with its stage above it: the entry's number in memory."""
-        return self.vq.code_bits + (self.vq.stages - 1).bit_length()
+        """An index with its stage above it: the entry's number in memory."""
+        return self.vq.index_bits + (self.vq.stages - 1).bit_length()
 
     @property
     def bounds_layout(self) -> data.StructLayout:
@@ -155,8 +169,10 @@ class VqCodebookCacheConfig(Config):
     @property
     def beat_layout(self) -> data.StructLayout:
         """A beat whose reads are under way."""
+        index = data.ArrayLayout(self.vq.index_bits, self.lookups)
+        point = {"point": self.points_layout} if self.vq.lattice else {}
         return data.StructLayout(
-            {"code": self.codes_layout, "hot": self.lookups, "far": self.lookups, "last": 1}
+            {"index": index, "hot": self.lookups, "far": self.lookups, "last": 1, **point}
         )
 
     @property

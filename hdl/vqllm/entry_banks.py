@@ -100,7 +100,7 @@ class VqEntryBanks(Block):
                 m.d.sync += held.eq(word)
             m.d.sync += kept.eq((now[k] | kept) & ~self.valid)
             if config.registers:
-                index = self.shown.code[k][: (config.registers - 1).bit_length()]
+                index = self.shown.index[k][: (config.registers - 1).bit_length()]
                 hot = [Array(registers[side][k % stages])[index] for side in range(2)]
                 word = Mux(self.shown.hot[k], Mux(shown_side, hot[1], hot[0]), word)
             m.d.comb += self.found[k].eq(word)

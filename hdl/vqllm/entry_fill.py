@@ -39,11 +39,12 @@ class VqEntryFill(Block):
         lanes, bits = config.lookups, config.entry_bits
         place_bits = max(1, (config.word_entries - 1).bit_length())
         place = data.ArrayLayout(place_bits, lanes)
+        point = {"point": config.points_layout} if config.vq.lattice else {}
         beats = queue(
             m,
             "beats",
             data.StructLayout(
-                {"words": self.found.shape(), "place": place, "far": lanes, "last": 1}
+                {"words": self.found.shape(), "place": place, "far": lanes, "last": 1, **point}
             ),
             config.beats,
             storage="memory",
@@ -55,8 +56,10 @@ class VqEntryFill(Block):
             beats.i.p.last.eq(self.shown.last),
         ]
         if config.word_entries > 1:
-            codes = self.shown.code
-            m.d.comb += [beats.i.p.place[k].eq(codes[k][:place_bits]) for k in range(lanes)]
+            index = self.shown.index
+            m.d.comb += [beats.i.p.place[k].eq(index[k][:place_bits]) for k in range(lanes)]
+        if config.vq.lattice:
+            m.d.comb += beats.i.p.point.eq(self.shown.point)
 
         # The entry that comes
         head, have = beats.o.p, Signal(lanes)
@@ -97,6 +100,8 @@ class VqEntryFill(Block):
                 self.entry.p.resp.eq(Mux(takes, resp_now, resp)),
                 self.entry.p.bad.eq(bad | (takes & wrong)),
             ]
+            if config.vq.lattice:
+                m.d.sync += self.entry.p.point.eq(head.point)
         for k in range(lanes):
             kept = Signal(bits, name=f"kept_{k}", reset_less=True)
             with m.If(takes & lane[k]):

@@ -49,7 +49,7 @@ class VqGemvCoreConfig(Config):
         vq = self.cache.vq
         return VqRowSumsConfig(
             macs=self.vectors * vq.size,
-            largest=1 << (vq.stages - 1).bit_length(),
+            largest=vq.largest,
             batch=self.batch,
             groups=self.groups,
             columns=self.columns,
@@ -70,8 +70,9 @@ class VqGemvCoreConfig(Config):
 class VqGemvCore(Block):
     """``sum[n][b] = sum over columns k of W[n][k] * x[b][k]``, exact, W from codes.
 
-    An element of W is ``rne16`` of the sum of its entries, one of each stage. The sums are on the
-    grid 2**-48.
+    An element of W is ``rne16`` of the sum of its entries, one of each stage. A lattice's entries
+    have signs and shifts in their codes, which the dequantizer applies. The sums are on the grid
+    2**-48.
 
     The codes of a tile are ``code`` beats: for each row the codes of its vectors, ``vectors`` of
     them a beat, stage by stage. Lanes beyond the end of a row are not used. The first beat of a
@@ -117,7 +118,7 @@ class VqGemvCore(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        return timing.gemv_core(config.sums.macs, config.cache.vq.stages)
+        return timing.gemv_core(config.sums.macs, config.cache.vq.summed)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
@@ -154,7 +155,7 @@ class VqGemvCore(Block):
     def _elaborate_words(self, m: Module, entry: StreamView, wrong, w) -> None:
         """Entries to the elements of a beat; a row with a wrong entry is wrong."""
         config = self.config
-        if config.cache.vq.stages == 1:
+        if not config.cache.vq.summed:
             words, is_wrong = entry, wrong
             m.d.comb += Value.cast(w.p.word).eq(Value.cast(entry.p.entry))
         else:
@@ -166,6 +167,8 @@ class VqGemvCore(Block):
                 i.p.last.eq(wrong),  # it goes along with the beat
                 entry.ready.eq(i.ready),
             ]
+            if config.cache.vq.lattice:
+                m.d.comb += Value.cast(i.p.point).eq(Value.cast(entry.p.point))
             words, is_wrong = words.o, words.o.p.last
             m.d.comb += Value.cast(w.p.word).eq(Value.cast(words.p.word))
         m.d.comb += [

@@ -48,9 +48,9 @@ class VqLookIssue(Block):
         near, far = Signal(lanes), Signal(lanes)  # lanes that wait; none while idle
 
         # Tiers
-        code = held.code
+        index = [code[config.vq.point_bits :] for code in held.code]
         beyond = [
-            Cat(code[k] >= self.bounds[name] for k in range(lanes))
+            Cat(index[k] >= self.bounds[name] for k in range(lanes))
             for name in ("registers", "shared")
         ]
         hot = let(m, "hot", held.use & ~beyond[0])
@@ -78,15 +78,18 @@ class VqLookIssue(Block):
         with m.If(move):
             m.d.sync += [
                 busy.eq(1),
-                self.beat.code.eq(code),
+                *(self.beat.index[k].eq(index[k]) for k in range(lanes)),
                 self.beat.hot.eq(hot),
                 self.beat.far.eq(in_memory),
                 self.beat.last.eq(held.last),
             ]
+            if config.vq.lattice:
+                bits = config.vq.point_bits
+                m.d.sync += [self.beat.point[k].eq(held.code[k][:bits]) for k in range(lanes)]
 
         # Reads
         bank_bits = (config.banks - 1).bit_length()
-        places = [let(m, f"place_{k}", self.beat.code[k] + k % stages) for k in range(lanes)]
+        places = [let(m, f"place_{k}", self.beat.index[k] + k % stages) for k in range(lanes)]
         rows = [
             let(m, f"row_{k}", (place >> bank_bits) + k % stages * config.bank_rows)
             for k, place in enumerate(places)
@@ -98,7 +101,7 @@ class VqLookIssue(Block):
             m.d.comb += [mask.eq(_lowest(wants)), self.read[bank].eq(busy & mask.any())]
             m.d.comb += self.row[bank].eq(_chosen(mask, rows))
         asked = let(m, "asked", _lowest([far[k] for k in range(lanes)]))
-        sites = [Cat(self.beat.code[k], _constant(config, k % stages)) for k in range(lanes)]
+        sites = [Cat(self.beat.index[k], _constant(config, k % stages)) for k in range(lanes)]
         left_near, left_far = Signal(lanes), Signal(lanes)
         m.d.comb += [
             self.now.eq(any_of(taken)),

@@ -1,8 +1,9 @@
 """Runs inside the simulator, started by test_dequantizer.py: beats of entries to elements."""
 
-from tb.bench import vectors
+from tb.bench import params, vectors
 from tb.contract import Contract
 from tb.words import unpack_ints
 
-contract = Contract({name: unpack_ints(vectors[name]) for name in ("i", "o")})
+WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
+contract = Contract(WORDS, some=params["some"])
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

@@ -2,6 +2,7 @@
 
 Shown to fail with:
 
+- signs and shift of the beat before, or of another lane; an index that begins at bit 0 of a code
 - a stage not added to the bank of a read; rows of two stages overlap; two lanes of a bank at once
 - a swap without a load; bounds, or the base, of the other codebooks; the other side's registers
 - entries written to the side in use; a kept word of the beat before
@@ -44,6 +45,7 @@ CONFIGS = {
     "one": cache(1, 4, 1, 1, registers=1, shared=1, banks=1, beats=8, data_bits=64),
     "three": cache(3, 32, 3, 6, registers=5, shared=21, banks=4, beats=9, data_bits=64),
     "four": cache(16, 64, 4, 8, registers=64, shared=64, banks=2, data_bits=256),
+    "quip4": VqCodebookCacheConfig(vq=NAMED["quip4"], lookups=4, registers=8, shared=100, banks=4),
     "most_banks": cache(2, 65536, 1, 4, registers=7, shared=100, banks=64, data_bits=1024),
 }
 
@@ -55,8 +57,9 @@ class Phase:
     tiers: Tiers
     base: int
     books: np.ndarray  # (stages, entries, size) words
-    code: np.ndarray  # (beats, lanes)
+    code: np.ndarray  # (beats, lanes) indices of entries
     use: np.ndarray
+    point: np.ndarray  # the bits below them of a lattice's codes, 0 without
     refused: list
 
 
@@ -68,7 +71,7 @@ def entry_words(rng, *shape) -> np.ndarray:
 
 
 def codes(rng, config, tiers, kind: str, beats: int) -> np.ndarray:
-    entries, shape = config.vq.entries, (beats, config.lookups)
+    entries, shape = config.vq.stored, (beats, config.lookups)
     if kind == "hot":
         return rng.integers(0, max(1, tiers.registers), shape)
     if kind == "near":
@@ -86,33 +89,34 @@ def codes(rng, config, tiers, kind: str, beats: int) -> np.ndarray:
 
 def make_phase(rng, config, n: int, tiers: Tiers, kind: str, beats: int) -> Phase:
     vq = config.vq
-    books = entry_words(rng, vq.stages, vq.entries, vq.size)
+    books = entry_words(rng, vq.stages, vq.stored, vq.size)
     code = codes(rng, config, tiers, kind, beats)
     use = rng.random(code.shape) < (1.0 if n % 3 else 0.7)
-    space = vq.stages * vq.entries * config.entry_bytes + (1 << 12)
+    space = vq.stages * vq.stored * config.entry_bytes + (1 << 12)
     base = 0x10_0000 + n * -(-space // 4096) * 4096
     refused = []
-    if kind == "any" and tiers.shared < vq.entries:
+    if kind == "any" and tiers.shared < vq.stored:
         both = int(rng.integers(beats))  # the worse response comes first
         for lane, response in ((0, RESP_DECERR), (config.lookups - 1, RESP_SLVERR)):
-            j = int(rng.integers(tiers.shared, vq.entries))
-            word = base + (lane % vq.stages * vq.entries + j) * config.entry_bytes
+            j = int(rng.integers(tiers.shared, vq.stored))
+            word = base + (lane % vq.stages * vq.stored + j) * config.entry_bytes
             word -= word % (config.data_bits // 8)
             refused.append((word, word + config.data_bits // 8, response))
             code[[both, rng.integers(beats)], lane] = j
             use[both, lane] = True
         for wrong in WRONG:
-            j, lane = int(rng.integers(tiers.shared, vq.entries)), int(rng.integers(config.lookups))
+            j, lane = int(rng.integers(tiers.shared, vq.stored)), int(rng.integers(config.lookups))
             books[lane % vq.stages, j, rng.integers(vq.size)] = wrong
             code[rng.integers(beats), lane] = j
-    return Phase(tiers, base, books, code, use, refused)
+    point = rng.integers(0, 1 << vq.point_bits, code.shape)
+    return Phase(tiers, base, books, code, use, point, refused)
 
 
 def answers(config, phase: Phase) -> tuple[list[int], LookUps]:
     looks = LookUps(torch.tensor(phase.code), torch.tensor(phase.use), config.vq.stages)
     tier, stage = looks.tier(phase.tiers).numpy(), looks.stage.numpy()
     entry = phase.books[stage, phase.code]
-    address = phase.base + (stage * config.vq.entries + phase.code) * config.entry_bytes
+    address = phase.base + (stage * config.vq.stored + phase.code) * config.entry_bytes
     resp = np.zeros_like(phase.code)
     for low, high, response in phase.refused:
         hit = (tier == 2) & (address >= low) & (address < high)
@@ -120,9 +124,12 @@ def answers(config, phase: Phase) -> tuple[list[int], LookUps]:
     entry[(resp > 0) | (tier < 0)] = 0
     large, nonfinite = large_or_nonfinite(torch.tensor(entry))
     bad = ((large | nonfinite).numpy().any(-1) & (tier == 2)).any(1)
+    points = [{"point": row} if config.vq.lattice else {} for row in phase.point.tolist()]
     words = [
-        layout_word(config.entries_layout, entry=e.tolist(), resp=int(r), bad=int(b), last=n % 2)
-        for n, (e, r, b) in enumerate(zip(entry, resp.max(1), bad, strict=True))
+        layout_word(
+            config.entries_layout, entry=e.tolist(), **p, resp=int(r), bad=int(b), last=n % 2
+        )
+        for n, (e, p, r, b) in enumerate(zip(entry, points, resp.max(1), bad, strict=True))
     ]
     return words, looks
 
@@ -158,6 +165,7 @@ def as_params(config, rng, phase: Phase, loads: list[dict]) -> dict:
     """What the bench knows of a phase."""
     words, looks = answers(config, phase)
     uses = (phase.use << np.arange(config.lookups)).sum(1)
+    code = phase.code << config.vq.point_bits | phase.point
     return {
         "loads": loads,
         "base": phase.base,
@@ -165,7 +173,7 @@ def as_params(config, rng, phase: Phase, loads: list[dict]) -> dict:
         "refused": phase.refused,
         "look": [
             layout_word(config.look_layout, code=code, use=int(use), switch=n == 0, last=n % 2)
-            for n, (code, use) in enumerate(zip(phase.code.tolist(), uses, strict=True))
+            for n, (code, use) in enumerate(zip(code.tolist(), uses, strict=True))
         ],
         "entry": words,
         "cycles": looks.cycles(phase.tiers).tolist(),

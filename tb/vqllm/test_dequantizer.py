@@ -7,6 +7,7 @@ Shown to fail with:
 - ``last`` of the beat before
 """
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.vqllm import lattice
 from golden.vqllm.config import NAMED, VqShape
 from golden.vqllm.matrix import summed
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
@@ -28,6 +30,8 @@ CONFIGS = {
     "three": VqDequantizerConfig(vq=VqShape(size=3, stages=3), vectors=3),
     "four": VqDequantizerConfig(vq=VqShape(size=1, stages=4), vectors=5),
     "widest": VqDequantizerConfig(vq=VqShape(size=16, stages=4), vectors=2),
+    "quip4": VqDequantizerConfig(vq=NAMED["quip4"], vectors=8),
+    "lattice_alone": VqDequantizerConfig(vq=dataclasses.replace(NAMED["quip4"], stages=1)),
 }
 
 
@@ -48,30 +52,54 @@ def entries(rng, config) -> np.ndarray:
     # Ties: a large entry, half a unit of it, and in other stages a subnormal unit or none
     for exponent in [12, 13, 14] * 5:
         beat = rng.integers(0, 2, shape)
-        beat[:, 0] = (exponent << 10) + rng.integers(0, 1 << 10, (config.vectors, size))
         beat[:, 1:2] = exponent - 11 << 10
+        beat[:, 0] = (exponent << 10) + rng.integers(0, 1 << 10, (config.vectors, size))
         beats.append(signed(beat))
     # Sums that vanish, or nearly
     for unit in itertools.product((0, 1), repeat=3):
         beat = signed(rng.integers(0, ONE, shape))
-        beat[:, 1] = beat[:, 0] ^ SIGN
+        beat[:, 1:2] = beat[:, :1] ^ SIGN
         beat[:, 2:] = sum(unit)
         beats.append(beat)
     return np.stack(beats)[rng.permutation(len(beats))]
+
+
+def of_lattice(rng, config, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(entries, codes): those given with any signs and shifts, then codes of the lattice itself.
+
+    They are all 65,536 in each stage where 8 vectors come at a time.
+    """
+    stages = config.vq.stages
+    codes = rng.integers(0, 1 << 16, words.shape[:-1])
+    codes[::7] &= 0xFF00
+    codes[1::7] |= 0x80
+    every = np.stack([rng.permutation(1 << 16) for _ in range(stages)], -1)
+    every = every.reshape(-1, config.vectors, stages)[: None if config.vectors == 8 else 64]
+    stored = lattice.codebook(stages)[np.arange(stages), every >> 8].numpy()
+    return np.concatenate([words, stored]), np.concatenate([codes, every])
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dequantizer(name, seed):
     config = CONFIGS[name]
     rng = np.random.default_rng([seed, 160])
-    words = entries(rng, config)
+    words, point = entries(rng, config), {}
+    some = len(words)  # all of them, but not all codes of a lattice, come with idle cycles, too
+    if config.vq.lattice:
+        words, codes = of_lattice(rng, config, words)
+        point["point"] = codes & 0xFF
+        o = lattice.summed(torch.tensor(words), torch.tensor(codes)).numpy()
+    else:
+        o = summed(torch.tensor(words)).numpy()
     last = rng.integers(0, 2, len(words))
-    o = summed(torch.tensor(words)).numpy()
     vectors = {
-        "i": layout_words(config.i_layout, entry=words, last=last),
+        "i": layout_words(config.i_layout, entry=words, **point, last=last),
         "o": layout_words(config.o_layout, word=o, last=last),
     }
-    simulate(VqDequantizer(config), "tb.vqllm.tb_dequantizer", vectors=vectors, seed=seed)
+    simulate(
+        VqDequantizer(config), "tb.vqllm.tb_dequantizer",
+        vectors=vectors, params={"some": some}, seed=seed,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.config import ConfigError
 from golden.vqllm.cache import LookUps, Tiers
-from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.product import exact_sums
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
@@ -58,6 +58,10 @@ CONFIGS = {
         ),
         [(9, 60), (3, 57)],
     ),
+    "quip4": (
+        gemv(NAMED["quip4"], 4, 48, 12, batch=2, registers=4, shared=150, banks=4),
+        [(12, 48), (3, 40)],
+    ),
     "one_lane": (
         gemv(VqShape(size=1, entries=4, stages=1), 1, 9, 3, registers=1, shared=4, banks=1),
         [(3, 9), (1, 1)],
@@ -69,11 +73,12 @@ def phase_of(config, rng, matrix, number, plan, base, faults) -> tuple[dict, np.
     """A tile: its load, its memory, its look-ups; and its rows that a wrong entry spoils."""
     cache, tile = config.cache, matrix.shape.tiles[number]
     books = matrix.codebooks[number].numpy().copy()
-    code, use = code_beats(config, matrix, tile)
+    codes, use = code_beats(config, matrix, tile)
+    code = codes >> cache.vq.point_bits
     looks = LookUps(torch.tensor(code), torch.tensor(use), cache.vq.stages)
     far = (looks.tier(plan) == 2).numpy()
     refused, spoilt, worst, bad = [], np.zeros(len(code), dtype=bool), 0, 0
-    address = (looks.stage.numpy() * cache.vq.entries + code) * cache.entry_bytes + base
+    address = (looks.stage.numpy() * cache.vq.stored + code) * cache.entry_bytes + base
     if faults and far.any():
         places = np.argwhere(far)
         for response in (RESP_SLVERR, RESP_DECERR):
@@ -101,7 +106,7 @@ def phase_of(config, rng, matrix, number, plan, base, faults) -> tuple[dict, np.
                 config.code_layout, code=row, use=int((used << np.arange(len(row))).sum()),
                 switch=int(n == 0), wrong=int(wrong[n]),
             )
-            for n, (row, used) in enumerate(zip(code.tolist(), use.astype(int), strict=True))
+            for n, (row, used) in enumerate(zip(codes.tolist(), use.astype(int), strict=True))
         ],
     }  # fmt: skip
     rows = tile.rows.stop - tile.rows.start
@@ -114,7 +119,7 @@ def matrix_params(config, rng, rows: int, columns: int, base: int, *, faults: bo
     cache = config.cache
     most = Tiers(cache.registers, cache.shared, cache.banks)
     least = Tiers(0, max(1, cache.shared // 3), cache.banks)
-    space = -(-(cache.vq.stages * cache.vq.entries * cache.entry_bytes) // 4096) * 4096
+    space = -(-(cache.vq.stages * cache.vq.stored * cache.entry_bytes) // 4096) * 4096
     phases, spoilt = [], np.zeros(rows, dtype=bool)
     for number, tile in enumerate(shape.tiles):
         plan = least if faults or number % 3 == 2 else most

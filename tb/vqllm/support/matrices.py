@@ -16,7 +16,7 @@ __all__ = ["code_beats", "is_nonfinite", "random_matrix", "tile_jobs", "x_beats"
 def random_matrix(rng, shape: MatrixShape, exponent: int, scaled: bool) -> VqMatrix:
     """Codebooks of words of at most 1, and skewed codes."""
     vq, tiles = shape.vq, len(shape.tiles)
-    books = rng.normal(0, 0.3, (tiles, vq.stages, vq.entries, vq.size)).clip(-1, 1)
+    books = rng.normal(0, 0.3, (tiles, vq.stages, vq.stored, vq.size)).clip(-1, 1)
     books[rng.random(books.shape) < 0.02] = 1
     words = books.astype(np.float16).view(np.uint16).astype(np.int64)
     where = rng.random((shape.rows, shape.vectors, vq.stages)) ** 2
