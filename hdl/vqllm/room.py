@@ -26,6 +26,7 @@ BLOCKS = {
         configs={
             "aqlm3": VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16),
             "gptvq2": VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
+            "quip4": VqCodebookCacheConfig(vq=NAMED["quip4"]),
             "small": VqCodebookCacheConfig(
                 vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
                 beats=8, data_bits=64,
@@ -38,6 +39,7 @@ BLOCKS = {
         config=VqDequantizerConfig(),
         configs={
             "aqlm3": VqDequantizerConfig(vq=NAMED["aqlm3"]),
+            "quip4": VqDequantizerConfig(vq=NAMED["quip4"], vectors=4),
             "small": VqDequantizerConfig(vq=VqShape(size=2, stages=3)),
         },
         golden="golden.vqllm.matrix:summed",
@@ -66,6 +68,7 @@ BLOCKS = {
             "gptvq2": VqGemvCoreConfig(
                 cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
             ),
+            "quip4": VqGemvCoreConfig(cache=VqCodebookCacheConfig(vq=NAMED["quip4"])),
             "small": VqGemvCoreConfig(
                 cache=VqCodebookCacheConfig(
                     vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,

@@ -67,6 +67,7 @@ def test_points_are_of_the_shifted_lattice():
 
 
 def test_codes_bit_by_bit():
+    assert POINTS[0x01C5].tolist() == [-1, 3, -1, 3, 3, 3, -1, 7]  # the example of the page
     for code in torch.randint(0, 1 << 16, (200,), generator=_generator()).tolist():
         entry = lattice.entries()[code >> 8].tolist()
         signs = [code >> i & 1 for i in range(7)]
