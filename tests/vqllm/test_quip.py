@@ -1,7 +1,10 @@
 """Matrices with both sides rotated, against dense matrices of the rotations.
 
-Shown to fail with: the rotations of the two sides exchanged; the scale of a row left out of what
-feeds back; feedback to the vector itself; the columns of 0 not taken off.
+Shown to fail with:
+
+- the inverse rotation in place of the rotation, on either side
+- a scale of one stage for two; feedback with a change of sign; the columns of 0 not taken off
+- bits of one codebook, or no signs of rotations, counted
 """
 
 import math
