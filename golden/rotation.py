@@ -109,7 +109,7 @@ class Rotation:
             rest //= order
         first = hadamard(rest).to(small.device) / rest**0.5
         steps.append(torch.kron(small.contiguous(), first))
-        self.signs = signs
+        self.width, self.signs = width, signs
         self._steps = [step.to(small.device) for step in steps if len(step) > 1]
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from golden.vqllm.config import LATTICE_EXPONENT, NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing
 
-__all__ = ["SPREAD", "RotatedMatrix", "drawn", "quantize", "rotation"]
+__all__ = ["SPREAD", "RotatedMatrix", "drawn", "of_codes", "quantize", "rotation"]
 
 # Scale of a row over its root mean square, by stages: it loses least of Gaussian values.
 SPREAD = {1: 0.96, 2: 1.15}
@@ -39,7 +39,10 @@ class RotatedMatrix:
     matrix: VqMatrix
     inputs: Rotation  # V
     outputs: Rotation  # U
-    columns: int
+
+    @property
+    def columns(self) -> int:
+        return self.inputs.width
 
     @property
     def bits_per_element(self) -> float:
@@ -91,10 +94,8 @@ def quantize(
     """
     if not bool(torch.isfinite(weight).all()):
         raise ValueError("weight must be finite")
-    rows, columns = weight.shape
+    columns = weight.shape[1]
     padding = -columns % lattice.SIZE
-    vq = dataclasses.replace(NAMED["quip4"], stages=stages)
-    shape = MatrixShape(rows=rows, columns=columns + padding, vq=vq)
     inner = outputs(inputs(weight.double()).T).T.float()
     root = inner.double().square().mean(1).sqrt() * SPREAD[stages]
     scales = bits_from_float(torch.where(root > 0, root, 1.0))
@@ -103,12 +104,20 @@ def quantize(
     if upper is None:
         codes = lattice.encode(left.unflatten(1, (-1, lattice.SIZE)), stages)
     else:
-        grown = torch.eye(shape.columns, device=upper.device)
+        grown = torch.eye(columns + padding, device=upper.device)
         grown[:columns, :columns] = upper
         codes = _fed_back(left, grown, stages)
+    return of_codes(codes, scales, inputs, outputs)
+
+
+def of_codes(codes: Tensor, scales: Tensor, inputs: Rotation, outputs: Rotation) -> RotatedMatrix:
+    """codes: (rows, vectors, stages); scales: (rows,) FP16 words."""
+    rows, vectors, stages = codes.shape
+    vq = dataclasses.replace(NAMED["quip4"], stages=stages)
+    shape = MatrixShape(rows=rows, columns=vectors * lattice.SIZE, vq=vq)
     books = lattice.codebook(stages)[None].to(codes.device)
     matrix = VqMatrix(shape, books, LATTICE_EXPONENT, codes, scales)
-    return RotatedMatrix(matrix, inputs, outputs, columns)
+    return RotatedMatrix(matrix, inputs, outputs)
 
 
 def _fed_back(left: Tensor, upper: Tensor, stages: int) -> Tensor:
