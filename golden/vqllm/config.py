@@ -286,8 +286,8 @@ class Plan(Config):
     shared: int = 256  # n_shared: entries of each stage on chip, at least registers and 1
     split: int = 1  # parts of the columns, a divisor of cores
     rows: int = 256  # rows of a job of a core, 1..65,536
-    columns: int = 0  # columns of a job with tables, 0: all
-    builders: int = 0  # entries of tables made per cycle and core, 1..64; 0 without tables
+    lanes: int = 1  # sums of cores that are added per cycle, a power of two up to cores
+    builders: int = 0  # entries of tables per cycle, a divisor of the vectors; 0 without tables
 
     def __post_init__(self) -> None:
         self._check_choice("method", ("dequantize", "tables"))
@@ -302,7 +302,7 @@ class Plan(Config):
         if self.cores % self.split:
             self._refuse("split", f"a divisor of cores = {self.cores}")
         self._check_range("rows", 1, 1 << 16)
-        self._check_range("columns", 0, 1 << 20 if self.method == "tables" else 0)
+        self._check_power_of_two("lanes", 1, self.cores)
         self._check_range("builders", *((1, 64) if self.method == "tables" else (0, 0)))
         self._check_range("need", *((0, 0) if self.fusion == "none" else (1, 8)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from golden.index.timing import tree_levels
 from golden.timing import Timing
-from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, Work
+from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
 
 __all__ = [
     "ROW_ROUNDING",
@@ -158,29 +158,28 @@ def sum_bits(stages: int, columns: int) -> int:
     return 66 + (stages - 1).bit_length() + (columns - 1).bit_length()
 
 
-LOAD_EXTRA = 4  # cycles of a load beside its entries
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
+FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
+HELD = 64  # most groups of vectors that a beat of a gemm is held for
+_LOAD = 10  # cycles of a load beside its entries: from the switch before it, and to its switch
+_FIRST_LOAD = 10  # the same of the first load, beside the latency of memory
+_DESCRIPTOR = 9  # from a descriptor of a part to the next one, beside the latency of memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Tiles or parts of tiles that the busiest core works on one after another."""
+    """Parts of tiles that the busiest core works on one after another."""
 
     count: int
     rows: int
     vectors: int
-    switches: bool  # each brings its own codebooks
+    loads: bool  # each brings its own codebooks
 
 
 def core_jobs(work: Work, plan: Plan) -> list[Job]:
     """Jobs of the busiest core: row part 0 and column part 0 of each tile."""
     lanes = plan.lookups // work.matrix.vq.stages
-    shape = work.matrix
-    if plan.columns:  # the same codebooks serve several jobs of tables
-        most = min(plan.columns, shape.tile_vectors * shape.vq.size)
-        vq = dataclasses.replace(shape.vq, tile_columns=most)
-        shape = dataclasses.replace(shape, vq=vq)
-    return _core_jobs(shape, plan.cores // plan.split, plan.split, plan.rows, lanes)
+    return _core_jobs(work.matrix, plan.cores // plan.split, plan.split, plan.rows, lanes)
 
 
 @functools.lru_cache(1 << 12)
@@ -188,18 +187,18 @@ def _core_jobs(
     shape: MatrixShape, row_parts: int, split: int, job_rows: int, lanes: int
 ) -> list[Job]:
     down, along = shape.grid
-    heights = [(down - 1, shape.tile_rows), (1, shape.rows - (down - 1) * shape.tile_rows)]
-    mine = math.ceil(along / split)
-    if along == 1:
+    if along >= split > 1 or along == 1 == split or split == 1:
+        mine = math.ceil(along / split)
+        last = shape.vectors - (along - 1) * shape.tile_vectors
+        widths = [(mine - (split == 1), shape.tile_vectors), (int(split == 1), last)]
+    else:  # the columns are cut between beats
         beats = math.ceil(math.ceil(shape.vectors / lanes) / split)
-        widths = [(1, min(shape.vectors, beats * lanes))]
-    elif mine < along:
-        widths = [(mine, shape.tile_vectors)]
-    else:
-        rest = shape.vectors - (along - 1) * shape.tile_vectors
-        widths = [(along - 1, shape.tile_vectors), (1, rest)]
+        mine, widths = 1, [(1, min(shape.vectors, beats * lanes))]
     jobs = []
-    for tiles, height in heights:
+    for tiles, height in [
+        (down - 1, shape.tile_rows),
+        (1, shape.rows - (down - 1) * shape.tile_rows),
+    ]:
         rows = math.ceil(height / row_parts)
         whole, rest = divmod(rows, job_rows)
         for chunks, size in ((whole, job_rows), (1 if rest else 0, rest)):
@@ -218,8 +217,8 @@ def job_beats(work: Work, plan: Plan, job: Job) -> list[tuple[int, int]]:
 
 def codebook_loads(work: Work, plan: Plan) -> int:
     """Loads of codebooks by the busiest core."""
-    jobs = core_jobs(work, dataclasses.replace(plan, columns=0))
-    if jobs[0].switches:
+    jobs = core_jobs(work, plan)
+    if jobs[0].loads:
         return sum(job.count for job in jobs)
     return work.matrix.grid[0]
 
@@ -251,39 +250,51 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         return _table_terms(work, plan, budget)
     shape, vq = work.matrix, work.matrix.vq
     passes = math.ceil(work.vectors / plan.side)
-    held, repeats = (1, passes) if work.operation == "gemv" else (passes, 1)
+    held = 1 if work.operation == "gemv" else min(passes, HELD)
+    repeats = math.ceil(passes / held)
     pieces = vq.size // plan.need if plan.need else 1
-    load = vq.stages * plan.shared + LOAD_EXTRA
-    looked, products = 0.0, 0
+    load, jobs = vq.stages * plan.shared, core_jobs(work, plan)
     answer = budget.latency + codebook_cache().latency
-    for job in core_jobs(work, plan):
-        cycles = 0.0
+    looked, products, words, cycles = 0.0, 0, 0.0, 0.0
+    beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
+    for job in jobs:
+        cycles, far, whole = 0.0, 0.0, 0
         for count, lanes in job_beats(work, plan, job):
-            products += job.count * count * held * pieces
+            whole += count
             expected = max(held * pieces, beats.cycles[lanes])
             late = max(0.0, answer - IN_FLIGHT * expected)
             waits = beats.waits[lanes]
             cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
-        looked += job.count * max(cycles, load * job.switches)
-    look_ups = shape.rows * shape.vectors * vq.stages
+            far += count * lanes * vq.stages * beats.far
+        products += job.count * whole * held * pieces
+        words += job.count * (math.ceil(whole * beat_bytes / word_bytes) + far)
+        cycles = max(cycles, far * answer / FAR_IN_FLIGHT)
+        shortest = max((load + _LOAD) * job.loads, budget.latency + _DESCRIPTOR)
+        looked += job.count * max(cycles, shortest)
+    looked += cycles - max(cycles, shortest)  # no load follows the last job
+    start = budget.latency + _FIRST_LOAD + load
+    loaded = codebook_loads(work, plan) * (
+        1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
+    )
     layout = {
         "none": 0,
         "exchange": exchange(pieces).latency,
         "buffer": layout_buffer(pieces).latency,
     }
-    fill = load + budget.latency + gemv_core(1, vq.stages).latency + layout[plan.fusion]
-    memory = (work.code_bits + loaded_bits(work, plan)) / budget.data_bits + beats.far * look_ups
+    macs = plan.lookups // vq.stages * (plan.need or vq.size)
+    through = gemv_core(macs, vq.stages).latency + 1 + row_finish(False).latency
     return {
-        "memory": memory * repeats,
-        "look-ups": looked * repeats,
+        "memory": (budget.latency + (words + loaded) * plan.cores) * repeats,
+        "look-ups": start + looked * repeats,
         "products": float(products * repeats),
-        "reduction": plan.split
-        * shape.rows
-        * held
-        * repeats
-        / (1 if plan.split > 1 else plan.cores),
-        "fill": float(fill),
+        "reduction": float(shape.rows * max(1, plan.split / plan.lanes) * held * repeats),
+        "fill": float(_DESCRIPTOR - 1 + budget.latency + through + layout[plan.fusion]),
     }
+
+
+def _entry_words(vq: VqShape, entries: int, word_bytes: int) -> int:
+    """Words of memory of entries, each of a power of two bytes."""
+    return math.ceil(entries * (1 << (2 * vq.size - 1).bit_length()) / word_bytes)
 
 
 def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
@@ -291,47 +302,44 @@ def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
 
     Each code is read once, and each codebook once, as far as it is held on chip.
     """
-    shape, vq, dense = work.matrix, work.matrix.vq, budget.data_bits
+    shape, vq = work.matrix, work.matrix.vq
     tables = plan.method == "tables"
     halves = 2 * work.heads if work.operation == "attention" else 1
     held = math.prod(shape.grid) * vq.stages * plan.shared * vq.size * 16
-    if work.operation == "attention":
-        held = shape.vectors * plan.shared * vq.size * 16
-    passes = work.vectors if work.operation == "gemm" or tables else 1
-    side = math.ceil(passes / plan.side)
     codes = shape.rows * shape.vectors * vq.stages
+    passes = math.ceil(work.vectors / plan.side)
     lanes = plan.cores * plan.lookups
-    products = (
-        shape.rows
-        * shape.columns
-        * math.ceil(work.vectors / plan.side)
-        / (lanes / vq.stages * (plan.need or vq.size))
-    )
+    macs = lanes // vq.stages * (plan.need or vq.size)
+    products = shape.rows * shape.columns * passes / macs
     if tables:
-        entries = shape.grid[0] * vq.stages * plan.shared * shape.vectors
-        products = side * entries / (plan.cores * plan.builders)
+        products = passes * vq.stages * plan.shared * shape.vectors / plan.builders
     return {
-        "memory": halves * (shape.code_bits + held) / dense,
-        "look-ups": halves * codes * (side if tables else 1) / lanes,
+        "memory": halves * (shape.code_bits + held) / budget.data_bits,
+        "look-ups": halves * codes * (passes if tables else 1) / lanes,
         "products": halves * products,
     }
 
 
 def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
-    """Each core makes the tables of its columns, then looks up in as many memories as lanes."""
-    shape, vq = work.matrix, work.matrix.vq
+    """A slice is a beat's vectors: its tables are made while those before are looked up."""
+    vq = work.matrix.vq
     passes = math.ceil(work.vectors / plan.side)
-    built, looked = 0, 0
+    lanes = plan.lookups // vq.stages
+    build = plan.shared * vq.stages * lanes // plan.builders
+    looked, built, beats = 0.0, 0, 0
     for job in core_jobs(work, plan):
-        built += job.count * math.ceil(job.vectors * vq.stages * plan.shared / plan.builders)
-        looked += job.count * sum(count for count, _ in job_beats(work, plan, job))
-    fill = vq.stages * plan.shared + LOAD_EXTRA + budget.latency + gemv_core(1, 1).latency
+        slices = job.count * math.ceil(job.vectors / lanes)
+        beats += slices * job.rows
+        built += slices * build
+        looked += slices * max(job.rows, build, (job.rows + build + 16) / 2)
+    loaded = loaded_bits(work, plan)
+    codes = beats * math.ceil(plan.lookups * vq.code_bits / 8) * 8
     return {
-        "memory": passes * (work.code_bits + loaded_bits(work, plan)) / budget.data_bits,
-        "look-ups": float(passes * (built + looked)),
+        "memory": passes * (codes + loaded) / budget.data_bits,
+        "look-ups": float(passes * looked),
         "products": float(passes * built),
-        "reduction": plan.split * shape.rows * passes / (1 if plan.split > 1 else plan.cores),
-        "fill": float(fill),
+        "reduction": float(work.matrix.rows * passes),
+        "fill": float(vq.stages * plan.shared + build + budget.latency + 16),
     }
 
 

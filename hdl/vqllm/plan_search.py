@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 _WORD = 16  # bits of an FP16 word
+_TABLE_ENTRIES = 4096  # most of a codebook whose tables are built
 _MACS = 256  # most products of a beat of a core and a vector
 
 
@@ -58,12 +59,13 @@ def resources(work: Work, plan: Plan) -> Resources:
     vectors = plan.side * 2 * columns * _WORD
     sums = plan.rows * (timing.sum_bits(vq.stages, columns) * plan.side + 1)
     if plan.method == "tables":
-        table = plan.columns // vq.size * vq.stages * plan.shared * _WORD * plan.side
+        book = vq.stages * plan.shared * entry
+        tables = plan.lookups * 2 * plan.shared * _WORD * plan.side
         return Resources(
             register_bits=0,
-            sram_bits=cores * (2 * vq.stages * plan.shared * entry + table + vectors + sums),
-            ports=cores * (plan.builders + plan.lookups * plan.side + plan.side + 1),
-            multipliers=cores * plan.builders * vq.size * plan.side,
+            sram_bits=2 * book + tables + vectors + sums,
+            ports=plan.lookups + plan.side + 2,
+            multipliers=plan.builders * vq.size * plan.side,
         )
     rows = math.ceil((plan.shared + vq.stages - 1) / plan.banks) * vq.stages
     banks = plan.banks * max(2, 2 * rows) * entry
@@ -119,8 +121,7 @@ class Space:
     side: tuple[int, ...] = (1,)
     split: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     rows: tuple[int, ...] = (256,)
-    columns: tuple[int, ...] = (256,)
-    builders: tuple[int, ...] = (1, 4, 16, 64)
+    builders: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     banks: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     registers: tuple[int, ...] = (0, 2, 4, 8, 16, 32, 64, 128, 256)
     shared: tuple[int, ...] = (256,)
@@ -136,7 +137,6 @@ class Space:
             lookups=tuple(n * vq.stages for n in powers if n * vq.stages <= 128),
             side=tuple(n for n in powers if n <= most and n < 2 * work.vectors),
             rows=tuple(rows),
-            columns=tuple(n * vq.size for n in powers[3::2] if n < 4 * shape.tile_vectors),
             shared=tuple(n for n in powers if n <= vq.entries),
         )
 
@@ -162,12 +162,13 @@ class Space:
                         yield each, False
             return
         if "tables" in self.method and not _has_signs(work) and work.operation == "gemv":
-            # A table serves all rows that share its codebook.
-            own = {"method": "tables", "rows": self.rows[-1], **whole}
-            names = ("cores", "lookups", "side", "split", "columns", "builders")
-            for each in self._outer(*names, **own):
-                if self._is_valid(work, each):
-                    yield each, False
+            for each in self._outer(
+                "lookups", "side", "rows", "builders", method="tables", **whole
+            ):
+                lanes = each["lookups"] // vq.stages
+                if self._is_valid(work, {"cores": 1, "split": 1, **each}):
+                    if lanes % each["builders"] == 0 and vq.entries <= _TABLE_ENTRIES:
+                        yield each, False
         if "dequantize" in self.method:
             names = ("cores", "lookups", "side", "split", "rows", "shared")
             for each in self._outer(*names):
@@ -203,7 +204,7 @@ class Space:
         if plan.cores not in self.cores or plan.split not in self.split:
             return False
         if plan.method == "tables":
-            return plan.columns in self.columns and plan.builders in self.builders
+            return plan.builders in self.builders
         return plan.shared in self.shared and plan.fusion in self.fusion
 
     def plans(self, work: Work) -> Iterator[Plan]:

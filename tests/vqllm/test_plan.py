@@ -92,7 +92,6 @@ def small_space(work: Work) -> Space:
         lookups=(2, 4, 8),
         split=(1, 2, 4),
         rows=(16, 32),
-        columns=(24, 48),
         builders=(1, 4),
         banks=(1, 4),
         registers=(0, 4, 8),
