@@ -163,7 +163,9 @@ FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
 HELD = 64  # most groups of vectors that a beat of a gemm is held for
 _LOAD = 10  # cycles of a load beside its entries: from the switch before it, and to its switch
 _FIRST_LOAD = 10  # the same of the first load, beside the latency of memory
-_DESCRIPTOR = 9  # from a descriptor of a part to the next one, beside the latency of memory
+_TURN = 16  # words that a core gets before the next one has its turn
+_JOB = 8  # from a job to what its first descriptor asks for, beside the latency of memory
+_NEXT_PART = 9  # from a descriptor to the next one, beside the latency of memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,15 +269,21 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
             cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
             far += count * lanes * vq.stages * beats.far
         products += job.count * whole * held * pieces
-        words += job.count * (math.ceil(whole * beat_bytes / word_bytes) + far)
+        held_bytes = whole * beat_bytes
+        words += (
+            job.count * plan.cores * (math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
+        )
         cycles = max(cycles, far * answer / FAR_IN_FLIGHT)
-        shortest = max((load + _LOAD) * job.loads, budget.latency + _DESCRIPTOR)
+        shortest = max((load + _LOAD) * job.loads, budget.latency + _NEXT_PART)
         looked += job.count * max(cycles, shortest)
     looked += cycles - max(cycles, shortest)  # no load follows the last job
-    start = budget.latency + _FIRST_LOAD + load
-    loaded = codebook_loads(work, plan) * (
-        1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
-    )
+    book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
+    # All cores ask for their first codebooks at once, and a burst of each comes in turn.
+    turn = (plan.cores - 1) * min(book, _TURN)
+    start = budget.latency + _FIRST_LOAD + load + turn
+    words += codebook_loads(work, plan) * book * plan.cores
+    words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
+    words += shape.rows * shape.vectors * vq.stages * beats.far
     layout = {
         "none": 0,
         "exchange": exchange(pieces).latency,
@@ -284,12 +292,19 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     macs = plan.lookups // vq.stages * (plan.need or vq.size)
     through = gemv_core(macs, vq.stages).latency + 1 + row_finish(False).latency
     return {
-        "memory": (budget.latency + (words + loaded) * plan.cores) * repeats,
+        "memory": (budget.latency + words) * repeats,
         "look-ups": start + looked * repeats,
         "products": float(products * repeats),
         "reduction": float(shape.rows * max(1, plan.split / plan.lanes) * held * repeats),
-        "fill": float(_DESCRIPTOR - 1 + budget.latency + through + layout[plan.fusion]),
+        "fill": float(_JOB + budget.latency + through + layout[plan.fusion]),
     }
+
+
+def _row_beats(shape: MatrixShape, lanes: int) -> int:
+    """Beats of a row of the matrix."""
+    along = shape.grid[1]
+    last = shape.vectors - (along - 1) * shape.tile_vectors
+    return (along - 1) * math.ceil(shape.tile_vectors / lanes) + math.ceil(last / lanes)
 
 
 def _entry_words(vq: VqShape, entries: int, word_bytes: int) -> int:
