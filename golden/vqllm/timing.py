@@ -153,9 +153,9 @@ class Beats:
     far: float  # share of the look-ups that go to memory
 
 
-def sum_bits(stages: int, columns: int) -> int:
+def sum_bits(vq: VqShape, columns: int) -> int:
     """Of an exact sum of products of FP16 words with elements of the matrix."""
-    return 66 + (stages - 1).bit_length() + (columns - 1).bit_length()
+    return 66 + (vq.largest - 1).bit_length() + (columns - 1).bit_length()
 
 
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
@@ -228,7 +228,7 @@ def codebook_loads(work: Work, plan: Plan) -> int:
 def moved_bits(work: Work, plan: Plan) -> int:
     """Bits of partial sums between cores, and of the codebooks that all cores load."""
     shape, vq = work.matrix, work.matrix.vq
-    outputs = shape.rows * work.vectors * work.heads * sum_bits(vq.stages, shape.columns)
+    outputs = shape.rows * work.vectors * work.heads * sum_bits(vq, shape.columns)
     return plan.split * outputs + loaded_bits(work, plan)
 
 
@@ -290,7 +290,7 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         "buffer": layout_buffer(pieces).latency,
     }
     macs = plan.lookups // vq.stages * (plan.need or vq.size)
-    through = gemv_core(macs, vq.stages).latency + 1 + row_finish(False).latency
+    through = gemv_core(macs, vq.summed).latency + 1 + row_finish(False).latency
     return {
         "memory": (budget.latency + words) * repeats,
         "look-ups": start + looked * repeats,

@@ -94,7 +94,7 @@ def work_of(options: argparse.Namespace, vq: VqShape) -> Work:
 def split_rows(work: Work, plan: Plan) -> list[dict]:
     """What the paper balances, at each split that the cores of a plan allow, in bits."""
     outputs = work.matrix.rows * work.vectors
-    outputs *= timing.sum_bits(work.matrix.vq.stages, work.matrix.columns)
+    outputs *= timing.sum_bits(work.matrix.vq, work.matrix.columns)
     codebooks = timing.loaded_bits(work, dataclasses.replace(plan, split=1))
     best = split_optimum(outputs, codebooks)
     found = []
@@ -113,7 +113,7 @@ def split_rows(work: Work, plan: Plan) -> list[dict]:
 
 def alternatives(planner: Planner, space: Space, chosen: Plan) -> dict[str, Estimate | str]:
     """The best plans of other choices; a text says why there is none."""
-    entries = planner.work.matrix.vq.entries
+    entries = planner.work.matrix.vq.stored
     deq = {"method": "dequantize"}
     chip = {"shared": space.shared[-1]}
     choices: dict[str, dict] = {

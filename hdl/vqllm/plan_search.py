@@ -57,7 +57,7 @@ def resources(work: Work, plan: Plan) -> Resources:
     vq, cores, columns = work.matrix.vq, plan.cores, work.matrix.columns
     entry, lanes = _WORD * vq.size, plan.lookups // vq.stages
     vectors = plan.side * 2 * columns * _WORD
-    sums = plan.rows * (timing.sum_bits(vq.stages, columns) * plan.side + 1)
+    sums = plan.rows * (timing.sum_bits(vq, columns) * plan.side + 1)
     if plan.method == "tables":
         book = vq.stages * plan.shared * entry
         tables = plan.lookups * 2 * plan.shared * _WORD * plan.side
@@ -84,7 +84,7 @@ def _attention_resources(work: Work, plan: Plan) -> Resources:
     """Two sides of the codebooks of a pass, queries, scores or weights, and sums."""
     vq, tokens = work.matrix.vq, work.matrix.rows
     books = 2 * plan.lookups * plan.shared * vq.size * _WORD
-    scores = tokens * (timing.sum_bits(1, work.matrix.columns) * plan.side + 1)
+    scores = tokens * (timing.sum_bits(vq, work.matrix.columns) * plan.side + 1)
     return Resources(
         register_bits=0,
         sram_bits=books + 2 * plan.side * work.matrix.columns * _WORD + scores,
@@ -137,7 +137,7 @@ class Space:
             lookups=tuple(n * vq.stages for n in powers if n * vq.stages <= 128),
             side=tuple(n for n in powers if n <= most and n < 2 * work.vectors),
             rows=tuple(rows),
-            shared=tuple(n for n in powers if n <= vq.entries),
+            shared=tuple(n for n in powers if n <= vq.stored),
         )
 
     def fixed(self, **fields) -> "Space":
@@ -154,20 +154,20 @@ class Space:
     def outer(self, work: Work) -> Iterator[tuple[dict, bool]]:
         """Values of all fields but the tiers; whether banks and registers are open."""
         vq, shape = work.matrix.vq, work.matrix
-        whole = {"shared": vq.entries, "registers": 0, "banks": 1}
+        whole = {"shared": vq.stored, "registers": 0, "banks": 1}
         if work.operation == "attention":
             if "dequantize" in self.method:
                 for each in self._outer("lookups", "side", rows=shape.rows, **whole):
                     if shape.vectors % each["lookups"] == 0:
                         yield each, False
             return
-        if "tables" in self.method and not _has_signs(work) and work.operation == "gemv":
+        if "tables" in self.method and not vq.lattice and work.operation == "gemv":
             for each in self._outer(
                 "lookups", "side", "rows", "builders", method="tables", **whole
             ):
                 lanes = each["lookups"] // vq.stages
                 if self._is_valid(work, {"cores": 1, "split": 1, **each}):
-                    if lanes % each["builders"] == 0 and vq.entries <= _TABLE_ENTRIES:
+                    if lanes % each["builders"] == 0 and vq.stored <= _TABLE_ENTRIES:
                         yield each, False
         if "dequantize" in self.method:
             names = ("cores", "lookups", "side", "split", "rows", "shared")
@@ -216,11 +216,6 @@ class Space:
                     yield Plan(**outer)
                 elif registers <= outer["shared"]:
                     yield Plan(**outer, banks=banks, registers=registers)
-
-
-def _has_signs(work: Work) -> bool:
-    """Whether elements have signs of their own: then no table of products serves a code."""
-    return getattr(work.matrix.vq, "lattice", False)
 
 
 def _total(terms: dict[str, float]) -> int:
@@ -279,10 +274,10 @@ class Planner:
     def __init__(self, work: Work, budget: Budget, counts: np.ndarray | None = None):
         vq = work.matrix.vq
         if counts is None:
-            counts = np.ones((1, vq.stages, vq.entries))
+            counts = np.ones((1, vq.stages, vq.stored))
         tiles = math.prod(work.matrix.grid)
-        if counts.shape not in {(n, vq.stages, vq.entries) for n in (1, tiles)}:
-            wanted = f"({tiles} or 1, {vq.stages}, {vq.entries})"
+        if counts.shape not in {(n, vq.stages, vq.stored) for n in (1, tiles)}:
+            wanted = f"({tiles} or 1, {vq.stages}, {vq.stored})"
             raise ConfigError(f"histogram must be {wanted}, not {counts.shape}")
         if not (counts.sum(-1) > 0).all():
             raise ConfigError("histogram must have a look-up in each tile and stage")
@@ -395,6 +390,8 @@ class Planner:
     def _shortage(self, plans: list[Plan]) -> str:
         """What the plan lacks that comes closest to the budget."""
         if not plans:
+            if self.work.matrix.vq.lattice:
+                return "no such plan: signs of single elements share no table"
             return "no such plan for this work"
         budget = dataclasses.asdict(self.budget)
         shares = []

@@ -95,7 +95,7 @@ def small_space(work: Work) -> Space:
         builders=(1, 4),
         banks=(1, 4),
         registers=(0, 4, 8),
-        shared=(4, 8, work.matrix.vq.entries),
+        shared=(4, 8, work.matrix.vq.stored),
     )
 
 
@@ -170,7 +170,7 @@ def test_resources_are_those_of_the_core(plan):
     )
     assert found.multipliers == sums.macs * plan.side
     assert found.register_bits == 2 * 2 * plan.registers * cache.entry_bits
-    assert timing.sum_bits(2, 192) == sums.sum_bits
+    assert timing.sum_bits(VqShape(), 192) == sums.sum_bits
 
 
 @pytest.mark.parametrize(("outputs", "codebooks"), [(1, 1), (100, 399), (3, 1000), (7, 16 * 7)])
@@ -240,6 +240,17 @@ def test_bad_input_is_one_line(arguments, message, capsys):
     assert (error.value.code, found.out, found.err.count("\n")) == (2, "", 1)
     assert found.err.startswith("hdl.vqllm.plan: ")
     assert message in found.err
+
+
+def test_a_lattice_takes_no_tables():
+    work = Work(matrix=MatrixShape(rows=4096, columns=64, vq=NAMED["quip4"]))
+    space = dataclasses.replace(small_space(work), shared=(256,))
+    planner = Planner(work, Budget())
+    assert planner.best(space).plan.method == "dequantize"
+    with pytest.raises(Shortage, match="signs of single elements share no table"):
+        planner.best(space.fixed(method="tables"))
+    other = dataclasses.replace(work, matrix=MatrixShape(rows=4096, columns=64, vq=VqShape()))
+    assert Planner(other, Budget()).best(space.fixed(method="tables")).plan.method == "tables"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[[1]]", "[[[1, -1]]]", "[[[1, 2], [3]]]", "[[[1.5]]]"])
