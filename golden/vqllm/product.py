@@ -43,14 +43,14 @@ def by_tables(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
     """S[n] = sum over vectors v and stages z of T[z][v][code], of the tables of x.
 
     ``T[z][v][j] = rne16(2**exponent * sum_i x[v][i] * C[z][j][i])``, so S includes the exponent.
-    x, y: as for ``by_dequantizing``. An infinite entry of a table makes y NaN, too.
+    x, y: as for ``by_dequantizing``. An infinite entry makes the results that look it up NaN, too.
     ConfigError: the entries are those of the lattice, whose signs differ from code to code.
     """
     shape = matrix.shape
     if shape.vq.lattice:
         raise ConfigError("tables must be of entries as they are stored, not of a lattice's")
     total = torch.zeros(len(x), shape.rows, dtype=torch.int64, device=x.device)
-    bad = is_special(x.long()).any(-1)
+    infinite = torch.zeros_like(total, dtype=torch.bool)
     vectors = x.unflatten(1, (shape.vectors, shape.vq.size))
     step = max(1, _CHUNK // (len(x) * shape.vq.entries * shape.vq.size))
     for number, tile in enumerate(shape.tiles):
@@ -58,12 +58,14 @@ def by_tables(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
             part = slice(first, min(first + step, tile.vectors.stop))
             for stage in range(shape.vq.stages):
                 book = matrix.codebooks[number, stage].expand(part.stop - part.start, -1, -1)
-                table, infinite = tables(vectors[:, part].flatten(1), book, matrix.exponent)
-                bad |= infinite
+                table, _ = tables(vectors[:, part].flatten(1), book, matrix.exponent)
                 code = matrix.codes[tile.rows, part, stage].T.expand(len(x), -1, -1)
                 total[:, tile.rows] += fixed_point(table).gather(2, code).sum(1)
+                infinite[:, tile.rows] |= is_special(table).gather(2, code).any(1)
     sums = from_shifted([(total, 0)])
-    return _or_nan(rounded(sums, GRID_PRODUCT_ROUNDED, matrix.scales), bad)
+    words = rounded(sums, GRID_PRODUCT_ROUNDED, matrix.scales)
+    words = torch.where(infinite, FP16.canonical_nan, words)
+    return _or_nan(words, is_special(x.long()).any(-1))
 
 
 def exact_sums(x: Tensor, weight: Tensor) -> Limbs:

@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
 
-from golden.index.timing import tree_levels
+from golden.index.timing import table_lane, tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
 
@@ -16,6 +17,7 @@ __all__ = [
     "ROW_SCALING",
     "Beats",
     "Job",
+    "Tables",
     "attend_bound",
     "attend_pass",
     "beat_chances",
@@ -36,6 +38,9 @@ __all__ = [
     "row_finish",
     "row_sums",
     "sum_bits",
+    "table_cycles",
+    "table_gemv",
+    "table_sums",
     "tier_chances",
 ]
 
@@ -403,3 +408,73 @@ def attend_pass(shape: AttendShape, tokens: int, entries: int) -> dict[str, int]
 def attend_bound(shape: AttendShape, tokens: int, entries: int) -> int:
     """Fewest cycles of a KV head among others: the passes of K and of V, one after another."""
     return 2 * shape.passes * max(attend_pass(shape, tokens, entries).values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tables:
+    """What an engine of tables builds and reads per cycle, of codebooks of ``entries`` entries."""
+
+    size: int
+    entries: int
+    stages: int
+    lookups: int
+    lanes: int
+
+    @property
+    def build(self) -> int:
+        """Cycles in which the tables of a slice begin: ``lanes`` of its vectors in each."""
+        return self.entries * self.lookups // self.lanes
+
+    @property
+    def wait(self) -> int:
+        """From the cycle after the last entry to the first look-up: read, lane, table."""
+        return 1 + table_lane(self.size)
+
+    def slice(self, rows: int) -> Fraction:
+        """Cycles of a slice of ``rows`` rows among many: of its look-ups or of its tables.
+
+        With both nearly alike, two slices take both and the pipeline of the tables.
+        """
+        both = Fraction(rows + self.build + self.wait, 2)
+        return max(Fraction(rows), Fraction(self.build), both)
+
+
+def table_sums(lookups: int) -> int:
+    """From a beat of codes to its sums: read, grid, tree, sum, queue in two cycles."""
+    return 2 + tree_levels(lookups) + 3
+
+
+def table_gemv(lookups: int, scaled: bool) -> Timing:
+    """Of a beat of the final slice of a row, whose tables are built."""
+    latency = table_sums(lookups) + row_finish(scaled).latency
+    return Timing(latency=latency, start="code", end="y", unit="beat")
+
+
+def table_cycles(
+    tables: Tables,
+    tiles: Iterable[tuple[int, int]],
+    x_beats: int,
+    *,
+    scaled: bool = False,
+    is_switched: bool = False,
+) -> int:
+    """Cycles of tiles of (rows, slices) that are jobs one after another, to the last result.
+
+    All streams are there from cycle 0 on. x_beats: words of all vectors. is_switched: each tile has
+    codebooks of its own, which are loaded during the tile before it.
+    """
+    load = tables.stages * tables.entries
+    begun, last = -1, max(1, x_beats)  # the job before; the last entry before it, or x
+    free = before = 0
+    for number, (rows, slices) in enumerate(tiles):
+        begin = last
+        if number == 0 or is_switched:
+            begin = max(begin, begun + 2 + load)
+        begun, entry = begin, begin + 1
+        for _ in range(slices):
+            entry = max(entry, before)  # the tables before the last ones are free
+            code = max(entry + tables.build + tables.wait, free)
+            before, free = free, code + rows
+            entry += tables.build
+        last = entry - 1
+    return free + table_gemv(tables.lookups, scaled).latency

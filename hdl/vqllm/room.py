@@ -11,6 +11,8 @@ from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
 from hdl.vqllm.row_sums import VqRowSums
+from hdl.vqllm.table_config import VqTableGemvConfig
+from hdl.vqllm.table_gemv import VqTableGemv
 
 __all__ = ["BLOCKS", "ROOM"]
 
@@ -108,6 +110,20 @@ BLOCKS = {
             "small": _SMALL_SUMS,
         },
         golden="golden.vqllm.product:exact_sums",
+    ),
+    "vq_table_gemv": Registered(
+        component=VqTableGemv,
+        config=VqTableGemvConfig(),
+        configs={
+            "aqlm2x8": VqTableGemvConfig(rows=11264),
+            "aqlm3": VqTableGemvConfig(vq=NAMED["aqlm3"], rows=11264),
+            "gptvq2": VqTableGemvConfig(vq=NAMED["gptvq2"], lookups=16, lanes=16, rows=256),
+            "small": VqTableGemvConfig(
+                vq=VqShape(size=2, entries=16), lookups=4, lanes=1, batch=2, columns=32, rows=8,
+                scaled=True,
+            ),
+        },
+        golden="golden.vqllm.product:by_tables",
     ),
 }  # fmt: skip
 

@@ -89,12 +89,16 @@ def test_nan_and_infinity_spoil_their_vector_alone(product):
     assert torch.equal(y[1], clean[1])
 
 
-def test_an_infinite_table_entry_is_bad():
+def test_an_infinite_entry_of_a_table_spoils_the_rows_that_look_it_up():
     matrix = matrix_of("vectors of 16")
     x = torch.full((1, matrix.shape.columns), 0x7BFF)
-    books = torch.full_like(matrix.codebooks, 0x3C00)
-    full = VqMatrix(matrix.shape, books, 0, matrix.codes)
-    assert by_tables(x, full)[1].tolist() == [True]
+    books = torch.zeros_like(matrix.codebooks)
+    books[:, 1, 3] = 0x3C00
+    y, bad = by_tables(x, VqMatrix(matrix.shape, books, 0, matrix.codes))
+    names = (matrix.codes[:, :, 1] == 3).any(1)
+    assert bad.tolist() == [False]
+    assert 0 < int(names.sum()) < len(names)
+    assert torch.equal(y[0], torch.where(names, FP16.canonical_nan, 0))
 
 
 def test_the_order_of_rows_and_a_split_of_columns_change_no_bit():
