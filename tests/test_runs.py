@@ -16,6 +16,7 @@ Shown to fail:
 - ``--json FOLDER``: a traceback after the whole measurement.
 """
 
+import dataclasses
 import importlib
 import inspect
 import json
@@ -89,9 +90,7 @@ def replay(params):
     parts = {
         part["name"]: {
             "requests": [n for n, _ in enumerate(part["requests"])],
-            "statuses": [
-                [each["op"], CYCLES * n] for n, each in enumerate(part["requests"], 1)
-            ],
+            "statuses": [[each["op"], CYCLES * n] for n, each in enumerate(part["requests"], 1)],
         }
         for part in params["parts"]
     }
@@ -120,6 +119,7 @@ FIGURES = {  # bench -> the file that it writes, and how
     ),
     "tb.oaken.tb_kv_engine_axi": ("kv.json", kv_text),
     "tb.paging.tb_mmu_rates": ("rates.json", mmu_rates),
+    "tb.vqllm.tb_engine_rates": ("rates.json", lambda _: CYCLES),
 }
 
 
@@ -314,6 +314,25 @@ def test_million_rates(command, figures, monkeypatch, page, tmp_path):
     # Two ATTENDs after the first; two KV heads of two groups, whose tables take 64 cycles.
     assert [figure.cycles for figure in found[3:]] == [2 * CYCLES] * 2
     assert found[3].bound == 2 * 2 * 2 * 64
+
+
+@PAGE
+def test_vq_tables(command, figures, monkeypatch, page):
+    def synthesized(block, name, libraries):
+        block._MustUse__silence = True
+        return types.SimpleNamespace(kge=1.5, flip_flops=20, macro_bits=30)
+
+    pair = command.measure.PAIRS["gptvq2"]
+    small = dataclasses.replace(pair, sizes=((3, 64), (4, 128)))
+    monkeypatch.setattr(command.measure, "PAIRS", {"gptvq2": small})
+    monkeypatch.setattr(command.measure, "ERROR_SHAPE", (8, 64))
+    monkeypatch.setattr(command.measure, "synthesize", synthesized)
+    assert command.main(page) == 0
+    assert len(command.ran) == 4
+    # The load, the tables of a slice of 64 columns, and three rows.
+    core, tables = figures()[:2]
+    assert (core.predicted, core.cycles) == (None, CYCLES)
+    assert tables.predicted > 2 * 256
 
 
 @PAGE

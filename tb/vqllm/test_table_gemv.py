@@ -5,10 +5,11 @@ Shown to fail with:
 - the tables of both slices on one side; tables that are built before their side is free; ``built``
   a cycle early
 - part 0 of x for all lanes; the stage of an entry placed by the entries of the load
-- the exponent of the codebook in use in place of that of the entry; a switch that does not wait
+- the exponent of an entry some cycles early; a switch that does not wait for its load
 - a load that replaces one that waits; a cycle without an entry between two jobs
 - lanes that are not used in the sum, or in the check of codes; a code one beyond the entries
-- infinite entries reported a cycle early; sums that leave after each slice
+- infinite entries reported a cycle early; sums that leave after each slice; NaN in x not reported
+- the sum of the job before not read in the next cycle (one_lane)
 """
 
 import numpy as np
