@@ -64,7 +64,7 @@ CONFIGS = {
             vq=VqShape(size=4, stages=1, tile_rows=256, tile_columns=256), lookups=16, lanes=16,
             columns=1024, rows=256,
         ),
-        [(256, 320, 0)],
+        [(128, 320, 0)],
     ),
 }  # fmt: skip
 KINDS = ("ordinary", "overflow", "nonfinite", "beyond")
