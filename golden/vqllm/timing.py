@@ -28,6 +28,7 @@ __all__ = [
     "core_jobs",
     "dequantizer",
     "exchange",
+    "gemm",
     "gemv_core",
     "job_beats",
     "layout_buffer",
@@ -478,3 +479,9 @@ def table_cycles(
             entry += tables.build
         last = entry - 1
     return free + table_gemv(tables.lookups, scaled).latency
+
+
+def gemm(macs: int, stages: int, scaled: bool) -> Timing:
+    """Of the last beat of a row and the last group: exact sums, rounding."""
+    latency = gemv_core(macs, stages).latency + row_finish(scaled).latency
+    return Timing(latency=latency, start="code", end="y", unit="beat")

@@ -13,7 +13,7 @@ from golden.timing import Timing
 from golden.vqllm import timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.ports import In, Out, Payload
+from hdl.ports import In, Member, Out, Payload
 from hdl.stream.link import StreamView, link
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
@@ -21,7 +21,7 @@ from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_sums import VqRowSums
 
-__all__ = ["VqGemvCore", "VqGemvCoreConfig"]
+__all__ = ["VqGemvCore", "VqGemvCoreConfig", "core_members"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,26 @@ class VqGemvCoreConfig(Config):
         return VqDequantizerConfig(vq=self.cache.vq, vectors=self.vectors)
 
 
+def core_members(config: VqGemvCoreConfig) -> dict[str, Member]:
+    """Ports of the core; an engine that rounds has them, too, but ``sum``."""
+    cache, sums = config.cache, config.sums
+    return {
+        "load_info": In(stream.Signature(cache.info_layout), "Begins a load."),
+        "load": In(stream.Signature(cache.load_layout), "Entries, stage by stage."),
+        "loaded": Out(1, "A complete load without faults waits for a switch."),
+        "load_fault": Out(len(CodebookFault), "Faults of the load.", CodebookFault),
+        "code": In(stream.Signature(config.code_layout), "Codes of the tiles."),
+        "x": In(stream.Signature(sums.x_layout), "Vectors, one after another."),
+        "job": In(stream.Signature(sums.job_layout), "Rows and columns of the tiles."),
+        "sum": Out(stream.Signature(sums.sum_layout), "Sums of final jobs, row by row."),
+        "worst": Out(2, "Largest response of memory.", Resp),
+        "bad": Out(1, "An entry of memory was above 1 or not finite."),
+        "counts": Out(cache.counts_layout, "Counters of the look-ups."),
+        "clear": In(1, "Counters, worst and bad begin at 0 in the next cycle."),
+        "axi": Out(cache.axi_signature, "AXI4 manager: the memory of the entries."),
+    }
+
+
 class VqGemvCore(Block):
     """``sum[n][b] = sum over columns k of W[n][k] * x[b][k]``, exact, W from codes.
 
@@ -95,25 +115,7 @@ class VqGemvCore(Block):
     """
 
     def __init__(self, config: VqGemvCoreConfig):
-        cache, sums = config.cache, config.sums
-        super().__init__(
-            config,
-            {
-                "load_info": In(stream.Signature(cache.info_layout), "Begins a load."),
-                "load": In(stream.Signature(cache.load_layout), "Entries, stage by stage."),
-                "loaded": Out(1, "A complete load without faults waits for a switch."),
-                "load_fault": Out(len(CodebookFault), "Faults of the load.", CodebookFault),
-                "code": In(stream.Signature(config.code_layout), "Codes of the tiles."),
-                "x": In(stream.Signature(sums.x_layout), "Vectors, one after another."),
-                "job": In(stream.Signature(sums.job_layout), "Rows and columns of the tiles."),
-                "sum": Out(stream.Signature(sums.sum_layout), "Sums of final jobs, row by row."),
-                "worst": Out(2, "Largest response of memory.", Resp),
-                "bad": Out(1, "An entry of memory was above 1 or not finite."),
-                "counts": Out(cache.counts_layout, "Counters of the look-ups."),
-                "clear": In(1, "Counters, worst and bad begin at 0 in the next cycle."),
-                "axi": Out(cache.axi_signature, "AXI4 manager: the memory of the entries."),
-            },
-        )
+        super().__init__(config, core_members(config))
 
     @property
     def timing(self) -> Timing:

@@ -6,6 +6,7 @@ from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
+from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
@@ -59,6 +60,26 @@ BLOCKS = {
             "small": VqExchangeConfig(shape=_TO_ONE),
         },
         golden="golden.vqllm.exchange:exchanged",
+    ),
+    "vq_gemm": Registered(
+        component=VqGemm,
+        config=VqGemmConfig(),
+        configs={
+            "aqlm3": VqGemmConfig(
+                cache=VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16)
+            ),
+            "gptvq2": VqGemmConfig(
+                cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
+            ),
+            "small": VqGemmConfig(
+                cache=VqCodebookCacheConfig(
+                    vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
+                    beats=8, data_bits=64,
+                ),
+                batch=2, tokens=8, columns=32, rows=8, scaled=True,
+            ),
+        },
+        golden="golden.vqllm.product:by_dequantizing",
     ),
     "vq_gemv_core": Registered(
         component=VqGemvCore,

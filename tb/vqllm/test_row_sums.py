@@ -8,7 +8,8 @@ Shown to fail with:
 - ``bad`` of the buffer before, or of all before; a job that does not wait for its vectors
 - the room of the queue ignored; every vector in place 0; ``last`` at each end of a row
 - entries above 1 cut; sums two bits short
-- groups: TODO
+- the total of a group read before it is written, or that of another group
+- ``bad`` of group 0 for all groups; a beat that is not held
 """
 
 import dataclasses

@@ -1,0 +1,5 @@
+"""Runs inside the simulator, started by test_gemm.py: matrices, their tokens, a memory."""
+
+from tb.vqllm.support.matrix_host import matrix_tests
+
+random_flow, uneven_flow, late_ready, reset_in_mid_matrix, full_rate = matrix_tests("y")
