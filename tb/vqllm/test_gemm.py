@@ -2,7 +2,9 @@
 
 Shown to fail with:
 
-- (planted faults follow)
+- ``clear`` that the core does not see; all groups pass, whatever the job says
+- partial sums that the groups of a row share; a scale taken for each group
+- a wrong beat that spoils the last group alone
 """
 
 import dataclasses
