@@ -85,6 +85,15 @@ def test_expected_cycles_on_drawn_codes(stages, lanes, entries, tiers):
     assert timing.beat_floor(chances, lanes)[0] <= found + 1e-9
 
 
+def test_equal_entries_of_two_stages_are_in_two_banks():
+    counts = np.zeros((1, 2, 8))
+    counts[..., 3] = 1
+    chances = timing.tier_chances(counts, (0, 8, 4))
+    assert chances[0, 0].tolist() == [0, 0, 0, 1, 0, 0]
+    assert chances[0, 1].tolist() == [1, 0, 0, 0, 0, 0]
+    assert timing.beat_cycles(timing.beat_chances(chances, 3)).tolist() == [3]
+
+
 def small_space(work: Work) -> Space:
     return Space(
         need=(2, 4),
