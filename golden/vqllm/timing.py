@@ -343,24 +343,30 @@ def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
 
 def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
     """A slice is a beat's vectors: its tables are made while those before are looked up."""
-    vq = work.matrix.vq
+    shape, vq = work.matrix, work.matrix.vq
     passes = math.ceil(work.vectors / plan.side)
     lanes = plan.lookups // vq.stages
-    build = plan.shared * vq.stages * lanes // plan.builders
-    looked, built, beats = 0.0, 0, 0
+    tables = Tables(
+        size=vq.size, entries=plan.shared, stages=vq.stages, lookups=plan.lookups,
+        lanes=plan.builders,
+    )  # fmt: skip
+    looked, built, beats, last = 0.0, 0, 0, 0.0
     for job in core_jobs(work, plan):
         slices = job.count * math.ceil(job.vectors / lanes)
         beats += slices * job.rows
-        built += slices * build
-        looked += slices * max(job.rows, build, (job.rows + build + 16) / 2)
-    loaded = loaded_bits(work, plan)
+        built += slices * tables.build
+        looked += slices * float(tables.slice(job.rows))
+        last = float(tables.slice(job.rows)) - job.rows  # no tables follow the last slice
     codes = beats * math.ceil(plan.lookups * vq.code_bits / 8) * 8
+    x_beats = plan.side * math.ceil(shape.vectors / lanes)
+    begin = max(x_beats, vq.stages * plan.shared + 2)
+    through = tables.wait + table_gemv(plan.lookups, False).latency
     return {
-        "memory": passes * (codes + loaded) / budget.data_bits,
-        "look-ups": float(passes * looked),
+        "memory": passes * (codes + loaded_bits(work, plan)) / budget.data_bits,
+        "look-ups": tables.build + passes * looked - last,
         "products": float(passes * built),
-        "reduction": float(work.matrix.rows * passes),
-        "fill": float(vq.stages * plan.shared + build + budget.latency + 16),
+        "reduction": float(shape.rows * passes),
+        "fill": float(begin + through),
     }
 
 

@@ -196,6 +196,18 @@ def test_more_splits_move_fewer_codebooks():
     assert moved == [8 * shape.codebook_bits // split for split in (1, 2, 4, 8)]
 
 
+@pytest.mark.parametrize(("rows", "lookups", "builders"), [(600, 8, 4), (40, 8, 1), (300, 16, 8)])
+def test_tables_take_the_cycles_of_their_engine(rows, lookups, builders):
+    work = Work(matrix=MatrixShape(rows=rows, columns=512, vq=VqShape(entries=64)))
+    plan = Plan(
+        method="tables", lookups=lookups, builders=builders, shared=64, rows=1024, banks=1
+    )  # fmt: skip
+    found = Planner(work, Budget(data_bits=1024)).estimate(plan)
+    tables = timing.Tables(size=8, entries=64, stages=2, lookups=lookups, lanes=builders)
+    slices = 64 * 2 // lookups
+    assert abs(found.cycles / timing.table_cycles(tables, [(rows, slices)], slices) - 1) < 0.01
+
+
 MATRIX = ["gptvq2", "--rows", "256", "--columns", "512"]
 SHORT = [*MATRIX, "multipliers=16", "ports=20"]
 
