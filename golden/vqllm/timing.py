@@ -23,6 +23,8 @@ __all__ = [
     "beat_chances",
     "beat_cycles",
     "beat_floor",
+    "beat_least",
+    "beat_variance",
     "codebook_cache",
     "codebook_loads",
     "core_jobs",
@@ -144,17 +146,26 @@ def beat_cycles(chances: np.ndarray, least: int = 1) -> np.ndarray:
     return least + (1 - chances[:, least - 1 :]).sum(-1)
 
 
-def beat_floor(chances: np.ndarray, lanes: int) -> np.ndarray:
+def beat_variance(chances: np.ndarray, least: int = 1) -> np.ndarray:
+    """Variance of the cycles that ``beat_cycles`` expects: (tiles,)."""
+    beyond = 1 - chances[:, least - 1 :]
+    steps = 2 * (least + np.arange(beyond.shape[1])) + 1
+    square = least**2 + (steps * beyond).sum(-1)
+    return np.maximum(0, square - beat_cycles(chances, least) ** 2)
+
+
+def beat_floor(chances: np.ndarray, lanes: int, least: int = 1) -> np.ndarray:
     """At most ``beat_cycles`` of the same beat, and quick to find: (tiles,)."""
     # A little less, so that no rounding of a float puts it above.
-    return np.maximum(1, lanes * chances[..., :-1].sum(1).max(-1)) * (1 - 1e-9)
+    return np.maximum(least, lanes * chances[..., :-1].sum(1).max(-1)) * (1 - 1e-9)
 
 
 @dataclasses.dataclass(frozen=True)
 class Beats:
     """Expected beats of a plan, by the look-ups of each stage in them: means over the tiles."""
 
-    cycles: dict[int, float]  # at least 1
+    cycles: dict[int, float]  # at least ``beat_least``
+    variance: dict[int, float]  # of them
     waits: dict[int, float]  # chance that a beat looks up in memory
     far: float  # share of the look-ups that go to memory
 
@@ -167,6 +178,9 @@ def sum_bits(vq: VqShape, columns: int) -> int:
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
 FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
 HELD = 64  # most groups of vectors that a beat of a gemm is held for
+_ANSWER = 13  # from the look-up to the answer of memory, beside its latency
+_LOAD_IN_FLIGHT = 32  # words of codebooks of a core on their way
+_ASK = 8  # from the room for a word to its request, and from the word to its entry
 _LOAD = 10  # cycles of a load beside its entries: from the switch before it, and to its switch
 _FIRST_LOAD = 10  # the same of the first load, beside the latency of memory
 _TURN = 16  # words that a core gets before the next one has its turn
@@ -247,6 +261,24 @@ def loaded_bits(work: Work, plan: Plan) -> int:
     return codebook_loads(work, plan) * plan.cores * codebook
 
 
+def beat_least(work: Work, plan: Plan) -> int:
+    """Cycles that a beat is held: groups of vectors times pieces of a layout."""
+    pieces = work.matrix.vq.size // plan.need if plan.need else 1
+    if work.operation == "gemv":
+        return pieces
+    return pieces * min(math.ceil(work.vectors / plan.side), HELD)
+
+
+def _excess(mean: float, variance: float) -> float:
+    """Expected positive part of a normal number."""
+    if variance <= 0:
+        return max(0.0, mean)
+    sigma = math.sqrt(variance)
+    z = mean / sigma
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return sigma * density + mean * (1 + math.erf(z / math.sqrt(2))) / 2
+
+
 def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str, float]:
     """Cycles by resource, and the fill: the work takes their maximum, and the fill.
 
@@ -258,20 +290,20 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         return _table_terms(work, plan, budget)
     shape, vq = work.matrix, work.matrix.vq
     passes = math.ceil(work.vectors / plan.side)
-    held = 1 if work.operation == "gemv" else min(passes, HELD)
-    repeats = math.ceil(passes / held)
     pieces = vq.size // plan.need if plan.need else 1
-    load, jobs = vq.stages * plan.shared, core_jobs(work, plan)
-    answer = budget.latency + codebook_cache().latency
-    looked, products, words, cycles = 0.0, 0, 0.0, 0.0
+    held = beat_least(work, plan) // pieces
+    repeats = math.ceil(passes / held)
     beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
+    book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
+    load = max(vq.stages * plan.shared, book * (budget.latency + _ASK) / _LOAD_IN_FLIGHT)
+    jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
+    looked, products, words, cycles = 0.0, 0, 0.0, 0.0
     for job in jobs:
         cycles, far, whole = 0.0, 0.0, 0
         for count, lanes in job_beats(work, plan, job):
             whole += count
-            expected = max(held * pieces, beats.cycles[lanes])
-            late = max(0.0, answer - IN_FLIGHT * expected)
-            waits = beats.waits[lanes]
+            expected, waits = beats.cycles[lanes], beats.waits[lanes]
+            late = _excess(answer - IN_FLIGHT * expected, IN_FLIGHT * beats.variance[lanes])
             cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
             far += count * lanes * vq.stages * beats.far
         products += job.count * whole * held * pieces
@@ -283,7 +315,6 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         shortest = max((load + _LOAD) * job.loads, budget.latency + _NEXT_PART)
         looked += job.count * max(cycles, shortest)
     looked += cycles - max(cycles, shortest)  # no load follows the last job
-    book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
     # All cores ask for their first codebooks at once, and a burst of each comes in turn.
     turn = (plan.cores - 1) * min(book, _TURN)
     start = budget.latency + _FIRST_LOAD + load + turn

@@ -288,6 +288,7 @@ class Planner:
         self._far = functools.cache(self._far)  # type: ignore[method-assign]
         self._tiers = functools.cache(self._tiers)  # type: ignore[method-assign]
         self._cycles = functools.cache(self._cycles)  # type: ignore[method-assign]
+        self._chances = functools.cache(self._chances)  # type: ignore[method-assign]
 
     def _mean(self, of_tiles: np.ndarray) -> float:
         return float(of_tiles @ self.weights / self.weights.sum())
@@ -299,9 +300,16 @@ class Planner:
     def _tiers(self, registers: int, shared: int, banks: int) -> np.ndarray:
         return timing.tier_chances(self.counts, (registers, shared, banks))
 
-    def _cycles(self, registers: int, shared: int, banks: int, lanes: int) -> float:
-        chances = self._tiers(registers, shared, banks)
-        return self._mean(timing.beat_cycles(timing.beat_chances(chances, lanes)))
+    def _cycles(self, tiers: tuple[int, int, int], lanes: int, least: int) -> tuple[float, float]:
+        """Mean and variance of a beat."""
+        chances = self._chances(tiers, lanes)
+        return (
+            self._mean(timing.beat_cycles(chances, least)),
+            self._mean(timing.beat_variance(chances, least)),
+        )
+
+    def _chances(self, tiers: tuple[int, int, int], lanes: int) -> np.ndarray:
+        return timing.beat_chances(self._tiers(*tiers), lanes)
 
     def _lanes(self, plan: Plan) -> set[int]:
         """Look-ups of each stage in the beats of a plan."""
@@ -310,19 +318,33 @@ class Planner:
 
     def beats(self, plan: Plan, *, quick: bool = False) -> timing.Beats:
         """Expected beats of a plan. quick: with no more cycles than those, found sooner."""
-        if plan.method == "tables" or self.work.operation == "attention":
-            return timing.Beats({}, {}, 0.0)  # each lane has a memory of its own
         tiers = (plan.registers, plan.shared, plan.banks)
-        chances = self._tiers(*tiers)
-        far, used = self._far(plan.shared), self._lanes(plan)
-        cycles = {
-            lanes: self._mean(timing.beat_floor(chances, lanes))
-            if quick
-            else self._cycles(*tiers, lanes)
-            for lanes in used
-        }
-        waits = {lanes: self._mean(1 - np.prod((1 - far) ** lanes, axis=1)) for lanes in used}
-        return timing.Beats(cycles=cycles, waits=waits, far=self._mean(far.mean(1)))
+        if quick or plan.method == "tables" or self.work.operation == "attention":
+            return self._floor(plan, self._tiers(*tiers))
+        least, used = timing.beat_least(self.work, plan), self._lanes(plan)
+        found = {lanes: self._cycles(tiers, lanes, least) for lanes in used}
+        floor = self._floor(plan, self._tiers(*tiers))
+        return dataclasses.replace(
+            floor,
+            cycles={lanes: mean for lanes, (mean, _) in found.items()},
+            variance={lanes: variance for lanes, (_, variance) in found.items()},
+        )
+
+    def _floor(self, plan: Plan, chances: np.ndarray) -> timing.Beats:
+        """Beats with no more cycles than expected; chances of banks and of memory, and of others.
+
+        Without a variance fewer beats wait for memory.
+        """
+        if plan.method == "tables" or self.work.operation == "attention":
+            return timing.Beats({}, {}, {}, 0.0)  # each lane has a memory of its own
+        least, used = timing.beat_least(self.work, plan), self._lanes(plan)
+        far = self._far(plan.shared)
+        return timing.Beats(
+            cycles={n: self._mean(timing.beat_floor(chances, n, least)) for n in used},
+            variance=dict.fromkeys(used, 0.0),
+            waits={n: self._mean(1 - np.prod((1 - far) ** n, axis=1)) for n in used},
+            far=self._mean(far.mean(1)),
+        )
 
     def estimate(self, plan: Plan, *, quick: bool = False) -> Estimate:
         """What a plan takes; quick: cycles are no more than the real estimate."""
@@ -364,16 +386,8 @@ class Planner:
 
     def _free(self, plan: Plan) -> tuple[int, int]:
         """Cycles of a plan with any banks and registers, if no beat had a conflict; and moved."""
-        if plan.method == "tables" or self.work.operation == "attention":
-            beats = self.beats(plan)
-        else:
-            far, used = self._far(plan.shared), self._lanes(plan)
-            waits = {lanes: self._mean(1 - np.prod((1 - far) ** lanes, axis=1)) for lanes in used}
-            cycles = {
-                lanes: self._mean(timing.beat_floor(np.stack((far, 1 - far), -1), lanes))
-                for lanes in used
-            }
-            beats = timing.Beats(cycles, waits, self._mean(far.mean(1)))
+        far = self._far(plan.shared)
+        beats = self._floor(plan, np.stack((far, 1 - far), -1))
         terms = timing.plan_terms(self.work, plan, self.budget, beats)
         return _total(terms), timing.moved_bits(self.work, plan)
 
