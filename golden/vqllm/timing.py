@@ -181,9 +181,10 @@ HELD = 64  # most groups of vectors that a beat of a gemm is held for
 _ANSWER = 13  # from the look-up to the answer of memory, beside its latency
 _LOAD_IN_FLIGHT = 32  # words of codebooks of a core on their way
 _ASK = 8  # from the room for a word to its request, and from the word to its entry
-_LOAD = 10  # cycles of a load beside its entries: from the switch before it, and to its switch
+_LOAD = 5  # cycles of a load beside its entries: from the switch before it, and to its switch
 _FIRST_LOAD = 10  # the same of the first load, beside the latency of memory
-_TURN = 16  # words that a core gets before the next one has its turn
+_BURST_WORDS = 16  # of codebooks or codes that come in turn
+_CODES_IN_FLIGHT = 64  # words of codes of a core on their way
 _JOB = 8  # from a job to what its first descriptor asks for, beside the latency of memory
 _NEXT_PART = 9  # from a descriptor to the next one, beside the latency of memory
 
@@ -297,7 +298,14 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
     load = max(vq.stages * plan.shared, book * (budget.latency + _ASK) / _LOAD_IN_FLIGHT)
     jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
-    looked, products, words, cycles = 0.0, 0, 0.0, 0.0
+    codes = sum(n for n, _ in job_beats(work, plan, jobs[0])) * beat_bytes / word_bytes
+    # Bursts of codebooks and of codes come in turn, for all cores.
+    shared = plan.cores * (
+        book + min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), codes, _CODES_IN_FLIGHT)
+    )
+    load = max(load, shared)
+    start = budget.latency + _FIRST_LOAD + load
+    looked, products, words, cycles, far = 0.0, 0, 0.0, 0.0, 0.0
     for job in jobs:
         cycles, far, whole = 0.0, 0.0, 0
         for count, lanes in job_beats(work, plan, job):
@@ -315,9 +323,7 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         shortest = max((load + _LOAD) * job.loads, budget.latency + _NEXT_PART)
         looked += job.count * max(cycles, shortest)
     looked += cycles - max(cycles, shortest)  # no load follows the last job
-    # All cores ask for their first codebooks at once, and a burst of each comes in turn.
-    turn = (plan.cores - 1) * min(book, _TURN)
-    start = budget.latency + _FIRST_LOAD + load + turn
+    tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
     words += codebook_loads(work, plan) * book * plan.cores
     words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
     words += shape.rows * shape.vectors * vq.stages * beats.far
@@ -329,7 +335,8 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     macs = plan.lookups // vq.stages * (plan.need or vq.size)
     through = gemv_core(macs, vq.summed).latency + 1 + row_finish(False).latency
     return {
-        "memory": (budget.latency + words) * repeats,
+        # The last codebooks come near the end, and their beats follow.
+        "memory": (budget.latency + words) * repeats + tail,
         "look-ups": start + looked * repeats,
         "products": float(products * repeats),
         "reduction": float(shape.rows * max(1, plan.split / plan.lanes) * held * repeats),

@@ -4,7 +4,7 @@ Shown to fail with:
 
 - the bank of an entry without its stage; registers counted as a bank; memory left out
 - the mean of stages in place of each, where the count is exact; the first chance of a beat lost
-- the search ended at the first plan of as many cycles; a floor above the expected cycles
+- a floor above the expected cycles; the tables of the first slice counted twice
 - codebooks loaded once in place of each job; the split left out of the codebooks
 - a split at the root rounded down
 """
