@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from golden.attention.softmax import partial
+from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import is_special
@@ -30,18 +31,27 @@ __all__ = ["attend", "book_image", "code_image"]
 
 
 def attend(
-    q: Tensor, codes_k: Tensor, codes_v: Tensor, book_k: Codebook, book_v: Codebook
+    q: Tensor,
+    codes_k: Tensor,
+    codes_v: Tensor,
+    book_k: Codebook,
+    book_v: Codebook,
+    response: int = RESP_OKAY,
 ) -> tuple[Status, Tensor]:
     """(status, (L, d) words) of (L, d) queries times 1/sqrt(d) and (n, M) codes, n >= 1.
 
+    response: the worst answer of memory to a read of codes or codebooks
+
         what                                           status, and outputs that are NaN (0x7E00)
+        memory answered DECERR                         DECODE_ERROR, all
+        memory answered SLVERR                         SLAVE_ERROR, all
         an entry is finite and above 1 in magnitude    BAD_REQUEST, all
         an entry is NaN or infinite                    NONFINITE, all
         a query is NaN or infinite                     NONFINITE, its own
         a code beyond the entries                      BAD_CODE, all
         a score is +infinity, or all are -infinity     OVERFLOW, those of the query
 
-    The status is the first that applies, in the order of golden.million.format.Status.
+    The status is the first that applies, in the order of this table.
     """
     if not len(codes_k) or codes_k.shape != codes_v.shape:
         raise ConfigError(
@@ -60,11 +70,14 @@ def attend(
     special = is_special(q.long()).any(-1)
     entries = ((codes_k, book_k), (codes_v, book_v))
     beyond = any(bool((code >= book.words.shape[1]).any()) for code, book in entries)
-    failed = part.bad | special | beyond | large | nonfinite
+    is_refused = response >= RESP_SLVERR
+    failed = part.bad | special | beyond | large | nonfinite | is_refused
     window = torch.zeros_like(sums.low)
     words = outputs(sums, book_v.exponent, window, part.total, failed)
     status = Status.OK
     for applies, name in (
+        (response == RESP_DECERR, Status.DECODE_ERROR),
+        (is_refused, Status.SLAVE_ERROR),
         (large, Status.BAD_REQUEST),
         (nonfinite or bool(special.any()), Status.NONFINITE),
         (beyond, Status.BAD_CODE),

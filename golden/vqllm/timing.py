@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from golden.attention.timing import weights
 from golden.index.timing import table_lane, tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
@@ -19,6 +20,7 @@ __all__ = [
     "Job",
     "Tables",
     "attend_bound",
+    "attend_fill",
     "attend_pass",
     "beat_chances",
     "beat_cycles",
@@ -529,3 +531,15 @@ def gemm(macs: int, stages: int, scaled: bool) -> Timing:
     """Of the last beat of a row and the last group: exact sums, rounding."""
     latency = gemv_core(macs, stages).latency + row_finish(scaled).latency
     return Timing(latency=latency, start="code", end="y", unit="beat")
+def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: int) -> int:
+    """Cycles of a train of KV heads beyond the bounds of its heads, but for the switches.
+
+    The first codebook comes before the first token, and the last tokens after the last codebook.
+    One head waits for its weights, and for its outputs at an element per cycle.
+    """
+    requested = 20  # cycles of the control, of the ports, and of the queues of words
+    alone = min(tokens, shape.book_words(entries))
+    scores = row_sums(shape.part.head_dim).latency + row_finish(False).latency
+    softmax = weights().latency + weights().delay("from the last score to row")
+    outputs = shape.queries * (shape.pq.head_dim + 1) + 24
+    return requested + memory_latency + alone + scores + softmax + outputs

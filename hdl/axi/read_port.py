@@ -6,7 +6,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.axi import timing
-from golden.axi.format import BURST_INCR, CACHE_NORMAL
+from golden.axi.format import BURST_INCR, CACHE_NORMAL, Resp
 from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
@@ -26,10 +26,12 @@ class AxiReadPortConfig(AxiPortConfig):
 
     length_bits: int = 24  # bits of a command's number of words, 1..32
     buffered: bool = True  # a skid buffer between R and o: no combinational path
+    responses: bool = False  # o has the response itself in place of error
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_bool("buffered")
+        self._check_bool("responses")
 
     @property
     def read_signature(self) -> Axi4Read:
@@ -44,9 +46,12 @@ class AxiReadPortConfig(AxiPortConfig):
 
     @property
     def o_layout(self) -> data.StructLayout:
+        answer: dict = {"error": (1, "the response was SLVERR or DECERR")}
+        if self.responses:
+            answer = {"resp": (2, "response of the bus", Resp)}
         return Payload(
             data=(self.data_bits, "word of memory, its first byte in the low bits", BYTES),
-            error=(1, "the response was SLVERR or DECERR"),
+            **answer,
             last=(1, "the command's final word"),
         )
 
@@ -59,7 +64,8 @@ class AxiReadPort(Block):
     nothing. Bursts are as long as ``burst_beats``, the command's end and the next multiple of
     4 KiB allow. Up to ``outstanding`` of them are requested ahead, across commands too. All have
     ID 0, so data come in order. ``error``: the beat's response was SLVERR or DECERR. Its word
-    passes as it came, and the command goes on to its end.
+    passes as it came, and the command goes on to its end. With ``responses``, ``o`` has the
+    response ``resp`` in place of ``error``.
 
     1 word per cycle when ``burst_beats * outstanding`` words cover the memory's latency. ARVALID
     two cycles after a command; ``o`` one cycle after R, in the same cycle without ``buffered``.
@@ -160,7 +166,8 @@ class AxiReadPort(Block):
             sink = words.i
         m.d.comb += [
             sink.p.data.eq(r.p.data),
-            sink.p.error.eq(r.p.resp[1]),  # SLVERR, DECERR
+            # SLVERR, DECERR
+            sink.p.resp.eq(r.p.resp) if config.responses else sink.p.error.eq(r.p.resp[1]),
             sink.p.last.eq(r.p.last & bursts.o.p),
             sink.valid.eq(r.valid & is_asked),
             r.ready.eq(sink.ready | ~is_asked),

@@ -18,7 +18,7 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["MillionDecodeValues", "MillionDecodeValuesConfig"]
+__all__ = ["MillionDecodeValues", "MillionDecodeValuesConfig", "weighted_sums"]
 
 _SUM_BITS = 65  # of a sum over 32,768 keys
 
@@ -101,63 +101,20 @@ class MillionDecodeValues(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        pq, rate = config.pq, config.rate
         lookup = add(m, "lookup", MillionDecodeLookup(config.lookup))
         link(m, self.codebook, lookup.codebook)
         link(m, self.job, lookup.job)
-        # ``ended``: the last elements of a job are shown. One cycle later their products are added,
-        # and from the next on the sums leave.
-        ended, added, gives, leaves = Signal(), Signal(), Signal(), Signal()
+        weight = Signal(self.weight.p.word.shape(), reset_less=True)
+        m.d.sync += weight.eq(self.weight.p.word)
+        ended, busy = weighted_sums(m, config, lookup, weight, self.sum)
         m.d.comb += [
             lookup.can_begin.eq(1),
-            lookup.can_take.eq(~(ended | added | gives)),
+            lookup.can_take.eq(~busy),
             Value.cast(lookup.code.p).eq(Value.cast(self.code.p)),
             lookup.code.valid.eq(self.code.valid & self.weight.valid),
             self.code.ready.eq(lookup.code.ready & self.weight.valid),
             self.weight.ready.eq(lookup.code.ready & self.code.valid),
-            ended.eq(lookup.shown & lookup.last),
         ]
-        m.d.sync += [added.eq(ended), gives.eq(added | (gives & ~leaves))]
-
-        weight = Signal(self.weight.p.word.shape(), reset_less=True)
-        step, first = Signal(), Signal(reset_less=True)
-        m.d.sync += [
-            weight.eq(self.weight.p.word),
-            step.eq(lookup.shown),
-            first.eq(lookup.first),
-        ]
-        sums = []  # by query, then element
-        for n in range(rate.queries):
-            for i in range(pq.head_dim):
-                lane = add(m, f"lane_{n}_{i}", MillionDecodeSum(config.lane))
-                skips = (lookup.dead[p] | lookup.beyond[p][i // pq.sub] for p in range(rate.keys))
-                m.d.comb += [
-                    lane.step.eq(step),
-                    lane.first.eq(first),
-                    lane.skips.eq(Cat(skips)),
-                    *(lane.weight[p].eq(weight[p][n]) for p in range(rate.keys)),
-                    *(lane.c[p].eq(lookup.word[p][i]) for p in range(rate.keys)),
-                ]
-                wide = Signal(signed(_SUM_BITS), name=f"sum_{n}_{i}")
-                m.d.comb += wide.eq(lane.sum)
-                sums.append(wide)
-
-        count = config.lookup.parts * rate.queries
-        place = Signal(range(max(2, count)))  # part by part, in each query by query
-        words = []
-        for part in range(config.lookup.parts):
-            for n in range(rate.queries):
-                begin = n * pq.head_dim + part * rate.macs
-                words.append(Cat(sums[begin : begin + rate.macs]))
-        m.d.comb += [
-            self.sum.valid.eq(gives),
-            Value.cast(self.sum.p.value).eq(Array(words)[place]),
-            self.sum.p.last.eq(place == count - 1),
-            leaves.eq(gives & self.sum.ready & self.sum.p.last),
-        ]
-        with m.If(gives & self.sum.ready):
-            m.d.sync += place.eq(after(place, count))
-
         ends = queue(m, "ends", config.end_layout, 2)
         m.d.comb += [
             ends.i.valid.eq(ended),
@@ -166,3 +123,55 @@ class MillionDecodeValues(Block):
         ]
         link(m, ends.o, self.end)
         return m
+
+
+def weighted_sums(m: Module, config: MillionDecodeValuesConfig, lookup, weight, out) -> tuple:
+    """(a job's last elements are shown, its sums are about to leave); the sums go to ``out``.
+
+    ``lookup`` shows elements and their flags, and ``weight`` is that of the elements shown. No beat
+    may be taken until they have left.
+    """
+    pq, rate = config.pq, config.rate
+    # ``ended``: the last elements of a job are shown. One cycle later their products are added,
+    # and from the next on the sums leave.
+    ended, added, gives, leaves = Signal(), Signal(), Signal(), Signal()
+    step, first = Signal(), Signal(reset_less=True)
+    m.d.comb += ended.eq(lookup.shown & lookup.last)
+    m.d.sync += [
+        added.eq(ended),
+        gives.eq(added | (gives & ~leaves)),
+        step.eq(lookup.shown),
+        first.eq(lookup.first),
+    ]
+    sums = []  # by query, then element
+    for n in range(rate.queries):
+        for i in range(pq.head_dim):
+            lane = add(m, f"lane_{n}_{i}", MillionDecodeSum(config.lane))
+            skips = (lookup.dead[p] | lookup.beyond[p][i // pq.sub] for p in range(rate.keys))
+            m.d.comb += [
+                lane.step.eq(step),
+                lane.first.eq(first),
+                lane.skips.eq(Cat(skips)),
+                *(lane.weight[p].eq(weight[p][n]) for p in range(rate.keys)),
+                *(lane.c[p].eq(lookup.word[p][i]) for p in range(rate.keys)),
+            ]
+            wide = Signal(signed(_SUM_BITS), name=f"sum_{n}_{i}")
+            m.d.comb += wide.eq(lane.sum)
+            sums.append(wide)
+
+    count = config.lookup.parts * rate.queries
+    place = Signal(range(max(2, count)))  # part by part, in each query by query
+    words = []
+    for part in range(config.lookup.parts):
+        for n in range(rate.queries):
+            begin = n * pq.head_dim + part * rate.macs
+            words.append(Cat(sums[begin : begin + rate.macs]))
+    m.d.comb += [
+        out.valid.eq(gives),
+        Value.cast(out.p.value).eq(Array(words)[place]),
+        out.p.last.eq(place == count - 1),
+        leaves.eq(gives & out.ready & out.p.last),
+    ]
+    with m.If(gives & out.ready):
+        m.d.sync += place.eq(after(place, count))
+    return ended, ended | added | gives

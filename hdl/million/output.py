@@ -41,6 +41,12 @@ _SHIFTS = EXPONENT_MAX - EXPONENT_MIN  # places between the smallest and the lar
 class MillionOutputConfig(LayerConfig):
     """What is attended, and what moves per cycle."""
 
+    exact: bool = True  # exact keys have sums too; false: there are none
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_bool("exact")
+
     @property
     def window(self) -> MillionWindowConfig:
         return MillionWindowConfig(cache=self.cache, rate=self.rate)
@@ -69,7 +75,8 @@ class MillionOutputConfig(LayerConfig):
     @property
     def merged_bits(self) -> int:
         """Bits of ``2**e * N + W`` on the grid of the smallest scale, signed."""
-        return max(VALUE_SUM_BITS + _SHIFTS, self.window.value_bits - EXPONENT_MIN) + 1
+        exact = self.window.value_bits - EXPONENT_MIN if self.exact else 0
+        return max(VALUE_SUM_BITS + _SHIFTS, exact) + 1
 
     @property
     def past_layout(self) -> Payload:
@@ -86,7 +93,8 @@ class MillionOutput(Block):
     ``past`` has N: for each part of ``macs`` elements, for each query. ``window`` has W: for each
     query, for each word of ``window_macs`` elements. ``total`` has S, the queries that count, those
     that are ``bad``, and e. ``o`` has ``head_dim`` words of each query that counts, query 0 first.
-    A bad query's words are NaN (0x7E00). ``last`` of the sums is not read.
+    A bad query's words are NaN (0x7E00). ``last`` of the sums is not read. Without ``exact``, W
+    is 0 and ``window`` is no port.
 
     N of a group, and as many words of W, wait in RAMs until all is there. ``2**e * N + W`` is exact
     on the grid 2**-56. Rounding points: this sum, S, its reciprocal, the product.
@@ -97,11 +105,12 @@ class MillionOutput(Block):
     """
 
     def __init__(self, config: MillionOutputConfig):
+        window = In(stream.Signature(config.window.sum_layout), "Sums of exact values.")
         super().__init__(
             config,
             {
                 "past": In(stream.Signature(config.past_layout), "Sums of past values."),
-                "window": In(stream.Signature(config.window.sum_layout), "Sums of exact values."),
+                **({"window": window} if config.exact else {}),
                 "total": In(stream.Signature(config.total_layout), "One per group."),
                 "o": Out(
                     stream.Signature(beat_layout(config.rate.lanes)),
@@ -126,9 +135,10 @@ class MillionOutput(Block):
         drains, fetch, release = Signal(), Signal(), Signal()
         memory, is_full = self._past(m, release)
         inverses, invert, inverted = self._inverses(m, job)
-        depth = queries * config.cache.pq.head_dim // config.rate.window_macs + 2
-        window = queue(m, "window_sums", config.window.sum_layout, depth, storage="memory")
-        link(m, self.window, window.i)
+        if config.exact:
+            depth = queries * config.cache.pq.head_dim // config.rate.window_macs + 2
+            window = queue(m, "window_sums", config.window.sum_layout, depth, storage="memory")
+            link(m, self.window, window.i)
 
         # The RAM's output is the register that the elements are selected from.
         shown, move, takes = Signal(), Signal(), Signal()
@@ -149,23 +159,23 @@ class MillionOutput(Block):
                 place.counts.eq(walk.at.queries < job.queries),
                 place.last.eq(walk.wraps.parts & (walk.at.queries == job.queries - 1)),
             ]
-        word = Signal(range(max(2, words)))  # place in the transfer of ``window``
-        m.d.comb += [
-            move.eq(shown & window.o.valid & (takes | ~place.counts)),
-            window.o.ready.eq(move & (word == words - 1)),
-        ]
-        with m.If(move):
-            m.d.sync += word.eq(Mux(word == words - 1, 0, word + 1))
-
         past = memory.read_data.word_select(place.cell, VALUE_SUM_BITS * elements)
-        exact_bits = config.window.value_bits
-        exact = Cat(*window.o.p.value).word_select(word, exact_bits * elements)
+        has_window = window.o.valid if config.exact else Const(1, 1)
+        m.d.comb += move.eq(shown & has_window & (takes | ~place.counts))
+        exact = Const(0, elements)
+        if config.exact:
+            word = Signal(range(max(2, words)))  # place in the transfer of ``window``
+            m.d.comb += window.o.ready.eq(move & (word == words - 1))
+            with m.If(move):
+                m.d.sync += word.eq(Mux(word == words - 1, 0, word + 1))
+            exact_bits = config.window.value_bits
+            exact = Cat(*window.o.p.value).word_select(word, exact_bits * elements)
         side = {
             "inverse": let(m, "inverse", Array([*inverses, inverses[0]])[place.query]),
             "bad": let(m, "bad", Cat(job.bad, 0).bit_select(place.query, 1)),
             "last": place.last,
         }
-        valid = let(m, "offers", shown & window.o.valid & place.counts)
+        valid = let(m, "offers", shown & has_window & place.counts)
         self._divide(m, job, (past, exact, side), valid, takes)
 
         with m.FSM():

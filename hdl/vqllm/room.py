@@ -1,13 +1,17 @@
 """Blocks of VQ-LLM by name."""
 
-from golden.vqllm.config import NAMED, ExchangeShape, VqShape
+from golden.million.config import PqShape, RateShape
+from golden.vqllm.config import ATTEND, NAMED, AttendShape, ExchangeShape, VqShape
 from hdl.registry import Registered, Room
+from hdl.vqllm.attend_config import VqAttentionConfig
+from hdl.vqllm.attention import VqAttention
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
@@ -22,7 +26,24 @@ _TO_TWO = ExchangeShape(size=4, need=2, lanes=16)
 _TO_ONE = ExchangeShape(size=2, need=1, lanes=4)
 _WIDEST = ExchangeShape(size=16, need=1, lanes=32)
 
+_SMALL_PQ = PqShape(head_dim=32, subspaces=8, bits=4)
+
 BLOCKS = {
+    "vq_attention": Registered(
+        component=VqAttention,
+        config=VqAttentionConfig(),
+        configs={
+            **{name: VqAttentionConfig(shape=ATTEND[name]) for name in ("cq2", "cq4_64", "cq2_64")},
+            "small": VqAttentionConfig(
+                shape=AttendShape(
+                    pq=_SMALL_PQ, groups=4, queries=2, data_bits=64, max_tokens=40
+                ),
+                books=3, burst_beats=4, words=16,
+            ),
+        },
+        golden="golden.vqllm.attention:attend",
+        checked="small",
+    ),
     "vq_codebook_cache": Registered(
         component=VqCodebookCache,
         config=VqCodebookCacheConfig(),
@@ -111,6 +132,19 @@ BLOCKS = {
             "small": VqLayoutBufferConfig(shape=_TO_ONE),
         },
         golden="golden.vqllm.exchange:exchanged",
+    ),
+    "vq_kv_encoder": Registered(
+        component=VqKvEncoder,
+        config=VqKvEncoderConfig(books=8),
+        configs={
+            "cq2": VqKvEncoderConfig(pq=ATTEND["cq2"].pq, books=8),
+            "cq4_64": VqKvEncoderConfig(pq=ATTEND["cq4_64"].pq, books=3),
+            "cq2_64": VqKvEncoderConfig(pq=ATTEND["cq2_64"].pq, books=3),
+            "small": VqKvEncoderConfig(
+                pq=_SMALL_PQ, rate=RateShape(macs=8, window_macs=8, lanes=8), books=2
+            ),
+        },
+        golden="golden.index.pq:exact_codes",
     ),
     "vq_row_finish": Registered(
         component=VqRowFinish,
