@@ -23,7 +23,7 @@ from tb.vqllm.support.pieces import beats_of
 CONFIGS = {
     "default": VqExchangeConfig(),
     "gptvq2": VqExchangeConfig(shape=ExchangeShape(size=4, need=2, lanes=16)),
-    "cq4": VqExchangeConfig(shape=ExchangeShape(size=2, need=1, lanes=4)),
+    "cq4": VqExchangeConfig(shape=ExchangeShape(size=2, need=1, lanes=32)),
     "widest": VqExchangeConfig(shape=ExchangeShape(size=16, need=1, lanes=16)),
     "three elements": VqExchangeConfig(shape=ExchangeShape(size=12, need=3, lanes=4)),
     "variable": VqExchangeConfig(

@@ -21,8 +21,9 @@ from tb.vqllm.support.pieces import beats_of
 CONFIGS = {
     "default": VqLayoutBufferConfig(),
     "gptvq2": VqLayoutBufferConfig(shape=ExchangeShape(size=4, need=2, lanes=16)),
-    "cq4": VqLayoutBufferConfig(shape=ExchangeShape(size=2, need=1, lanes=4)),
+    "cq4": VqLayoutBufferConfig(shape=ExchangeShape(size=2, need=1, lanes=32)),
     "widest": VqLayoutBufferConfig(shape=ExchangeShape(size=16, need=1, lanes=16)),
+    "to four": VqLayoutBufferConfig(shape=ExchangeShape(size=8, need=4, lanes=6)),
     "three elements": VqLayoutBufferConfig(shape=ExchangeShape(size=12, need=3, lanes=4)),
 }
 
