@@ -31,7 +31,7 @@ _TRAINING = Training(iterations=5)
 # Of each cache: entries in registers and banks.
 _TIERS = {
     "gptvq2": ((0, 16), (8, 16), (32, 16), (128, 16), (0, 32)),
-    "aqlm3": ((0, 16), (8, 16), (32, 16), (128, 16), (0, 32)),
+    "aqlm3": ((0, 16), (8, 16), (32, 16), (0, 32)),
 }
 _LOOKUPS = {"gptvq2": 16, "aqlm3": 8}
 
