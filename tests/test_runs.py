@@ -325,6 +325,7 @@ def test_vq_tables(command, figures, monkeypatch, page):
     pair = command.measure.PAIRS["gptvq2"]
     small = dataclasses.replace(pair, sizes=((3, 64), (4, 128)))
     monkeypatch.setattr(command.measure, "PAIRS", {"gptvq2": small})
+    monkeypatch.setattr(command.measure, "AREAS", ("gptvq2",))
     monkeypatch.setattr(command.measure, "ERROR_SHAPE", (8, 64))
     monkeypatch.setattr(command.measure, "synthesize", synthesized)
     assert command.main(page) == 0
