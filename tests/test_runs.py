@@ -314,6 +314,11 @@ def test_million_rates(command, figures, monkeypatch, page, tmp_path):
     # Two ATTENDs after the first; two KV heads of two groups, whose tables take 64 cycles.
     assert [figure.cycles for figure in found[3:]] == [2 * CYCLES] * 2
     assert found[3].bound == 2 * 2 * 2 * 64
+    apart = dataclasses.replace(small, kv_apart=True)
+    monkeypatch.setattr(command.measure, "APART", {"16, 64": apart})
+    assert command.main(["--apart", "--keys", "10", *page]) == 0
+    assert len(command.ran) == 3  # no run of the encoder
+    assert [figure.configuration["kv_apart"] for figure in figures()] == [True, True]
 
 
 @PAGE

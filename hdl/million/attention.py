@@ -321,9 +321,17 @@ class MillionAttention(Block):
 
     def _codes(self, m: Module, engines: _Engines) -> None:
         """Codes of K to the scores and of V to the values, as the reads were requested."""
-        mmu, scores, values = engines.mmu, engines.scores, engines.values
-        reader = add(m, "code_reader", MillionCodeReader(self.config.code_reader))
-        kinds = queue(m, "kinds", 1, self.config.reads)
+        mmu, config = engines.mmu, self.config
+        sinks = engines.scores.code, engines.values.code
+        if config.kv_apart:
+            m.d.comb += mmu.info.ready.eq(1)
+            for kv, sink in zip(("k", "v"), sinks, strict=True):
+                reader = add(m, f"code_reader_{kv}", MillionCodeReader(config.code_reader))
+                link(m, getattr(mmu, f"codes_{kv}"), reader.word)
+                link(m, reader.code, sink, discard=("error",))
+            return
+        reader = add(m, "code_reader", MillionCodeReader(config.code_reader))
+        kinds = queue(m, "kinds", 1, config.reads)
         m.d.comb += [
             kinds.i.valid.eq(mmu.info.valid),
             kinds.i.p.eq(mmu.info.p.tag == Kv.V),
@@ -331,14 +339,15 @@ class MillionAttention(Block):
         ]
         link(m, mmu.codes, reader.word)
         code, is_v = reader.code, kinds.o.p
-        for sink, is_its in ((scores.code, ~is_v), (values.code, is_v)):
+        for sink, is_its in zip(sinks, (~is_v, is_v), strict=True):
             m.d.comb += [
                 sink.valid.eq(code.valid & kinds.o.valid & is_its),
                 sink.p.code.eq(code.p.code),
                 sink.p.last.eq(code.p.last),
             ]
+        scores, values = sinks
         m.d.comb += [
-            code.ready.eq(kinds.o.valid & Mux(is_v, values.code.ready, scores.code.ready)),
+            code.ready.eq(kinds.o.valid & Mux(is_v, values.ready, scores.ready)),
             kinds.o.ready.eq(code.valid & code.ready & code.p.last),
         ]
 

@@ -34,11 +34,13 @@ class MillionAttentionConfig(LayerConfig):
     outstanding: int = 16  # bursts read ahead, 1..16
     reads: int = 8  # reads of codes under way, 2..16
     beats: int = 256  # memory words that wait for the engines, 4..4096
+    kv_apart: bool = False  # codes of K and of V at the same time, for wide memory words
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range("reads", 2, 16)
         self._check_range("beats", 4, 4096)
+        self._check_bool("kv_apart")
         # What the parts refuse is refused here, before elaboration.
         _ = self.mmu, self.control, self.loader, self.output, self.code_reader, self.store
 
@@ -53,6 +55,7 @@ class MillionAttentionConfig(LayerConfig):
             reads=self.reads,
             appends=1,  # the encoder's control waits for each
             beats=(self.beats,),
+            kv_apart=self.kv_apart,
         )
 
     @property

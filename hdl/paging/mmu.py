@@ -1,13 +1,14 @@
 """Paged memory management of the KV cache (docs/blocks/paging_mmu.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
 from golden.paging import timing
-from golden.paging.config import CacheConfig, RecordKind
+from golden.paging.config import CacheConfig
 from golden.paging.format import Op, PageOp, Status
 from golden.timing import Timing
 from hdl.axi.signature import Axi4, axi4, pass_channels
@@ -23,7 +24,7 @@ from hdl.paging.layouts import (
     word_layout,
 )
 from hdl.paging.mmu_control import PagingMmuControl, PagingMmuControlConfig
-from hdl.paging.mmu_reader import PagingMmuReader, PagingMmuReaderConfig
+from hdl.paging.mmu_reader import Outlet, PagingMmuReader, PagingMmuReaderConfig, outlets
 from hdl.paging.mmu_writer import PagingMmuWriter, PagingMmuWriterConfig
 from hdl.paging.page_table import (
     PAGE_COMMAND_LAYOUT,
@@ -61,6 +62,8 @@ class PagingMmuNumbers(Config):
     reads: int = 8  # READs under way, 1..16
     appends: int = 4  # APPENDs accepted and not yet complete, 1..16
 
+    kv_apart: ClassVar[bool] = False  # a stream serves READs of K and of V
+
     def __post_init__(self) -> None:
         self._check_shape("cache", CacheConfig)
         self._check_power_of_two("data_bits", 64, 1024)
@@ -70,9 +73,9 @@ class PagingMmuNumbers(Config):
         self._check_range("reads", 1, 16)
         self._check_range("appends", 1, 16)
         self._check_beats()
-        names = [kind.name for kind in self.cache.kv.kinds]
+        names = [each.name for each in outlets(self.cache.kv, self.kv_apart)]
         if len(names) > KINDS_MAX:
-            self._refuse("cache", f"of at most {KINDS_MAX} kinds of records")
+            self._refuse("cache", f"of at most {KINDS_MAX} streams of records")
         if taken := [name for name in names if name in _MEMBERS or hasattr(Block, name)]:
             self._refuse("cache", f"of kinds not named {taken[0]!r}, a port or part of each block")
         if taken := [name for name in names if "__" in name]:
@@ -105,6 +108,7 @@ class PagingMmuNumbers(Config):
             outstanding=self.outstanding,
             reads=self.reads,
             beats=self.beats,
+            kv_apart=self.kv_apart,
         )
 
     @property
@@ -152,6 +156,11 @@ class PagingMmuConfig(PagingMmuNumbers):
 
     # Words of the queue in front of each kind's stream, in order of the kinds, 4..4096.
     beats: tuple[int, ...] = (256, 128, 64)
+    kv_apart: bool = False  # READs of K and those of V have streams of their own
+
+    def __post_init__(self) -> None:
+        self._check_bool("kv_apart")
+        super().__post_init__()
 
     def _check_beats(self) -> None:
         kinds = len(self.cache.kv.kinds)
@@ -218,7 +227,10 @@ class PagingMmu(Block):
                     stream.Signature(config.info_layout),
                     "What the next transfers of each head are.",
                 ),
-                **{kind.name: Out(word, _meaning(kind, kind in kv.per_head)) for kind in kv.kinds},
+                **{
+                    each.name: Out(word, _meaning(each, each.kind in kv.per_head))
+                    for each in outlets(kv, config.kv_apart)
+                },
                 "axi": Out(config.axi_signature, "AXI4 manager: the memory that holds the pages."),
             },
         )
@@ -244,8 +256,8 @@ class PagingMmu(Block):
             parts.reader.base.eq(self.base),
             parts.writer.base.eq(self.base),
         ]
-        kinds = (kind.name for kind in config.cache.kv.kinds)
-        link_members(m, parts.reader, self, ("info", *kinds))
+        names = (each.name for each in config.reader.outlets)
+        link_members(m, parts.reader, self, ("info", *names))
         link_members(m, self, parts.writer, ("record", "w"))
         pass_channels(m, parts.reader.axi, self.axi)
         pass_channels(m, parts.writer.axi, self.axi)
@@ -421,9 +433,11 @@ class PagingMmu(Block):
         return opening & response.valid & (response.p.status == Status.OK), open_given
 
 
-def _meaning(kind: RecordKind, is_per_head: bool) -> str:
-    """Of a kind's stream."""
-    whose = f"{kind.name.capitalize()} records of {'one head' if is_per_head else 'a READ'}"
+def _meaning(outlet: Outlet, is_per_head: bool) -> str:
+    """Of an outlet's stream."""
+    kind = outlet.kind
+    of = "" if outlet.kv is None else f" of {outlet.kv.name}"
+    whose = f"{kind.name.capitalize()} records{of} of {'one head' if is_per_head else 'a READ'}"
     if kind.is_fixed:
         return f"{whose}: bytes first..end - 1 of data."
     return f"{whose}, of every token from skip before on."

@@ -5,7 +5,7 @@ import functools
 import itertools
 import operator
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from golden.config import Config
@@ -26,10 +26,12 @@ from hdl.stream.queue import queue
 
 __all__ = [
     "READ_LAYOUT",
+    "Outlet",
     "PagingMmuLookup",
     "PagingMmuLookupConfig",
     "PagingMmuReader",
     "PagingMmuReaderConfig",
+    "outlets",
 ]
 
 READ_LAYOUT = Payload(
@@ -42,7 +44,28 @@ READ_LAYOUT = Payload(
     token=(TOKEN_BITS, "one past the last position", NUMBER),
     status=(4, "not OK: refused already", Status),
 )
-_END_LAYOUT = data.StructLayout({"tag": 8, "sequence": 8, "status": 4})
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlet:
+    """A stream of the words of one kind of record."""
+
+    kind: RecordKind
+    kv: Kv | None = None  # the READs that it serves; None: all
+
+    @property
+    def name(self) -> str:
+        return self.kind.name if self.kv is None else f"{self.kind.name}_{self.kv.name.lower()}"
+
+    def serves(self, kv) -> Value:
+        """Whether a READ of ``kv`` has words here."""
+        return Const(1) if self.kv is None else kv == self.kv
+
+
+def outlets(kv: RecordShape, kv_apart: bool) -> tuple[Outlet, ...]:
+    """One for each kind of record, or with ``kv_apart`` one for its K and one for its V."""
+    which = tuple(Kv) if kv_apart else (None,)
+    return tuple(Outlet(kind, each) for kind in kv.kinds for each in which)
 
 
 def _slot(kv: RecordShape, kind: RecordKind, head):
@@ -146,21 +169,26 @@ class PagingMmuReaderConfig(Config):
     outstanding: int = 16
     reads: int = 8
     beats: tuple[int, ...] = (256, 128, 64)
+    kv_apart: bool = False
+
+    @property
+    def outlets(self) -> tuple["Outlet", ...]:
+        """The channels, those of one kind side by side."""
+        return outlets(self.kv, self.kv_apart)
 
     @property
     def clients(self) -> tuple[str, ...]:
         """Users of the page table, the front first; look-ups before walks, which read ahead."""
-        lookups = [f"{kind.name}_lookup" for kind in self.kv.per_head]
-        return ("front", *lookups, *(f"{kind.name}_walk" for kind in self.kv.kinds))
+        lookups = [f"{each.name}_lookup" for each in self.outlets if each.kind in self.kv.per_head]
+        return ("front", *lookups, *(f"{each.name}_walk" for each in self.outlets))
 
-    def channel(self, name: str) -> PagingMmuChannelConfig:
-        names = [kind.name for kind in self.kv.kinds]
+    def channel(self, kind: RecordKind) -> PagingMmuChannelConfig:
         return PagingMmuChannelConfig(
             data_bits=self.data_bits,
             address_bits=self.address_bits,
             page_bytes=self.page_bytes,
             burst_beats=self.burst_beats,
-            depth=self.beats[names.index(name)],
+            depth=self.beats[self.kv.kinds.index(kind)],
             reads=self.reads,
         )
 
@@ -204,10 +232,7 @@ class PagingMmuReader(Block):
                 stream.Signature(info_layout(config.kv)),
                 "What the next transfers of each head are.",
             ),
-            **{
-                kind.name: Out(word, f"Transfers of the {kind.name} records.")
-                for kind in config.kv.kinds
-            },
+            **{each.name: Out(word, _outlet_meaning(each)) for each in config.outlets},
             "axi": Out(config.read_signature, "AXI4 read manager."),
         }
         clients = len(config.clients)
@@ -223,29 +248,32 @@ class PagingMmuReader(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self.config
-        channels = {kind.name: self._elaborate_channel(m, kind.name) for kind in config.kv.kinds}
+        channels = {each: self._elaborate_channel(m, each) for each in config.outlets}
         lookups = {
-            kind.name: self._elaborate_lookup(m, kind.name, channels[kind.name])
-            for kind in config.kv.per_head
+            each: self._elaborate_lookup(m, each, channels[each])
+            for each in config.outlets
+            if each.kind in config.kv.per_head
         }
-        ends = queue(m, "ends", _END_LAYOUT, config.reads)
-        self._elaborate_front(m, channels, list(lookups.values()), ends)
+        parts = {"tag": 8, "sequence": 8, "status": 4} | ({"kv": 1} if config.kv_apart else {})
+        ends = queue(m, "ends", data.StructLayout(parts), config.reads)
+        self._elaborate_front(m, channels, lookups, ends)
         self._elaborate_memory(m, list(channels.values()))
-        self._elaborate_status(m, list(channels.values()), ends)
+        self._elaborate_status(m, channels, ends)
         return m
 
-    def _elaborate_channel(self, m: Module, name: str):
-        channel = add(m, f"{name}_channel", PagingMmuChannel(self.config.channel(name)))
+    def _elaborate_channel(self, m: Module, outlet: Outlet):
+        name = outlet.name
+        channel = add(m, f"{name}_channel", PagingMmuChannel(self.config.channel(outlet.kind)))
         self._join_client(m, channel, f"{name}_walk")
         m.d.comb += channel.base.eq(self.base)
         link(m, channel.o, getattr(self, name))
         return channel
 
-    def _elaborate_lookup(self, m: Module, name: str, channel):
+    def _elaborate_lookup(self, m: Module, outlet: Outlet, channel):
         config = self.config
-        shape = PagingMmuLookupConfig(kv=config.kv, kind=name, reads=config.reads)
-        lookup = add(m, f"{name}_finder", PagingMmuLookup(shape))
-        self._join_client(m, lookup, f"{name}_lookup")
+        shape = PagingMmuLookupConfig(kv=config.kv, kind=outlet.kind.name, reads=config.reads)
+        lookup = add(m, f"{outlet.name}_finder", PagingMmuLookup(shape))
+        self._join_client(m, lookup, f"{outlet.name}_lookup")
         link(m, lookup.transfer, channel.transfer)
         return lookup
 
@@ -261,10 +289,11 @@ class PagingMmuReader(Block):
         link(m, self.i, requests.i)
         link(m, infos.o, self.info)
         owned = {}  # transfers of records that the vector has once
-        for kind in kv.per_vector:
-            owned[kind.name] = queue(m, f"{kind.name}_transfers", TRANSFER_LAYOUT, config.reads)
-            link(m, owned[kind.name].o, channels[kind.name].transfer)
-        front = _front(kv, requests.o.p, list(owned))
+        for each in config.outlets:
+            if each.kind in kv.per_vector:
+                owned[each] = queue(m, f"{each.name}_transfers", TRANSFER_LAYOUT, config.reads)
+                link(m, owned[each].o, channels[each].transfer)
+        front = _front(kv, requests.o.p)
         request = front.request
         once, by_head = _plan(kv)
         self._elaborate_command(m, front, [*once, *by_head])
@@ -273,8 +302,9 @@ class PagingMmuReader(Block):
             end.tag.eq(request.tag),
             end.sequence.eq(request.sequence),
             end.status.eq(front.status),
-            *(each.i.p.eq(front.transfers[name]) for name, each in owned.items()),
-            *(lookup.i.payload.eq(request) for lookup in lookups),
+            *([end.kv.eq(request.kv)] if config.kv_apart else []),
+            *(each.i.p.eq(front.transfers[outlet.kind.name]) for outlet, each in owned.items()),
+            *(lookup.i.payload.eq(request) for lookup in lookups.values()),
             info.tag.eq(request.tag),
             info.head.eq(front.head),
             info.tokens.eq(front.tokens),
@@ -282,9 +312,9 @@ class PagingMmuReader(Block):
             info.first.eq(front.done == 0),
             info.last.eq(front.is_final),
         ]
-        sinks = [*(each.i for each in owned.values()), *(lookup.i for lookup in lookups)]
+        sinks = [(outlet, each.i) for outlet, each in (*owned.items(), *lookups.items())]
         have_room = Signal()
-        m.d.comb += have_room.eq(Cat(sink.ready for sink in sinks).all())
+        m.d.comb += have_room.eq(_all_of(sinks, request.kv, "ready"))
         told = by_head[0].state if by_head else "TELL"
         with m.FSM():
             with m.State("START"):
@@ -300,7 +330,10 @@ class PagingMmuReader(Block):
                 with m.If(ends.i.ready):
                     m.next = "START"
             with m.State("GO"):
-                m.d.comb += [sink.valid.eq(have_room) for sink in sinks]
+                for outlet, sink in sinks:
+                    m.d.comb += sink.valid.eq(
+                        have_room if outlet.kv is None else have_room & outlet.serves(request.kv)
+                    )
                 with m.If(have_room):
                     m.next = told
             for step, after in itertools.pairwise([*by_head, "TELL"]):
@@ -419,14 +452,19 @@ class PagingMmuReader(Block):
     def _elaborate_status(self, m: Module, channels, ends) -> None:
         """A READ is over when all channels have given their last word."""
         end = ends.o.p
-        dones = [channel.done for channel in channels]
+        kv = end.kv if self.config.kv_apart else None
+        dones = [(outlet, channel.done) for outlet, channel in channels.items()]
+        errors = [
+            done.p.error if outlet.kv is None else Mux(outlet.serves(kv), done.p.error, 0)
+            for outlet, done in dones
+        ]
         refused, over = Signal(), Signal()
         worst = Signal(2)  # 2 | 3 is 3
         status = Signal(4)
         m.d.comb += [
             refused.eq(end.status != Status.OK),
-            over.eq(Cat(done.valid for done in dones).all()),
-            worst.eq(functools.reduce(operator.or_, (done.p.error for done in dones))),
+            over.eq(_all_of(dones, kv, "valid")),
+            worst.eq(functools.reduce(operator.or_, errors)),
             self.status.valid.eq(ends.o.valid & (refused | over)),
             self.status.p.tag.eq(end.tag),
             self.status.p.op.eq(Op.READ),
@@ -438,8 +476,20 @@ class PagingMmuReader(Block):
             m.d.comb += status.eq(end.status)
         with m.Elif(worst[1]):
             m.d.comb += status.eq(Mux(worst[0], Status.DECODE_ERROR, Status.SLAVE_ERROR))
-        for done in dones:
-            m.d.comb += done.ready.eq(ends.o.valid & ~refused & over & self.status.ready)
+        for outlet, done in dones:
+            ends_it = ends.o.valid & ~refused & over & self.status.ready
+            m.d.comb += done.ready.eq(ends_it if outlet.kv is None else ends_it & outlet.serves(kv))
+
+
+def _all_of(streams, kv, name: str) -> Value:
+    """Whether ``name`` is high at each of the streams that serve ``kv``."""
+    bits = [(outlet, getattr(each, name)) for outlet, each in streams]
+    return Cat(bit if o.kv is None else bit | ~o.serves(kv) for o, bit in bits).all()
+
+
+def _outlet_meaning(outlet: Outlet) -> str:
+    whose = "" if outlet.kv is None else f" of {outlet.kv.name}"
+    return f"Transfers of the {outlet.kind.name} records{whose}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -493,8 +543,9 @@ class _Front:
     skips: dict[str, Signal]  # by variable kind
 
 
-def _front(kv: RecordShape, request, owned: list[str]) -> _Front:
-    transfers = {name: Signal(TRANSFER_LAYOUT, reset_less=True) for name in owned}
+def _front(kv: RecordShape, request) -> _Front:
+    names = [kind.name for kind in kv.per_vector]
+    transfers = {name: Signal(TRANSFER_LAYOUT, reset_less=True) for name in names}
     status = Signal(4, reset_less=True)
     tokens = Signal(TOKEN_BITS, reset_less=True)
     skips = {name: Signal(TOKEN_BITS, name=f"skip_{name}", reset_less=True) for name in kv.skips}

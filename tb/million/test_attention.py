@@ -46,6 +46,16 @@ CONFIGS = {
         rate=RateShape(macs=16, keys=4, queries=4, window_macs=8, lanes=16),
         data_bits=256, burst_beats=16, outstanding=8, reads=8, beats=32,
     ),
+    "apart": MillionAttentionConfig(
+        cache=MillionConfig(
+            pq=PqShape(head_dim=16, subspaces=8, bits=4),
+            head=HeadShape(heads=2, group=2),
+            window=WindowShape(sinks=2, keep=1, block=3),
+            sequences=3, layers=2, max_tokens=32, pages=18, page_bytes=256,
+        ),
+        rate=RateShape(macs=8, keys=1, queries=2, window_macs=16, lanes=8),
+        data_bits=64, burst_beats=4, outstanding=4, reads=6, beats=8, kv_apart=True,
+    ),
 }  # fmt: skip
 WIDE = MillionAttentionConfig(
     cache=MillionConfig(

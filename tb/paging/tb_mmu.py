@@ -10,7 +10,15 @@ from golden.paging.timing import mmu_trim_cycles, page_table_cycles
 from hdl.paging.mmu import CHANGES
 from tb.bench import config, params
 from tb.contract import block_timing
-from tb.paging.support.mmu_host import CHANNELS, ONCE, Host, Shadow, random_records
+from tb.paging.support.mmu_host import (
+    CHANNELS,
+    ONCE,
+    OUTLETS,
+    Host,
+    Shadow,
+    random_records,
+    transfers_of,
+)
 
 CACHE, KV = config.cache, config.cache.kv
 BASE = 3 * CACHE.pages * CACHE.page_bytes
@@ -236,11 +244,13 @@ class Sequential:
             for head in heads
         ], f"{request}"
         wanted = {
-            name: list(answer.transfers.get(name, ()))
-            if name in ONCE
-            else [word for head in heads for word in head.transfers[name]]
-            for name in CHANNELS
+            each.name: list(answer.transfers.get(each.kind.name, ()))
+            if each.name in ONCE
+            else [word for head in heads for word in head.transfers[each.kind.name]]
+            for each in OUTLETS
+            if each.kv in (None, request.kv)
         }
+        wanted = {name: [] for name in CHANNELS} | wanted
         for name, words in wanted.items():
             assert [Word(**word) for word in self.got[name]] == words, f"{request}: {name}"
         for found in self.got.values():
@@ -329,7 +339,7 @@ async def one_stalls_alone(dut, stalled):
     for n in range(reads):
         shadow.send(Request(Op.READ, n, head=0, heads=KV.heads, token=tokens))
     others = [name for name in ("info", *CHANNELS) if name != stalled]
-    lasts = {name: 1 if name in ONCE else KV.heads for name in ("info", *CHANNELS)}
+    lasts = transfers_of(Request(Op.READ, heads=KV.heads))
     await host.until(
         lambda: all(
             sum(word["last"] if name == "info" else word.last for word in shadow.got[name])
@@ -347,6 +357,62 @@ async def one_stalls_alone(dut, stalled):
         shadow.send(Request(Op.APPEND, sequence=1, token=1), random_records(host.rng, KV))
         await host.until(lambda: len(host.moved["axi__b"]) >= before + KV.slots)
     host.stall[stalled] = 0.0
+    await free_all(host, shadow)
+
+
+@cocotb.test(skip=not config.kv_apart)
+@cocotb.parametrize(stalled=[0, 1])
+async def k_and_v_apart(dut, stalled):
+    """READs of K whose words nobody takes stop no words of V, and the other way round.
+
+    Statuses keep the order of the READs.
+
+    Shown to fail:
+
+    - a READ that goes to the channels of both;
+    - a status that waits for the words of both;
+    - a status with the errors of both;
+    - a status that takes the ends of both.
+    """
+    tokens = min(CACHE.max_tokens, 24)
+    host, shadow = await filled(dut, "apart", tokens)
+    for token in range(tokens):
+        shadow.send(Request(Op.APPEND, kv=1, token=token), random_records(host.rng, KV))
+    await host.until(lambda: shadow.is_done)
+    mine, others = (
+        [each.name for each in OUTLETS if each.kv == kv] for kv in (stalled, ~stalled & 1)
+    )
+    host.stall |= dict.fromkeys(mine, 1.0)
+    for n in range(config.reads):
+        kv = stalled ^ (n % 2)
+        shadow.send(Request(Op.READ, n, kv=kv, heads=KV.heads, token=tokens))
+    wanted = config.reads // 2 * KV.heads
+    await host.until(
+        lambda: all(sum(word.last for word in shadow.got[name]) == wanted for name in others)
+    )
+    assert not any(shadow.got[name] for name in mine)
+    assert not any(op == Op.READ for op, _, _ in shadow.results)
+    host.stall |= dict.fromkeys(mine, 0.0)
+    await host.until(lambda: shadow.is_done)
+    # An error of one vector is not in the statuses of the other.
+    seen: list[set[int]] = []
+    for kv in range(2):
+        places: set[int] = set()
+        host.respond = lambda address, is_write, places=places: places.add(address) or 0
+        shadow.send(Request(Op.READ, kv=kv, heads=KV.heads, token=tokens))
+        await host.until(lambda: shadow.is_done)
+        seen.append(places)
+    for kv, response in ((stalled, 2), (1 - stalled, 3)):
+        bad = seen[kv] - seen[1 - kv]
+        host.respond = lambda address, is_write, bad=bad, response=response: (
+            response if address in bad else 0
+        )
+        for each in (0, 1, 1, 0):
+            shadow.send(Request(Op.READ, kv=each, heads=KV.heads, token=tokens))
+        await host.until(lambda: shadow.is_done)
+        failed = [status != Status.OK for _, status, _ in shadow.results[-4:]]
+        assert failed == [each == kv for each in (0, 1, 1, 0)]
+    host.respond = lambda address, is_write: 0
     await free_all(host, shadow)
 
 
@@ -567,7 +633,8 @@ async def length_limit(dut):
 async def latency(dut):
     """From a READ to its first word: the cycles of the block's timing and those of the memory."""
     timing, first = block_timing(), (*ONCE, *CHANNELS)[0]
-    assert timing.end == f"its first word of {first}"
+    kind = next(each.kind.name for each in OUTLETS if each.name == first)
+    assert timing.end == f"its first word of {kind}"
     host, shadow = await filled(dut, "latency", 2, **CALM)
     for memory, head, tokens in ((1, 0, 2), (30, KV.heads - 1, 1)):
         host.latency = (memory, memory)

@@ -96,6 +96,11 @@ SHAPES = {
         160, 2, [("a", 1, 40), ("b", 16, 16), ("c", 9, 9), ("d", 3, 100)],
         [("e", 5, 30), ("f", 12, 12)], beats=(8, 8, 33, 4, 40, 4),
     ),
+    # K and V on streams of their own.
+    "apart": _shape(96, 3, [("codes", 48, 48)], beats=(12,), kv_apart=True),
+    "kinds_apart": _shape(
+        120, 2, [("a", 1, 40), ("b", 16, 16)], [("e", 5, 30)], beats=(8, 33, 4), kv_apart=True
+    ),
 }  # fmt: skip
 
 TRAFFIC = [f"traffic/flow={flow}/chance=0.001" for flow in ("calm", "rough")]

@@ -21,11 +21,22 @@ from tb.bench import LIVELOCK, SILENCE, config
 from tb.ports import stream_port
 from tb.words import layout_word
 
-__all__ = ["CHANNELS", "ONCE", "Host", "PendingRead", "Shadow", "random_records"]
+__all__ = [
+    "CHANNELS",
+    "ONCE",
+    "OUTLETS",
+    "Host",
+    "PendingRead",
+    "Shadow",
+    "random_records",
+    "transfers_of",
+]
 
 _KV = config.cache.kv
-CHANNELS = tuple(kind.name for kind in _KV.kinds)
-ONCE = tuple(kind.name for kind in _KV.per_vector)  # one transfer per READ; the others: per head
+OUTLETS = config.reader.outlets
+CHANNELS = tuple(each.name for each in OUTLETS)
+# One transfer per READ; the others: per head
+ONCE = tuple(each.name for each in OUTLETS if each.kind in _KV.per_vector)
 SOURCES = ("request", "record", "w", "axi__r", "axi__b")
 SINKS = ("status", "info", *CHANNELS, "axi__ar", "axi__aw", "axi__w")
 _GOES_AHEAD = {Status.OK, Status.SLAVE_ERROR, Status.DECODE_ERROR}
@@ -33,6 +44,14 @@ _GOES_AHEAD = {Status.OK, Status.SLAVE_ERROR, Status.DECODE_ERROR}
 
 def _word(layout, fields: dict[str, int]) -> int:
     return layout_word(layout, **fields)
+
+
+def transfers_of(request: Request) -> dict[str, int]:
+    """Transfers of a READ on each channel."""
+    return {
+        each.name: (1 if each.name in ONCE else request.heads) * (each.kv in (None, request.kv))
+        for each in OUTLETS
+    }
 
 
 def random_records(rng: random.Random, kv, share: float = 0.3) -> list[bytes]:
@@ -93,10 +112,7 @@ class Host:
             name: [(each, field.offset, (1 << field.width) - 1) for each, field in layout]
             for name, layout in self.layouts.items()
         }
-        self._port = {
-            name: stream_port(dut, name)
-            for name in (*SOURCES, *SINKS)
-        }
+        self._port = {name: stream_port(dut, name) for name in (*SOURCES, *SINKS)}
         self._shown: dict[str, int] = dict.fromkeys(SOURCES, -1)  # what valid was driven to
         self.queues: dict[str, deque] = {name: deque() for name in SOURCES}
         self._offered: dict[str, int | None] = dict.fromkeys(SOURCES)
@@ -515,7 +531,7 @@ class Shadow:
             )
         )
         for name in CHANNELS:
-            ends = sum(1 if name in ONCE else read.request.heads for read in self.read)
+            ends = sum(transfers_of(read.request)[name] for read in self.read)
             taken = sum(word.last for word in self.got[name])
             assert taken >= ends, f"{request}: a status before the last word of {name}"
 
@@ -526,10 +542,8 @@ class Shadow:
             heads = self.read[0].request.heads
             if len(got["info"]) < heads:
                 return
-            if any(
-                sum(word.last for word in got[name]) < (1 if name in ONCE else heads)
-                for name in CHANNELS
-            ):
+            wanted = transfers_of(self.read[0].request)
+            if any(sum(word.last for word in got[name]) < wanted[name] for name in CHANNELS):
                 return
             self._compare(self.read.popleft())
 
@@ -549,7 +563,9 @@ class Shadow:
         request, kv = read.request, self.kv
         wanted = read.records[read.start : request.token]
         infos = [self.got["info"].popleft() for _ in range(request.heads)]
-        errors = [self._records(read, name, 0, infos[0]) for name in ONCE]
+        outlets = [each for each in OUTLETS if each.kv in (None, request.kv)]
+        once = [each for each in outlets if each.name in ONCE]
+        errors = [self._records(read, each, 0, infos[0]) for each in once]
         for n, info in enumerate(infos):
             head = request.head + n
             assert info == {
@@ -560,17 +576,20 @@ class Shadow:
                 "first": int(n == 0),
                 "last": int(n == request.heads - 1),
             }
-            for name in ONCE:  # one transfer, so one skip
-                assert all(info[f] == infos[0][f] for k, f in kv.skips.items() if k == name)
-            errors += [self._records(read, kind.name, head, info) for kind in kv.per_head]
+            for kind in kv.per_vector:  # one transfer, so one skip
+                assert all(info[f] == infos[0][f] for k, f in kv.skips.items() if k == kind.name)
+            errors += [
+                self._records(read, each, head, info) for each in outlets if each not in once
+            ]
         found = _RESULTS[max(errors)]
         assert read.status == found, f"{request}: {read.status!r} with responses {errors}"
         assert kv.slots == len(read.records[0])
 
-    def _records(self, read: PendingRead, name: str, head: int, info: dict[str, int]) -> int:
-        """Compare the next transfer of a kind; its worst response."""
+    def _records(self, read: PendingRead, outlet, head: int, info: dict[str, int]) -> int:
+        """Compare the next transfer of a channel; its worst response."""
+        name = outlet.kind.name
         slot = self.kv.slot(name, head)
-        found, error = self._transfer(name)
+        found, error = self._transfer(outlet.name)
         if name not in self.kv.skips:
             wanted = read.records[read.start : read.request.token]
             assert found == b"".join(token[slot] for token in wanted), f"{read.request}: {name}"

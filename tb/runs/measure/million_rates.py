@@ -18,7 +18,7 @@ from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, save
 
 __all__ = [
-    "CONFIGS", "attend_parts", "encoder_parts", "lone_cycles", "report", "train_cycles",
+    "APART", "CONFIGS", "attend_parts", "encoder_parts", "lone_cycles", "report", "train_cycles",
 ]  # fmt: skip
 
 BLOCK = "million_attention"
@@ -52,6 +52,12 @@ def _configs() -> dict[str, MillionAttentionConfig]:
 
 
 CONFIGS = _configs()  # by model, bits of a memory word, macs, keys per cycle
+# Those whose memory words hold more than the keys of a cycle, with K and V on streams of their own.
+APART = {
+    name: dataclasses.replace(config, kv_apart=True)
+    for name, config in CONFIGS.items()
+    if config.data_bits > config.rate.keys * config.cache.pq.record_bits
+}
 
 
 class _Train(Parts):
@@ -150,7 +156,7 @@ def report(options: argparse.Namespace, keys: list[int]) -> int:
     simulated = {"cycles": 0, "seconds": 0.0}
     console = Console()
     say = elapsed(lambda line: console.print(line, highlight=False))
-    for named, config in CONFIGS.items():
+    for named, config in (APART if options.apart else CONFIGS).items():
         say(named)
         model = build_model(MillionAttention(config), long_run=True)
 
@@ -167,7 +173,7 @@ def report(options: argparse.Namespace, keys: list[int]) -> int:
 
         rate = config.rate
         name = f"| {config.cache.pq.head_dim} | {config.data_bits} | {rate.macs} | {rate.keys} |"
-        for count in BUSY_KEYS:
+        for count in () if options.apart else BUSY_KEYS:
             found = run(encoder_parts(config, count))
             prefill, number = train_cycles(found["prefill"], Op.PREFILL)
             idle, busy = (lone_cycles(found, each) for each in ("idle", "busy"))
@@ -189,6 +195,8 @@ def report(options: argparse.Namespace, keys: list[int]) -> int:
             figures.append(_attend(config, count, cycles, number, options))
             attends.append(f"{name} {_row(config, figures[-1], number)}")
     tables = {"million_attend": "\n".join(attends), "million_encoder": "\n".join(encoder)}
+    if options.apart:
+        tables = {"million_apart": tables["million_attend"]}
     for text in tables.values():
         console.print(text, highlight=False, soft_wrap=True)
     rate = simulated["cycles"] / simulated["seconds"]
