@@ -45,7 +45,7 @@ class RotatedMatrix:
         return self.inputs.width
 
     @property
-    def bits_per_element(self) -> float:
+    def stored_bits(self) -> int:
         """Codes, codebooks, a scale per row, and signs of the rotations.
 
         A rotation without a Hadamard matrix counts its small one with 16 bits per element.
@@ -54,7 +54,12 @@ class RotatedMatrix:
         bits = shape.code_bits + shape.codebook_bits + FP16.bits * shape.rows
         for width in (shape.rows, self.columns):
             bits += width + FP16.bits * drawn(width)
-        return bits / (shape.rows * self.columns)
+        return bits
+
+    @property
+    def bits_per_element(self) -> float:
+        """Of an element of the matrix as it is, without columns of 0."""
+        return self.stored_bits / (self.matrix.shape.rows * self.columns)
 
     def real(self) -> Tensor:
         """The quantized matrix: (rows, columns) float64."""

@@ -2,7 +2,7 @@
 
 Shown to fail with:
 
-- signs and shift of the beat before, or of another lane; an index that begins at bit 0 of a code
+- ``point`` of another beat, of the next one, or of another lane; an index from bit 0 of a code
 - a stage not added to the bank of a read; rows of two stages overlap; two lanes of a bank at once
 - a swap without a load; bounds, or the base, of the other codebooks; the other side's registers
 - entries written to the side in use; a kept word of the beat before

@@ -5,6 +5,9 @@ Shown to fail with:
 - a sum one bit short; an entry of a stage left out, or of another element
 - subnormal entries shifted once too often, or with a hidden bit
 - ``last`` of the beat before
+- of a lattice: element 7 without parity, or by bit 7; the sign of the next element
+- the shift of a lattice the other way, or that of stage 0
+- ``point`` of the other stage, or of vector 0
 """
 
 import dataclasses

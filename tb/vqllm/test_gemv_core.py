@@ -5,6 +5,7 @@ Shown to fail with:
 - a refused entry, or a wrong one, not reported; the latest response in place of the worst
 - ``wrong`` of the first job of a row lost, or kept for the next row
 - the entries of another stage; a cycle without reads between two beats
+- the signs and shifts of a lattice not given to the dequantizer
 """
 
 import numpy as np

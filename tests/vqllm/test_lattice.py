@@ -6,7 +6,9 @@ Shown to fail with:
 - element 7 of an entry positive where the sum of the magnitudes is odd
 - padding from the end of its shell; one entry of norm 10 left out
 - an encoder that keeps a wrong parity, that changes the last sign, or that prefers the upper shift
-- the vector rounded to a grid that stage 2 leaves
+- the vector rounded to a grid that stage 2 leaves; a kind of magnitudes left out
+- of equal elements the earlier one with the larger magnitude
+- look-ups of the lower bits of codes; signs and shifts that a new order loses
 """
 
 import itertools
@@ -85,13 +87,13 @@ def _generator(seed: int = 11) -> torch.Generator:
 def _vectors(kind: str) -> torch.Tensor:
     generator = _generator()
     if kind == "normal":
-        return torch.randn(150, 8, generator=generator)
+        return torch.randn(80, 8, generator=generator)
     if kind == "large":
-        return 20 * torch.randn(60, 8, generator=generator)
+        return 20 * torch.randn(30, 8, generator=generator)
     if kind == "ties":  # on a grid as coarse as the points'
-        return torch.randint(-12, 13, (250, 8), generator=generator) / 8
+        return torch.randint(-12, 13, (120, 8), generator=generator) / 8
     if kind == "equal elements":
-        return torch.randint(-8, 9, (60, 1), generator=generator) / 8 * torch.ones(8)
+        return torch.randint(-8, 9, (30, 1), generator=generator) / 8 * torch.ones(8)
     return torch.cat((torch.zeros(1, 8), torch.full((1, 8), -0.0), 0.75 * torch.eye(8)))
 
 
