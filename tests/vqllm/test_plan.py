@@ -227,6 +227,36 @@ def test_tables_take_the_cycles_of_their_engine(rows, lookups, builders):
     assert abs(found.cycles / timing.table_cycles(tables, [(rows, slices)], slices) - 1) < 0.01
 
 
+# Cycles of vq_gemv_core and of vq_table_gemv by tb.runs.vq_tables (docs/vqllm-tables.md)
+MEASURED = [
+    ("aqlm2x8", 8, 4, 4096, (64, 576), 3240, 9810),
+    ("aqlm2x8", 8, 4, 4096, (512, 576), 22520, 10322),
+    ("aqlm2x8", 8, 4, 4096, (1536, 576), 66657, 28690),
+    ("gptvq2", 16, 16, 256, (256, 576), 6764, 2867),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "lookups", "builders", "rows", "size", "dequantize", "tables"), MEASURED
+)
+def test_both_methods_next_to_measured_cycles(
+    name, lookups, builders, rows, size, dequantize, tables
+):
+    """Within 2 %, so the planner takes the faster one. The bench has all codes at hand."""
+    vq = NAMED[name]
+    planner = Planner(
+        Work(matrix=MatrixShape(rows=size[0], columns=size[1], vq=vq)),
+        Budget(data_bits=1024, latency=1),
+    )
+    both = {"lookups": lookups, "shared": vq.entries, "rows": rows}
+    found = [
+        planner.estimate(Plan(banks=lookups, registers=32, **both)),
+        planner.estimate(Plan(method="tables", builders=builders, banks=1, **both)),
+    ]
+    for estimate, cycles in zip(found, (dequantize, tables), strict=True):
+        assert abs(estimate.cycles / cycles - 1) < 0.02
+
+
 MATRIX = ["gptvq2", "--rows", "256", "--columns", "512"]
 SHORT = [*MATRIX, "multipliers=16", "ports=20"]
 
