@@ -341,7 +341,8 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         "memory": (budget.latency + words) * repeats + tail,
         "look-ups": start + looked * repeats,
         "products": float(products * repeats),
-        "reduction": float(shape.rows * max(1, plan.split / plan.lanes) * held * repeats),
+        # No sum comes before the first codebooks.
+        "reduction": start + shape.rows * max(1, plan.split / plan.lanes) * held * repeats,
         "fill": float(_JOB + budget.latency + through + layout[plan.fusion]),
     }
 
