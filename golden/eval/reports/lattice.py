@@ -24,7 +24,7 @@ def _entries() -> str:
     from golden.vqllm.lattice import entries
 
     found = entries()
-    kinds = {}
+    kinds: dict[tuple[int, tuple[int, ...]], list[list[int]]] = {}
     for halves in found.tolist():
         counts = tuple(sum(abs(k) == each for k in halves) for each in (1, 3, 5))
         kinds.setdefault((sum(k * k for k in halves) // 4, counts), []).append(halves)
