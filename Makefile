@@ -13,7 +13,7 @@ PAGE_OPTION := $(if $(PAGE),--page)
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer kv million test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs clean help
+.PHONY: demo layer kv million vq test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -32,6 +32,9 @@ kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and rea
 
 million: $(READY)  ## attend over codes of K and V of SmolLM2-135M in the Verilated million_attention
 	@$(PYTHON) -m tb.runs.million
+
+vq: $(READY)  ## multiply vector-quantized FFN matrices of SmolLM2-135M in the Verilated vq_gemv
+	@$(PYTHON) -m tb.runs.vq
 
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)

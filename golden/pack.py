@@ -2,10 +2,11 @@
 
     python -m golden.pack --model smollm2 --layer 15 --block kllm_accelerator -o build/pack
     python -m golden.pack --model smollm2 --block million_attention -o build/million
+    python -m golden.pack --model smollm2 --block vq_gemv --config aqlm3 -o build/vq
 
-Of million_attention, golden.million.pack says what is written. Of kllm_accelerator the folder
-holds, as text for $readmemh, what a simulation needs to run the layer on some tokens of a built-in
-text. It also holds the expected results:
+Of million_attention, golden.million.pack says what is written, and of vq_gemv golden.vqllm.pack.
+Of kllm_accelerator the folder holds, as text for $readmemh, what a simulation needs to run the
+layer on some tokens of a built-in text. It also holds the expected results:
 
     port_00.hex ...        memories of the weight ports, a port word per line
     data.hex               data memory, a row of 256 bits per line
@@ -37,6 +38,7 @@ from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES, Unit
 from golden.manifest import Manifest, PackError, read_hex, write_hex
 from golden.million.config import SYSTEMS
+from golden.vqllm.format import PACKS
 
 if TYPE_CHECKING:
     from golden.kllm.layer import CompiledLayer, LayerRun
@@ -45,10 +47,12 @@ __all__ = ["BLOCK", "Pack", "load", "main", "write"]
 
 BLOCK = "kllm_accelerator"
 MILLION = "million_attention"
+VQ = "vq_gemv"
 # Of each block: new tokens, cached tokens, configurations.
 _DEFAULTS: dict[str, tuple[int, int, Mapping[str, Any]]] = {
     BLOCK: (1, 32, MACHINES),
     MILLION: (72, 512, SYSTEMS),
+    VQ: (1, 32, PACKS),
 }
 CALIBRATION_TOKENS = 256
 
@@ -193,10 +197,11 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
                         "million_attention: or llama, of random weights")  # fmt: skip
     parser.add_argument("--layer", type=int, action="append", metavar="N",
                         help="million_attention: several, by default the first, a middle and the "
-                        "last")  # fmt: skip
+                        "last; vq_gemv: by default a middle one")  # fmt: skip
     parser.add_argument("--block", default=BLOCK, choices=list(_DEFAULTS))
-    parser.add_argument("--config", choices=sorted({*MACHINES, *SYSTEMS}),
-                        help="by default table1; million_attention: the model's")  # fmt: skip
+    parser.add_argument("--config", choices=sorted({*MACHINES, *SYSTEMS, *PACKS}),
+                        help="by default table1; million_attention: the model's; "
+                        "vq_gemv: gptvq2")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         help="a field of the configuration")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
@@ -210,9 +215,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     options.context = context if options.context is None else options.context
     if options.config not in (None, *known):
         parser.error(f"--config must be one of {', '.join(known)}, not {options.config}")
-    if options.block == MILLION:
+    if options.block in (MILLION, VQ):
         if options.option:
-            parser.error(f"--option does not apply to {MILLION}")
+            parser.error(f"--option does not apply to {options.block}")
         return options
     if not options.layer:
         parser.error("the following arguments are required: --layer")
@@ -309,6 +314,10 @@ def main(arguments: list[str] | None = None) -> int:
                 from golden.million import pack as million
 
                 million.make(options, say)
+            elif options.block == VQ:
+                from golden.vqllm import pack as vq
+
+                vq.make(options, say)
             else:
                 _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:

@@ -11,9 +11,14 @@ import torch
 from torch import Tensor
 
 from golden.config import Config
+from golden.vqllm.cache import Tiers
 from golden.vqllm.config import MatrixShape
+from golden.vqllm.format import ImageShape, Plan, layout
+from golden.vqllm.image import part_look_ups
+from golden.vqllm.matrix import VqMatrix
+from golden.vqllm.timing import PartWork
 
-__all__ = ["EngineShape", "bank_cycles", "bounds"]
+__all__ = ["EngineShape", "bank_cycles", "bounds", "job_bounds", "part_work"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,4 +73,55 @@ def bounds(shape: MatrixShape, engine: EngineShape, switches: int | None = None)
         "look-ups": math.ceil(codes / engine.lookups),
         "products": math.ceil(shape.rows * shape.columns / engine.macs),
         "reduction": math.ceil(engine.split * shape.rows / engine.lanes),
+    }
+
+
+def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> list[list[PartWork]]:
+    """What each core of an engine does for each of its parts, counted from the codes."""
+    tiers = Tiers(plan.registers, plan.shared, banks)
+    found = layout(matrix.shape, shape, plan)
+    cores: list[list[PartWork]] = []
+    for core in range(shape.cores):
+        parts = []
+        for part in found.of_core(core):
+            if not part.beats:
+                parts.append(PartWork(len(part.rows)))
+                continue
+            looks = part_look_ups(matrix, part, shape)
+            far = looks.counts(tiers)["memory"]
+            parts.append(
+                PartWork(
+                    cycles=int(looks.cycles(tiers).sum()),
+                    words=part.code_bytes(shape) // shape.word_bytes + far,
+                    load=plan.shared * shape.vq.stages * part.load,
+                    load_words=shape.load_words(plan.shared) * part.load,
+                    far=far,
+                )
+            )
+        cores.append(parts)
+    return cores
+
+
+def job_bounds(
+    matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int, lanes: int
+) -> dict[str, int]:
+    """Cycles of a job of vq_gemv by resource, without the fill.
+
+    | resource | cycles |
+    |---|---|
+    | memory | all codes and loaded entries by the width, and a word for each look-up in memory |
+    | look-ups | of the core with most: sum over its beats of the fullest bank |
+    | products | elements of the matrix by those that all cores multiply |
+    | reduction | rows, each max(1, split / lanes) |
+    """
+    cores, vq = part_work(matrix, shape, plan, banks), shape.vq
+    parts = [part for core in cores for part in core]
+    loaded = sum(part.load for part in parts) * 16 * vq.size
+    far = sum(part.far for part in parts)
+    macs = shape.cores * shape.beat_vectors * vq.size
+    return {
+        "memory": math.ceil((matrix.shape.code_bits + loaded) / shape.data_bits) + int(far),
+        "look-ups": max(int(sum(part.cycles for part in core)) for core in cores),
+        "products": math.ceil(matrix.shape.rows * matrix.shape.columns / macs),
+        "reduction": matrix.shape.rows * max(1, -(-plan.split // lanes)),
     }

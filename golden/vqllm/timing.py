@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "ROW_SCALING",
     "Beats",
     "Job",
+    "PartWork",
     "Tables",
     "attend_bound",
     "attend_fill",
@@ -33,13 +34,17 @@ __all__ = [
     "dequantizer",
     "exchange",
     "gemm",
+    "gemv",
     "gemv_core",
+    "gemv_cycles",
+    "gemv_fill",
     "job_beats",
     "layout_buffer",
     "loaded_bits",
     "moved_bits",
     "plan_bound",
     "plan_terms",
+    "reduce",
     "row_finish",
     "row_sums",
     "sum_bits",
@@ -544,3 +549,90 @@ def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: i
     softmax = weights().latency + weights().delay("from the last score to row")
     outputs = shape.queries * (shape.pq.head_dim + 1) + 24
     return requested + memory_latency + alone + scores + softmax + outputs
+
+
+def reduce() -> Timing:
+    """Sum, queue: of the last sums of a row."""
+    return Timing(latency=1, start="part_0", end="sum", unit="row")
+
+
+def gemv() -> Timing:
+    """A job's rows one per cycle at most (golden.vqllm.bounds); its status."""
+    return Timing(latency=1, start="the last y of a job", end="status", unit="row")
+
+
+@dataclasses.dataclass(frozen=True)
+class PartWork:
+    """What a core does for one part of a tile.
+
+    cycles : of its look-ups: over beats the fullest bank, or memory, and at least one per beat
+    words : of memory for codes and for entries beyond n_shared
+    load : entries that are loaded first, of all stages; 0: none
+    load_words : words of memory for them, header included
+    far : look-ups in memory among the cycles
+    """
+
+    cycles: float
+    words: float = 0
+    load: int = 0
+    load_words: int = 0
+    far: float = 0
+
+
+def gemv_cycles(
+    cores: Sequence[Sequence[PartWork]],
+    *,
+    rows: int,
+    split: int,
+    lanes: int,
+    core_latency: int,
+    scaled: bool,
+    latency: int,
+    far: int = 64,
+) -> float:
+    """Predicted cycles of a job of vq_gemv that is alone, from the job to its last result.
+
+    cores: the parts of each core in order, as golden.vqllm.format.Layout.of_core gives them.
+    core_latency: of gemv_core. latency: of memory, from request to word. far: entries of memory in
+    flight. Every core goes through its parts: the codebooks of a part are loaded while the part
+    before is at work. All cores share one word of memory per cycle, and one adder of sums.
+    """
+    end = max((_core_end(n, parts, latency, far) for n, parts in enumerate(cores)), default=0)
+    words = sum(part.words + part.load_words for parts in cores for part in parts)
+    begin = _DESCRIPTOR + latency
+    through = core_latency + reduce().latency + row_finish(scaled).latency
+    added = rows * max(1, -(-split // lanes))
+    return max(end, begin + latency + words, begin + added) + through
+
+
+def gemv_fill(load: int, *, core_latency: int, scaled: bool, latency: int) -> int:
+    """Cycles of a job in which no look-up goes, with ``load`` entries that are loaded first."""
+    through = core_latency + reduce().latency + row_finish(scaled).latency
+    return _DESCRIPTOR + 2 * latency + _BOOK + load + _LOADED + through
+
+
+_DESCRIPTOR = 8  # from a job to what its first descriptor asks for, and the latency of memory
+_LATER = 9  # from a descriptor to the next one, and the latency of memory
+_BOOK = 6  # from there to the first entry of codebooks, and the latency of memory
+_LOADED = 4  # from the last entry to the first beat
+_SWITCH = 6  # from that beat to the first entry of the next load
+_CODES = 10  # from a descriptor to its first beat, and the latency of memory
+_BURST = 16  # words of a burst
+_FAR = 5  # of an entry of memory beyond the latency of memory
+
+
+def _core_end(core: int, parts: Sequence[PartWork], latency: int, far: int) -> float:
+    """When the last beat of a core goes."""
+    # All cores ask for their first codebooks at once, and a burst of each comes in turn.
+    turn = core * min(parts[0].load_words, _BURST) if parts else 0
+    known, loaded, used, end = 0.0, 0.0, 0.0, 0.0
+    for n, part in enumerate(parts):
+        known += latency + (_LATER if n else _DESCRIPTOR)
+        start = max(end, known + latency + _CODES if part.words else known)
+        if part.load:
+            come = known + latency + _BOOK + (turn if n == 0 else 0)
+            loaded = max(come, used + _SWITCH) + part.load
+            used = start = max(start, loaded + _LOADED)
+        waits = part.far * (latency + _FAR) / far
+        end = start + max(part.cycles, waits)
+    return end + (latency + _FAR if parts and parts[-1].far else 0)

@@ -10,9 +10,12 @@ from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
+from hdl.vqllm.gemv import VqGemv
+from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
+from hdl.vqllm.reduce import VqReduce, VqReduceConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
 from hdl.vqllm.row_sums import VqRowSums
@@ -27,6 +30,31 @@ _TO_ONE = ExchangeShape(size=2, need=1, lanes=4)
 _WIDEST = ExchangeShape(size=16, need=1, lanes=32)
 
 _SMALL_PQ = PqShape(head_dim=32, subspaces=8, bits=4)
+_CORES = {
+    "aqlm3": VqGemvCoreConfig(
+        cache=VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16)
+    ),
+    "gptvq2": VqGemvCoreConfig(
+        cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
+    ),
+    "quip4": VqGemvCoreConfig(cache=VqCodebookCacheConfig(vq=NAMED["quip4"])),
+    "aqlm2x8": VqGemvCoreConfig(cache=VqCodebookCacheConfig(vq=NAMED["aqlm2x8"], banks=16)),
+    "aqlm1x16": VqGemvCoreConfig(
+        cache=VqCodebookCacheConfig(vq=NAMED["aqlm1x16"], lookups=4, shared=4096),
+    ),
+    "small": VqGemvCoreConfig(
+        cache=VqCodebookCacheConfig(
+            vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
+            beats=8, data_bits=64,
+        ),
+        batch=2, columns=32, rows=8,
+    ),
+}  # fmt: skip
+_ENGINES = {
+    f"{name}{'_x4' * (cores > 1)}": VqGemvConfig(core=core, cores=cores, lanes=cores)
+    for name, core in _CORES.items() if name not in ("quip4", "small")
+    for cores in (1, 4)
+}  # fmt: skip
 
 BLOCKS = {
     "vq_attention": Registered(
@@ -102,25 +130,26 @@ BLOCKS = {
         },
         golden="golden.vqllm.product:by_dequantizing",
     ),
+    "vq_gemv": Registered(
+        component=VqGemv,
+        config=VqGemvConfig(),
+        configs={
+            **_ENGINES,
+            "small": VqGemvConfig(core=_CORES["small"], scaled=True, ahead=8, far=8),
+            "small_x4": VqGemvConfig(core=_CORES["small"], cores=4, lanes=2, ahead=8, far=8),
+        },
+        golden="golden.vqllm.product:by_dequantizing",
+    ),
     "vq_gemv_core": Registered(
         component=VqGemvCore,
         config=VqGemvCoreConfig(),
-        configs={
-            "aqlm3": VqGemvCoreConfig(
-                cache=VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16)
-            ),
-            "gptvq2": VqGemvCoreConfig(
-                cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
-            ),
-            "quip4": VqGemvCoreConfig(cache=VqCodebookCacheConfig(vq=NAMED["quip4"])),
-            "small": VqGemvCoreConfig(
-                cache=VqCodebookCacheConfig(
-                    vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
-                    beats=8, data_bits=64,
-                ),
-                batch=2, columns=32, rows=8,
-            ),
-        },
+        configs={name: _CORES[name] for name in ("aqlm3", "gptvq2", "quip4", "small")},
+        golden="golden.vqllm.product:exact_sums",
+    ),
+    "vq_reduce": Registered(
+        component=VqReduce,
+        config=VqReduceConfig(),
+        configs={"small": VqReduceConfig(sums=_SMALL_SUMS, lanes=2)},
         golden="golden.vqllm.product:exact_sums",
     ),
     "vq_layout_buffer": Registered(

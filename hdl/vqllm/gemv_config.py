@@ -1,0 +1,100 @@
+"""Size of an engine, and the payloads of its jobs."""
+
+import dataclasses
+
+from amaranth.lib import data, stream
+
+from golden.axi.format import Resp
+from golden.config import Config
+from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
+from golden.vqllm.format import DESCRIPTOR, ROWS_BITS, Fault, ImageShape
+from hdl.kinds import BITS, NUMBER, index_of
+from hdl.ports import Payload
+from hdl.vqllm.fetch_config import VqFetchConfig
+from hdl.vqllm.gemv_core import VqGemvCoreConfig
+from hdl.vqllm.memory_port import VqPortShareConfig
+from hdl.vqllm.reduce import VqReduceConfig
+from hdl.vqllm.row_finish import VqRowFinishConfig
+
+__all__ = ["VqGemvConfig"]
+
+EXPONENT = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VqGemvConfig(Config):
+    """A core, how many of them, and how their sums are added."""
+
+    core: VqGemvCoreConfig = dataclasses.field(default_factory=VqGemvCoreConfig)
+    cores: int = 1  # a power of two in 1..16
+    lanes: int = 1  # sums of cores that are added per cycle, a power of two in 1..cores
+    scaled: bool = False  # each row has an FP16 scale
+    ahead: int = 64  # words of codes of a core in flight, 4..256
+    far: int = 64  # entries of memory of a core in flight, 4..256
+
+    def __post_init__(self) -> None:
+        self._check_bool("scaled")
+        self._check_range("far", 4, 256)
+        _ = self.fetch, self.reduce, self.finish  # the ranges of the others
+
+    @property
+    def fetch(self) -> VqFetchConfig:
+        return VqFetchConfig(core=self.core, cores=self.cores, ahead=self.ahead)
+
+    @property
+    def image(self) -> ImageShape:
+        return self.fetch.image
+
+    @property
+    def reduce(self) -> VqReduceConfig:
+        return VqReduceConfig(sums=self.core.sums, cores=self.cores, lanes=self.lanes)
+
+    @property
+    def finish(self) -> VqRowFinishConfig:
+        return VqRowFinishConfig(sums=self.core.sums, scaled=self.scaled)
+
+    @property
+    def share(self) -> VqPortShareConfig:
+        cache = self.core.cache
+        return VqPortShareConfig(
+            readers=4 * self.cores + self.scaled, address_bits=cache.address_bits,
+            data_bits=cache.data_bits,
+        )  # fmt: skip
+
+    @property
+    def job_layout(self) -> data.StructLayout:
+        address = self.core.cache.address_bits
+        scales = {"scales": (address, "address of the scales of the rows", index_of("bytes"))}
+        return Payload(
+            descriptors=(address, "address of the first descriptor", index_of("bytes")),
+            **(scales if self.scaled else {}),
+            tensor=(DESCRIPTOR["tensor"], "number of the matrix", BITS),
+            rows=(ROWS_BITS, "rows of the matrix, 1..2**20", NUMBER),
+            stripe=(ROWS_BITS, "rows of a stripe: the sums that the cores keep", NUMBER),
+            pieces=(DESCRIPTOR["beats"], "descriptors of a core and stripe, at least 1", NUMBER),
+            split=(3, "log2 of the parts of the columns, up to log2 cores", NUMBER),
+            exponent=(EXPONENT, "log2 of the scale of the codebooks"),
+        )
+
+    @property
+    def status_layout(self) -> data.StructLayout:
+        return Payload(
+            fault=(len(Fault), "what was wrong", Fault),
+            resp=(2, "largest response of memory", Resp),
+            **{
+                name: (shape, f"{self.core.cache.counts_layout.texts[name]}, of all cores", NUMBER)
+                for name, shape in self.core.cache.counts_layout.members.items()
+            },
+        )
+
+    # Between the parts
+
+    @property
+    def run_layout(self) -> data.StructLayout:
+        """Of a job that waits for its turn."""
+        return data.StructLayout({"exponent": EXPONENT, "cores": self.cores})
+
+    @property
+    def scales_signature(self) -> stream.Signature:
+        job = Payload(address=self.core.cache.address_bits, rows=ROWS_BITS)
+        return stream.Signature(job)

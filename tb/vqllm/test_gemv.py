@@ -1,0 +1,122 @@
+"""VqGemv against golden.vqllm.product.by_dequantizing: images, cores, splits, plans, faults."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.vqllm.bounds import job_bounds
+from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.format import Plan
+from golden.vqllm.timing import gemv_fill
+from hdl.vqllm.cache_config import VqCodebookCacheConfig
+from hdl.vqllm.gemv import VqGemv
+from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from tb.run import simulate
+from tb.vqllm.support.engine import SPOILS, engine_job, random_x
+from tb.vqllm.support.matrices import random_matrix
+
+LATENCY = 20  # of the memory, for the rate
+
+
+def engine(vq, lookups, columns, rows, batch=1, cores=1, lanes=1, scaled=False, ahead=16, **cache):
+    core = VqGemvCoreConfig(
+        cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
+        columns=columns, rows=rows, batch=batch,
+    )  # fmt: skip
+    return VqGemvConfig(core=core, cores=cores, lanes=lanes, scaled=scaled, ahead=ahead, far=8)
+
+
+# Configuration; rows and columns of its matrices, the last of them of a long one for the rate
+CONFIGS = {
+    "two_stages": (
+        engine(VqShape(entries=64), 8, 96, 24, registers=8, shared=32, banks=8),
+        [(40, 96), (7, 72), (1, 8)], (400, 96),
+    ),
+    "tiles": (
+        engine(
+            VqShape(size=4, entries=64, stages=1, tile_rows=16, tile_columns=32), 8, 96, 16,
+            batch=2, cores=4, lanes=2, registers=4, shared=64, banks=4,
+        ),
+        [(40, 80), (16, 32), (17, 36), (2, 96)], None,
+    ),
+    "scaled": (
+        engine(
+            VqShape(size=2, entries=16, stages=3), 6, 24, 10, batch=2, cores=2, scaled=True,
+            registers=2, shared=11, banks=2, beats=8, data_bits=64,
+        ),
+        [(33, 24), (5, 22)], None,
+    ),
+    "rate": (
+        engine(
+            VqShape(size=4, entries=16, stages=1, tile_rows=64, tile_columns=64), 8, 256, 64,
+            cores=4, lanes=2, registers=4, shared=16, banks=8,
+        ),
+        [(9, 128)], (512, 256),
+    ),
+}  # fmt: skip
+
+
+def most_cycles(job) -> float:
+    """1.05 x the bound and the fill."""
+    config, plan = job.config, job.plan
+    bound = job_bounds(job.matrix, config.image, plan, config.core.cache.banks, config.lanes)
+    load = plan.shared * config.image.vq.stages
+    core = VqGemvCore(config.core)
+    core._MustUse__silence = True
+    fill = gemv_fill(load, core_latency=core.timing.latency, scaled=config.scaled, latency=LATENCY)
+    return 1.05 * (max(bound.values()) + fill)
+
+
+def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
+    """Sound jobs of all shapes and splits, then jobs with a fault each; long jobs of all splits."""
+    cache = config.core.cache
+    most = Plan(registers=cache.registers, shared=cache.shared)
+    least = Plan(registers=0, shared=max(1, cache.shared // 3))
+    splits = [1 << n for n in range(config.cores.bit_length())]
+    base, found, rates = 0x10_0000, [], []
+
+    def add(size, plan, split, spoil=None, into=found):
+        nonlocal base
+        shape = MatrixShape(rows=size[0], columns=size[1], vq=cache.vq)
+        matrix = random_matrix(rng, shape, int(rng.integers(-3, 4)), config.scaled)
+        x = random_x(rng, int(rng.integers(1, config.core.batch + 1)), size[1])
+        plan = Plan(registers=plan.registers, shared=plan.shared, split=split)
+        job = engine_job(config, matrix, plan, x, tensor=int(rng.integers(1 << 24)), base=base)
+        base += -(-(job.image.layout.size + 4096) // 64) * 64  # a page of junk after each
+        if spoil is None or spoil(job, rng) is not False:
+            into.append({**job.params(), "most": most_cycles(job)})
+
+    for size, split in itertools.product(shapes, splits):
+        add(size, (most, least)[len(found) % 2], split)
+    for spoil in SPOILS:
+        add(shapes[0], least, int(rng.choice(splits)), spoil)
+    add(shapes[0], most, splits[-1])
+    for split in splits if long else ():
+        add(long, most, split, into=rates)
+    return found, rates
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gemv(name, seed):
+    config, shapes, long = CONFIGS[name]
+    jobs, rates = jobs_of(config, np.random.default_rng([seed, 165]), shapes, long)
+    params = {"jobs": jobs, "rates": rates, "latency": LATENCY}
+    simulate(VqGemv(config), "tb.vqllm.tb_gemv", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cores": 3}, "VqFetchConfig.cores must be a power of two in 1..16, not 3"),
+        ({"lanes": 2}, "VqReduceConfig.lanes must be a power of two in 1..1, not 2"),
+        ({"far": 3}, "VqGemvConfig.far must be 4..256, not 3"),
+        ({"core": None}, "VqFetchConfig.core must be a VqGemvCoreConfig, not None"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError) as error:
+        VqGemvConfig(**wrong)
+    assert str(error.value) == message

@@ -1,0 +1,170 @@
+"""Images of matrices: read back by descriptors as an engine does, bit by bit.
+
+Shown to fail with:
+
+- the columns cut within tiles where there are enough of them
+- rows in blocks in place of every cores / split-th
+- a load for each part
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.config import ConfigError
+from golden.vqllm.bounds import job_bounds, part_work
+from golden.vqllm.config import NAMED, MatrixShape, VqShape
+from golden.vqllm.format import DESCRIPTOR, HEADER, ImageShape, Plan, layout, packed
+from golden.vqllm.image import image
+from golden.vqllm.timing import PartWork, gemv_cycles, gemv_fill
+from tests.vqllm.matrices import SHAPES, matrix_of
+
+# Lookups, bits of a word of memory, cores, rows of a core
+ENGINES = {
+    "two stages": (8, 512, 4, 3),
+    "ragged tiles": (4, 64, 2, 100),
+    "channel groups": (1, 128, 1, 7),
+    "four stages of one element": (8, 1024, 8, 1),
+    "vectors of 16": (6, 256, 2, 5),
+}
+
+
+def shape_of(name: str) -> ImageShape:
+    lookups, bits, cores, rows = ENGINES[name]
+    return ImageShape(vq=SHAPES[name].vq, lookups=lookups, data_bits=bits, cores=cores, rows=rows)
+
+
+def fields_at(data: np.ndarray, at: int, fields: dict[str, int]) -> dict[str, int]:
+    word, found = int.from_bytes(data[at : at + 32].tobytes(), "little"), {}
+    for name, bits in fields.items():
+        found[name], word = word & (1 << bits) - 1, word >> bits
+    return found
+
+
+def bits_at(data: np.ndarray, place: int, bits: int) -> int:
+    return sum((int(data[p // 8]) >> p % 8 & 1) << p - place for p in range(place, place + bits))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_image_by_its_descriptors(name):
+    """Each code and entry is found once, where the descriptors say."""
+    matrix, shape = matrix_of(name, scaled=True), shape_of(name)
+    vq, base = shape.vq, 3 * shape.word_bytes
+    for split in [1 << n for n in range(shape.cores.bit_length())]:
+        plan = Plan(registers=1, shared=2, split=split)
+        made = image(matrix, shape, plan, tensor=77, base=base)
+        job, data = made.job, np.concatenate([np.zeros(base, np.uint8), made.data])
+        codes = np.full(matrix.codes.shape, -1)
+        sharers = shape.cores // split
+        at = job["descriptors"]
+        in_use: dict[int, tuple] = {}
+        for start in range(0, job["rows"], job["stripe"]):
+            rows = range(start, min(start + job["stripe"], job["rows"]))
+            for _ in range(job["pieces"]):
+                for core in range(shape.cores):
+                    found, own = fields_at(data, at, DESCRIPTOR), rows[core // split :: sharers]
+                    at += shape.descriptor_bytes
+                    assert len(own) <= shape.rows
+                    assert found["tensor"] == 77
+                    if not found["beats"] or not own:
+                        continue
+                    assert found["load"] == (in_use.get(core) != found["tile"])
+                    in_use[core] = found["tile"]
+                    assert (found["registers"], found["shared"]) == (1, 2)
+                    place = 8 * found["code"]
+                    for row in own:
+                        for beat in range(found["beats"]):
+                            last = beat == found["beats"] - 1
+                            count = found["tail"] if last else shape.beat_vectors
+                            for v in range(count):
+                                vector = (found["offset"] + beat) * shape.beat_vectors + v
+                                for z in range(vq.stages):
+                                    lane = v * vq.stages + z
+                                    code = bits_at(data, place + lane * vq.code_bits, vq.code_bits)
+                                    assert codes[row, vector, z] == -1
+                                    codes[row, vector, z] = code
+                                tile = matrix.shape.tiles[found["tile"]]
+                                assert tile.rows.start <= row < tile.rows.stop
+                                assert tile.vectors.start <= vector < tile.vectors.stop
+                            place += 8 * shape.beat_bytes
+                    assert place <= 8 * (found["code"] + found["words"] * shape.word_bytes)
+                    header = fields_at(data, found["book"], HEADER)
+                    assert header == {"tensor": 77, "tile": found["tile"], "entries": vq.entries}
+                    entry = found["book"] + shape.word_bytes
+                    for words in matrix.codebooks[found["tile"]].flatten(0, 1).tolist():
+                        stored = data[entry : entry + 2 * vq.size].view("<u2")
+                        assert stored.tolist() == words
+                        entry += shape.entry_bytes
+        assert codes.tolist() == matrix.codes.tolist()
+        scales = data[job["scales"] : job["scales"] + 2 * matrix.shape.rows].view("<u2")
+        assert scales.tolist() == matrix.scales.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "plan", "message"),
+    [
+        ({}, {"split": 4}, "Plan.split must be 1..2, not 4"),
+        ({"vq": VqShape()}, {}, "the matrix must be VqShape"),
+        ({"lookups": 3}, {}, "a tile must have a multiple of 3 vectors, not 4"),
+    ],
+)
+def test_refuses_what_does_not_fit(change, plan, message):
+    shape = dataclasses.replace(shape_of("ragged tiles"), **change)
+    with pytest.raises(ConfigError, match=message):
+        layout(SHAPES["ragged tiles"], shape, Plan(**plan))
+
+
+def test_refuses_numbers():
+    with pytest.raises(ConfigError) as error:
+        Plan(registers=9, shared=8)
+    assert str(error.value) == "Plan.registers must be at most shared = 8, not 9"
+    with pytest.raises(ConfigError) as error:
+        ImageShape(cores=3)
+    assert str(error.value) == "ImageShape.cores must be a power of two in 1..16, not 3"
+    with pytest.raises(ConfigError) as error:
+        packed(HEADER, {"tile": 1 << 20})
+    assert str(error.value) == "tile must be 0..1048575, not 1048576"
+
+
+def test_pieces_of_named_matrices():
+    """A codebook of 256 x 256: more parts of the columns, fewer loads of each codebook."""
+    matrix = MatrixShape(rows=576, columns=1536, vq=NAMED["gptvq2"])
+    shape = ImageShape(vq=matrix.vq, lookups=16, cores=4)
+    loads = []
+    for split in (1, 2, 4):
+        found = layout(matrix, shape, Plan(split=split))
+        assert found.stripe == 256
+        loads.append(sum(part.load for part in found.parts))
+    assert loads == [18 * 4, 18 * 2, 18]
+
+
+@pytest.mark.parametrize("name", ["two stages", "ragged tiles"])
+def test_bounds_of_a_job(name):
+    matrix, shape = matrix_of(name), shape_of(name)
+    plan = Plan(registers=0, shared=4, split=2)
+    found = job_bounds(matrix, shape, plan, banks=2, lanes=1)
+    cores = part_work(matrix, shape, plan, banks=2)
+    assert len(cores) == shape.cores
+    far = int((matrix.codes >= 4).sum())
+    assert sum(part.far for core in cores for part in core) == far
+    loads = sum(part.load for core in cores for part in core)
+    bits = matrix.shape.code_bits + loads * 16 * shape.vq.size
+    assert found["memory"] == -(-bits // shape.data_bits) + far
+    assert found["look-ups"] == max(sum(part.cycles for part in core) for core in cores)
+    assert found["reduction"] == 2 * matrix.shape.rows
+
+
+def test_cycles_of_a_job():
+    """Of the slowest of core, memory and reduction; loads during the work cost nothing."""
+    numbers = {"core_latency": 18, "scaled": False, "latency": 40}
+    fill = gemv_fill(64, **numbers)
+    at_work = [[PartWork(1000, words=10, load=64, load_words=9), PartWork(1000, 10, 64, 9)]]
+    cycles = gemv_cycles(at_work, rows=4, split=1, lanes=1, **numbers)
+    assert cycles == fill + 2000
+    short = [[PartWork(10, words=1, load=64, load_words=9)] * 4]
+    assert gemv_cycles(short, rows=4, split=1, lanes=1, **numbers) > fill + 3 * 64
+    many = [[PartWork(10, words=900, load=64, load_words=9)] * 4]
+    assert gemv_cycles(many, rows=4, split=1, lanes=1, **numbers) > 3600
+    added = gemv_cycles(at_work, rows=2000, split=4, lanes=1, **numbers)
+    assert added > 8000

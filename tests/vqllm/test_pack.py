@@ -1,0 +1,94 @@
+"""``python -m golden.pack --block vq_gemv`` on a tiny model: what it writes is the product."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from golden import checkpoint, pack
+from golden.fp16.format import FP16
+from golden.fp16.ops import float_from_bits
+from golden.manifest import PackError
+from golden.vqllm.format import PACKS, VqPackConfig
+from golden.vqllm.pack import MATRICES, load
+
+# The dimensions of the tiny model: less than a tile, or more than one
+SET = ["image.vq.entries=16", "plan.registers=2", "plan.shared=16"]
+
+
+class Words:
+    """A tokenizer: a word's length is its number."""
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [len(word) for word in text.split()]}
+
+
+def tiny(_path: Path | None = None) -> checkpoint.Checkpoint:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=64, intermediate_size=320, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1, vocab_size=50,
+    )  # fmt: skip
+    return checkpoint.Checkpoint(LlamaForCausalLM(config).eval(), Words())
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(checkpoint, "load", tiny)
+
+    def call(*arguments: str) -> tuple[int, Path]:
+        folder = tmp_path / "folder"
+        options = [*arguments, *(f"--set={each}" for each in SET)]
+        return pack.main(["--block", "vq_gemv", *options, "-o", str(folder)]), folder
+
+    return call
+
+
+def test_pack_has_the_products_of_the_layer(run):
+    code, folder = run()
+    assert code == 0
+    config = VqPackConfig.parse(PACKS["gptvq2"], SET)
+    found = load(folder, config)
+    assert found.manifest.model == {"name": "smollm2", "layer": 1}
+    layer = tiny().model.model.layers[1]
+    for name in MATRICES:
+        words, layout = found.words[name], found.manifest.layout[name]
+        real = getattr(layer.mlp, name).weight.detach().double()
+        assert (len(words["y"]), len(words["x"])) == tuple(real.shape)
+        assert len(words["image"]) * config.image.word_bytes >= real.numel() // 8  # 1 bit
+        x, y = (float_from_bits(torch.tensor(words[each]), FP16).double() for each in "xy")
+        exact = real @ x
+        error = float((y - exact).norm() / exact.norm())
+        assert error == pytest.approx(layout["error"], abs=1e-6)
+        assert layout["job"]["rows"] == len(y)
+        assert set(layout["bounds"]) == {"memory", "look-ups", "products", "reduction"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layer", "3"], "layer must be 0..2, not 3"),
+        (["--layer", "1", "--layer", "2"], "--layer must be given once"),
+        (["--set", "plan.split=2"], "Plan.split must be 1..1, not 2"),
+        (["--set", "lanes=0"], "VqPackConfig.lanes must be 1..16, not 0"),
+    ],
+)
+def test_refuses_in_one_line(run, arguments, message, capsys):
+    code, folder = run(*arguments)
+    assert code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"golden.pack: {message}"
+    assert not folder.exists()
+
+
+def test_load_refuses_a_changed_folder(run):
+    _, folder = run()
+    config = VqPackConfig.parse(PACKS["gptvq2"], SET)
+    with pytest.raises(PackError, match="lanes"):
+        load(folder, VqPackConfig.parse(config, ["lanes=2"]))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["y_up_proj.hex"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(PackError, match=r"y_up_proj\.hex is not in the manifest"):
+        load(folder, config)
