@@ -533,10 +533,12 @@ def table_cycles(
     return free + table_gemv(tables.lookups, scaled).latency
 
 
-def gemm(macs: int, stages: int, scaled: bool) -> Timing:
+def gemm(macs: int, summed: bool, scaled: bool) -> Timing:
     """Of the last beat of a row and the last group: exact sums, rounding."""
-    latency = gemv_core(macs, stages).latency + row_finish(scaled).latency
+    latency = gemv_core(macs, summed).latency + row_finish(scaled).latency
     return Timing(latency=latency, start="code", end="y", unit="beat")
+
+
 def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: int) -> int:
     """Cycles of a train of KV heads beyond the bounds of its heads, but for the switches.
 

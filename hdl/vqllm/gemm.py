@@ -110,7 +110,7 @@ class VqGemm(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        return timing.gemm(config.sums.macs, config.cache.vq.stages, config.scaled)
+        return timing.gemm(config.sums.macs, config.cache.vq.summed, config.scaled)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

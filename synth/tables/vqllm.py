@@ -2,17 +2,10 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import torch
-
-from golden.checkpoint import CheckpointError, load
-from golden.index.lloyd import Training
 from golden.markers import table
-from golden.vqllm.access import reordered
-from golden.vqllm.cache import LookUps, Tiers
-from golden.vqllm.config import NAMED, ExchangeShape, MatrixShape
-from golden.vqllm.matrix import VqMatrix, quantize
+from golden.vqllm.config import NAMED, ExchangeShape
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
@@ -22,12 +15,11 @@ from synth.liberty import Library
 from synth.memories import ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper
 
-__all__ = ["TABLES", "Areas", "cache_tables", "crossing", "exchange_tables", "look_beats", "tiers"]
+__all__ = ["TABLES", "Areas", "cache_tables", "crossing", "exchange_tables"]
 
 _LANES = 16
 _SIZES = {1: (2, 4, 8, 16), 2: (4, 8, 16), 4: (8, 16)}  # of vectors, by the elements needed
 _ASSUMPTIONS = ("CACTI", *SRAM_UM2_PER_BIT)
-_TRAINING = Training(iterations=5)
 # Of each cache: entries in registers and banks.
 _TIERS = {
     "gptvq2": ((0, 16), (8, 16), (32, 16), (128, 16), (0, 32)),
@@ -130,55 +122,13 @@ def exchange_tables(map_block: Map, library: Library) -> dict[str, str]:
     }
 
 
-def look_beats(matrix: VqMatrix, lookups: int) -> Iterator[LookUps]:
-    """The beats of each tile: ``lookups`` codes of a row at a time, as vq_gemv_core takes them."""
-    stages = matrix.shape.vq.stages
-    for tile in matrix.shape.tiles:
-        codes = matrix.codes[tile.rows, tile.vectors].flatten(1)
-        missing = -codes.shape[1] % lookups
-        use = torch.ones_like(codes, dtype=torch.bool)
-        code = torch.nn.functional.pad(codes, (0, missing)).reshape(-1, lookups)
-        yield LookUps(code, torch.nn.functional.pad(use, (0, missing)).reshape(-1, lookups), stages)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Served:
-    beats: int
-    cycles: int
-    conflicts: int
-    share: float  # of the look-ups: by registers
-
-
-def tiers(matrix: VqMatrix, lookups: int, registers: int, banks: int) -> _Served:
-    """All look-ups of a matrix whose entries are all on chip."""
-    bounds = Tiers(registers, matrix.shape.vq.entries, banks)
-    beats = cycles = conflicts = hot = every = 0
-    for looks in look_beats(matrix, lookups):
-        counts = looks.counts(bounds)
-        beats += len(looks.code)
-        cycles += int(looks.cycles(bounds).sum())
-        conflicts += counts["conflicts"]
-        hot += counts["registers"]
-        every += counts["registers"] + counts["shared"]
-    return _Served(beats, cycles, conflicts, hot / every)
-
-
-def _real(name: str) -> VqMatrix:
-    """Layer 0's up projection of SmolLM2, each codebook in the order of its look-ups."""
-    try:
-        model = load().model
-    except CheckpointError as error:
-        raise ValueError(str(error)) from None
-    weight = model.get_parameter("model.layers.0.mlp.up_proj.weight").detach().float()
-    shape = MatrixShape(rows=weight.shape[0], columns=weight.shape[1], vq=NAMED[name])
-    return reordered(quantize(weight, shape, None, _TRAINING))
-
-
 def cache_tables(map_block: Map, library: Library) -> dict[str, str]:
     """Section ``vq_tiers``: um2 at 28 nm of a cache, and the cycles of real look-ups."""
+    from synth.tables.look_ups import real_matrix, tiers  # torch, only now
+
     rows = []
     for name, sizes in _TIERS.items():
-        matrix, base = _real(name), None
+        matrix, base = real_matrix(name), None
         for registers, banks in sizes:
             vq, lookups = NAMED[name], _LOOKUPS[name]
             config = VqCodebookCacheConfig(

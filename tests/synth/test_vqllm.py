@@ -11,7 +11,8 @@ from golden.vqllm.access import reordered
 from hdl.block import Block
 from synth.area import AreaReport, MacroArea, ModuleArea, load_libraries
 from synth.memories import ram
-from synth.tables.vqllm import Areas, crossing, exchange_tables, look_beats, tiers
+from synth.tables.look_ups import look_beats, tiers
+from synth.tables.vqllm import Areas, crossing, exchange_tables
 from tests.vqllm.matrices import SHAPES, matrix_of
 
 STEPS = (1, 3, 7, 15)
