@@ -342,6 +342,18 @@ def test_vq_tables(command, figures, monkeypatch, page):
 
 
 @PAGE
+def test_vq_batch(command, figures, monkeypatch, page):
+    monkeypatch.setattr(command.measure, "MEASURED", (3, 64))
+    monkeypatch.setattr(command.measure, "RUNS", (1, 64))
+    monkeypatch.setattr(command.measure, "PASSES", (1, 2))
+    assert command.main(page) == 0
+    assert len(command.ran) == 4
+    # Products of 3 rows of 2 beats, and the load of 2 x 256 entries
+    assert [figure.cycles for figure in figures()] == [CYCLES] * 4
+    assert figures()[3].bound == 512 + 3 * 2 * 64
+
+
+@PAGE
 def test_mmu_rates(command, figures, page):
     assert command.main(page) == 0
     assert len(command.ran) == 2

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs.vq_tables: one matrix in one of both engines."""
+"""Runs inside the simulator, started by tb.runs.vq_tables and vq_batch: a matrix in an engine."""
 
 import json
 import os
@@ -16,6 +16,8 @@ async def rates(dut):
     words, sink = params["words"], params["sink"]
     offers = {name: each for name, each in words.items() if name != sink}
     takes = {sink: len(words[sink])}
+    if hasattr(dut, "exponent"):
+        dut.exponent.value = params["exponent"]
     if params["phases"]:
         host = CacheHost(dut, tuple(offers), (sink,), config.cache.axi_signature)
         await host.start(params["phases"])

@@ -11,10 +11,9 @@ import torch
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.markers import table
-from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.config import NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix
-from golden.vqllm.product import by_dequantizing, by_tables, exact_sums
+from golden.vqllm.product import by_dequantizing, by_tables
 from golden.vqllm.timing import table_cycles
 from hdl.arguments import write_page
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
@@ -25,10 +24,9 @@ from hdl.vqllm.table_gemv import VqTableGemv
 from synth.area import load_libraries, synthesize
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
-from tb.vqllm.support.codebooks import host_params, image, load
-from tb.vqllm.support.matrices import code_beats, random_matrix, tile_jobs, x_beats
+from tb.vqllm.support.core_words import core_params
+from tb.vqllm.support.matrices import random_matrix
 from tb.vqllm.support.tables import TableWords
-from tb.words import layout_word
 
 __all__ = ["report"]
 
@@ -137,37 +135,6 @@ def _areas() -> str:
     return table(["codes", "engine", "multipliers", "kGE", "flip-flops", "RAM bits"], rows)
 
 
-def _core_params(config: VqGemvCoreConfig, rng, matrix: VqMatrix, x: np.ndarray) -> dict:
-    """All entries on chip, the first in registers."""
-    cache, base = config.cache, 0x10_0000
-    plan = Tiers(cache.registers, cache.shared, cache.banks)
-    space = -(-(cache.vq.stages * cache.vq.entries * cache.entry_bytes) // 4096) * 4096
-    phases, codes = [], []
-    for number, tile in enumerate(matrix.shape.tiles):
-        code, use = code_beats(config, matrix, tile)
-        looks = LookUps(torch.tensor(code), torch.tensor(use), cache.vq.stages)
-        books, place = matrix.codebooks[number].numpy(), base + number * space
-        phases.append({
-            "loads": [load(cache, plan, place, books.reshape(-1, cache.vq.size))], "base": place,
-            "memory": image(cache, rng, books), "refused": [], "counts": looks.counts(plan),
-        })  # fmt: skip
-        masks = use.astype(int) @ (1 << np.arange(cache.lookups, dtype=object))
-        codes += [
-            layout_word(config.code_layout, code=row, use=int(mask), switch=int(n == 0))
-            for n, (row, mask) in enumerate(zip(code.tolist(), masks, strict=True))
-        ]
-    jobs = tile_jobs(config, matrix)
-    ends = np.cumsum([job["rows"] for job in jobs if job["final"]]) - 1
-    sums = exact_sums(torch.tensor(x), matrix.dequantized()).integers()
-    words = {
-        "code": codes, "x": x_beats(config, x),
-        "job": [layout_word(config.sums.job_layout, **job) for job in jobs],
-        "sum": [layout_word(config.sums.sum_layout, value=[value], last=int(n in ends))
-                for n, value in enumerate(sums)],
-    }  # fmt: skip
-    return {"words": words, "sink": "sum", "phases": phases, **host_params(cache)}
-
-
 def _table_params(config: VqTableGemvConfig, rng, matrix: VqMatrix, x: np.ndarray):
     made = TableWords(config, matrix, rng, config.vq.entries)
     made.vectors(x)
@@ -184,7 +151,7 @@ def _cycles() -> tuple[str, list[Figure]]:
             matrix.codes.copy_(torch.tensor(rng.integers(0, shape.vq.entries, matrix.codes.shape)))
             x = bits_from_float(torch.tensor(rng.normal(0, 1, (1, inputs)))).numpy()
             params, expected = _table_params(pair.tables, rng, matrix, x)
-            core = _core_params(pair.core, rng, matrix, x)
+            core = core_params(pair.core, rng, matrix, x)
             spent = []
             for block, given in ((VqGemvCore(pair.core), core), (VqTableGemv(pair.tables), params)):
                 work = simulate(block, "tb.vqllm.tb_engine_rates", params=given)

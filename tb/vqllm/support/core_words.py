@@ -1,0 +1,90 @@
+"""A matrix for a core at full rate, all entries on chip. Before the simulation."""
+
+import numpy as np
+import torch
+
+from golden.vqllm.cache import LookUps, Tiers
+from golden.vqllm.matrix import VqMatrix
+from golden.vqllm.product import by_dequantizing, exact_sums
+from tb.vqllm.support.codebooks import host_params, image, load
+from tb.vqllm.support.matrices import code_beats, tile_jobs, x_beats
+from tb.words import layout_word
+
+__all__ = ["core_params", "look_cycles"]
+
+
+def look_cycles(config, matrix: VqMatrix) -> int:
+    """Cycles of all look-ups of one pass."""
+    cycles = 0
+    for tile in matrix.shape.tiles:
+        code, use = code_beats(config, matrix, tile)
+        looks = LookUps(torch.tensor(code), torch.tensor(use), config.cache.vq.stages)
+        cycles += int(looks.cycles(_plan(config.cache)).sum())
+    return cycles
+
+
+def core_params(config, rng, matrix: VqMatrix, x: np.ndarray, sink: str = "sum") -> dict:
+    """Sums of VqGemvCore, or with ``sink`` "y" the results of VqGemm without scales.
+
+    x: (tokens, columns), a multiple of the batch. Without groups the weights pass again for each
+    ``batch`` tokens; with groups they pass once.
+    """
+    cache, base, groups = config.cache, 0x10_0000, config.sums.groups
+    space = -(-(cache.vq.stages * cache.vq.entries * cache.entry_bytes) // 4096) * 4096
+    parts = [x] if groups > 1 else np.split(x, len(x) // config.batch)
+    if len(parts) > 1 and len(matrix.shape.tiles) > 1:
+        raise ValueError("tiles must be one, where the weights pass again")
+    phases, words = [], {name: [] for name in ("code", "x", "job", sink)}
+    for number, tile in enumerate(matrix.shape.tiles):
+        code, use = code_beats(config, matrix, tile)
+        looks = LookUps(torch.tensor(code), torch.tensor(use), cache.vq.stages)
+        books, place = matrix.codebooks[number].numpy(), base + number * space
+        counts = looks.counts(_plan(cache))
+        phases.append({
+            "loads": [load(cache, _plan(cache), place, books.reshape(-1, cache.vq.size))],
+            "base": place, "memory": image(cache, rng, books), "refused": [],
+            "counts": {name: each * len(parts) for name, each in counts.items()},
+        })  # fmt: skip
+        masks = use.astype(int) @ (1 << np.arange(cache.lookups, dtype=object))
+        for part in range(len(parts)):
+            words["code"] += [
+                layout_word(config.code_layout, code=row, use=int(mask),
+                            switch=int(n == part == 0))
+                for n, (row, mask) in enumerate(zip(code.tolist(), masks, strict=True))
+            ]  # fmt: skip
+    for part in parts:
+        words["x"] += x_beats(config, part)
+        count = len(part) // config.batch
+        jobs = tile_jobs(config, matrix)
+        if groups > 1:
+            jobs = [job | {"group": 0, "groups": count} for job in jobs]
+        words["job"] += [layout_word(config.sums.job_layout, **job) for job in jobs]
+        ends = np.cumsum([job["rows"] for job in jobs if job["final"]]) - 1
+        words[sink] += _results(config, matrix, part, sink, ends)
+    return {"words": words, "sink": sink, "phases": phases, "exponent": matrix.exponent,
+            **host_params(cache)}  # fmt: skip
+
+
+def _results(config, matrix: VqMatrix, x: np.ndarray, sink: str, ends) -> list[int]:
+    rows, batch = matrix.shape.rows, config.batch
+    if sink == "y":
+        values = by_dequantizing(torch.tensor(x), matrix)[0].numpy()
+        layout, name = config.finish.y_layout, "word"
+    else:
+        found = exact_sums(torch.tensor(x), matrix.dequantized()).integers()
+        values = np.array(found, dtype=object).reshape(len(x), rows)
+        layout, name = config.sums.sum_layout, "value"
+    words = []
+    for row in range(rows):
+        for first in range(0, len(x), batch):
+            is_end = first + batch == len(x)
+            flags = {"last": int(row in ends and is_end)}
+            if sink == "sum" and config.sums.groups > 1:
+                flags["row_end"] = int(is_end)
+            word = {name: values[first : first + batch, row].tolist()}
+            words.append(layout_word(layout, **word, **flags))
+    return words
+
+
+def _plan(cache) -> Tiers:
+    return Tiers(cache.registers, cache.shared, cache.banks)
