@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.eval.reports.lattice import PAGE, main
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.vqllm import lattice
@@ -196,3 +197,14 @@ def test_refused():
     ):
         with pytest.raises(ConfigError, match=f"^{message}$"):
             VqShape(**{"entries": 1 << 16, "lattice": True, **fields})
+
+
+def test_page_has_the_entries(capsys):
+    """The report prints all tables; that of the entries is the page's."""
+    assert main(["--vectors", "40"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("lattice_") == 4
+    first, last = printed.index("| squared norm"), printed.index("\n\n\nlattice_padding")
+    assert printed[first:last] in PAGE.read_text()
+    with pytest.raises(SystemExit):
+        main(["--vectors", "0"])

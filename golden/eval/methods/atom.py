@@ -9,7 +9,7 @@ from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
-from golden.eval.methods.gptq import Columns, gptq, layer_by_layer, ragged, restored
+from golden.eval.methods.gptq import gptq, layer_by_layer, ragged, restored
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.patch import Patch
 
@@ -135,7 +135,7 @@ class AtomLike(Method):
         if self.rounding == "rtn":
             return state
 
-        def quantize(name: str, weight: Tensor, hessian: Tensor) -> Columns:
+        def quantize(name: str, weight: Tensor, hessian: Tensor) -> State:
             order = state[f"{name}.reorder"].long().to(weight.device)
             groups = self.groups(weight.shape[1], self.weight_bits)
             return dataclasses.replace(
@@ -148,7 +148,7 @@ class AtomLike(Method):
                     clip=groups.of_each(self.weight_clip, 1.0),
                 ),
                 order=order,
-            )
+            ).parts
 
         key = f"atom gptq {self.weight_bits}-{self.group}-{self.share}-{self.weight_clip}"
         with Patch(data.model) as patch:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.eval.methods.rtn import best_clip
+from golden.index.hessian import inverse_root
 from golden.patch import Patch
 
 __all__ = ["Columns", "GptqLike", "gptq", "layer_by_layer", "ragged", "restored"]
@@ -53,6 +54,13 @@ class Columns:
         stored = (self.code.float() - zero).mul_(scale)
         return stored if self.order is None else stored[:, self.order.argsort()]
 
+    @property
+    def parts(self) -> State:
+        """What ``restored`` reads, by the end of its name."""
+        found = {"code": self.code, "scale": self.scale, "zero": self.zero}
+        found["sizes"] = torch.tensor(self.sizes)
+        return found if self.order is None else {**found, "order": self.order}
+
 
 def _grid(
     columns: Tensor, bits: int, symmetric: bool, clip: float | None
@@ -72,17 +80,6 @@ def _grid(
     scale = ((high - low) / last).half().float()
     zero = (-low / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().clamp(0, last)
     return scale, zero, 0, last
-
-
-def _feedback(hessian: Tensor, damping: float) -> Tensor:
-    """Upper U, U^T U = (H + damping * mean diag(H) * I)^-1: (K, K) float32. Zeros of diag(H): 1."""
-    h = hessian.double().clone()
-    diagonal = h.diagonal()
-    dead = diagonal == 0
-    diagonal[dead] = 1
-    diagonal += damping * float(diagonal.mean())
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(h))
-    return torch.linalg.cholesky(inverse, upper=True).float()
 
 
 def gptq(
@@ -112,7 +109,7 @@ def gptq(
     # Columns are read one by one: transposed, each is contiguous.
     w = weight.detach().float().t().contiguous()
     w[hessian.diagonal() == 0] = 0
-    u = _feedback(hessian, damping)
+    u = inverse_root(hessian, damping)
     code = torch.empty_like(w, dtype=torch.uint8)
     scales, zeros, begins = [], [], {}
     begin = 0
@@ -177,18 +174,27 @@ def _run(layer: nn.Module, hidden: list[Tensor], others: list[dict[str, Any]]) -
     return [y[0] if isinstance(y, tuple) else y for y in found]
 
 
+def restored(state: State, name: str) -> Tensor:
+    """The weight (N, K) float32 of a layer in the state that ``layer_by_layer`` made."""
+    code, scale, zero = (state[f"{name}.{part}"] for part in ("code", "scale", "zero"))
+    sizes = state[f"{name}.sizes"].tolist()
+    return Columns(code, scale, zero, sizes, state.get(f"{name}.order")).weight
+
+
 def layer_by_layer(
     data: CalibrationData,
     patch: Patch,
     key: str,
-    quantize: Callable[[str, Tensor, Tensor], Columns],
+    quantize: Callable[[str, Tensor, Tensor], State],
+    restore: Callable[[State, str], Tensor] = restored,
 ) -> State:
     """quantize(name, weight, hessian) of every linear layer, decoder layer after decoder layer.
 
     The Hessian is the sum of x x^T. As in GPTQ, the inputs x of a decoder layer come from the
     quantized layers before it. Within a decoder layer all inputs are those of its unquantized
     weights. Weights are read from ``patch`` and replaced there. Needs the hidden states of all
-    windows and the Hessians of one decoder layer. Returns what ``restored`` reads; resumable.
+    windows and the Hessians of one decoder layer. Resumable. Returns ``{name}.{part}`` for each
+    part that ``quantize`` returns. restore(state, name): the weight (N, K) float32 of these parts.
     """
     state: State = {}
     with torch.no_grad():
@@ -205,7 +211,7 @@ def layer_by_layer(
             state |= made
             for name, linear in linears.items():
                 device = linear.weight.device
-                patch.weight(name, restored({k: v.to(device) for k, v in made.items()}, name))
+                patch.weight(name, restore({k: v.to(device) for k, v in made.items()}, name))
             hidden = run()
     return state
 
@@ -213,19 +219,14 @@ def layer_by_layer(
 def _quantized(
     linears: dict[str, nn.Linear],
     run: Callable[[], object],
-    quantize: Callable[[str, Tensor, Tensor], Columns],
+    quantize: Callable[[str, Tensor, Tensor], State],
 ) -> State:
-    """What ``restored`` reads, of the linear layers that ``run`` runs."""
+    """The parts of what is quantized, of the linear layers that ``run`` runs."""
     hessians = _hessians(linears, run)
     made: State = {}
     for name, linear in linears.items():
-        found = quantize(name, linear.weight.detach(), hessians[name])
-        made[f"{name}.code"] = found.code.cpu()
-        made[f"{name}.scale"] = found.scale.cpu()
-        made[f"{name}.zero"] = found.zero.cpu()
-        made[f"{name}.sizes"] = torch.tensor(found.sizes)
-        if found.order is not None:
-            made[f"{name}.order"] = found.order.cpu()
+        parts = quantize(name, linear.weight.detach(), hessians[name])
+        made |= {f"{name}.{part}": value.cpu() for part, value in parts.items()}
     return made
 
 
@@ -251,13 +252,6 @@ def _hessians(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[
         for handle in handles:
             handle.remove()
     return {name: total[owner[name]] for name in linears}
-
-
-def restored(state: State, name: str) -> Tensor:
-    """The weight (N, K) float32 of a layer in the state that ``layer_by_layer`` made."""
-    code, scale, zero = (state[f"{name}.{part}"] for part in ("code", "scale", "zero"))
-    sizes = state[f"{name}.sizes"].tolist()
-    return Columns(code, scale, zero, sizes, state.get(f"{name}.order")).weight
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,7 +289,7 @@ class GptqLike(Method):
     def calibrate(self, data: CalibrationData) -> State:
         """What ``restored`` reads."""
 
-        def quantize(name: str, weight: Tensor, hessian: Tensor) -> Columns:
+        def quantize(name: str, weight: Tensor, hessian: Tensor) -> State:
             sizes = ragged(weight.shape[1], self.group)
             order = torch.arange(weight.shape[1], device=weight.device)
             if self.order:
@@ -307,7 +301,7 @@ class GptqLike(Method):
                 [self.weight_bits] * len(sizes),
                 damping=self.damping,
             )
-            return dataclasses.replace(columns, order=order) if self.order else columns
+            return dataclasses.replace(columns, order=order if self.order else None).parts
 
         fields = f"{self.weight_bits}-{self.group}-{self.damping}-{self.order}"
         with Patch(data.model) as patch:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
-from golden.eval.methods.gptq import Columns, gptq, layer_by_layer, restored
+from golden.eval.methods.gptq import gptq, layer_by_layer, restored
 from golden.eval.methods.rtn import best_clip, rtn_symmetric
 from golden.patch import Patch
 from golden.rotation import Rotation, small_matrix
@@ -99,11 +99,11 @@ class QuaRot(Method):
             key = f"quarot gptq {self.weight_bits}-{self.search}"
             return state | layer_by_layer(data, patch, key, self._gptq)
 
-    def _gptq(self, name: str, weight: Tensor, hessian: Tensor) -> Columns:
+    def _gptq(self, name: str, weight: Tensor, hessian: Tensor) -> State:
         clip = None if self.search else 1.0
         return gptq(
             weight, hessian, [weight.shape[1]], [self.weight_bits], symmetric=True, clip=clip
-        )
+        ).parts
 
     def install(self, site: Site, state: State) -> None:
         self._rotate(site, state)
