@@ -32,6 +32,7 @@ import tb.run
 from golden.capture import Captured
 from golden.kllm.layer import LayerOptions
 from golden.kllm.timing import lane_cycles
+from golden.million.example import Seen
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
@@ -339,6 +340,22 @@ def test_vq_tables(command, figures, monkeypatch, page):
     core, tables = figures()[:2]
     assert (core.predicted, core.cycles) == (None, CYCLES)
     assert tables.predicted > 2 * 256
+
+
+def test_vq_kv(monkeypatch, capsys):
+    """The table of one method, from what the engines gave."""
+    measure = importlib.import_module("tb.runs.measure.vq_kv")
+    words = torch.zeros(4, 3, 64, dtype=torch.int64)
+    seen = Seen(words, words + 0x3C00, words[:, :, None].expand(4, 3, 3, 64))
+    layer = measure.Layer(seen, ((), ()))
+    codes = [torch.zeros(4, 3, 32, dtype=torch.int64)] * 2
+    outputs = torch.full((3, 3, 64), 0x3C00)
+    monkeypatch.setattr(measure, "captured", lambda model, options: {"cq4": layer})
+    monkeypatch.setattr(measure, "encode", lambda layer, config: codes)
+    monkeypatch.setattr(measure, "run", lambda *given: ([1000, 7000], outputs))
+    main = importlib.import_module("tb.runs.vq_kv").main
+    assert main(["--model", "smollm2", "--method", "cq4"]) == 0
+    assert "| smollm2 | cq4 | 64 | 4 | 768 | 576 | 7000 |" in capsys.readouterr().out
 
 
 @PAGE

@@ -35,7 +35,7 @@ from golden.million.config import SYSTEMS, MillionConfig
 from golden.million.format import Op
 from golden.million.script import REQUEST_FIELDS, STATUS_FIELDS, STREAMS, Script, fields
 
-__all__ = ["BLOCK", "LLAMA", "Pack", "StreamConfig", "load", "make", "write"]
+__all__ = ["BLOCK", "LLAMA", "Pack", "StreamConfig", "inputs", "joined", "load", "make", "write"]
 
 BLOCK = "million_attention"
 LLAMA = "llama"  # --model: a LLaMA of random weights
@@ -197,7 +197,7 @@ def _random_llama(config: MillionConfig) -> Any:
     return LlamaForCausalLM(shape).eval()
 
 
-def _inputs(
+def inputs(
     name: str, config: MillionConfig, training: int, tokens: int
 ) -> tuple[Any, torch.Tensor, torch.Tensor]:
     """Model, windows of training ids, ids of prompt and further tokens."""
@@ -224,7 +224,7 @@ def _layers(wanted: list[int] | None, model: Any) -> list[int]:
     return list(dict.fromkeys(wanted))
 
 
-def _join(parts: list[example.Seen]) -> example.Seen:
+def joined(parts: list[example.Seen]) -> example.Seen:
     return example.Seen(*(torch.cat([getattr(part, name) for part in parts]) for name in "kvq"))
 
 
@@ -240,14 +240,14 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     if name != LLAMA and (found := checkpoint.head_shape(name)):  # before minutes of loading
         example.check_heads(cache, *found)
     say(f"loading {name}")
-    model, windows, ids = _inputs(name, cache, training, context + steps)
+    model, windows, ids = inputs(name, cache, training, context + steps)
     layers = _layers(options.layer, model)
     example.check(cache, layers, context, steps)
     say(f"training codebooks of layers {layers} on {windows.numel()} tokens")
     parts = [example.capture(model, window, layers, cache) for window in windows]
     books: dict[int, Codebooks] = {}
     for n, layer in enumerate(layers):
-        books[layer] = example.trained(_join([part[n] for part in parts]), cache)
+        books[layer] = example.trained(joined([part[n] for part in parts]), cache)
     seen = dict(zip(layers, example.capture(model, ids, layers, cache), strict=True))
     script = Script(cache, config.lanes, config.data_bits)
     outputs = example.run(script, seen, books, context, steps, say)
