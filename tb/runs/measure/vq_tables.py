@@ -61,7 +61,7 @@ PAIRS = {
     "gptvq2": _pair("gptvq2", 16, 16, 256, ((256, 576),)),
 }
 
-AREAS = ("aqlm2x8",)  # each takes minutes
+AREAS = ("aqlm2x8", "gptvq2")  # each takes minutes
 
 
 def _products() -> str:
