@@ -136,7 +136,7 @@ class ImageShape(Config):
     @property
     def stage_bytes(self) -> int:
         """Of the codebook of a stage."""
-        return self.vq.entries * self.entry_bytes
+        return self.vq.stored * self.entry_bytes
 
     @property
     def book_bytes(self) -> int:

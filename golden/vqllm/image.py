@@ -55,10 +55,10 @@ def image(
             beats = _packed_beats(_codes(matrix, part, shape), shape)
             data[at : at + beats.size] = beats.flat
     for tile, at in enumerate(found.books):
-        header = {"tensor": tensor, "tile": tile, "entries": shape.vq.entries}
+        header = {"tensor": tensor, "tile": tile, "entries": shape.vq.stored}
         word = packed(HEADER, header).to_bytes(shape.word_bytes, "little")
         data[at : at + shape.word_bytes] = np.frombuffer(word, dtype=np.uint8)
-        books = np.zeros((shape.vq.stages * shape.vq.entries, shape.entry_bytes), dtype=np.uint8)
+        books = np.zeros((shape.vq.stages * shape.vq.stored, shape.entry_bytes), dtype=np.uint8)
         words = matrix.codebooks[tile].cpu().numpy().astype("<u2").reshape(len(books), -1)
         books[:, : 2 * shape.vq.size] = words.view(np.uint8)
         data[at + shape.word_bytes :][: books.size] = books.flat
@@ -75,7 +75,7 @@ def image(
 
 def part_look_ups(matrix: VqMatrix, part: Part, shape: ImageShape) -> LookUps:
     """The look-ups of a part, beat by beat."""
-    code = _codes(matrix, part, shape).reshape(-1, shape.lookups)
+    code = _codes(matrix, part, shape).reshape(-1, shape.lookups) >> shape.vq.point_bits
     use = np.zeros((len(part.rows), part.beats, shape.beat_vectors), dtype=bool)
     use[:, : part.beats - 1] = True
     use[:, part.beats - 1 :, : part.tail] = True

@@ -136,7 +136,8 @@ class VqFetch(Block):
         tail = [piece.tail > v for v in range(lanes // stages)]
         use = Cat(~walk.last.beats | tail[k // stages] for k in range(lanes))
         sound = let(m, "sound", is_coded & ~poisoned)
-        over = let(m, "over", use & Cat(code[k] >= entries for k in range(lanes)))
+        index = [each[config.core.cache.vq.point_bits :] for each in code]
+        over = let(m, "over", use & Cat(index[k] >= entries for k in range(lanes)))
         beyond = let(m, "beyond", sound & over.any())
         p = self.code.p
         m.d.comb += [

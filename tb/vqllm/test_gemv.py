@@ -7,7 +7,7 @@ import pytest
 
 from golden.config import ConfigError
 from golden.vqllm.bounds import job_bounds
-from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.format import Plan
 from golden.vqllm.timing import gemv_fill
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
@@ -48,6 +48,10 @@ CONFIGS = {
             registers=2, shared=11, banks=2, beats=8, data_bits=64,
         ),
         [(33, 24), (5, 22)], None,
+    ),
+    "quip4": (
+        engine(NAMED["quip4"], 4, 96, 12, registers=4, shared=48, banks=4, scaled=True),
+        [(9, 96), (3, 40)], None,
     ),
     "rate": (
         engine(

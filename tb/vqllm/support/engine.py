@@ -205,7 +205,7 @@ def _more_codes(job, rng):
 
 def _book_entry(job, tile: int, stage: int, entry: int) -> int:
     shape = job.config.image
-    place = stage * shape.vq.entries + entry
+    place = stage * shape.vq.stored + entry
     return job.image.layout.books[tile] + shape.word_bytes + place * shape.entry_bytes
 
 
@@ -305,7 +305,7 @@ def _no_entry(job, rng):
     tile, stage, entry = found
     first = entry // (count := shape.word_bytes // shape.entry_bytes) * count
     # The load must not read this word.
-    if first < job.plan.shared or first + count > shape.vq.entries:
+    if first < job.plan.shared or first + count > shape.vq.stored:
         return False
     job.refuse(rng, _book_entry(job, tile, stage, entry))
     _spoil_entries(job, tile, stage, first, first + count)
