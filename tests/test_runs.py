@@ -121,6 +121,13 @@ FIGURES = {  # bench -> the file that it writes, and how
     "tb.oaken.tb_kv_engine_axi": ("kv.json", kv_text),
     "tb.paging.tb_mmu_rates": ("rates.json", mmu_rates),
     "tb.vqllm.tb_engine_rates": ("rates.json", lambda _: CYCLES),
+    "tb.vqllm.tb_engine_replay": (
+        "replay.json",
+        lambda params: {
+            "jobs": [{"cycles": CYCLES} for _ in params["jobs"]],
+            "simulated": {"cycles": CYCLES, "seconds": 0.5},
+        },
+    ),
 }
 
 
@@ -340,6 +347,37 @@ def test_vq_tables(command, figures, monkeypatch, page):
     core, tables = figures()[:2]
     assert (core.predicted, core.cycles) == (None, CYCLES)
     assert tables.predicted > 2 * 256
+
+
+def test_vq(command, figures, monkeypatch, capsys):
+    engine = command.measure.engine_of("aqlm3")
+    layout = {
+        "job": {name: 0 for name, _ in engine.job_layout},
+        "bounds": {"memory": 100, "products": 300},
+        "error": 0.25,
+    }
+    packed = types.SimpleNamespace(
+        words={"up_proj": {"image": [1, 2], "x": [3] * 9, "y": [4, 5]}},
+        manifest=types.SimpleNamespace(layout={"up_proj": layout}),
+    )
+    monkeypatch.setattr(command.measure, "_pack", lambda name, options: packed)
+    assert command.main(["--config", "aqlm3"]) == 0
+    assert len(command.ran) == 1
+    (figure,) = figures()
+    assert (figure.cycles, figure.parameters["matrix"]) == (CYCLES, "up_proj")
+    assert figure.bound == 300 + command.measure.fill_of(engine, 4096, 40)
+    with pytest.raises(SystemExit):
+        command.main(["--pack", "somewhere"])
+    assert "--pack needs one --config" in capsys.readouterr().err
+
+
+@PAGE
+def test_vq_rates(command, figures, monkeypatch, page):
+    monkeypatch.setattr(command.measure, "SIZES", ((8, 64),))
+    assert command.main(["--config", "gptvq2_x4", *page]) == 0
+    assert len(command.ran) == 3
+    assert [figure.parameters["split"] for figure in figures()] == [1, 2, 4]
+    assert {figure.cycles for figure in figures()} == {CYCLES}
 
 
 def test_vq_kv(monkeypatch, capsys):

@@ -36,7 +36,7 @@ def engine_of(name: str) -> VqGemvConfig:
 def fill_of(config: VqGemvConfig, shared: int, latency: int) -> int:
     """Cycles of a job without look-ups, its first load included."""
     core = config.core
-    latency_of_core = gemv_core(core.sums.macs, core.cache.vq.stages).latency
+    latency_of_core = gemv_core(core.sums.macs, core.cache.vq.summed).latency
     return gemv_fill(
         shared * core.cache.vq.stages, core_latency=latency_of_core, scaled=config.scaled,
         latency=latency,

@@ -56,7 +56,7 @@ def measured(
             simulated[key] += made["simulated"][key]
         banks = core.cache.banks
         bounds = job_bounds(matrix, config.image, plan, banks, config.lanes)
-        of_core = gemv_core(core.sums.macs, core.cache.vq.stages).latency
+        of_core = gemv_core(core.sums.macs, core.cache.vq.summed).latency
         foreseen = gemv_cycles(
             part_work(matrix, config.image, plan, banks), rows=size[0], split=plan.split,
             lanes=config.lanes, core_latency=of_core, scaled=config.scaled,
