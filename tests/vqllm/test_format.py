@@ -4,7 +4,7 @@ Shown to fail with:
 
 - the columns cut within tiles where there are enough of them
 - rows in blocks in place of every cores / split-th
-- a load for each part
+- a load for each part; the bits of a beat from the top
 """
 
 import dataclasses
