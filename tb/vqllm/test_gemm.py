@@ -4,7 +4,8 @@ Shown to fail with:
 
 - ``clear`` that the core does not see; all groups pass, whatever the job says
 - partial sums that the groups of a row share; a scale taken for each group
-- a wrong beat that spoils the last group alone
+- a wrong beat that spoils the last group alone; a NaN of group 0 that spoils all groups
+- a wrong entry that ``bad`` does not report
 """
 
 import dataclasses

@@ -5,6 +5,7 @@ Shown to fail with:
 - an exponent one off; FP16 before the scale
 - ``bad`` of vector 0 for all; flags that leave while ``y`` stalls; too few places for them
 - a sum that does not wait for its scale; a scale taken without a sum
+- a scale for each group of a row; the end of a row that leaves without its scale
 """
 
 import numpy as np

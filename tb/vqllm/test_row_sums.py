@@ -9,7 +9,9 @@ Shown to fail with:
 - the room of the queue ignored; every vector in place 0; ``last`` at each end of a row
 - entries above 1 cut; sums two bits short
 - the total of a group read before it is written, or that of another group
-- ``bad`` of group 0 for all groups; a beat that is not held
+- ``bad`` of group 0 for all groups; a beat that is not held; the first group of a job ignored
+- a buffer that goes on with the group of the one before; a group of more than ``batch`` vectors
+- sums of a row that groups share, or that go to another group; ``row_end`` once in a job
 """
 
 import dataclasses
