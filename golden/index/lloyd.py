@@ -14,7 +14,7 @@ from torch import Tensor
 
 from golden.config import Config
 
-__all__ = ["DEFAULT", "Books", "Training", "assign", "kmeans"]
+__all__ = ["DEFAULT", "Books", "Training", "argmin", "assign", "kmeans"]
 
 _CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}  # distances held at a time
 _SEED_SAMPLES = 16  # k-means++ draws its seeds from this many samples per entry
@@ -49,11 +49,11 @@ def assign(samples: Tensor, centroids: Tensor) -> Tensor:
         for start in range(0, count, step):
             part = slice(start, start + step)
             distance = torch.baddbmm(offset[some], samples[some, part], direction[some])
-            index[some, part] = _argmin(distance)
+            index[some, part] = argmin(distance)
     return index
 
 
-def _argmin(x: Tensor) -> Tensor:
+def argmin(x: Tensor) -> Tensor:
     """Over the last dimension, the first of equal values."""
     if x.device.type == "cpu":  # numpy has it vectorised
         return torch.from_numpy(x.numpy().argmin(-1))

@@ -5,7 +5,7 @@ are scales. Source: VQ-LLM, section II-A. No part of a model is trained after it
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -20,9 +20,22 @@ from golden.index.packet import check_words, normalised
 from golden.vqllm import lattice
 from golden.vqllm.config import MatrixShape, Tile
 
-__all__ = ["VqMatrix", "encode", "quantize", "summed"]
+__all__ = [
+    "VqMatrix",
+    "batches",
+    "checked",
+    "encode",
+    "pick",
+    "quantize",
+    "scaled_rows",
+    "search",
+    "summed",
+]
 
-_CHUNK = 1 << 24  # distances that a step of a beam search holds at a time
+_CHUNK = 1 << 20  # distances that a step of a beam search holds at a time
+_FEW = 16  # sums up to which a beam finds them one by one, which a sort of all takes longer for
+_WORD = 16  # bits of a scale
+_EXPONENT = 8  # bits of the scale of the codebooks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +69,12 @@ class VqMatrix:
             raise ConfigError(f"codes must be 0..{vq.entries - 1}, not {wrong}")
         if self.scales is not None and tuple(self.scales.shape) != (shape.rows,):
             raise ConfigError(f"scales must be ({shape.rows},), not {tuple(self.scales.shape)}")
+
+    @property
+    def stored_bits(self) -> int:
+        """Bits of codes, codebooks, their exponent, and scales of rows."""
+        scales = 0 if self.scales is None else _WORD * len(self.scales)
+        return self.shape.code_bits + self.shape.codebook_bits + scales + _EXPONENT
 
     def entries_of(self, number: int, tile: Tile) -> Tensor:
         """The entries that the codes of a tile name: (rows, vectors, stages, size) words."""
@@ -114,24 +133,17 @@ def quantize(
     The codebooks are trained on the vectors that they quantize, so any number of them will do.
     ValueError: the matrix is not finite, or has another size.
     """
-    if shape.vq.lattice:
-        raise ConfigError("vq must not be a lattice, whose codebook is not trained")
-    if tuple(matrix.shape) != (shape.rows, shape.columns):
-        raise ValueError(f"matrix must be ({shape.rows}, {shape.columns})")
-    if not bool(torch.isfinite(matrix).all()):
-        raise ValueError("matrix must be finite")
+    checked(matrix, shape)
     scales = None
     if scaled:
-        root = matrix.double().square().mean(1).sqrt()
-        scales = bits_from_float(torch.where(root > 0, root, 1.0))
-        matrix = matrix.double() / float_from_bits(scales, FP16)[:, None]
+        scales, matrix = scaled_rows(matrix)
     vectors = matrix.float().unflatten(1, (shape.vectors, shape.vq.size))
     of_vector = None
     if weight is not None:
         of_vector = weight.unflatten(0, (shape.vectors, shape.vq.size)).mean(1)
     vq = shape.vq
     books = torch.empty(len(shape.tiles), vq.stages, vq.entries, vq.size)
-    for numbers, samples in _batches(vectors, shape):
+    for numbers, samples in batches(vectors, dict(enumerate(shape.tiles))):
         sample_weight = None
         if of_vector is not None:
             tiles = [shape.tiles[number] for number in numbers]
@@ -143,11 +155,30 @@ def quantize(
             own = dataclasses.replace(training, seed=training.seed + stage)
             found = lloyd.kmeans(left, vq.entries, sample_weight, own).centroids
             books[numbers, stage] = found.cpu()
-            left = left - _pick(found, lloyd.assign(left, found))
+            left = left - pick(found, lloyd.assign(left, found))
     words, exponent = normalised(books.flatten(0, 1))
     words = words.unflatten(0, (len(shape.tiles), vq.stages)).to(matrix.device)
     codes = encode(matrix, shape, words, exponent, beam)
     return VqMatrix(shape, words, exponent, codes, scales)
+
+
+def checked(matrix: Tensor, shape: MatrixShape) -> None:
+    """ValueError: not finite, or of another size; ConfigError: a lattice, which is not trained."""
+    if shape.vq.lattice:
+        raise ConfigError("vq must not be a lattice, whose codebook is not trained")
+    if tuple(matrix.shape) != (shape.rows, shape.columns):
+        raise ValueError(f"matrix must be ({shape.rows}, {shape.columns})")
+    if not bool(torch.isfinite(matrix).all()):
+        raise ValueError("matrix must be finite")
+
+
+def scaled_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """(root mean square of each row as FP16 words, the rows divided by it in float64)."""
+    root = matrix.double().square().mean(1).sqrt()
+    scales = bits_from_float(torch.where(root > 0, root, 1.0))
+    # A row below half the smallest FP16 number is a row of zeros.
+    scales = torch.where(scales == 0, bits_from_float(torch.ones_like(root)), scales)
+    return scales, matrix.double() / float_from_bits(scales, FP16)[:, None]
 
 
 def encode(
@@ -165,8 +196,8 @@ def encode(
     codes = torch.empty(*vectors.shape[:2], shape.vq.stages, dtype=torch.int64)
     codes = codes.to(matrix.device)
     books = (float_from_bits(codebooks, FP16) * 2.0**exponent).float()
-    for numbers, samples in _batches(vectors, shape):
-        found = _search(samples, books[numbers], beam)
+    for numbers, samples in batches(vectors, dict(enumerate(shape.tiles))):
+        found = search(samples, books[numbers], beam)
         for number, one in zip(numbers, found, strict=True):
             tile = shape.tiles[number]
             place = codes[tile.rows, tile.vectors]
@@ -174,17 +205,17 @@ def encode(
     return codes
 
 
-def _search(samples: Tensor, books: Tensor, beam: int) -> Tensor:
+def search(samples: Tensor, books: Tensor, beam: int) -> Tensor:
     """(S, n, size), (S, stages, entries, size) to codes (S, n, stages)."""
-    if beam == 1:
+    stages, entries = books.shape[1:3]
+    if beam == 1 or stages == 1:
         codes, left = [], samples
         for stage in books.unbind(1):
             codes.append(lloyd.assign(left, stage))
-            left = left - _pick(stage, codes[-1])
+            left = left - pick(stage, codes[-1])
         return torch.stack(codes, -1)
-    entries = books.shape[2]
     step = max(1, _CHUNK // (beam * entries * len(samples)))
-    greedy = _search(samples, books, 1)
+    greedy = search(samples, books, 1)
     found = [
         _beam(part, books, beam, first)
         for part, first in zip(samples.split(step, 1), greedy.split(step, 1), strict=True)
@@ -195,36 +226,49 @@ def _search(samples: Tensor, books: Tensor, beam: int) -> Tensor:
 def _beam(samples: Tensor, books: Tensor, beam: int, greedy: Tensor) -> Tensor:
     """The best of ``beam`` sums, or the greedy codes where their error is not larger."""
     sets, count, _ = samples.shape
-    entries = books.shape[2]
+    stages, entries = books.shape[1:3]
     left = samples[:, :, None]  # (S, n, sums, size): what each sum leaves
     codes = samples.new_empty(sets, count, 1, 0, dtype=torch.int64)
-    for stage in books.unbind(1):
-        distance = (stage**2).sum(-1)[:, None, None] - 2 * left @ stage[:, None].transpose(2, 3)
-        error = (distance + (left**2).sum(-1, keepdim=True)).flatten(2)
-        best = error.sort(dim=2, stable=True).indices[:, :, :beam]
+    for number, stage in enumerate(books.unbind(1)):
+        offset = (stage**2).sum(-1)[:, None]
+        error = torch.baddbmm(offset, left.flatten(1, 2), -2 * stage.transpose(1, 2))
+        error = error.unflatten(1, left.shape[1:3])
+        if left.shape[2] > 1:
+            error += (left**2).sum(-1, keepdim=True)
+        best = _smallest(error.flatten(2), beam if number < stages - 1 else 1)
         sums, code = best // entries, best % entries
-        entry = _pick(stage, code.flatten(1)).unflatten(1, code.shape[1:])
+        entry = pick(stage, code.flatten(1)).unflatten(1, code.shape[1:])
         left = left.gather(2, sums[..., None].expand(*sums.shape, left.shape[3])) - entry
         kept = codes.gather(2, sums[..., None].expand(*sums.shape, codes.shape[3]))
         codes = torch.cat((kept, code[..., None]), -1)
     first = samples
     for stage, code in zip(books.unbind(1), greedy.unbind(-1), strict=True):
-        first = first - _pick(stage, code)
-    error = (left**2).sum(-1)
-    better = error[:, :, :1] < (first**2).sum(-1)[..., None]
-    return torch.where(better, codes[:, :, 0], greedy)
+        first = first - pick(stage, code)
+    better = (left[:, :, 0] ** 2).sum(-1) < (first**2).sum(-1)
+    return torch.where(better[..., None], codes[:, :, 0], greedy)
 
 
-def _pick(rows: Tensor, index: Tensor) -> Tensor:
+def _smallest(x: Tensor, count: int) -> Tensor:
+    """Indices of the ``count`` smallest of the last dimension, rising, ties by index; x is lost."""
+    count = min(count, x.shape[-1])
+    if count > _FEW:
+        return x.sort(dim=-1, stable=True).indices[..., :count]
+    found = []
+    for _ in range(count):
+        found.append(lloyd.argmin(x)[..., None])
+        x.scatter_(-1, found[-1], torch.inf)
+    return torch.cat(found, -1)
+
+
+def pick(rows: Tensor, index: Tensor) -> Tensor:
     """rows[s, index[s]]: (S, n, d), (S, m) to (S, m, d)."""
     return rows.gather(1, index[..., None].expand(-1, -1, rows.shape[-1]))
 
 
-def _batches(vectors: Tensor, shape: MatrixShape) -> Iterator[tuple[list[int], Tensor]]:
+def batches(vectors: Tensor, tiles: Mapping[int, Tile]) -> Iterator[tuple[list[int], Tensor]]:
     """Numbers of the tiles of one size, and their vectors: (tiles, n, size)."""
     by_size: dict[tuple[int, int], list[int]] = {}
-    tiles = shape.tiles
-    for number, tile in enumerate(tiles):
+    for number, tile in tiles.items():
         size = (tile.rows.stop - tile.rows.start, tile.vectors.stop - tile.vectors.start)
         by_size.setdefault(size, []).append(number)
     for numbers in by_size.values():
