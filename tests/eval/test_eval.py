@@ -77,8 +77,8 @@ def state_of(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
     return parameters, hooks
 
 
-# The windows of the tiny model are too short for MILLION's codebooks.
-FEW = {"million-4b": "million-4b:few=true"}
+# The windows of the tiny model are too short for these codebooks.
+FEW = {"million-4b": "million-4b:few=true", "cq4": "cq4:few=true"}
 EVERY = [FEW.get(method.spellings[0], method.spellings[0]) for method in discover()]
 
 

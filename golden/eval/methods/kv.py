@@ -12,7 +12,7 @@ from golden.eval.method import Method, Site, State
 from golden.index.kmeans import kmeans_1d
 from golden.patch import K, V
 
-__all__ = ["Fp16Kv", "KiviLike", "KvQuantLike", "RtnKv"]
+__all__ = ["Fp16Kv", "KiviLike", "KvQuantLike", "RtnKv", "kv_gradients"]
 
 _SCALES = 32  # bits of two FP16 words
 _SAMPLES = 1 << 16  # of a layer's K or V, for a codebook
@@ -94,6 +94,22 @@ class KiviLike(Method):
         site.kv(tap, self.pre_rope)
 
 
+def kv_gradients(data: CalibrationData, pre_rope: bool) -> list[State]:
+    """K, V and their gradients of each window: k, v, gk, gv, each (layers, T, D) float32."""
+    windows = []
+    for i, ids in data.track(list(enumerate(data.windows)), "gradients of K and V"):
+
+        def make(ids: Tensor = ids) -> State:
+            found = data.kv_gradients(ids, pre_rope)
+            return {
+                name: torch.stack([layer[part] for layer in found])
+                for part, name in enumerate(("k", "v", "gk", "gv"))
+            }
+
+        windows.append(data.steps.once(f"kv-gradients-{pre_rope}-{i}", make))
+    return windows
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KvQuantLike(Method):
     """After KVQuant: non-uniform codebooks by Fisher weights, 1 % outliers in FP16, K before RoPE.
@@ -129,17 +145,7 @@ class KvQuantLike(Method):
 
     def calibrate(self, data: CalibrationData) -> State:
         """low, high (layers, D): K's channel ranges; codebook (layers, 2, 2**bits); all float32."""
-        windows = []
-        for i, ids in data.track(list(enumerate(data.windows)), "gradients of K and V"):
-
-            def make(ids: Tensor = ids) -> State:
-                found = data.kv_gradients(ids, self.pre_rope)
-                return {
-                    name: torch.stack([layer[part] for layer in found])
-                    for part, name in enumerate(("k", "v", "gk", "gv"))
-                }
-
-            windows.append(data.steps.once(f"kv-gradients-{self.pre_rope}-{i}", make))
+        windows = kv_gradients(data, self.pre_rope)
         lows, highs, codebooks = [], [], []
         for layer in data.track(range(len(windows[0]["k"])), "codebooks"):
             k, v, gk, gv = (

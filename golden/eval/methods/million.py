@@ -119,6 +119,7 @@ class Million(Method):
             head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
         shape = self.shape(head_dim)
         kv = self._captured(data, head_dim)
+        importance = self._importance(data, head_dim)
         threshold = torch.full(kv.shape[:2], torch.inf)
         if self.share:
             for part, own in zip(kv.flatten(0, 1), threshold.view(-1, 1), strict=True):
@@ -136,7 +137,10 @@ class Million(Method):
                 ) -> State:
                     part = kv[layers, which][..., heads, :]
                     limit = threshold[layers, which].reshape(-1, 1, 1, 1)
-                    return self._book(part, limit, shape, data, 2 * number + which)
+                    weight = None
+                    if importance is not None:
+                        weight = importance[layers, which][..., heads, :]
+                    return self._book(part, weight, limit, shape, data, 2 * number + which)
 
                 found = data.steps.once(f"million-book-{label}-{number}-{which}", make)
                 words.append(found["words"])
@@ -146,6 +150,10 @@ class Million(Method):
             "exponent": torch.stack(exponents).unflatten(0, (-1, 2)),
             "threshold": threshold,
         }
+
+    def _importance(self, data: CalibrationData, head_dim: int) -> Tensor | None:
+        """Weights of the values of ``_captured`` in training, of the same shape; None: equal."""
+        return None
 
     def _captured(self, data: CalibrationData, head_dim: int) -> Tensor:
         """K and V of all windows: (layers, 2, tokens, heads, d) float16."""
@@ -172,17 +180,26 @@ class Million(Method):
                     yield slice(layer, layer + 1), slice(head, head + 1)
 
     def _book(
-        self, kv: Tensor, limit: Tensor, shape: ProductShape, data: CalibrationData, salt: int
+        self,
+        kv: Tensor,
+        weight: Tensor | None,
+        limit: Tensor,
+        shape: ProductShape,
+        data: CalibrationData,
+        salt: int,
     ) -> State:
         """A codebook of (layers, tokens, heads, d) values, those beyond ``limit`` left out."""
         vectors = torch.where(kv.float().abs() > limit, 0, kv.float()).flatten(0, -2)
+        weight = None if weight is None else weight.flatten(0, -2)
         shape.check_vectors(len(vectors), self.few)
         most = self.vectors * shape.entries
         if len(vectors) > most:
-            vectors = vectors[torch.randperm(len(vectors), generator=data.generator(salt))[:most]]
+            pick = torch.randperm(len(vectors), generator=data.generator(salt))[:most]
+            vectors, weight = vectors[pick], None if weight is None else weight[pick]
         training = Training(seed=data.seed * 1_000_003 + salt, few=self.few)
         device = next(data.model.parameters()).device
-        found = ProductQuantizer.train(vectors.to(device), shape, training=training)
+        weight = None if weight is None else weight.to(device)
+        found = ProductQuantizer.train(vectors.to(device), shape, weight, training)
         words, exponent = normalised(found.codebook.cpu())
         return {"words": words.to(torch.int16), "exponent": torch.tensor(exponent)}
 
