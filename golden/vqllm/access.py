@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
+from golden.vqllm.config import MatrixShape
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["AccessProfile", "hot_overlap", "look_ups", "reordered"]
+__all__ = ["AccessProfile", "hot_overlap", "hot_shares", "look_ups", "of_tile", "reordered"]
 
 
 def look_ups(matrix: VqMatrix, rows: slice = slice(None)) -> Tensor:
@@ -73,6 +74,31 @@ class AccessProfile:
         return float((counts < counts.mean(-1, keepdim=True)).double().mean())
 
 
+def of_tile(matrix: VqMatrix, number: int) -> VqMatrix:
+    """A tile as a matrix with codebooks of its own."""
+    tile, vq = matrix.shape.tiles[number], matrix.shape.vq
+    codes = matrix.codes[tile.rows, tile.vectors]
+    shape = MatrixShape(
+        rows=codes.shape[0],
+        columns=codes.shape[1] * vq.size,
+        vq=dataclasses.replace(vq, tile_rows=0, tile_columns=0),
+    )
+    scales = None if matrix.scales is None else matrix.scales[tile.rows]
+    books = matrix.codebooks[number : number + 1]
+    return VqMatrix(shape, books, matrix.exponent, codes, scales)
+
+
+def _of_parts(matrix: VqMatrix, part_rows: int) -> Tensor:
+    """Look-ups of parts of ``part_rows`` rows: (parts, stages, entries); as ``hot_overlap``."""
+    if len(matrix.shape.tiles) > 1:
+        grid = " x ".join(map(str, matrix.shape.grid))
+        raise ConfigError(f"codebooks must be of the whole matrix, not of {grid} tiles")
+    starts = range(0, matrix.shape.rows, part_rows)
+    if len(starts) < 2:
+        raise ConfigError(f"part_rows must be below {matrix.shape.rows}, not {part_rows}")
+    return torch.stack([look_ups(matrix, slice(at, at + part_rows))[0] for at in starts])
+
+
 def hot_overlap(matrix: VqMatrix, part_rows: int, hottest: int) -> float:
     """Mean share of hot entries that two parts of ``part_rows`` rows have in common (Figure 9).
 
@@ -80,15 +106,22 @@ def hot_overlap(matrix: VqMatrix, part_rows: int, hottest: int) -> float:
     over all pairs of parts and over stages. ConfigError: codebooks are not of the whole matrix, or
     there is one part.
     """
-    if len(matrix.shape.tiles) > 1:
-        grid = " x ".join(map(str, matrix.shape.grid))
-        raise ConfigError(f"codebooks must be of the whole matrix, not of {grid} tiles")
-    starts = range(0, matrix.shape.rows, part_rows)
-    if len(starts) < 2:
-        raise ConfigError(f"part_rows must be below {matrix.shape.rows}, not {part_rows}")
-    counts = torch.stack([look_ups(matrix, slice(at, at + part_rows))[0] for at in starts])
+    counts = _of_parts(matrix, part_rows)
     order = counts.sort(dim=-1, descending=True, stable=True).indices[..., :hottest]
     hot = torch.zeros_like(counts).scatter_(-1, order, 1)  # (parts, stages, entries)
     common = torch.einsum("ase,bse->abs", hot, hot).double()
-    pairs = torch.triu_indices(len(starts), len(starts), 1)
+    pairs = torch.triu_indices(len(counts), len(counts), 1)
     return float(common[pairs[0], pairs[1]].mean()) / hottest
+
+
+def hot_shares(matrix: VqMatrix, part_rows: int, hottest: int) -> tuple[float, float]:
+    """Shares of a part's look-ups that its own ``hottest`` serve, and the whole matrix's hottest.
+
+    Means over the parts and stages; parts and errors as in ``hot_overlap``.
+    """
+    counts = _of_parts(matrix, part_rows)
+    own = counts.sort(dim=-1, descending=True).values[..., :hottest].sum(-1)
+    order = counts.sum(0).sort(dim=-1, descending=True, stable=True).indices[..., :hottest]
+    whole = counts.gather(-1, order.expand(len(counts), -1, -1)).sum(-1)
+    total = counts.sum(-1).double()
+    return float((own / total).mean()), float((whole / total).mean())

@@ -2,12 +2,13 @@
 
 | tensor | shape | type |
 |---|---|---|
-| codes | (out groups, in groups, codebooks) | int8 up to 256 entries, else int16: ``code mod 2**bits`` |
+| codes | (out groups, in groups, codebooks) | int8 up to 256 entries, else int16 |
 | codebooks | (codebooks, entries, out group size, in group size) | a float |
 | scales | (out groups, 1, 1, 1) | a float |
 
-A vector is ``scale * sum over codebooks of C[codebook][code]``. Source: the package ``aqlm`` 1.1.7,
-``aqlm.inference.QuantizedLinear`` and ``aqlm.utils``. Groups of several outputs are refused.
+A code of b bits is stored as the signed number equal to it modulo 2**b. A vector is
+``scale * sum over codebooks of C[codebook][code]``. Groups of several outputs are refused. Source:
+the package ``aqlm`` 1.1.7, ``aqlm.inference.QuantizedLinear`` and ``aqlm.utils``.
 """
 
 from pathlib import Path

@@ -113,7 +113,7 @@ def test_feedback_is_that_of_the_hessian(tiny, tiny_windows, states):
     data = CalibrationData(tiny.model, tiny_windows[:2])
     hessian = data.accumulate("hessian", lambda x: x.t() @ x, names=[Q])[Q]
     weight = data.linears[Q].weight.detach()
-    wanted = quantize_with_feedback(weight, found.shape, hessian)
+    wanted = quantize_with_feedback(weight, found.shape, hessian, _training(0, 12, "plus_plus"))
     assert float((found.codes == wanted.codes).float().mean()) > 0.95
 
 
@@ -165,7 +165,7 @@ def test_seeds_are_of_the_calibration_and_the_layer(tiny, tiny_windows):
 def test_cq_is_million_with_a_codebook_for_each_head(states):
     """One image serves both attention engines."""
     small = "subspaces=4,bits=4,few=true"
-    ours, theirs = states(f"cq4:{small}"), states(f"million:{small},scope=head")
+    ours, theirs = states(f"cq4:{small},iterations=25"), states(f"million:{small},scope=head")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert ours["words"].shape == (6, 2, 4, 16, 2)
@@ -179,7 +179,7 @@ def test_cq_refuses_few_tokens(tiny, tiny_windows):
 
 def test_fisher_weights_are_squared_gradients(tiny, tiny_windows, states):
     """Of each head's own channels, K and V apart; their mean over a group weighs it."""
-    spelling = f"cq4:subspaces=4,bits=4,{FEW},fisher=true"
+    spelling = f"cq4:subspaces=4,bits=4,{FEW},fisher=true,iterations=25"
     state, method = states(spelling), parse(spelling)
     data = CalibrationData(tiny.model, tiny_windows[:2])
     books = float_from_bits(state["words"].long() & 0xFFFF)

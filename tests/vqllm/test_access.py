@@ -1,7 +1,8 @@
 """Access profiles and codebooks in their order, and bounds, against plain counts.
 
 Shown to fail: a rising order; codes left as they were; the overlap over ordered pairs; the bank of
-an entry in a register counted.
+an entry in a register counted; hot entries of a part taken for the matrix's; the codebooks of the
+first tile taken for each.
 """
 
 from collections import Counter
@@ -10,7 +11,14 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.vqllm.access import AccessProfile, hot_overlap, look_ups, reordered
+from golden.vqllm.access import (
+    AccessProfile,
+    hot_overlap,
+    hot_shares,
+    look_ups,
+    of_tile,
+    reordered,
+)
 from golden.vqllm.bounds import EngineShape, bank_cycles, bounds
 from golden.vqllm.config import NAMED, MatrixShape
 from tests.vqllm.matrices import SHAPES, matrix_of
@@ -64,6 +72,32 @@ def test_overlap_of_parts():
         hot_overlap(matrix, 24, 4)
     with pytest.raises(ConfigError, match=r"^codebooks must be of the whole matrix, not of 2 x 3"):
         hot_overlap(matrix_of("ragged tiles"), 10, 4)
+
+
+def test_shares_of_parts():
+    """The hottest entries of a part serve at least as much of it as those of the matrix."""
+    matrix = matrix_of("two stages")
+    counts = [look_ups(matrix, slice(at, at + 10))[0].tolist() for at in (0, 10, 20)]
+    whole = look_ups(matrix)[0].tolist()
+    own, shared = [], []
+    for stage in range(2):
+        hot = sorted(range(32), key=lambda j, s=stage: (-whole[s][j], j))[:4]
+        for part in counts:
+            own.append(sum(sorted(part[stage])[-4:]) / sum(part[stage]))
+            shared.append(sum(part[stage][j] for j in hot) / sum(part[stage]))
+    found = hot_shares(matrix, 10, 4)
+    assert found == pytest.approx((sum(own) / 6, sum(shared) / 6))
+    assert found[0] > found[1]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_tile_is_a_matrix(scaled):
+    matrix = matrix_of("ragged tiles", scaled=scaled)
+    for number, tile in enumerate(matrix.shape.tiles):
+        one = of_tile(matrix, number)
+        columns = slice(4 * tile.vectors.start, 4 * tile.vectors.stop)
+        assert torch.equal(one.real(), matrix.real()[tile.rows, columns])
+        assert torch.equal(look_ups(one)[0], look_ups(matrix)[number])
 
 
 @pytest.mark.parametrize("registers", [0, 5, 64])

@@ -9,6 +9,7 @@ from torch import Tensor
 from golden.eval.calibration import CalibrationData
 from golden.eval.methods.kv import kv_gradients
 from golden.eval.methods.million import Million
+from golden.index.lloyd import Training
 
 __all__ = ["CoupledQuantization"]
 
@@ -22,6 +23,7 @@ class CoupledQuantization(Million):
     outliers of that method are no part of CQ.
 
     fisher: squared gradients of the loss weigh the training vectors, as the paper does
+    iterations: of k-means
     pre_rope: K before RoPE, for accuracy only
     few: train with fewer than 39 vectors per entry; a head has one vector for each token
 
@@ -33,14 +35,20 @@ class CoupledQuantization(Million):
 
     scope: str = "head"
     fisher: bool = False
+    iterations: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_choice("scope", ("head",))
         self._check_bool("fisher")
+        self._check_range("iterations", 0, 1 << 20)
 
     def calibration_fields(self) -> dict[str, object]:
-        return {**super().calibration_fields(), "fisher": self.fisher}
+        own = {"fisher": self.fisher, "iterations": self.iterations}
+        return {**super().calibration_fields(), **own}
+
+    def _training(self, seed: int) -> Training:
+        return Training(seed=seed, iterations=self.iterations, few=self.few)
 
     def _importance(self, data: CalibrationData, head_dim: int) -> Tensor | None:
         if not self.fisher:

@@ -155,6 +155,9 @@ class Million(Method):
         """Weights of the values of ``_captured`` in training, of the same shape; None: equal."""
         return None
 
+    def _training(self, seed: int) -> Training:
+        return Training(seed=seed, few=self.few)
+
     def _captured(self, data: CalibrationData, head_dim: int) -> Tensor:
         """K and V of all windows: (layers, 2, tokens, heads, d) float16."""
         windows = []
@@ -196,7 +199,7 @@ class Million(Method):
         if len(vectors) > most:
             pick = torch.randperm(len(vectors), generator=data.generator(salt))[:most]
             vectors, weight = vectors[pick], None if weight is None else weight[pick]
-        training = Training(seed=data.seed * 1_000_003 + salt, few=self.few)
+        training = self._training(data.seed * 1_000_003 + salt)
         device = next(data.model.parameters()).device
         weight = None if weight is None else weight.to(device)
         found = ProductQuantizer.train(vectors.to(device), shape, weight, training)

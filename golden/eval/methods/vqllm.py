@@ -19,7 +19,7 @@ from golden.vqllm.gptvq import quantize_with_feedback
 from golden.vqllm.matrix import VqMatrix, quantize
 from golden.vqllm.product import by_dequantizing
 
-__all__ = ["Aqlm", "Gptvq", "matrix_of"]
+__all__ = ["Aqlm", "Gptvq", "VqWeights", "matrix_of"]
 
 _SALTS = 16  # seeds of a layer, more than it has stages
 
@@ -51,7 +51,7 @@ def _state_of(matrix: VqMatrix) -> State:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _VqWeights(Method):
+class VqWeights(Method):
     """Base of methods whose weights are a ``VqMatrix``.
 
     A width that is no multiple of the vector size gets columns of zeros, whose codes are counted.
@@ -61,7 +61,7 @@ class _VqWeights(Method):
 
     scaled: bool = False
     beam: int = 1
-    iterations: int = 25
+    iterations: int = 12
     damping: float = 0.01
 
     def __post_init__(self) -> None:
@@ -83,17 +83,21 @@ class _VqWeights(Method):
         """Of a weight and a Hessian whose width is a multiple of the vector size."""
         raise NotImplementedError
 
+    def matrix(self, weight: Tensor, hessian: Tensor, seed: int = 0) -> VqMatrix:
+        """The weight (N, K) of a layer with codebooks of its own; hessian: (K, K), sum of x x^T."""
+        padding = -weight.shape[1] % self.vq.size
+        weight = torch.nn.functional.pad(weight.float(), (0, padding))
+        hessian = torch.nn.functional.pad(hessian, (0, padding, 0, padding))
+        shape = MatrixShape(rows=weight.shape[0], columns=weight.shape[1], vq=self.vq)
+        return self._matrix(weight, hessian, shape, seed)
+
     def calibrate(self, data: CalibrationData) -> State:
         """What ``matrix_of`` reads, by the names of the layers."""
-        vq, order = self.vq, {name: i for i, name in enumerate(data.linears)}
+        order = {name: i for i, name in enumerate(data.linears)}
 
         def quantize_one(name: str, weight: Tensor, hessian: Tensor) -> State:
-            padding = -weight.shape[1] % vq.size
-            weight = torch.nn.functional.pad(weight.float(), (0, padding))
-            hessian = torch.nn.functional.pad(hessian, (0, padding, 0, padding))
-            shape = MatrixShape(rows=weight.shape[0], columns=weight.shape[1], vq=vq)
             seed = data.seed * 1_000_003 + order[name] * _SALTS
-            return _state_of(self._matrix(weight, hessian, shape, seed))
+            return _state_of(self.matrix(weight, hessian, seed))
 
         def restore(state: State, name: str) -> Tensor:
             return self._restored(state, name, data.linears[name].in_features)
@@ -129,7 +133,7 @@ class _VqWeights(Method):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gptvq(_VqWeights):
+class Gptvq(VqWeights):
     """``gptvq2``: a codebook per tile of weights, codes chosen with error feedback; after GPTVQ.
 
     rate: bits of the codes per weight, 1 to 4
@@ -183,7 +187,7 @@ class Gptvq(_VqWeights):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Aqlm(_VqWeights):
+class Aqlm(VqWeights):
     """``aqlm3``, ``aqlm2x8``, ``aqlm1x16``: sums of entries of codebooks of a matrix; after AQLM.
 
     ``aqlmZxB`` has Z codebooks with codes of B bits for vectors of 8 weights. ``aqlm3`` is
