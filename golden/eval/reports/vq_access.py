@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["PAGE", "main", "sections"]
 
 PAGE = ROOT / "docs" / "vqllm-access.md"
+_PLACES = ("up_proj", "down_proj", "K", "V")
 _METHODS = ("aqlm3", "gptvq2")
 _CACHES = ("cq4", "cq2")
 _HOTTEST = (16, 32, 256)
@@ -35,7 +36,11 @@ Found = tuple[str, str, "VqMatrix"]
 
 
 def _weights(
-    checkpoint: "Checkpoint", learned: list["Tensor"], layers: list[int], seed: int
+    checkpoint: "Checkpoint",
+    learned: list["Tensor"],
+    layers: list[int],
+    places: list[str],
+    seed: int,
 ) -> Iterator[Found]:
     """Each matrix as its method trains it on the unchanged model's inputs."""
     import torch
@@ -46,7 +51,7 @@ def _weights(
 
     data = CalibrationData(checkpoint.model, learned, seed)
     for layer in layers:
-        for part in ("up_proj", "down_proj"):
+        for part in (each for each in _PLACES[:2] if each in places):
             name = f"model.layers.{layer}.mlp.{part}"
             hessian = data.accumulate("hessian", lambda x: x.t() @ x, names=[name])[name]
             weight = data.linears[name].weight.detach()
@@ -62,6 +67,7 @@ def _caches(
     learned: list["Tensor"],
     evaluated: list["Tensor"],
     layers: list[int],
+    places: list[str],
     seed: int,
 ) -> Iterator[Found]:
     """K or V of a layer, a codebook for each group of channels of a head."""
@@ -81,8 +87,8 @@ def _caches(
 
     training, looked_up = captured(learned), captured(evaluated)
     for i, layer in enumerate(layers):
-        for which, kind in enumerate("KV"):
-            for spelling in _CACHES:
+        for which, kind in enumerate(_PLACES[2:]):
+            for spelling in _CACHES if kind in places else ():
                 vq = NAMED[spelling]
                 train, use = (
                     x[i][which].half().float().unflatten(1, (-1, vq.size)).transpose(0, 1)
@@ -212,7 +218,9 @@ def _arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", help="as for golden.eval; SmolLM2-135M if none")
     parser.add_argument("--text", type=Path, required=True, help="plain or .jsonl")
-    parser.add_argument("--layers", type=int, nargs="+", default=[0, 14, 29])
+    parser.add_argument("--layers", type=int, nargs="+", default=[10])
+    parser.add_argument("--places", nargs="+", choices=_PLACES, default=list(_PLACES))
+    parser.add_argument("--skip", type=int, default=20480, help="tokens before the windows")
     parser.add_argument("--windows", type=int, default=8, help="that weigh the weights")
     parser.add_argument("--kv-windows", type=int, default=40, help="that train K and V")
     parser.add_argument("--kv-evaluated", type=int, default=8, help="whose K and V are looked up")
@@ -238,12 +246,13 @@ def _run(options: argparse.Namespace) -> int:
     check_layers(options.layers, layer_count(options.model))
     checkpoint = load(options.model)
     count = max(options.windows, options.kv_windows) + options.kv_evaluated
-    every = windows(checkpoint, read_text(options.text), count, options.tokens)
+    every = windows(checkpoint, read_text(options.text), count, options.tokens, options.skip)
     behind = every[-options.kv_evaluated :]
-    found = list(_weights(checkpoint, every[: options.windows], options.layers, options.seed))
-    found += _caches(
-        checkpoint, every[: options.kv_windows], behind, options.layers, options.seed
-    )  # fmt: skip
+    places, layers, seed = options.places, options.layers, options.seed
+    found = list(_weights(checkpoint, every[: options.windows], layers, places, seed))
+    if set(places) & set(_PLACES[2:]):
+        learned = every[: options.kv_windows]
+        found += _caches(checkpoint, learned, behind, layers, places, seed)
     found.sort(key=lambda each: (*_METHODS, *_CACHES).index(each[0]))
     many = f"windows of {options.tokens} tokens"
     settings = [
