@@ -1,8 +1,4 @@
-"""``aqlm``, ``gptvq``, ``cq``: their codes, bits, padding, exact layers, and refusals.
-
-Shown to fail: padding cut from the wrong side; scales of rows not counted; bits of the padded
-columns not counted; a layer of another shape restored; CQ's gradients of V for K.
-"""
+"""``aqlm``, ``gptvq``, ``cq``: their codes, bits, padding, exact layers, and refusals."""
 
 import pytest
 import torch
@@ -83,7 +79,7 @@ def test_rejects(spelling, message):
 
 @pytest.mark.parametrize("spelling", [SMALL, "aqlm1x4:weighted=false,scaled=false,beam=1"])
 def test_a_layer_is_a_matrix_with_codebooks_of_its_own(spelling, tiny, tiny_windows, states):
-    """The first layer's inputs are the model's own; its 36 columns have 4 of zeros behind them."""
+    """The first layer's inputs are the model's own; 4 columns of zeros follow its 36."""
     method, state = parse(spelling), states(spelling)
     found = matrix_of(state, Q, method.vq)
     data = CalibrationData(tiny.model, tiny_windows[:2])

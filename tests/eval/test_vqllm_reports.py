@@ -1,8 +1,4 @@
-"""Reports on VQ: rows and sections, errors of matrices, look-ups of codebooks, refusals.
-
-Shown to fail: the error not divided by the size of the outputs; bits of the groups' scales left
-out; registers that hold no entry; K's codes counted for V; a row that is not run in the table.
-"""
+"""Reports on VQ: rows and sections, errors of matrices, look-ups of codebooks, refusals."""
 
 import math
 

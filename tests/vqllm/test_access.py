@@ -1,8 +1,7 @@
 """Access profiles and codebooks in their order, and bounds, against plain counts.
 
 Shown to fail: a rising order; codes left as they were; the overlap over ordered pairs; the bank of
-an entry in a register counted; hot entries of a part taken for the matrix's; the codebooks of the
-first tile taken for each.
+an entry in a register counted.
 """
 
 from collections import Counter

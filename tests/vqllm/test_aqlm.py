@@ -1,7 +1,11 @@
 """The layout of published AQLM checkpoints, against the package ``aqlm``, and refusals.
 
-Shown to fail: codes taken as unsigned without the modulus; stages in the place of in groups; the
-scale of the codebooks left out; scales of rows left out.
+Shown to fail:
+
+- negative codes by their magnitude;
+- another exponent;
+- no scales of rows;
+- codebooks in another order.
 """
 
 import pytest

@@ -1,8 +1,12 @@
 """Error feedback over vectors of columns, against a plain inverse for each vector.
 
-Shown to fail: errors that do not feed back; codes that are nearest to the weights themselves; the
-next tile's codebooks trained on the weights before feedback; k-means without weights; squares of
-the rows' scales left out of them; a dead column kept.
+Shown to fail:
+
+- errors that do not feed back;
+- codes that are nearest to the weights themselves;
+- the next tile's codebooks trained on the weights before feedback;
+- k-means without weights;
+- scales of rows not squared in these weights.
 """
 
 import pytest

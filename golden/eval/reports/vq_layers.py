@@ -1,8 +1,8 @@
 """Error and k-means of single matrices: ``python -m golden.eval.reports.vq_layers --text FILE``.
 
 The error of a quantized weight Q is ``tr((W - Q) H (W - Q)^T) / tr(W H W^T)`` with H the sum of
-x x^T: the error of the outputs over their size. k-means is timed beside faiss, where that is
-installed.
+x x^T: the error of the outputs over their size. The report times k-means next to
+faiss, where that is installed.
 """
 
 import argparse
