@@ -6,6 +6,7 @@ faiss, where that is installed.
 """
 
 import argparse
+import functools
 import importlib.util
 import sys
 import time
@@ -68,7 +69,7 @@ def errors(weights: dict[str, tuple["Tensor", "Tensor"]]) -> str:
     for bits in (3, 2):
         for group in (0, _GROUP):
             label = f"`gptq-like-w{bits}a16{f':group={group}' if group else ''}`"
-            add(label, lambda w, h, bits=bits, group=group: _gptq(w, h, bits, group))
+            add(label, functools.partial(_gptq, bits=bits, group=group))
     for spelling in _VQ:
         method = parse(spelling)
         assert isinstance(method, VqWeights)
