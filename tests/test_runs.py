@@ -380,6 +380,23 @@ def test_vq_rates(command, figures, monkeypatch, page):
     assert {figure.cycles for figure in figures()} == {CYCLES}
 
 
+@PAGE
+def test_vq_plans(command, figures, monkeypatch, page, capsys):
+    build = command.measure.BUILDS["few banks"]
+    matrices = tuple(dataclasses.replace(each, rows=8, columns=64) for each in build.matrices)
+    small = dataclasses.replace(build, matrices=matrices, tiers=((0, 64), (8, 16)))
+    monkeypatch.setattr(command.measure, "BUILDS", {"few banks": small})
+    monkeypatch.setattr(command.measure, "HELD_OUT", 1)
+    assert command.main(page) == 0
+    assert len(command.ran) == 1
+    assert [figure.cycles for figure in figures()] == [CYCLES] * 4
+    assert all(figure.bound <= figure.predicted for figure in figures())
+    assert "| held out | 1 |" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main(["--only", "no build"])
+    assert "--only must be one of few banks" in capsys.readouterr().err
+
+
 def test_vq_kv(monkeypatch, capsys):
     """The table of one method, from what the engines gave."""
     measure = importlib.import_module("tb.runs.measure.vq_kv")
