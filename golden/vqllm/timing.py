@@ -17,6 +17,7 @@ __all__ = [
     "ROW_ROUNDING",
     "ROW_SCALING",
     "Beats",
+    "GemvPath",
     "Job",
     "PartWork",
     "Tables",
@@ -581,36 +582,46 @@ class PartWork:
     far: float = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class GemvPath:
+    """What a result of vq_gemv waits for.
+
+    core_latency : of gemv_core
+    scaled : each row has a scale
+    latency : of memory, from request to word
+    far : entries of memory of a core in flight
+    """
+
+    core_latency: int
+    scaled: bool
+    latency: int
+    far: int = 64
+
+    @property
+    def through(self) -> int:
+        """Cycles from the last beat of a job to its last result."""
+        return self.core_latency + reduce().latency + row_finish(self.scaled).latency
+
+
 def gemv_cycles(
-    cores: Sequence[Sequence[PartWork]],
-    *,
-    rows: int,
-    split: int,
-    lanes: int,
-    core_latency: int,
-    scaled: bool,
-    latency: int,
-    far: int = 64,
+    cores: Sequence[Sequence[PartWork]], path: GemvPath, *, rows: int, split: int, lanes: int
 ) -> float:
     """Predicted cycles of a job of vq_gemv that is alone, from the job to its last result.
 
     cores: the parts of each core in order, as golden.vqllm.format.Layout.of_core gives them.
-    core_latency: of gemv_core. latency: of memory, from request to word. far: entries of memory in
-    flight. Every core goes through its parts: the codebooks of a part are loaded while the part
-    before is at work. All cores share one word of memory per cycle, and one adder of sums.
+    Every core goes through its parts: the codebooks of a part are loaded while the part before is
+    at work. All cores share one word of memory per cycle, and one adder of sums.
     """
-    end = max((_core_end(n, parts, latency, far) for n, parts in enumerate(cores)), default=0)
+    end = max((_core_end(n, parts, path) for n, parts in enumerate(cores)), default=0)
     words = sum(part.words + part.load_words for parts in cores for part in parts)
-    begin = _DESCRIPTOR + latency
-    through = core_latency + reduce().latency + row_finish(scaled).latency
+    begin = _DESCRIPTOR + path.latency
     added = rows * max(1, -(-split // lanes))
-    return max(end, begin + latency + words, begin + added) + through
+    return max(end, begin + path.latency + words, begin + added) + path.through
 
 
-def gemv_fill(load: int, *, core_latency: int, scaled: bool, latency: int) -> int:
+def gemv_fill(load: int, path: GemvPath) -> int:
     """Cycles of a job in which no look-up goes, with ``load`` entries that are loaded first."""
-    through = core_latency + reduce().latency + row_finish(scaled).latency
-    return _DESCRIPTOR + 2 * latency + _BOOK + load + _LOADED + through
+    return _DESCRIPTOR + 2 * path.latency + _BOOK + load + _LOADED + path.through
 
 
 _DESCRIPTOR = 8  # from a job to what its first descriptor asks for, and the latency of memory
@@ -623,8 +634,9 @@ _BURST = 16  # words of a burst
 _FAR = 5  # of an entry of memory beyond the latency of memory
 
 
-def _core_end(core: int, parts: Sequence[PartWork], latency: int, far: int) -> float:
+def _core_end(core: int, parts: Sequence[PartWork], path: GemvPath) -> float:
     """When the last beat of a core goes."""
+    latency = path.latency
     # All cores ask for their first codebooks at once, and a burst of each comes in turn.
     turn = core * min(parts[0].load_words, _BURST) if parts else 0
     known, loaded, used, end = 0.0, 0.0, 0.0, 0.0
@@ -635,6 +647,6 @@ def _core_end(core: int, parts: Sequence[PartWork], latency: int, far: int) -> f
             come = known + latency + _BOOK + (turn if n == 0 else 0)
             loaded = max(come, used + _SWITCH) + part.load
             used = start = max(start, loaded + _LOADED)
-        waits = part.far * (latency + _FAR) / far
+        waits = part.far * (latency + _FAR) / path.far
         end = start + max(part.cycles, waits)
     return end + (latency + _FAR if parts and parts[-1].far else 0)

@@ -9,7 +9,7 @@ from golden.config import ConfigError
 from golden.vqllm.bounds import job_bounds
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.format import Plan
-from golden.vqllm.timing import gemv_fill
+from golden.vqllm.timing import GemvPath, gemv_fill
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
@@ -70,7 +70,7 @@ def most_cycles(job) -> float:
     load = plan.shared * config.image.vq.stages
     core = VqGemvCore(config.core)
     core._MustUse__silence = True
-    fill = gemv_fill(load, core_latency=core.timing.latency, scaled=config.scaled, latency=LATENCY)
+    fill = gemv_fill(load, GemvPath(core.timing.latency, config.scaled, LATENCY))
     return 1.05 * (max(bound.values()) + fill)
 
 

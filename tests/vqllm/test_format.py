@@ -17,7 +17,7 @@ from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.format import DESCRIPTOR, HEADER, ImageShape, Plan, layout, packed
 from golden.vqllm.image import image
-from golden.vqllm.timing import PartWork, gemv_cycles, gemv_fill
+from golden.vqllm.timing import GemvPath, PartWork, gemv_cycles, gemv_fill
 from tests.vqllm.matrices import SHAPES, matrix_of
 
 # Lookups, bits of a word of memory, cores, rows of a core
@@ -157,14 +157,14 @@ def test_bounds_of_a_job(name):
 
 def test_cycles_of_a_job():
     """Of the slowest of core, memory and reduction; loads during the work cost nothing."""
-    numbers = {"core_latency": 18, "scaled": False, "latency": 40}
-    fill = gemv_fill(64, **numbers)
+    path = GemvPath(core_latency=18, scaled=False, latency=40)
+    fill = gemv_fill(64, path)
     at_work = [[PartWork(1000, words=10, load=64, load_words=9), PartWork(1000, 10, 64, 9)]]
-    cycles = gemv_cycles(at_work, rows=4, split=1, lanes=1, **numbers)
+    cycles = gemv_cycles(at_work, path, rows=4, split=1, lanes=1)
     assert cycles == fill + 2000
     short = [[PartWork(10, words=1, load=64, load_words=9)] * 4]
-    assert gemv_cycles(short, rows=4, split=1, lanes=1, **numbers) > fill + 3 * 64
+    assert gemv_cycles(short, path, rows=4, split=1, lanes=1) > fill + 3 * 64
     many = [[PartWork(10, words=900, load=64, load_words=9)] * 4]
-    assert gemv_cycles(many, rows=4, split=1, lanes=1, **numbers) > 3600
-    added = gemv_cycles(at_work, rows=2000, split=4, lanes=1, **numbers)
+    assert gemv_cycles(many, path, rows=4, split=1, lanes=1) > 3600
+    added = gemv_cycles(at_work, path, rows=2000, split=4, lanes=1)
     assert added > 8000

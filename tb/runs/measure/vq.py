@@ -13,7 +13,7 @@ from rich.table import Table
 from golden.manifest import PackError
 from golden.vqllm.format import PACKS, VqPackConfig
 from golden.vqllm.pack import BLOCK, Pack, load
-from golden.vqllm.timing import gemv_core, gemv_fill
+from golden.vqllm.timing import GemvPath, gemv_core, gemv_fill
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.room import BLOCKS
@@ -21,7 +21,7 @@ from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
 from tb.words import layout_word
 
-__all__ = ["engine_of", "fill_of", "report"]
+__all__ = ["engine_of", "fill_of", "path_of", "report"]
 
 
 def engine_of(name: str) -> VqGemvConfig:
@@ -33,14 +33,15 @@ def engine_of(name: str) -> VqGemvConfig:
     return config
 
 
+def path_of(config: VqGemvConfig, latency: int) -> GemvPath:
+    core = config.core
+    of_core = gemv_core(core.sums.macs, core.cache.vq.summed).latency
+    return GemvPath(of_core, config.scaled, latency, config.far)
+
+
 def fill_of(config: VqGemvConfig, shared: int, latency: int) -> int:
     """Cycles of a job without look-ups, its first load included."""
-    core = config.core
-    latency_of_core = gemv_core(core.sums.macs, core.cache.vq.summed).latency
-    return gemv_fill(
-        shared * core.cache.vq.stages, core_latency=latency_of_core, scaled=config.scaled,
-        latency=latency,
-    )  # fmt: skip
+    return gemv_fill(shared * config.core.cache.vq.stages, path_of(config, latency))
 
 
 def _jobs(config: VqGemvConfig, pack: Pack) -> list[dict]:

@@ -10,14 +10,14 @@ from golden.command import elapsed
 from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import MatrixShape
 from golden.vqllm.format import Plan
-from golden.vqllm.timing import gemv_core, gemv_cycles
+from golden.vqllm.timing import gemv_cycles
 from hdl.arguments import write_page
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.room import BLOCKS
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
-from tb.runs.measure.vq import fill_of
+from tb.runs.measure.vq import fill_of, path_of
 from tb.vqllm.support.engine import engine_job, random_x
 from tb.vqllm.support.matrices import random_matrix
 
@@ -56,11 +56,9 @@ def measured(
             simulated[key] += made["simulated"][key]
         banks = core.cache.banks
         bounds = job_bounds(matrix, config.image, plan, banks, config.lanes)
-        of_core = gemv_core(core.sums.macs, core.cache.vq.summed).latency
         foreseen = gemv_cycles(
-            part_work(matrix, config.image, plan, banks), rows=size[0], split=plan.split,
-            lanes=config.lanes, core_latency=of_core, scaled=config.scaled,
-            latency=latency, far=config.far,
+            part_work(matrix, config.image, plan, banks), path_of(config, latency),
+            rows=size[0], split=plan.split, lanes=config.lanes,
         )  # fmt: skip
         limits.append(bounds)
         figures.append(
