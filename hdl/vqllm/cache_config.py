@@ -110,7 +110,8 @@ class VqCodebookCacheConfig(Config):
     def look_layout(self) -> data.StructLayout:
         text, kind = "lane l looks up stage l % stages", index_of("entries")
         if self.vq.lattice:
-            text, kind = f"{text}: index of the entry above signs and shift", BITS
+            text = f"{text}: index of the entry above signs and shift"
+            kind = index_of("points")
         return Payload(
             code=(self.codes_layout, text, kind),
             use=(self.lookups, "lanes that look up", mask_of("lanes")),

@@ -33,6 +33,8 @@ class VqGemvConfig(Config):
     far: int = 64  # entries of memory of a core in flight, 4..256
 
     def __post_init__(self) -> None:
+        if not isinstance(self.core, VqGemvCoreConfig):
+            self._refuse("core", "a VqGemvCoreConfig")
         self._check_bool("scaled")
         self._check_range("far", 4, 256)
         _ = self.fetch, self.reduce, self.finish  # the ranges of the others
