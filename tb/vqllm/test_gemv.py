@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.vqllm.bounds import job_bounds
+from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.format import Plan
 from golden.vqllm.timing import GemvPath, gemv_fill
@@ -64,14 +64,16 @@ CONFIGS = {
 
 
 def most_cycles(job) -> float:
-    """1.05 x the bound and the fill."""
+    """1.05 x the bound and the fill; or the round trips of entries in memory, ``far`` at a time."""
     config, plan = job.config, job.plan
     bound = job_bounds(job.matrix, config.image, plan, config.core.cache.banks, config.lanes)
     load = plan.shared * config.image.vq.stages
     core = VqGemvCore(config.core)
     core._MustUse__silence = True
     fill = gemv_fill(load, GemvPath(core.timing.latency, config.scaled, LATENCY))
-    return 1.05 * (max(bound.values()) + fill)
+    work = part_work(job.matrix, config.image, plan, config.core.cache.banks)
+    trips = max(sum(part.far for part in parts) for parts in work) * (LATENCY + 5) / config.far
+    return 1.05 * (max(*bound.values(), trips) + fill)
 
 
 def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
