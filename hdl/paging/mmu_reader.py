@@ -57,9 +57,9 @@ class Outlet:
     def name(self) -> str:
         return self.kind.name if self.kv is None else f"{self.kind.name}_{self.kv.name.lower()}"
 
-    def serves(self, kv) -> Value:
-        """Whether a READ of ``kv`` has words here."""
-        return Const(1) if self.kv is None else kv == self.kv
+    def only(self, kv, value) -> Value:
+        """``value``, or 0 for a READ of ``kv`` that has no words here."""
+        return value if self.kv is None else Mux(kv == self.kv, value, 0)
 
 
 def outlets(kv: RecordShape, kv_apart: bool) -> tuple[Outlet, ...]:
@@ -331,9 +331,7 @@ class PagingMmuReader(Block):
                     m.next = "START"
             with m.State("GO"):
                 for outlet, sink in sinks:
-                    m.d.comb += sink.valid.eq(
-                        have_room if outlet.kv is None else have_room & outlet.serves(request.kv)
-                    )
+                    m.d.comb += sink.valid.eq(outlet.only(request.kv, have_room))
                 with m.If(have_room):
                     m.next = told
             for step, after in itertools.pairwise([*by_head, "TELL"]):
@@ -454,10 +452,7 @@ class PagingMmuReader(Block):
         end = ends.o.p
         kv = end.kv if self.config.kv_apart else None
         dones = [(outlet, channel.done) for outlet, channel in channels.items()]
-        errors = [
-            done.p.error if outlet.kv is None else Mux(outlet.serves(kv), done.p.error, 0)
-            for outlet, done in dones
-        ]
+        errors = [outlet.only(kv, done.p.error) for outlet, done in dones]
         refused, over = Signal(), Signal()
         worst = Signal(2)  # 2 | 3 is 3
         status = Signal(4)
@@ -478,13 +473,13 @@ class PagingMmuReader(Block):
             m.d.comb += status.eq(Mux(worst[0], Status.DECODE_ERROR, Status.SLAVE_ERROR))
         for outlet, done in dones:
             ends_it = ends.o.valid & ~refused & over & self.status.ready
-            m.d.comb += done.ready.eq(ends_it if outlet.kv is None else ends_it & outlet.serves(kv))
+            m.d.comb += done.ready.eq(outlet.only(kv, ends_it))
 
 
 def _all_of(streams, kv, name: str) -> Value:
     """Whether ``name`` is high at each of the streams that serve ``kv``."""
     bits = [(outlet, getattr(each, name)) for outlet, each in streams]
-    return Cat(bit if o.kv is None else bit | ~o.serves(kv) for o, bit in bits).all()
+    return Cat(bit if o.kv is None else bit | (kv != o.kv) for o, bit in bits).all()
 
 
 def _outlet_meaning(outlet: Outlet) -> str:

@@ -380,15 +380,18 @@ async def k_and_v_apart(dut, stalled):
         shadow.send(Request(Op.APPEND, kv=1, token=token), random_records(host.rng, KV))
     await host.until(lambda: shadow.is_done)
     mine, others = (
-        [each.name for each in OUTLETS if each.kv == kv] for kv in (stalled, ~stalled & 1)
+        [each.name for each in OUTLETS if each.kv == kv] for kv in (stalled, 1 - stalled)
     )
     host.stall |= dict.fromkeys(mine, 1.0)
     for n in range(config.reads):
         kv = stalled ^ (n % 2)
         shadow.send(Request(Op.READ, n, kv=kv, heads=KV.heads, token=tokens))
-    wanted = config.reads // 2 * KV.heads
+    each = transfers_of(Request(Op.READ, kv=1 - stalled, heads=KV.heads))
     await host.until(
-        lambda: all(sum(word.last for word in shadow.got[name]) == wanted for name in others)
+        lambda: all(
+            sum(word.last for word in shadow.got[name]) == config.reads // 2 * each[name]
+            for name in others
+        )
     )
     assert not any(shadow.got[name] for name in mine)
     assert not any(op == Op.READ for op, _, _ in shadow.results)
