@@ -602,6 +602,10 @@ class GemvPath:
         """Cycles from the last beat of a job to its last result."""
         return self.core_latency + reduce().latency + row_finish(self.scaled).latency
 
+    def trips(self, count: float) -> float:
+        """Cycles of ``count`` look-ups in memory, ``far`` of them in flight."""
+        return count * (self.latency + _FAR) / self.far
+
 
 def gemv_cycles(
     cores: Sequence[Sequence[PartWork]], path: GemvPath, *, rows: int, split: int, lanes: int
@@ -647,6 +651,5 @@ def _core_end(core: int, parts: Sequence[PartWork], path: GemvPath) -> float:
             come = known + latency + _BOOK + (turn if n == 0 else 0)
             loaded = max(come, used + _SWITCH) + part.load
             used = start = max(start, loaded + _LOADED)
-        waits = part.far * (latency + _FAR) / path.far
-        end = start + max(part.cycles, waits)
+        end = start + max(part.cycles, path.trips(part.far))
     return end + (latency + _FAR if parts and parts[-1].far else 0)

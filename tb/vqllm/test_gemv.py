@@ -9,19 +9,21 @@ from golden.config import ConfigError
 from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.format import Plan
-from golden.vqllm.timing import GemvPath, gemv_fill
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from tb.run import simulate
+from tb.runs.measure.vq import fill_of, path_of
 from tb.vqllm.support.engine import SPOILS, engine_job, random_x
 from tb.vqllm.support.matrices import random_matrix
 
 LATENCY = 20  # of the memory, for the rate
 
 
-def engine(vq, lookups, columns, rows, batch=1, cores=1, lanes=1, scaled=False, ahead=16, **cache):
+def engine(
+    vq, lookups, columns, rows, *, batch=1, cores=1, lanes=1, scaled=False, ahead=16, **cache
+):
     core = VqGemvCoreConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
         columns=columns, rows=rows, batch=batch,
@@ -67,13 +69,10 @@ def most_cycles(job) -> float:
     """1.05 x the bound and the fill; or the round trips of entries in memory, ``far`` at a time."""
     config, plan = job.config, job.plan
     bound = job_bounds(job.matrix, config.image, plan, config.core.cache.banks, config.lanes)
-    load = plan.shared * config.image.vq.stages
-    core = VqGemvCore(config.core)
-    core._MustUse__silence = True
-    fill = gemv_fill(load, GemvPath(core.timing.latency, config.scaled, LATENCY))
+    fill = fill_of(config, plan.shared, LATENCY)
     work = part_work(job.matrix, config.image, plan, config.core.cache.banks)
-    trips = max(sum(part.far for part in parts) for parts in work) * (LATENCY + 5) / config.far
-    return 1.05 * (max(*bound.values(), trips) + fill)
+    far = max(sum(part.far for part in parts) for parts in work)
+    return 1.05 * (max(*bound.values(), path_of(config, LATENCY).trips(far)) + fill)
 
 
 def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
