@@ -4,14 +4,14 @@ VQ-LLM, section V, Figures 8 and 9, on matrices of the feed-forward layers and o
 """
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golden import command
 from golden.eval.accuracy.arguments import ROOT
-from golden.markers import rewrite, table
+from golden.eval.reports.common import add_page, give, prepare, status
+from golden.markers import table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -226,23 +226,15 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--kv-evaluated", type=int, default=8, help="whose K and V are looked up")
     parser.add_argument("--tokens", type=int, default=256, help="of a window")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--page", type=Path, nargs="?", const=PAGE,
-        help="write the sections of FILE, or of docs/vqllm-access.md without one",
-    )  # fmt: skip
-    parser.add_argument("--threads", type=int, help="of the CPU; torch's choice if none")
+    add_page(parser, PAGE)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    import torch
 
     from golden.checkpoint import check_layers, layer_count, load, read_text, windows
-    from golden.eval.command import quiet
 
-    quiet()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    prepare(options)
     check_layers(options.layers, layer_count(options.model))
     checkpoint = load(options.model)
     count = max(options.windows, options.kv_windows) + options.kv_evaluated
@@ -264,26 +256,14 @@ def _run(options: argparse.Namespace) -> int:
         ("seed", str(options.seed)),
     ]
     made = sections(found, settings)
-    if options.page:
-        rewrite(options.page, made)
-        print(options.page)
-    else:
-        for name, text in made.items():
-            print(f"{name}\n\n{text}")
+    give(options.page, made)
     return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
     options = _arguments().parse_args(arguments)
-    from golden.checkpoint import CheckpointError
-    from golden.config import ConfigError
-
-    try:
-        return _run(options)
-    except (CheckpointError, ConfigError) as error:
-        print(f"vq_access: {error}", file=sys.stderr)
-        return 2
+    return status("vq_access", lambda: _run(options))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ faiss, where that is installed.
 import argparse
 import functools
 import importlib.util
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from golden import command
 from golden.eval.accuracy.arguments import PAGE
-from golden.markers import rewrite, table
+from golden.eval.reports.common import add_page, give, prepare, status
+from golden.markers import table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,11 +144,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--windows", type=int, default=8, help="whose inputs make the Hessian")
     parser.add_argument("--tokens", type=int, default=256, help="of a window")
     parser.add_argument("--skip", type=int, default=20480, help="tokens before the windows")
-    parser.add_argument(
-        "--page", type=Path, nargs="?", const=PAGE,
-        help="write the sections of FILE, or of docs/accuracy.md without one",
-    )  # fmt: skip
-    parser.add_argument("--threads", type=int, help="of the CPU; torch's choice if none")
+    add_page(parser, PAGE)
     return parser
 
 
@@ -157,13 +153,10 @@ def _run(options: argparse.Namespace) -> int:
 
     from golden.checkpoint import check_layers, layer_count, load, read_text, windows
     from golden.eval.calibration import CalibrationData
-    from golden.eval.command import quiet
     from golden.eval.methods import parse
     from golden.eval.methods.vqllm import Aqlm
 
-    quiet()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    prepare(options)
     check_layers([options.layer], layer_count(options.model))
     checkpoint = load(options.model)
     text = read_text(options.text)
@@ -184,26 +177,14 @@ def _run(options: argparse.Namespace) -> int:
                 first, method.vq.entries, method.vq.size, method.iterations
             ),
         }
-    if options.page:
-        rewrite(options.page, made)
-        print(options.page)
-    else:
-        for name, section in made.items():
-            print(f"{name}\n\n{section}")
+    give(options.page, made)
     return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
     options = _arguments().parse_args(arguments)
-    from golden.checkpoint import CheckpointError
-    from golden.config import ConfigError
-
-    try:
-        return _run(options)
-    except (CheckpointError, ConfigError) as error:
-        print(f"vq_layers: {error}", file=sys.stderr)
-        return 2
+    return status("vq_layers", lambda: _run(options))
 
 
 if __name__ == "__main__":

@@ -4,17 +4,23 @@ VQ-LLM, Figure 2, at counted bits of SmolLM2's matrices. Rows run in parts, each
 """
 
 import argparse
-import fnmatch
-import importlib.metadata
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golden import command
 from golden.eval.accuracy.arguments import PAGE, ROOT
+from golden.eval.reports.common import (
+    add_row_options,
+    check_rows,
+    fits,
+    give,
+    loaded,
+    settings,
+    status,
+    texts_of,
+)
 from golden.eval.reports.million.tables import PLAIN, Entry, Table
-from golden.markers import rewrite, table
+from golden.markers import table
 
 if TYPE_CHECKING:
     from golden.eval.accuracy.report import Report
@@ -139,110 +145,46 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table", nargs="+", choices=[each.name for each in TABLES], help="only these"
     )
-    parser.add_argument("--row", nargs="+", metavar="METHOD", help="only these, as spelt; * is any")
-    parser.add_argument("--model", help="as for golden.eval; SmolLM2-135M if none")
-    parser.add_argument(
-        "--text", action="append", default=[], metavar="NAME=FILE",
-        help="a text to evaluate, plain or .jsonl; may be repeated; the first calibrates",
-    )  # fmt: skip
-    parser.add_argument("--windows", type=int, default=8, help="of each text, whole parts")
-    parser.add_argument("--part", type=int, default=8, help="windows that run at a time")
-    parser.add_argument("--seq", type=int, default=512, help="tokens of a window")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of calibrations")
-    parser.add_argument("--skip", type=int, default=20480, help="tokens before the calibration's")
-    parser.add_argument("--calibration-tokens", type=int, default=256, help="of a window")
-    parser.add_argument("--minutes", type=float, help="begin no part after these")
-    parser.add_argument(
-        "--page", type=Path, nargs="?", const=PAGE,
-        help="write the rows and the sections of FILE, or of docs/accuracy.md without one",
-    )  # fmt: skip
-    parser.add_argument(
-        "--page-only", action="store_true", help="run no row: write the sections from the rows"
-    )
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "vqllm")
-    parser.add_argument("--threads", type=int, help="of the CPU; torch's choice if none")
-    parser.add_argument("--device", help="cuda if there is one, else cpu")
+    add_row_options(parser, PAGE, ROOT / "build" / "vqllm", windows=8, seeds=(0,))
     return parser
 
 
 def _runners(options: argparse.Namespace) -> tuple[dict[str, "Runner"], dict[str, Any]]:
     """A runner by the name of its table, and the settings of all rows."""
-    import torch
+    from golden.checkpoint import windows
+    from golden.eval.accuracy.bench import Bench
+    from golden.eval.reports.million.run import Runner
 
-    from golden.checkpoint import load, read_text, windows
-    from golden.eval.accuracy.bench import Bench, digest
-    from golden.eval.accuracy.command import named_texts
-    from golden.eval.command import ARCHITECTURES, choose_device, quiet
-    from golden.eval.perplexity import check_finite
-    from golden.eval.reports.million.run import Runner, wanted_rows
-
-    quiet()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    checkpoint = load(options.model, ARCHITECTURES, choose_device(options.device))
-    check_finite(checkpoint.model)
-    contents = {name: read_text(path) for name, path in named_texts(options.text).items()}
-    texts = {
-        name: windows(checkpoint, content, options.windows, options.seq)
-        for name, content in contents.items()
-    }
-    names = list(texts)
+    checkpoint = loaded(options)
+    first, texts = texts_of(options, checkpoint)
     parts = Runner.in_parts(texts, options.part)
     runners = {}
     for name, count in _LEARNED.items():
-        learned = windows(
-            checkpoint, contents[names[0]], count, options.calibration_tokens, options.skip
-        )
+        learned = windows(checkpoint, first, count, options.calibration_tokens, options.skip)
         bench = Bench(checkpoint, parts, learned, options.work, 1)
         runners[name] = Runner(texts, bench, options.part)
-    settings = {
-        "model": checkpoint.name,
-        "fingerprint": bench.fingerprint,
-        "texts": [{"name": name, "sha256": digest(texts[name])} for name in names],
-        "sweeps": names[0],
-        "windows": options.windows,
-        "seq": options.seq,
-        "seeds": list(options.seeds),
-        "calibration": {
-            **{_KINDS[name]: count for name, count in _LEARNED.items()},
-            "tokens": options.calibration_tokens,
-            "text": f"{names[0]} from token {options.skip:,} on",
-        },
-        "device": bench.device.type,
-        "torch": torch.__version__,
-        "transformers": importlib.metadata.version("transformers"),
-        "rows": len(wanted_rows(TABLES, names, options.seeds)),
-    }
-    return runners, settings
-
-
-def _fits(method: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(method, each) for each in patterns)
+    calibration = {_KINDS[name]: count for name, count in _LEARNED.items()}
+    return runners, settings(options, bench, texts, calibration, TABLES)
 
 
 def _run(options: argparse.Namespace) -> int:
     from golden.eval.accuracy.report import Report, save_report
     from golden.eval.reports.million.run import wanted_rows
 
-    runners, settings = _runners(options)
-    names = [each["name"] for each in settings["texts"]]
-    report = Report(settings, {})
+    runners, own = _runners(options)
+    names = [each["name"] for each in own["texts"]]
+    report = Report(own, {})
     ends = []
     for which in TABLES:
         runner = runners[which.name]
         rows = wanted_rows([which], names, options.seeds)
         if not options.table or which.name in options.table:
-            chosen = [row for row in rows if not options.row or _fits(row.method, options.row)]
+            chosen = [row for row in rows if fits(row.method, options.row)]
             ends.append(runner.run(chosen, options.seeds, options.minutes))
         report.records |= {row: found for row in rows if (found := runner.record(row))}
     folder = options.page.with_suffix("") if options.page else options.work
     save_report(folder / ROWS, report)
-    if options.page:
-        rewrite(options.page, sections(report))
-        print(options.page)
-    else:
-        for name, made in sections(report).items():
-            print(f"{name}\n\n{made}")
+    give(options.page, sections(report))
     print(f"vqllm: {', '.join(ends)}", file=sys.stderr)
     return 130 if any(end.startswith("interrupted") for end in ends) else 0
 
@@ -250,27 +192,18 @@ def _run(options: argparse.Namespace) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, 130 when interrupted, or 2 after one line on stderr."""
     options = _arguments().parse_args(arguments)
-    from golden.checkpoint import CheckpointError
-    from golden.config import ConfigError
-    from golden.eval.accuracy.report import load_report
 
-    try:
+    def run() -> int:
+        from golden.eval.accuracy.report import load_report
+
         if options.page_only:
             page = options.page or PAGE
-            rewrite(page, sections(load_report(page.with_suffix("") / ROWS)))
-            print(page)
+            give(page, sections(load_report(page.with_suffix("") / ROWS)))
             return 0
-        if not options.text:
-            raise ConfigError("text must be given at least once")
-        used = options.windows * options.seq
-        if used > options.skip:
-            raise ConfigError(
-                f"skip must be at least {used}, the tokens that are evaluated, not {options.skip}"
-            )
+        check_rows(options)
         return _run(options)
-    except (CheckpointError, ConfigError) as error:
-        print(f"vqllm: {error}", file=sys.stderr)
-        return 2
+
+    return status("vqllm", run)
 
 
 if __name__ == "__main__":
