@@ -30,25 +30,20 @@ _TO_ONE = ExchangeShape(size=2, need=1, lanes=4)
 _WIDEST = ExchangeShape(size=16, need=1, lanes=32)
 
 _SMALL_PQ = PqShape(head_dim=32, subspaces=8, bits=4)
+_CACHES = {
+    "aqlm3": VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16),
+    "gptvq2": VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
+    "quip4": VqCodebookCacheConfig(vq=NAMED["quip4"]),
+    "aqlm2x8": VqCodebookCacheConfig(vq=NAMED["aqlm2x8"], banks=16),
+    "aqlm1x16": VqCodebookCacheConfig(vq=NAMED["aqlm1x16"], lookups=4, shared=4096),
+    "small": VqCodebookCacheConfig(
+        vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2, beats=8,
+        data_bits=64,
+    ),
+}
 _CORES = {
-    "aqlm3": VqGemvCoreConfig(
-        cache=VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16)
-    ),
-    "gptvq2": VqGemvCoreConfig(
-        cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
-    ),
-    "quip4": VqGemvCoreConfig(cache=VqCodebookCacheConfig(vq=NAMED["quip4"])),
-    "aqlm2x8": VqGemvCoreConfig(cache=VqCodebookCacheConfig(vq=NAMED["aqlm2x8"], banks=16)),
-    "aqlm1x16": VqGemvCoreConfig(
-        cache=VqCodebookCacheConfig(vq=NAMED["aqlm1x16"], lookups=4, shared=4096),
-    ),
-    "small": VqGemvCoreConfig(
-        cache=VqCodebookCacheConfig(
-            vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
-            beats=8, data_bits=64,
-        ),
-        batch=2, columns=32, rows=8,
-    ),
+    **{name: VqGemvCoreConfig(cache=cache) for name, cache in _CACHES.items()},
+    "small": VqGemvCoreConfig(cache=_CACHES["small"], batch=2, columns=32, rows=8),
 }  # fmt: skip
 _ENGINES = {
     f"{name}{'_x4' * (cores > 1)}": VqGemvConfig(core=core, cores=cores, lanes=cores)
@@ -75,15 +70,7 @@ BLOCKS = {
     "vq_codebook_cache": Registered(
         component=VqCodebookCache,
         config=VqCodebookCacheConfig(),
-        configs={
-            "aqlm3": VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16),
-            "gptvq2": VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
-            "quip4": VqCodebookCacheConfig(vq=NAMED["quip4"]),
-            "small": VqCodebookCacheConfig(
-                vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
-                beats=8, data_bits=64,
-            ),
-        },
+        configs={name: _CACHES[name] for name in ("aqlm3", "gptvq2", "quip4", "small")},
         golden="golden.vqllm.cache:LookUps",
     ),
     "vq_dequantizer": Registered(
@@ -114,18 +101,9 @@ BLOCKS = {
         component=VqGemm,
         config=VqGemmConfig(),
         configs={
-            "aqlm3": VqGemmConfig(
-                cache=VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16)
-            ),
-            "gptvq2": VqGemmConfig(
-                cache=VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
-            ),
+            **{name: VqGemmConfig(cache=_CACHES[name]) for name in ("aqlm3", "gptvq2")},
             "small": VqGemmConfig(
-                cache=VqCodebookCacheConfig(
-                    vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2,
-                    beats=8, data_bits=64,
-                ),
-                batch=2, tokens=8, columns=32, rows=8, scaled=True,
+                cache=_CACHES["small"], batch=2, tokens=8, columns=32, rows=8, scaled=True
             ),
         },
         golden="golden.vqllm.product:by_dequantizing",
