@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from golden.config import Config
-from golden.vqllm.cache import Tiers
 from golden.vqllm.config import MatrixShape
 from golden.vqllm.format import ImageShape, Plan, layout
-from golden.vqllm.image import part_look_ups
+from golden.vqllm.image import part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.timing import PartWork
 
@@ -78,7 +77,7 @@ def bounds(shape: MatrixShape, engine: EngineShape, switches: int | None = None)
 
 def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> list[list[PartWork]]:
     """What each core of an engine does for each of its parts, counted from the codes."""
-    tiers = Tiers(plan.registers, plan.shared, banks)
+    where = tiers(plan, banks)
     found = layout(matrix.shape, shape, plan)
     cores: list[list[PartWork]] = []
     for core in range(shape.cores):
@@ -88,10 +87,10 @@ def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> li
                 parts.append(PartWork(len(part.rows)))
                 continue
             looks = part_look_ups(matrix, part, shape)
-            far = looks.counts(tiers)["memory"]
+            far = looks.counts(where)["memory"]
             parts.append(
                 PartWork(
-                    cycles=int(looks.cycles(tiers).sum()),
+                    cycles=int(looks.cycles(where).sum()),
                     words=part.code_bytes(shape) // shape.word_bytes + far,
                     load=plan.shared * shape.vq.stages * part.load,
                     load_words=shape.load_words(plan.shared) * part.load,
