@@ -72,7 +72,7 @@ def check_rows(options: argparse.Namespace) -> None:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Quiet libraries, and as many threads as asked for."""
+    """Make the libraries quiet and give torch the threads of the options."""
     import torch
 
     from golden.eval.command import quiet
