@@ -33,6 +33,7 @@ from golden.capture import Captured
 from golden.kllm.layer import LayerOptions
 from golden.kllm.timing import lane_cycles
 from golden.million.example import Seen
+from golden.vqllm.config import NAMED
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
@@ -395,6 +396,26 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     with pytest.raises(SystemExit):
         command.main(["--only", "no build"])
     assert "--only must be one of few banks" in capsys.readouterr().err
+
+
+@PAGE
+def test_vq_ablation(command, figures, monkeypatch, page, capsys):
+    """Two tiles; codebooks that lead come once, and before for each 16 of 32 rows."""
+    measure = command.measure
+    weight = torch.randn(32, 512, generator=torch.Generator().manual_seed(3))
+    monkeypatch.setattr(measure, "_weight", lambda rows: weight[:rows])
+    monkeypatch.setattr(measure, "CASES", (("gemv", "gptvq2_x4"), ("gemm", "gptvq2")))
+    assert command.main(["--rows", "32", *page]) == 0
+    assert len(command.ran) == 1 + 4
+    assert len(figures()) == 5 + 4
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "`" in line]
+    gemm = [line[10] for line in lines if line[0] == "| gemm"]
+    book = 2 * 256 * 8
+    assert gemm[2:] == [f"{2 * book:,}", f"{2 * book:,}", f"{book:,}"]
+    small = measure._trained(NAMED["gptvq2"], 32)
+    assert torch.equal(measure.striped(small, 16).dequantized(), small.dequantized())
+    with pytest.raises(ValueError, match="rows must divide 32 and 32, not 24"):
+        measure.striped(small, 24)
 
 
 def test_vq_kv(monkeypatch, capsys):

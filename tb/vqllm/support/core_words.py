@@ -13,19 +13,22 @@ from tb.words import layout_word
 __all__ = ["core_params", "look_cycles"]
 
 
-def look_cycles(config, matrix: VqMatrix) -> int:
+def look_cycles(config, matrix: VqMatrix, plan: Tiers | None = None) -> int:
     """Cycles of all look-ups of one pass."""
-    cycles = 0
+    cycles, plan = 0, plan or _most(config.cache)
     for tile in matrix.shape.tiles:
         code, use = code_beats(config, matrix, tile)
         looks = LookUps(torch.tensor(code), torch.tensor(use), config.cache.vq.stages)
-        cycles += int(looks.cycles(_plan(config.cache)).sum())
+        cycles += int(looks.cycles(plan).sum())
     return cycles
 
 
-def core_params(config, rng, matrix: VqMatrix, x: np.ndarray, sink: str = "sum") -> dict:
+def core_params(
+    config, rng, matrix: VqMatrix, x: np.ndarray, sink: str = "sum", plan: Tiers | None = None
+) -> dict:
     """Sums of VqGemvCore, or with ``sink`` "y" the results of VqGemm without scales.
 
+    plan: where entries lie, by default as many on chip as there is room for.
     x: (tokens, columns), a multiple of the batch. Without groups the weights pass again for each
     ``batch`` tokens; with groups they pass once.
     """
@@ -34,14 +37,16 @@ def core_params(config, rng, matrix: VqMatrix, x: np.ndarray, sink: str = "sum")
     parts = [x] if groups > 1 else np.split(x, len(x) // config.batch)
     if len(parts) > 1 and len(matrix.shape.tiles) > 1:
         raise ValueError("tiles must be one, where the weights pass again")
+    plan = plan or _most(cache)
     phases, words = [], {name: [] for name in ("code", "x", "job", sink)}
     for number, tile in enumerate(matrix.shape.tiles):
         code, use = code_beats(config, matrix, tile)
         looks = LookUps(torch.tensor(code), torch.tensor(use), cache.vq.stages)
         books, place = matrix.codebooks[number].numpy(), base + number * space
-        counts = looks.counts(_plan(cache))
+        counts = looks.counts(plan)
+        loaded = books[:, : plan.shared].reshape(-1, cache.vq.size)
         phases.append({
-            "loads": [load(cache, _plan(cache), place, books.reshape(-1, cache.vq.size))],
+            "loads": [load(cache, plan, place, loaded)],
             "base": place, "memory": image(cache, rng, books), "refused": [],
             "counts": {name: each * len(parts) for name, each in counts.items()},
         })  # fmt: skip
@@ -86,5 +91,5 @@ def _results(config, matrix: VqMatrix, x: np.ndarray, sink: str, ends) -> list[i
     return words
 
 
-def _plan(cache) -> Tiers:
+def _most(cache) -> Tiers:
     return Tiers(cache.registers, cache.shared, cache.banks)

@@ -8,7 +8,7 @@ import torch
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.fp16.format import FP16
 from golden.vqllm.cache import Tiers
-from golden.vqllm.format import DESCRIPTOR, HEADER, Fault, Plan
+from golden.vqllm.format import DESCRIPTOR, HEADER, Fault, ImageShape, Plan
 from golden.vqllm.image import Image, image, part_look_ups
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing
@@ -33,6 +33,7 @@ class EngineJob:
     plan: Plan
     x: np.ndarray
     image: Image
+    shape: ImageShape
     wrong: np.ndarray
     refused: list = dataclasses.field(default_factory=list)
     fault: Fault = _NONE
@@ -44,11 +45,11 @@ class EngineJob:
         return [(n, p) for n, p in enumerate(self.image.layout.parts) if p.beats and p.rows]
 
     def looks(self, part):
-        return part_look_ups(self.matrix, part, self.config.image)
+        return part_look_ups(self.matrix, part, self.shape)
 
     def refuse(self, rng, address: int) -> None:
         """The word at an address in the image."""
-        size = self.config.image.word_bytes
+        size = self.shape.word_bytes
         self.resp = int(rng.choice([RESP_SLVERR, RESP_DECERR]))
         first = self.image.base + address // size * size
         self.refused.append((first, first + size, self.resp))
@@ -69,7 +70,7 @@ class EngineJob:
         self.image.data[at : at + size] = np.frombuffer(word.to_bytes(size, "little"), np.uint8)
 
     def descriptor(self, number: int) -> int:
-        return number * self.config.image.descriptor_bytes
+        return number * self.shape.descriptor_bytes
 
     def params(self) -> dict:
         """What the bench offers and expects."""
@@ -111,10 +112,14 @@ def random_x(rng, vectors: int, columns: int) -> np.ndarray:
     return rng.normal(0, 1, (vectors, columns)).astype(np.float16).view(np.uint16).astype(np.int64)
 
 
-def engine_job(config, matrix: VqMatrix, plan: Plan, x, *, tensor=1, base=0) -> EngineJob:
-    """A job without a fault."""
-    found = image(matrix, config.image, plan, tensor=tensor, base=base)
-    return EngineJob(config, matrix, plan, x, found, np.zeros(matrix.shape.rows, dtype=bool))
+def engine_job(
+    config, matrix: VqMatrix, plan: Plan, x, *, tensor=1, base=0, rows=None
+) -> EngineJob:
+    """A job without a fault. ``rows``: most rows of a stripe in a core, by default all it has."""
+    shape = dataclasses.replace(config.image, rows=rows or config.core.rows)
+    found = image(matrix, shape, plan, tensor=tensor, base=base)
+    wrong = np.zeros(matrix.shape.rows, dtype=bool)
+    return EngineJob(config, matrix, plan, x, found, shape, wrong)
 
 
 # Faults. Each changes a job; False: the job cannot have it.
@@ -182,7 +187,7 @@ def _shape(job, rng):
 
 
 def _few_codes(job, rng):
-    shape = job.config.image
+    shape = job.shape
     some = [(n, p) for n, p in job.parts if p.code_bytes(shape) > shape.word_bytes]
     if not some:
         return False
@@ -198,20 +203,20 @@ def _few_codes(job, rng):
 def _more_codes(job, rng):
     """Codes beyond the rows are dropped."""
     number, part = _any(rng, job.parts)
-    shape = job.config.image
+    shape = job.shape
     words = part.code_bytes(shape) // shape.word_bytes + int(rng.integers(1, 4))
     job.patch(DESCRIPTOR, job.descriptor(number), words=words)
 
 
 def _book_entry(job, tile: int, stage: int, entry: int) -> int:
-    shape = job.config.image
+    shape = job.shape
     place = stage * shape.vq.stored + entry
     return job.image.layout.books[tile] + shape.word_bytes + place * shape.entry_bytes
 
 
 def _loaded_entry(job, rng):
     _, part = _any(rng, job.parts)
-    stage, entry = rng.integers(job.config.image.vq.stages), rng.integers(job.plan.shared)
+    stage, entry = rng.integers(job.shape.vq.stages), rng.integers(job.plan.shared)
     return part, _book_entry(job, part.tile, int(stage), int(entry))
 
 
@@ -256,7 +261,7 @@ def _few_entries(job, rng):
 
 def _no_code(job, rng):
     number, part = _any(rng, job.parts)
-    shape = job.config.image
+    shape = job.shape
     count = len(part.rows) * part.beats
     byte = int(rng.integers(count * shape.beat_bytes)) // shape.word_bytes * shape.word_bytes
     job.refuse(rng, job.image.layout.codes[number] + byte)
@@ -301,7 +306,7 @@ def _no_entry(job, rng):
     found = _far(job, rng)
     if found is None:
         return False
-    shape = job.config.image
+    shape = job.shape
     tile, stage, entry = found
     first = entry // (count := shape.word_bytes // shape.entry_bytes) * count
     # The load must not read this word.
@@ -316,7 +321,7 @@ def _no_entry(job, rng):
 def _no_scale(job, rng):
     if not job.config.scaled:
         return False
-    words = job.config.image.word_bytes // 2
+    words = job.shape.word_bytes // 2
     row = int(rng.integers(job.matrix.shape.rows))
     job.refuse(rng, job.image.layout.scales + 2 * row)
     first = row // words * words

@@ -1,0 +1,259 @@
+"""``tb.runs.vq_ablation``: the steps of VQ-LLM one after another, on vq_gemv and vq_gemm."""
+
+import argparse
+import dataclasses
+import functools
+import json
+
+import numpy as np
+import torch
+
+from golden import checkpoint
+from golden.command import elapsed
+from golden.eval.command import quiet
+from golden.index.lloyd import Training
+from golden.markers import table
+from golden.vqllm.access import reordered
+from golden.vqllm.bounds import job_bounds
+from golden.vqllm.cache import Tiers
+from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.format import Plan
+from golden.vqllm.image import part_look_ups
+from golden.vqllm.matrix import VqMatrix, quantize
+from hdl.arguments import write_page
+from hdl.vqllm.gemm import VqGemm, VqGemmConfig
+from hdl.vqllm.gemv import VqGemv
+from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.room import BLOCKS
+from tb.run import build_model, run_model
+from tb.runs.cycles import Figure, described, save
+from tb.runs.measure.vq import fill_of
+from tb.runs.vq_ablation import CASES
+from tb.vqllm.support.core_words import core_params, look_cycles
+from tb.vqllm.support.engine import COUNTED, EngineJob, engine_job, random_x
+
+__all__ = ["STEPS", "Step", "report", "striped"]
+
+LAYER, MATRIX = 15, "up_proj"
+TOKENS = 8  # of a gemm
+STRIPE = 16  # rows for which all codebooks come, where the codebooks do not lead
+_ITERATIONS = 5
+_SPAN = "from the job taken to its last result"
+_GEMM_SPAN = "from the first word of any stream to the last result"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step adds to the one before it."""
+
+    name: str
+    registers: bool = False  # hottest entries in registers
+    on_chip: bool = True  # all entries on chip; else entry 0 alone, the fewest there can be
+    leads: bool = False  # a codebook stays for all rows of its tile
+    split: bool = False  # cores have columns of their own, and so codebooks
+
+    def tiers(self, cache) -> Tiers:
+        return Tiers(
+            cache.registers if self.registers else 0, cache.shared if self.on_chip else 1,
+            cache.banks,
+        )  # fmt: skip
+
+
+STEPS = (
+    Step("entries in memory", on_chip=False),
+    Step("entries in SRAM"),
+    Step("hottest in registers", registers=True),
+    Step("codebook by codebook", registers=True, leads=True),
+    Step("columns split among cores", registers=True, leads=True, split=True),
+)
+
+
+@dataclasses.dataclass
+class Measured:
+    """A step on an engine; bytes as the port moves them."""
+
+    operation: str
+    name: str
+    step: Step
+    counts: dict[str, int]
+    book_bytes: int
+    code_bytes: int
+    plain: int  # cycles of 16-bit weights, by the port and as many multipliers
+    cycles: int
+    figure: Figure
+
+
+@functools.cache
+def _weight(rows: int) -> torch.Tensor:
+    model = checkpoint.load(None).model
+    weight = getattr(model.model.layers[LAYER].mlp, MATRIX).weight
+    return weight.detach().float()[:rows]
+
+
+@functools.cache
+def _trained(vq: VqShape, rows: int) -> VqMatrix:
+    """The first rows of a matrix, codebooks in the order of their look-ups."""
+    weight = _weight(rows)
+    shape = MatrixShape(rows=rows, columns=weight.shape[1], vq=vq)
+    return reordered(quantize(weight, shape, training=Training(iterations=_ITERATIONS, few=True)))
+
+
+def striped(matrix: VqMatrix, rows: int) -> VqMatrix:
+    """The same matrix, and its codebooks once for each ``rows`` rows."""
+    shape = matrix.shape
+    if not shape.tile_rows % rows == 0 == shape.rows % rows:
+        raise ValueError(f"rows must divide {shape.tile_rows} and {shape.rows}, not {rows}")
+    fine = dataclasses.replace(shape.vq, tile_rows=rows)
+    along = shape.grid[1]
+    books = [
+        matrix.codebooks[first // shape.tile_rows * along + column]
+        for first in range(0, shape.rows, rows)
+        for column in range(along)
+    ]
+    return dataclasses.replace(
+        matrix, shape=dataclasses.replace(shape, vq=fine), codebooks=torch.stack(books)
+    )
+
+
+def _moved(job: EngineJob, tiers: Tiers) -> tuple[dict[str, int], int, int]:
+    """Look-ups by tier and conflicts, bytes of codebooks, bytes of codes."""
+    counts, words, codes = dict.fromkeys(COUNTED, 0), 0, 0
+    for _, part in job.parts:
+        for name, count in part_look_ups(job.matrix, part, job.shape).counts(tiers).items():
+            counts[name] += count
+        words += job.shape.load_words(job.plan.shared) * part.load
+        codes += part.code_bytes(job.shape)
+    return counts, (words + counts["memory"]) * job.shape.word_bytes, codes
+
+
+def _plain(matrix: VqMatrix, macs: int, port_bits: int, tokens: int = 1) -> int:
+    """Cycles of a matrix of 16-bit weights: the port, or the products of all tokens."""
+    weights = matrix.shape.rows * matrix.shape.columns
+    return max(-(-16 * weights // port_bits), -(-tokens * weights // macs))
+
+
+def _gemv(name: str, rows: int, latency: int, say) -> list[Measured]:
+    config = BLOCKS["vq_gemv"].configs[name]
+    assert isinstance(config, VqGemvConfig)
+    cache = config.core.cache
+    matrix, rng = _trained(cache.vq, rows), np.random.default_rng(1)
+    x = random_x(rng, config.core.batch, matrix.shape.columns)
+    steps = [step for step in STEPS if config.cores > 1 or not step.split]
+    jobs, base = [], 0
+    for step in steps:
+        tiers = step.tiers(cache)
+        split = config.cores if step.split else 1
+        plan = Plan(registers=tiers.registers, shared=tiers.shared, split=split)
+        stripe = None if step.leads else max(1, STRIPE // config.cores)
+        jobs.append(engine_job(config, matrix, plan, x, base=base, rows=stripe))
+        base += -(-(jobs[-1].image.layout.size + 4096) // 128) * 128
+    say(f"vq_gemv, {name}: {len(steps)} steps on {rows} x {matrix.shape.columns}")
+    model = build_model(VqGemv(config), long_run=True)
+    params = {"jobs": [job.params() for job in jobs], "latency": latency}
+    work = run_model(model, "tb.vqllm.tb_engine_replay", config=config, params=params)
+    made = json.loads((work / "replay.json").read_text())["jobs"]
+    found = []
+    for step, job, each in zip(steps, jobs, made, strict=True):
+        bounds = job_bounds(matrix, job.shape, job.plan, cache.banks, config.lanes)
+        counts, books, codes = _moved(job, step.tiers(cache))
+        figure = Figure(
+            command="tb.runs.vq_ablation", block="vq_gemv", configuration=described(config),
+            parameters={"rows": rows, "columns": matrix.shape.columns, "step": step.name,
+                        "memory_latency": latency},
+            span=_SPAN, cycles=each["cycles"],
+            bound=max(bounds.values()) + fill_of(config, job.plan.shared, latency),
+        )  # fmt: skip
+        plain = _plain(matrix, config.cores * config.core.sums.macs, cache.data_bits)
+        found.append(Measured(
+            "gemv", name, step, counts, books, codes, plain, each["cycles"], figure
+        ))  # fmt: skip
+    return found
+
+
+def _gemm(name: str, rows: int, latency: int, say) -> list[Measured]:
+    registered = BLOCKS["vq_gemm"].configs[name]
+    assert isinstance(registered, VqGemmConfig)
+    cache = registered.cache
+    whole = _trained(cache.vq, rows)
+    config = dataclasses.replace(
+        registered, tokens=TOKENS, rows=min(rows, registered.rows), columns=whole.shape.columns
+    )
+    model = build_model(VqGemm(config), long_run=True)
+    found = []
+    for step in STEPS:
+        if step.split or (step.leads and whole.shape.grid == (1, 1)):
+            continue  # one engine; one codebook leads in any case
+        tiers = step.tiers(cache)
+        many = not step.leads and whole.shape.grid != (1, 1)
+        matrix, rng = striped(whole, STRIPE) if many else whole, np.random.default_rng(1)
+        x = random_x(rng, TOKENS, matrix.shape.columns)
+        params = core_params(config, rng, matrix, x, "y", tiers)
+        say(f"vq_gemm, {name}: {step.name}")
+        work = run_model(model, "tb.vqllm.tb_engine_rates", config=config, params=params)
+        cycles = json.loads((work / "rates.json").read_text())
+        counts = dict.fromkeys(COUNTED, 0)
+        for phase in params["phases"]:
+            for key in counts:
+                counts[key] += phase["counts"][key]
+        word, products = cache.data_bits // 8, TOKENS * rows * matrix.shape.columns // config.batch
+        products //= config.sums.macs
+        loads = len(params["phases"]) * cache.vq.stages * tiers.shared * cache.entry_bytes
+        figure = Figure(
+            command="tb.runs.vq_ablation", block="vq_gemm", configuration=described(config),
+            parameters={"rows": rows, "columns": matrix.shape.columns, "tokens": TOKENS,
+                        "step": step.name},
+            span=_GEMM_SPAN, cycles=cycles,
+            bound=cache.vq.stages * tiers.shared
+            + max(look_cycles(config, matrix, tiers), products),
+        )  # fmt: skip
+        found.append(Measured(
+            "gemm", name, step, counts, loads + counts["memory"] * word,
+            matrix.shape.code_bits // 8,
+            _plain(matrix, config.sums.macs * config.batch, cache.data_bits, TOKENS), cycles,
+            figure,
+        ))  # fmt: skip
+    return found
+
+
+def _rows(found: list[Measured]) -> list[list[str]]:
+    rows = []
+    for each in found:
+        own = [one for one in found if (one.operation, one.name) == (each.operation, each.name)]
+        counts, first = each.counts, own[0]
+        if each is first:
+            rows.append([
+                each.operation, f"`{each.name}`", "16-bit weights, bound", f"{each.plain:,}", "",
+                f"{first.cycles / each.plain:.2f}", *[""] * 6,
+            ])  # fmt: skip
+        looks = sum(counts[tier] for tier in ("registers", "shared", "memory"))
+        before = own[max(0, own.index(each) - 1)]
+        rows.append([
+            each.operation, f"`{each.name}`", each.step.name, f"{each.cycles:,}",
+            f"{before.cycles / each.cycles:.2f}", f"{first.cycles / each.cycles:.2f}",
+            *(f"{100 * counts[tier] / looks:.1f} %" for tier in ("registers", "shared", "memory")),
+            f"{counts['conflicts'] / looks:.3f}", f"{each.book_bytes:,}", f"{each.code_bytes:,}",
+        ])  # fmt: skip
+    return rows
+
+
+_HEAD = (
+    "operation", "configuration", "step", "cycles", "faster than the step before",
+    "than the first", "look-ups in registers", "in SRAM", "in memory", "conflicts per look-up",
+    "bytes of codebooks", "bytes of codes",
+)  # fmt: skip
+
+
+def report(options: argparse.Namespace) -> int:
+    """Measure and print for the ``options`` of the command; its exit status."""
+    say = elapsed(lambda line: print(line, flush=True))
+    quiet()
+    run = {"gemv": _gemv, "gemm": _gemm}
+    found: list[Measured] = []
+    for operation, name in CASES:
+        if options.only in (None, f"{operation} {name}"):
+            found += run[operation](name, options.rows, options.latency, say)
+    made = {"vq_ablation": table(_HEAD, _rows(found))}
+    print(made["vq_ablation"])
+    write_page(options.page, made)
+    save(options.json, [each.figure for each in found])
+    return 0
