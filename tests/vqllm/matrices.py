@@ -19,6 +19,7 @@ SHAPES = {
     "four stages of one element": MatrixShape(
         rows=9, columns=11, vq=VqShape(size=1, entries=4, stages=4)
     ),
+    "vectors of three": MatrixShape(rows=10, columns=24, vq=VqShape(size=3, entries=8, stages=2)),
     "vectors of 16": MatrixShape(rows=12, columns=64, vq=VqShape(size=16, entries=16, stages=3)),
 }
 

@@ -5,6 +5,7 @@ Shown to fail with:
 - the columns cut within tiles where there are enough of them
 - rows in blocks in place of every cores / split-th
 - a load for each part; the bits of a beat from the top
+- the padding of an entry before its words
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ ENGINES = {
     "ragged tiles": (4, 64, 2, 100),
     "channel groups": (1, 128, 1, 7),
     "four stages of one element": (8, 1024, 8, 1),
+    "vectors of three": (4, 128, 2, 4),
     "vectors of 16": (6, 256, 2, 5),
 }
 
