@@ -121,7 +121,11 @@ class VqFetchLoad(Block):
         return m
 
     def _elaborate_commands(self, m: Module, reader):
-        """A command for each stage, the header with the first one; the loads that are read."""
+        """A command for each stage, the header with the first one; the loads that are read.
+
+        A load is told with its first command: the reader takes the next one only when words of the
+        first are taken.
+        """
         config = self.config
         cache, stages = config.core.cache, config.core.cache.vq.stages
         loads = queue(m, "loads", config.load_layout, 2)
@@ -135,10 +139,10 @@ class VqFetchLoad(Block):
             words.eq((load.bounds.shared + cache.word_entries - 1) >> shift),
             reader.command.p.address.eq(Mux(is_first, load.book, address)),
             reader.command.p.words.eq(words + is_first),
-            reader.command.valid.eq(self.load.valid & (~is_last | loads.i.ready)),
-            loads.i.valid.eq(self.load.valid & is_last & reader.command.ready),
+            reader.command.valid.eq(self.load.valid & (~is_first | loads.i.ready)),
+            loads.i.valid.eq(self.load.valid & is_first & reader.command.ready),
             loads.i.p.eq(load),
-            self.load.ready.eq(reader.command.ready & is_last & loads.i.ready),
+            self.load.ready.eq(reader.command.ready & is_last & (~is_first | loads.i.ready)),
         ]
         base = Mux(is_first, load.book + config.image.word_bytes, address)
         with m.If(reader.command.valid & reader.command.ready):

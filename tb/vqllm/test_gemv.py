@@ -1,4 +1,8 @@
-"""VqGemv against golden.vqllm.product.by_dequantizing: images, cores, splits, plans, faults."""
+"""VqGemv against golden.vqllm.product.by_dequantizing: images, cores, splits, plans, faults.
+
+Shown to fail with a load told at the command of its last stage: the reader of codebooks waits for
+ever once a stage has more words than it requests at a time.
+"""
 
 import itertools
 
@@ -51,8 +55,11 @@ CONFIGS = {
         ),
         [(33, 24), (5, 22)], None,
     ),
-    "quip4": (
-        engine(NAMED["quip4"], 4, 96, 12, registers=4, shared=48, banks=4, scaled=True),
+    "quip4": (  # a stage has more words than a reader of codebooks requests at a time
+        engine(
+            NAMED["quip4"], 4, 96, 12, registers=4, shared=144, banks=4, scaled=True,
+            data_bits=128,
+        ),
         [(9, 96), (3, 40)], None,
     ),
     "rate": (
