@@ -1,7 +1,10 @@
 """VqGemv against golden.vqllm.product.by_dequantizing: images, cores, splits, plans, faults.
 
-Shown to fail with a load told at the command of its last stage: the reader of codebooks waits for
-ever once a stage has more words than it requests at a time.
+Shown to fail with 21 faults of descriptors, loads, codes, readers and rows. Two are worth a word:
+
+- a load told at the command of its last stage: the reader of codebooks waits for ever once a stage
+  has more words than it requests at a time;
+- codebooks taken as loaded after a wrong descriptor: the next part of the tile is refused.
 """
 
 import itertools
@@ -48,10 +51,10 @@ CONFIGS = {
         ),
         [(40, 80), (16, 32), (17, 36), (2, 96)], None,
     ),
-    "scaled": (
+    "scaled": (  # a tile has several stripes
         engine(
-            VqShape(size=2, entries=16, stages=3), 6, 24, 10, batch=2, cores=2, scaled=True,
-            registers=2, shared=11, banks=2, beats=8, data_bits=64,
+            VqShape(size=2, entries=16, stages=3, tile_rows=15), 6, 24, 5, batch=2, cores=2,
+            scaled=True, registers=2, shared=11, banks=2, beats=8, data_bits=64,
         ),
         [(33, 24), (5, 22)], None,
     ),

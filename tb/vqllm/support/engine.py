@@ -1,6 +1,8 @@
 """Jobs of an engine that fetches its matrices: images, streams, and what a fault spoils."""
 
 import dataclasses
+import functools
+import itertools
 
 import numpy as np
 import torch
@@ -155,20 +157,29 @@ def _other_codebook(job, rng):
     job.fault = Fault.TENSOR
 
 
-def _switch(job, rng):
-    """A load in mid-tile, or none where the tile changes."""
-    seen, some = set(), []
+def _switch(job, rng, load: bool):
+    """The load of a part that is not the first of its core is changed; it was ``load``.
+
+    If there is one before a part of the same tile, which is right all the same, it is such a part.
+    """
+    before, some = {}, []
     for number, part in job.parts:
-        if part.core in seen:
+        if part.core in before and part.load == load:
             some.append((number, part))
-        seen.add(part.core)
+        before.setdefault(part.core, []).append(part)
     if not some:
         return False
-    number, part = _any(rng, some)
-    job.patch(DESCRIPTOR, job.descriptor(number), load=int(not part.load))
+    after = {id(a): b for parts in before.values() for a, b in itertools.pairwise(parts)}
+    same = [each for each in some if id(each[1]) in after and not after[id(each[1])].load]
+    number, part = _any(rng, same or some)
+    job.patch(DESCRIPTOR, job.descriptor(number), load=int(not load))
     job.spoil([part])
     job.fault = Fault.SWITCH
     return True
+
+
+_no_switch = functools.partial(_switch, load=True)
+_switch_in_mid_tile = functools.partial(_switch, load=False)
 
 
 def _shape(job, rng):
@@ -330,14 +341,21 @@ def _no_scale(job, rng):
     return True
 
 
-def _bad_job(job, rng):
-    most = job.config.core.rows * job.config.cores
-    wrong = _any(rng, [
-        {"rows": 0}, {"rows": (1 << 20) + 1}, {"stripe": 0}, {"stripe": most + 1}, {"pieces": 0},
-        {"split": 7}, {"split": job.config.cores.bit_length()},
-        {"descriptors": job.image.job["descriptors"] + 2},
-    ])  # fmt: skip
-    job.image.job.update(wrong)
+# Numbers of a job that are out of range; an engine gives one row for it, so all of them run.
+_BAD_JOBS = (
+    lambda job: {"rows": 0},
+    lambda job: {"rows": (1 << 20) + 1},
+    lambda job: {"stripe": 0},
+    lambda job: {"stripe": job.config.core.rows * (job.config.cores // job.plan.split) + 1},
+    lambda job: {"pieces": 0},
+    lambda job: {"split": 7},
+    lambda job: {"split": job.config.cores.bit_length()},
+    lambda job: {"descriptors": job.image.job["descriptors"] + 2},
+)
+
+
+def _bad_job(wrong, job, rng):
+    job.image.job.update(wrong(job))
     job.fault = Fault.JOB
 
 
@@ -347,7 +365,8 @@ def _bad_x(job, rng):
 
 
 SPOILS = (
-    _no_descriptor, _other_tensor, _other_codebook, _switch, _shape, _few_codes, _more_codes,
-    _wrong_entry, _no_codebook, _few_entries, _no_code, _wrong_far_entry, _no_entry, _no_scale,
-    _bad_job, _bad_x,
+    _no_descriptor, _other_tensor, _other_codebook, _no_switch, _switch_in_mid_tile, _shape,
+    _few_codes, _more_codes, _wrong_entry, _no_codebook, _few_entries, _no_code, _wrong_far_entry,
+    _no_entry, _no_scale, *(functools.partial(_bad_job, wrong) for wrong in _BAD_JOBS),
+    _bad_x,
 )  # fmt: skip
