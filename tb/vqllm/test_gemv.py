@@ -2,8 +2,8 @@
 
 Shown to fail with 21 faults of descriptors, loads, codes, readers and rows. Two are worth a word:
 
-- a load told at the command of its last stage: the reader of codebooks waits for ever once a stage
-  has more words than it requests at a time;
+- a load told at the command of its last stage: with many words of a stage, the reader of
+  codebooks waits for ever;
 - codebooks taken as loaded after a wrong descriptor: the next part of the tile is refused.
 """
 
