@@ -38,7 +38,7 @@ from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES, Unit
 from golden.manifest import Manifest, PackError, read_hex, write_hex
 from golden.million.config import SYSTEMS
-from golden.vqllm.format import PACKS
+from golden.vqllm.format import MATRICES, PACKS
 
 if TYPE_CHECKING:
     from golden.kllm.layer import CompiledLayer, LayerRun
@@ -194,7 +194,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m golden.pack", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--model", default="smollm2", help="smollm2, a GGUF file or a folder; "
-                        "million_attention: or llama, of random weights")  # fmt: skip
+                        "million_attention, vq_gemv: or llama, of random weights")  # fmt: skip
     parser.add_argument("--layer", type=int, action="append", metavar="N",
                         help="million_attention: several, by default the first, a middle and the "
                         "last; vq_gemv: by default a middle one")  # fmt: skip
@@ -202,6 +202,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", choices=sorted({*MACHINES, *SYSTEMS, *PACKS}),
                         help="by default table1; million_attention: the model's; "
                         "vq_gemv: gptvq2")  # fmt: skip
+    parser.add_argument("--matrix", action="append", choices=MATRICES,
+                        help="vq_gemv: one or several, by default those of the FFN")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         help="a field of the configuration")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
@@ -215,6 +217,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     options.context = context if options.context is None else options.context
     if options.config not in (None, *known):
         parser.error(f"--config must be one of {', '.join(known)}, not {options.config}")
+    if options.matrix and options.block != VQ:
+        parser.error(f"--matrix does not apply to {options.block}")
     if options.block in (MILLION, VQ):
         if options.option:
             parser.error(f"--option does not apply to {options.block}")

@@ -26,7 +26,9 @@ __all__ = [
     "ADDRESS_BITS",
     "DESCRIPTOR",
     "DESCRIPTOR_BITS",
+    "FFN",
     "HEADER",
+    "MATRICES",
     "PACKS",
     "ROWS_BITS",
     "Fault",
@@ -190,6 +192,10 @@ class VqPackConfig(Config):
         self._check_bool("scaled")
 
 
+# Matrices of a decoder layer that golden.pack takes, by default those of the FFN.
+FFN = ("gate_proj", "up_proj", "down_proj")
+MATRICES = (*FFN, "k_proj", "v_proj")
+
 # Named configurations of vq_gemv, with the entries that fit on chip.
 PACKS: dict[str, VqPackConfig] = {
     "aqlm3": VqPackConfig(
@@ -197,6 +203,9 @@ PACKS: dict[str, VqPackConfig] = {
     ),
     "gptvq2": VqPackConfig(
         image=ImageShape(vq=NAMED["gptvq2"], lookups=16), plan=Plan(registers=32)
+    ),
+    "quip4": VqPackConfig(
+        image=ImageShape(vq=NAMED["quip4"]), plan=Plan(registers=32), banks=8
     ),
     "aqlm2x8": VqPackConfig(image=ImageShape(vq=NAMED["aqlm2x8"]), plan=Plan(registers=32)),
 }

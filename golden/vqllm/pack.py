@@ -1,15 +1,20 @@
-"""The FFN matrices of a layer as images of ``vq_gemv``, on disk and back.
+"""Matrices of a layer as images of ``vq_gemv``, on disk and back.
 
 ``python -m golden.pack --block vq_gemv --config aqlm3 -o DIR`` writes, as text for $readmemh and
-for each of gate_proj, up_proj and down_proj of a layer:
+for each of gate_proj, up_proj and down_proj of a layer, or of the matrices of ``--matrix``:
 
     image_NAME.hex   the words of memory from address 0 on: golden.vqllm.format
-    x_NAME.hex       the input of the matrix for the last token of a text, FP16
-    y_NAME.hex       the expected results, FP16
-    manifest.json    golden.manifest; layout has the fields of each job, and its bounds
+    x_NAME.hex       what the engine multiplies, for the last token of a text, FP16
+    y_NAME.hex       what the engine must answer, FP16
+    manifest.json    golden.manifest; layout has the fields of each job, its bounds and its error
 
-The codebooks come from k-means on the matrix itself, each row divided by its root mean square, so
-rows have scales.
+Codebooks come from k-means on the matrix itself, each row divided by its root mean square. So rows
+have scales. A codebook of more than 1,024 entries begins at random vectors and moves fewer times,
+since k-means++ would take minutes.
+
+``quip4`` has points of the lattice. golden.vqllm.quip rotates both sides of the matrix, without
+feedback. x is rotated before it is rounded, and y is that of the rotated matrix. ``error`` is that
+of the product as the layer sees it, against float64 with the layer's FP32 weights and input.
 """
 
 import argparse
@@ -26,18 +31,49 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
 from golden.manifest import Manifest, PackError, read_hex, write_hex
+from golden.million.config import HeadShape, MillionConfig
+from golden.million.pack import LLAMA, inputs
+from golden.vqllm import quip
 from golden.vqllm.bounds import job_bounds
 from golden.vqllm.config import MatrixShape
-from golden.vqllm.format import PACKS, VqPackConfig
+from golden.vqllm.format import FFN, PACKS, VqPackConfig
 from golden.vqllm.image import Image, image
 from golden.vqllm.matrix import VqMatrix, quantize
 from golden.vqllm.product import by_dequantizing
 
-__all__ = ["BLOCK", "MATRICES", "Pack", "Packed", "load", "make", "write"]
+__all__ = [
+    "BLOCK",
+    "HEADS",
+    "Layer",
+    "Pack",
+    "Packed",
+    "captured",
+    "load",
+    "make",
+    "packed",
+    "quantized",
+    "save",
+    "write",
+]
 
 BLOCK = "vq_gemv"
-MATRICES = ("gate_proj", "up_proj", "down_proj")
-_ITERATIONS = 8  # moves of the centroids
+HEADS = HeadShape(heads=2, group=4)  # of the LLaMA of random weights
+_MANY = 1024  # entries; more of them train for less long
+_FEW_MOVES, _MOVES = 4, 8  # of the centroids
+_SEED = 0  # of the rotations
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Matrices (rows, columns) of a layer, and what each takes for the last token of a text.
+
+    model, text: what the manifest says of both
+    """
+
+    weights: dict[str, torch.Tensor]
+    inputs: dict[str, torch.Tensor]
+    model: dict[str, Any]
+    text: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +95,46 @@ class Pack:
     words: dict[str, dict[str, list[int]]]
 
 
-def packed(matrix: VqMatrix, x: torch.Tensor, real: torch.Tensor, config: VqPackConfig) -> Packed:
-    """x: (columns,) words; real: the matrix before it was quantized."""
-    y, _ = by_dequantizing(x[None], matrix)
-    exact = real.double() @ float_from_bits(x, FP16).double()
-    error = float((float_from_bits(y[0], FP16) - exact).norm() / exact.norm())
-    found = job_bounds(matrix, config.image, config.plan, config.banks, config.lanes)
-    return Packed(image(matrix, config.image, config.plan), x, y[0], found, error)
+def packed(
+    matrix: VqMatrix | quip.RotatedMatrix, x: torch.Tensor, real: torch.Tensor, config: VqPackConfig
+) -> Packed:
+    """x: (columns,) input of the layer; real: the matrix before it was quantized."""
+    if isinstance(matrix, quip.RotatedMatrix):
+        inner, words = matrix.matrix, matrix.turned(x[None])
+    else:
+        inner, words = matrix, bits_from_float(x.float())[None]
+    found, _ = by_dequantizing(words, inner)
+    results = float_from_bits(found, FP16)
+    if isinstance(matrix, quip.RotatedMatrix):
+        results = matrix.outputs.inverse(results)
+    exact = real.double() @ x.double()
+    error = float((results[0] - exact).norm() / exact.norm())
+    bounds = job_bounds(inner, config.image, config.plan, config.banks, config.lanes)
+    return Packed(image(inner, config.image, config.plan), words[0], found[0], bounds, error)
+
+
+def quantized(real: torch.Tensor, config: VqPackConfig) -> VqMatrix | quip.RotatedMatrix:
+    """``real`` (rows, columns) as an image of ``config`` has it; the lattice's rows have scales."""
+    if config.image.vq.lattice:
+        generator = torch.Generator().manual_seed(_SEED)
+        outputs, inputs = (quip.rotation(width, generator) for width in real.shape)
+        return quip.quantize(real, inputs, outputs, config.image.vq.stages)
+    shape = MatrixShape(rows=real.shape[0], columns=real.shape[1], vq=config.image.vq)
+    return quantize(real, shape, training=_training(config), scaled=config.scaled)
+
+
+def _training(config: VqPackConfig) -> Training:
+    if config.image.vq.entries > _MANY:
+        return Training(iterations=_FEW_MOVES, seeds="random", few=True)
+    return Training(iterations=_MOVES, few=True)
+
+
+def _made(config: VqPackConfig) -> str:
+    """How the codes came about, for the manifest."""
+    if config.image.vq.lattice:
+        return f"none; golden.vqllm.quip.rotation of rows, then of columns, from seed {_SEED}"
+    training = _training(config)
+    return f"k-means on each matrix, {training.seeds}, at most {training.iterations} moves"
 
 
 def write(
@@ -119,8 +188,34 @@ def load(folder: Path, config: VqPackConfig) -> Pack:
     return Pack(manifest, found)
 
 
-def _inputs(model: Any, layer: Any, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What each FFN matrix of a layer takes for the last of the tokens."""
+def captured(name: str, number: int | None, tokens: int, matrices: Iterable[str] = FFN) -> Layer:
+    """Matrices of layer ``number`` of a model, by default a middle one, and inputs for a text.
+
+    name: smollm2, llama (of random weights, its tokens random), a GGUF file or a folder.
+    ConfigError, CheckpointError, OSError.
+    """
+    if name == LLAMA:
+        model, _, ids = inputs(LLAMA, MillionConfig(head=HEADS), 0, tokens)
+        text_of = f"{tokens} random tokens"
+    else:
+        loaded = checkpoint.load(None if name == checkpoint.SMOLLM2 else Path(name))
+        model, ids = loaded.model, checkpoint.tokens(loaded, text.EVALUATION, tokens)
+        text_of = f"golden.text.EVALUATION, tokens 0..{tokens - 1}"
+    layers = model.model.layers
+    number = (len(layers) - 1) // 2 if number is None else number
+    checkpoint.check_layers([number], len(layers), "layer")
+    by_name = {path.rpartition(".")[2]: each for path, each in layers[number].named_modules()}
+    linears = {matrix: by_name[matrix] for matrix in matrices}
+    return Layer(
+        weights={matrix: each.weight.detach().float() for matrix, each in linears.items()},
+        inputs=_inputs(model, linears, ids),
+        model={"name": name, "layer": number},
+        text=text_of,
+    )
+
+
+def _inputs(model: Any, linears: dict[str, Any], ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What each linear layer takes for the last of the tokens."""
     seen: dict[str, torch.Tensor] = {}
 
     def tap(name: str) -> Callable[..., None]:
@@ -129,7 +224,7 @@ def _inputs(model: Any, layer: Any, ids: torch.Tensor) -> dict[str, torch.Tensor
 
         return hook
 
-    hooks = [getattr(layer.mlp, name).register_forward_pre_hook(tap(name)) for name in MATRICES]
+    hooks = [each.register_forward_pre_hook(tap(name)) for name, each in linears.items()]
     try:
         with torch.no_grad():
             model(ids[None])
@@ -139,14 +234,22 @@ def _inputs(model: Any, layer: Any, ids: torch.Tensor) -> dict[str, torch.Tensor
     return seen
 
 
-def _layer(wanted: Iterable[int] | None, count: int) -> int:
-    if wanted is None:
-        return (count - 1) // 2
-    found = list(wanted)
-    if len(found) > 1:
-        raise ConfigError("--layer must be given once")
-    checkpoint.check_layers(found, count, "layer")
-    return found[0]
+def save(
+    folder: Path, config: VqPackConfig, layer: Layer, say: Callable[[str], None]
+) -> Manifest:
+    """Quantize the matrices of ``layer`` and write them. ConfigError, OSError."""
+    found = {}
+    for name, real in layer.weights.items():
+        say(f"quantizing {name}: {real.shape[0]} x {real.shape[1]}")
+        found[name] = packed(quantized(real, config), layer.inputs[name], real, config)
+        say(f"{name}: error of the product {found[name].error:.4f}")
+    made = {
+        "tool": "golden.pack",
+        "torch": torch.__version__,
+        "text": layer.text,
+        "training": _made(config),
+    }
+    return write(folder, config, found, layer.model, made)
 
 
 def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -154,28 +257,12 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     name = str(options.model)
     config = VqPackConfig.parse(PACKS[options.config or "gptvq2"], options.set)
     assert isinstance(config, VqPackConfig)
+    if len(options.layer or ()) > 1:
+        raise ConfigError("--layer must be given once")
     say(f"loading {name}")
-    loaded = checkpoint.load(None if name == checkpoint.SMOLLM2 else Path(name))
-    layers = loaded.model.model.layers
-    number = _layer(options.layer, len(layers))
-    ids = checkpoint.tokens(loaded, text.EVALUATION, options.context + options.tokens)
-    seen = _inputs(loaded.model, layers[number], ids)
-    found = {}
-    for matrix in MATRICES:
-        real = getattr(layers[number].mlp, matrix).weight.detach().float()
-        shape = MatrixShape(rows=real.shape[0], columns=real.shape[1], vq=config.image.vq)
-        say(f"quantizing {matrix} of layer {number}: {shape.rows} x {shape.columns}")
-        training = Training(iterations=_ITERATIONS, few=True)
-        quantized = quantize(real, shape, training=training, scaled=config.scaled)
-        found[matrix] = packed(quantized, bits_from_float(seen[matrix].float()), real, config)
-        say(f"{matrix}: error of the product {found[matrix].error:.4f}")
-    model = {"name": name, "layer": number}
-    made = {
-        "tool": "golden.pack",
-        "torch": torch.__version__,
-        "text": f"golden.text.EVALUATION, tokens 0..{len(ids) - 1}",
-        "training": f"k-means on each matrix, {_ITERATIONS} iterations",
-    }
-    manifest = write(options.output, config, found, model, made)
+    number = options.layer[0] if options.layer else None
+    tokens = options.context + options.tokens
+    layer = captured(name, number, tokens, options.matrix or FFN)
+    manifest = save(options.output, config, layer, say)
     total = sum(entry["bytes"] for entry in manifest.files.values())
     say(f"{len(manifest.files)} files, {total / 1e6:.1f} MB in {options.output}")

@@ -47,7 +47,7 @@ _CORES = {
 }  # fmt: skip
 _ENGINES = {
     f"{name}{'_x4' * (cores > 1)}": VqGemvConfig(core=core, cores=cores, lanes=cores)
-    for name, core in _CORES.items() if name not in ("quip4", "small")
+    for name, core in _CORES.items() if name != "small"
     for cores in (1, 4)
 }  # fmt: skip
 

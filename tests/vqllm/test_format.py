@@ -5,6 +5,7 @@ Shown to fail with:
 - the columns cut within tiles where there are enough of them
 - rows in blocks in place of every cores / split-th
 - a load for each part; the bits of a beat from the top
+- of a lattice: 65,536 entries in the header; codes without signs and shift
 - the padding of an entry before its words
 """
 
@@ -12,12 +13,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 
 from golden.config import ConfigError
 from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.format import DESCRIPTOR, HEADER, ImageShape, Plan, layout, packed
 from golden.vqllm.image import image
+from golden.vqllm.matrix import VqMatrix
+from golden.vqllm.quip import quantize, rotation
 from golden.vqllm.timing import GemvPath, PartWork, gemv_cycles, gemv_fill
 from tests.vqllm.matrices import SHAPES, matrix_of
 
@@ -29,12 +33,23 @@ ENGINES = {
     "four stages of one element": (8, 1024, 8, 1),
     "vectors of three": (4, 128, 2, 4),
     "vectors of 16": (6, 256, 2, 5),
+    "lattice": (4, 128, 2, 3),
 }
 
 
 def shape_of(name: str) -> ImageShape:
     lookups, bits, cores, rows = ENGINES[name]
-    return ImageShape(vq=SHAPES[name].vq, lookups=lookups, data_bits=bits, cores=cores, rows=rows)
+    vq = SHAPES[name].vq if name in SHAPES else NAMED["quip4"]
+    return ImageShape(vq=vq, lookups=lookups, data_bits=bits, cores=cores, rows=rows)
+
+
+def scaled_matrix(name: str) -> VqMatrix:
+    """Of a lattice, a rotated one, with 7 vectors for its 50 columns."""
+    if name in SHAPES:
+        return matrix_of(name, scaled=True)
+    generator = torch.Generator().manual_seed(3)
+    outputs, inputs = rotation(9, generator), rotation(50, generator)
+    return quantize(torch.randn(9, 50, generator=generator), inputs, outputs).matrix
 
 
 def fields_at(data: np.ndarray, at: int, fields: dict[str, int]) -> dict[str, int]:
@@ -48,10 +63,10 @@ def bits_at(data: np.ndarray, place: int, bits: int) -> int:
     return sum((int(data[p // 8]) >> p % 8 & 1) << p - place for p in range(place, place + bits))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_image_by_its_descriptors(name):
     """Each code and entry is found once, where the descriptors say."""
-    matrix, shape = matrix_of(name, scaled=True), shape_of(name)
+    matrix, shape = scaled_matrix(name), shape_of(name)
     vq, base = shape.vq, 3 * shape.word_bytes
     for split in [1 << n for n in range(shape.cores.bit_length())]:
         plan = Plan(registers=1, shared=2, split=split)
@@ -92,7 +107,7 @@ def test_image_by_its_descriptors(name):
                             place += 8 * shape.beat_bytes
                     assert place <= 8 * (found["code"] + found["words"] * shape.word_bytes)
                     header = fields_at(data, found["book"], HEADER)
-                    assert header == {"tensor": 77, "tile": found["tile"], "entries": vq.entries}
+                    assert header == {"tensor": 77, "tile": found["tile"], "entries": vq.stored}
                     entry = found["book"] + shape.word_bytes
                     for words in matrix.codebooks[found["tile"]].flatten(0, 1).tolist():
                         stored = data[entry : entry + 2 * vq.size].view("<u2")
@@ -127,6 +142,15 @@ def test_refuses_numbers():
     with pytest.raises(ConfigError) as error:
         packed(HEADER, {"tile": 1 << 20})
     assert str(error.value) == "tile must be 0..1048575, not 1048576"
+
+
+def test_image_of_a_lattice_has_few_entries():
+    """256 entries of 8 words for each of two stages, and whole codes of 16 bits."""
+    shape, matrix = shape_of("lattice"), scaled_matrix("lattice")
+    assert matrix.codebooks.shape == (1, 2, 256, 8)
+    assert int(matrix.codes.max()) > 256
+    assert shape.book_bytes == shape.word_bytes + 2 * 256 * 16
+    assert shape.beat_bytes == 4 * 2
 
 
 def test_pieces_of_named_matrices():

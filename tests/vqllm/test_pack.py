@@ -1,4 +1,10 @@
-"""``python -m golden.pack --block vq_gemv`` on a tiny model: what it writes is the product."""
+"""``python -m golden.pack --block vq_gemv`` on a tiny model: what it writes is the product.
+
+Shown to fail with:
+
+- x of the lattice not rotated; its results not rotated back; both sides rotated from one seed
+- ``--matrix`` ignored; a hook on another matrix
+"""
 
 import json
 from pathlib import Path
@@ -9,10 +15,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden import checkpoint, pack
 from golden.fp16.format import FP16
-from golden.fp16.ops import float_from_bits
+from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.manifest import PackError
-from golden.vqllm.format import PACKS, VqPackConfig
-from golden.vqllm.pack import MATRICES, load
+from golden.million.config import HeadShape
+from golden.vqllm import pack as vq_pack
+from golden.vqllm.format import FFN, PACKS, VqPackConfig
+from golden.vqllm.pack import captured, load
+from golden.vqllm.quip import rotation
 
 # The dimensions of the tiny model: less than a tile, or more than one
 SET = ["image.vq.entries=16", "plan.registers=2", "plan.shared=16"]
@@ -38,9 +47,9 @@ def tiny(_path: Path | None = None) -> checkpoint.Checkpoint:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(checkpoint, "load", tiny)
 
-    def call(*arguments: str) -> tuple[int, Path]:
+    def call(*arguments: str, fields: list[str] = SET) -> tuple[int, Path]:
         folder = tmp_path / "folder"
-        options = [*arguments, *(f"--set={each}" for each in SET)]
+        options = [*arguments, *(f"--set={each}" for each in fields)]
         return pack.main(["--block", "vq_gemv", *options, "-o", str(folder)]), folder
 
     return call
@@ -53,17 +62,57 @@ def test_pack_has_the_products_of_the_layer(run):
     found = load(folder, config)
     assert found.manifest.model == {"name": "smollm2", "layer": 1}
     layer = tiny().model.model.layers[1]
-    for name in MATRICES:
+    inputs = captured("smollm2", None, 33).inputs
+    assert set(found.words) == set(FFN)
+    for name in FFN:
         words, layout = found.words[name], found.manifest.layout[name]
         real = getattr(layer.mlp, name).weight.detach().double()
         assert (len(words["y"]), len(words["x"])) == tuple(real.shape)
         assert len(words["image"]) * config.image.word_bytes >= real.numel() // 8  # 1 bit
-        x, y = (float_from_bits(torch.tensor(words[each]), FP16).double() for each in "xy")
-        exact = real @ x
+        assert words["x"] == bits_from_float(inputs[name]).tolist()
+        y = float_from_bits(torch.tensor(words["y"]), FP16)
+        exact = real @ inputs[name].double()
         error = float((y - exact).norm() / exact.norm())
         assert error == pytest.approx(layout["error"], abs=1e-6)
         assert layout["job"]["rows"] == len(y)
         assert set(layout["bounds"]) == {"memory", "look-ups", "products", "reduction"}
+
+
+def test_pack_of_the_lattice_rotates_both_sides(run):
+    code, folder = run("--config", "quip4", "--matrix", "down_proj", fields=[])
+    assert code == 0
+    found = load(folder, PACKS["quip4"])
+    assert list(found.words) == ["down_proj"]
+    assert "rotation of rows, then of columns, from seed 0" in found.manifest.made["training"]
+    weight = tiny().model.model.layers[1].mlp.down_proj.weight.detach()
+    x = captured("smollm2", 1, 33, ["down_proj"]).inputs["down_proj"]
+    generator = torch.Generator().manual_seed(0)
+    outputs, inputs = (rotation(width, generator) for width in weight.shape)
+    words, layout = found.words["down_proj"], found.manifest.layout["down_proj"]
+    assert words["x"] == bits_from_float(inputs(x.double())).tolist()
+    y = outputs.inverse(float_from_bits(torch.tensor(words["y"]), FP16))
+    exact = weight.double() @ x.double()
+    error = float((y - exact).norm() / exact.norm())
+    assert error == pytest.approx(layout["error"], abs=1e-6)
+    assert error < 0.15  # 4 bits: squared error 0.01 of Gaussian values
+    assert layout["bounds"]["products"] == weight.numel() // 32
+
+
+def test_pack_of_a_random_llama(run, monkeypatch):
+    """A matrix of its attention, as ``--matrix`` names it."""
+    monkeypatch.setattr(vq_pack, "HEADS", HeadShape(heads=1, group=2))
+    code, folder = run("--model", "llama", "--matrix", "k_proj")
+    assert code == 0
+    found = load(folder, VqPackConfig.parse(PACKS["gptvq2"], SET))
+    assert found.manifest.model == {"name": "llama", "layer": 1}
+    assert {name: len(words["y"]) for name, words in found.words.items()} == {"k_proj": 128}
+    assert len(found.words["k_proj"]["x"]) == 256
+
+
+def test_matrix_is_of_this_block_alone(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        pack.main(["--layer", "1", "--matrix", "up_proj", "-o", str(tmp_path)])
+    assert "--matrix does not apply to kllm_accelerator" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def engine_of(name: str) -> VqGemvConfig:
     assert isinstance(config, VqGemvConfig)
     config = dataclasses.replace(config, scaled=pack.scaled)
     assert dataclasses.replace(config.image, rows=pack.image.rows) == pack.image
+    assert (config.core.cache.banks, config.lanes) == (pack.banks, pack.lanes)
     return config
 
 
