@@ -33,8 +33,8 @@ kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and rea
 million: $(READY)  ## attend over codes of K and V of SmolLM2-135M in the Verilated million_attention
 	@$(PYTHON) -m tb.runs.million
 
-vq: $(READY)  ## multiply vector-quantized FFN matrices of SmolLM2-135M in the Verilated vq_gemv
-	@$(PYTHON) -m tb.runs.vq
+vq: $(READY)  ## run a vector-quantized layer of SmolLM2-135M in VQ-LLM's Verilated engines
+	@$(PYTHON) -m tb.runs.vq $(PAGE_OPTION)
 
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)

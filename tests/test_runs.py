@@ -350,26 +350,57 @@ def test_vq_tables(command, figures, monkeypatch, page):
     assert tables.predicted > 2 * 256
 
 
-def test_vq(command, figures, monkeypatch, capsys):
-    engine = command.measure.engine_of("aqlm3")
+def vq_pack(name):
+    """A pack of one matrix for an engine, whose figures mean nothing."""
+    engine = importlib.import_module("tb.runs.measure.vq").engine_of(name)
     layout = {
         "job": {name: 0 for name, _ in engine.job_layout},
         "bounds": {"memory": 100, "products": 300},
         "error": 0.25,
     }
-    packed = types.SimpleNamespace(
+    return types.SimpleNamespace(
         words={"up_proj": {"image": [1, 2], "x": [3] * 9, "y": [4, 5]}},
-        manifest=types.SimpleNamespace(layout={"up_proj": layout}),
+        manifest=types.SimpleNamespace(layout={"up_proj": layout}, model={"name": "smollm2"}),
     )
-    monkeypatch.setattr(command.measure, "_pack", lambda name, options: packed)
-    assert command.main(["--config", "aqlm3"]) == 0
-    assert len(command.ran) == 1
-    (figure,) = figures()
-    assert (figure.cycles, figure.parameters["matrix"]) == (CYCLES, "up_proj")
-    assert figure.bound == 300 + command.measure.fill_of(engine, 4096, 40)
+
+
+@PAGE
+def test_vq(command, figures, monkeypatch, page, capsys):
+    """Weights, then K and V; a run that differs from golden fails the command at its end."""
+    measure = command.measure
+    monkeypatch.setattr(measure, "_packs", lambda model, name, *_: iter([vq_pack(name)]))
+    words = torch.zeros(4, 3, 64, dtype=torch.int64)
+    seen = Seen(words, words + 0x3C00, words[:, :, None].expand(4, 3, 3, 64))
+    kv = importlib.import_module("tb.runs.measure.vq_kv")
+    codes = [torch.zeros(4, 3, 32, dtype=torch.int64)] * 2
+    outputs = torch.full((3, 3, 64), 0x3C00)
+    monkeypatch.setattr(kv, "captured", lambda *_: kv.Layer(seen, ((), ())))
+    monkeypatch.setattr(kv, "encode", lambda layer, config: codes)
+    monkeypatch.setattr(kv, "run", lambda *_: ([1000, 7000], outputs))
+    options = ["--model", "smollm2", "--only", "quip4", "aqlm3", "cq4"]
+    assert command.main([*options, *page]) == 0
+    assert len(command.ran) == 2
+    quip, aqlm, cache = figures()
+    assert (quip.cycles, quip.parameters["matrix"]) == (CYCLES, "up_proj")
+    assert quip.bound == 300 + measure.fill_of(measure.engine_of("quip4"), 256, 40)
+    assert aqlm.bound == 300 + measure.fill_of(measure.engine_of("aqlm3"), 4096, 40)
+    assert (cache.block, cache.cycles, cache.parameters["heads"]) == ("vq_attention", 7000, 3)
+    out = capsys.readouterr().out
+    assert "| smollm2 | quip4 | up_proj, 2 x 9 | 2 results |" in out
+    assert "| K and V, 3 heads of 64, 4 tokens | 768 codes, 576 results |" in out
+    assert "3 runs, all results and statuses equal to golden" in out
+
+    def differs(*_):
+        raise AssertionError("1 of 1 cocotb tests failed")
+
+    monkeypatch.setattr(kv, "run", differs)
+    assert command.main(options) == 1
+    captured = capsys.readouterr()
+    assert "tb.runs.vq: smollm2, cq4: 1 of 1 cocotb tests failed" in captured.err
+    assert "2 runs, 1 differ from golden" in captured.out
     with pytest.raises(SystemExit):
         command.main(["--pack", "somewhere"])
-    assert "--pack needs one --config" in capsys.readouterr().err
+    assert "--pack needs --only with one method of weights" in capsys.readouterr().err
 
 
 @PAGE
@@ -416,22 +447,6 @@ def test_vq_ablation(command, figures, monkeypatch, page, capsys):
     assert torch.equal(measure.striped(small, 16).dequantized(), small.dequantized())
     with pytest.raises(ValueError, match="rows must divide 32 and 32, not 24"):
         measure.striped(small, 24)
-
-
-def test_vq_kv(monkeypatch, capsys):
-    """The table of one method, from what the engines gave."""
-    measure = importlib.import_module("tb.runs.measure.vq_kv")
-    words = torch.zeros(4, 3, 64, dtype=torch.int64)
-    seen = Seen(words, words + 0x3C00, words[:, :, None].expand(4, 3, 3, 64))
-    layer = measure.Layer(seen, ((), ()))
-    codes = [torch.zeros(4, 3, 32, dtype=torch.int64)] * 2
-    outputs = torch.full((3, 3, 64), 0x3C00)
-    monkeypatch.setattr(measure, "captured", lambda model, options: {"cq4": layer})
-    monkeypatch.setattr(measure, "encode", lambda layer, config: codes)
-    monkeypatch.setattr(measure, "run", lambda *given: ([1000, 7000], outputs))
-    main = importlib.import_module("tb.runs.vq_kv").main
-    assert main(["--model", "smollm2", "--method", "cq4"]) == 0
-    assert "| smollm2 | cq4 | 64 | 4 | 768 | 576 | 7000 |" in capsys.readouterr().out
 
 
 @PAGE

@@ -1,27 +1,39 @@
-"""``tb.runs.vq``: packed matrices on vq_gemv, and their cycles."""
+"""``tb.runs.vq``: matrices of golden.pack on vq_gemv, then K and V; the table of both."""
 
 import argparse
 import dataclasses
+import functools
+import itertools
 import json
-import subprocess
+import os
 import sys
-from pathlib import Path
+import time
+from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 
+from golden.command import elapsed
+from golden.config import ConfigError
+from golden.eval.command import quiet
 from golden.manifest import PackError
-from golden.vqllm.format import PACKS, VqPackConfig
-from golden.vqllm.pack import BLOCK, Pack, load
+from golden.markers import table
+from golden.vqllm.format import MATRICES, PACKS
+from golden.vqllm.pack import BLOCK, Layer, Pack, captured, load
+from golden.vqllm.pack import save as save_pack
 from golden.vqllm.timing import GemvPath, gemv_core, gemv_fill
+from hdl.arguments import write_page
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.room import BLOCKS
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
+from tb.runs.measure.vq_kv import Result, Say, cache
+from tb.runs.vq import CACHES, MODELS, SECTION
 from tb.words import layout_word
 
-__all__ = ["engine_of", "fill_of", "path_of", "report"]
+__all__ = ["engine_of", "fill_of", "path_of", "report", "weights"]
+
+_HEAD = ("model", "method", "what", "equal to golden", "bound", "cycles", "ratio", "error")
 
 
 def engine_of(name: str) -> VqGemvConfig:
@@ -74,59 +86,95 @@ def _jobs(config: VqGemvConfig, pack: Pack) -> list[dict]:
     return jobs
 
 
-def _pack(name: str, options: argparse.Namespace) -> Pack:
-    """PackError, OSError: a folder that does not hold it."""
-    folder = options.pack or ROOT / "build" / f"vq-{name}"
-    if not (folder / "manifest.json").exists():
-        command = [sys.executable, "-m", "golden.pack", "--block", BLOCK, "--config", name]
-        if subprocess.run([*command, "-o", str(folder)], cwd=ROOT, check=False).returncode:
-            raise PackError(f"{folder}: golden.pack has failed")
+def _packs(model: str, name: str, options: argparse.Namespace, say: Say) -> Iterator[Pack]:
+    """The folder of ``--pack``, or one for each matrix. PackError, OSError, ConfigError."""
     config = PACKS[name]
-    assert isinstance(config, VqPackConfig)
-    return load(Path(folder), config)
+    if options.pack:
+        yield load(options.pack, config)
+        return
+    number = "middle" if options.layer is None else options.layer
+    for matrix in options.matrix or (MODELS[model],):
+        parts = (model, name, matrix, number, options.tokens)
+        folder = ROOT / "build" / "vq" / "-".join(map(str, parts))
+        if not (folder / "manifest.json").exists():
+            layer = _captured(model, options.layer, options.tokens)
+            own = {matrix: layer.weights[matrix]}
+            save_pack(folder, config, dataclasses.replace(layer, weights=own), say)
+        yield load(folder, config)
+
+
+@functools.lru_cache(maxsize=1)
+def _captured(model: str, number: int | None, tokens: int) -> Layer:
+    return captured(model, number, tokens, MATRICES)
+
+
+def weights(model: str, name: str, options: argparse.Namespace, say: Say) -> Iterator[Result]:
+    """Each matrix of the packs on vq_gemv. AssertionError: a result or a status differs."""
+    config, plan = engine_of(name), PACKS[name].plan
+    fill = fill_of(config, plan.shared, options.latency)
+    for pack in _packs(model, name, options, say):
+        say(f"building the model of {BLOCK}, {name}")
+        verilated = build_model(VqGemv(config), long_run=True)
+        for matrix, job in zip(pack.words, _jobs(config, pack), strict=True):
+            params = {"jobs": [job], "latency": options.latency}
+            work = run_model(verilated, "tb.vqllm.tb_engine_replay", config=config, params=params)
+            made = json.loads((work / "replay.json").read_text())
+            simulated = made["simulated"]
+            rate = simulated["cycles"] / simulated["seconds"]
+            say(f"{simulated['cycles']} cycles simulated, {rate:.0f} per second of processor time")
+            of_matrix = pack.manifest.layout[matrix]
+            rows, columns = len(pack.words[matrix]["y"]), len(pack.words[matrix]["x"])
+            yield Result(
+                model=pack.manifest.model["name"], method=name,
+                what=f"{matrix}, {rows} x {columns}", equal=f"{rows} results",
+                error=of_matrix["error"],
+                figure=Figure(
+                    command="tb.runs.vq", block=BLOCK, configuration=described(config),
+                    parameters={"matrix": matrix, "memory_latency": options.latency},
+                    span="from the job taken to its last result",
+                    cycles=made["jobs"][0]["cycles"],
+                    bound=max(of_matrix["bounds"].values()) + fill,
+                ),
+            )  # fmt: skip
+
+
+def _processor() -> float:
+    """Seconds of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def report(options: argparse.Namespace) -> int:
-    """Measure and print for the ``options`` of the command; its exit status."""
-    console = Console(width=110)
-    table = Table(title="FFN matrices, one vector, a core", title_justify="left")
-    for column in ("configuration", "matrix", "limit", "bound + fill", "cycles", "ratio", "error"):
-        table.add_column(column, justify="left" if column in ("matrix", "limit") else "right")
-    figures, simulated = [], {"cycles": 0, "seconds": 0.0}
-    for name in options.config or ("aqlm3", "gptvq2"):
-        config, plan = engine_of(name), PACKS[name].plan
+    """Measure and print for the ``options`` of the command; its exit status.
+
+    0: all equal golden; 1: a run does not, and the others are printed; 2: a pack cannot be used.
+    """
+    quiet()
+    console = Console()
+    say = elapsed(lambda line: console.print(line, highlight=False, soft_wrap=True))
+    start, began = time.monotonic(), _processor()
+    found: list[Result] = []
+    wrong = 0
+    for model, method in itertools.product(options.model, options.only):
+        say(f"{model}, {method}")
+        spent, measure = _processor(), cache if method in CACHES else weights
         try:
-            pack = _pack(name, options)
-        except (PackError, OSError) as error:
+            for result in measure(model, method, options, say):
+                found.append(result)
+                say(f"{result.what}: {result.equal} equal to golden, {result.figure.cycles} cycles")
+        except AssertionError as error:
+            print(f"tb.runs.vq: {model}, {method}: {error}", file=sys.stderr)
+            wrong += 1
+        except (PackError, ConfigError, OSError) as error:
             print(f"tb.runs.vq: {error}", file=sys.stderr)
             return 2
-        console.print(f"building the model of {BLOCK}, {name}")
-        model = build_model(VqGemv(config), long_run=True)
-        fill = fill_of(config, plan.shared, options.latency)
-        for matrix, job in zip(pack.words, _jobs(config, pack), strict=True):
-            params = {"jobs": [job], "latency": options.latency}
-            work = run_model(model, "tb.vqllm.tb_engine_replay", config=config, params=params)
-            made = json.loads((work / "replay.json").read_text())
-            for key in simulated:
-                simulated[key] += made["simulated"][key]
-            of_matrix = pack.manifest.layout[matrix]
-            bounds, cycles = of_matrix["bounds"], made["jobs"][0]["cycles"]
-            limit = max(bounds, key=bounds.__getitem__)
-            bound = bounds[limit] + fill
-            table.add_row(
-                name, matrix, limit, str(bound), str(cycles), f"{cycles / bound:.3f}",
-                f"{of_matrix['error']:.4f}",
-            )  # fmt: skip
-            figures.append(Figure(
-                command="tb.runs.vq", block=BLOCK, configuration=described(config),
-                parameters={"matrix": matrix, "memory_latency": options.latency},
-                span="from the job taken to its last result", cycles=cycles, bound=bound,
-            ))  # fmt: skip
-    console.print(table)
-    rate = simulated["cycles"] / simulated["seconds"]
-    console.print(
-        f"all results and statuses equal to golden; {simulated['cycles']} cycles simulated, "
-        f"{rate:.0f} per second of processor time"
-    )
-    save(options.json, figures)
+        say(f"{model}, {method}: {_processor() - spent:.0f} s of processor time")
+    text = table(_HEAD, (result.cells() for result in found))
+    console.print(text, highlight=False, soft_wrap=True)
+    same = f"{wrong} differ from golden" if wrong else "all results and statuses equal to golden"
+    say(f"{len(found)} runs, {same}; {time.monotonic() - start:.0f} s, of the processor "
+        f"{_processor() - began:.0f} s")  # fmt: skip
+    if wrong:
+        return 1
+    write_page(options.page, {SECTION: text})
+    save(options.json, [result.figure for result in found])
     return 0

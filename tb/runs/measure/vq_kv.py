@@ -1,14 +1,15 @@
-"""``tb.runs.vq_kv``: a layer's K and V through the encoder and through attention."""
+"""``tb.runs.vq``: a layer's K and V through the encoder and through attention."""
 
 import argparse
 import dataclasses
+import functools
 import json
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from rich.console import Console
 
-from golden.command import elapsed
+from golden.checkpoint import check_layers
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.lloyd import Training
@@ -19,27 +20,45 @@ from golden.million.config import HeadShape, MillionConfig
 from golden.million.pack import inputs, joined
 from golden.vqllm import timing
 from golden.vqllm.attention import attend
+from golden.vqllm.pack import HEADS as LLAMA_HEADS
 from hdl.million.layouts import beat_layout
 from hdl.vqllm.attention import VqAttention, VqAttentionConfig
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.room import BLOCKS
 from tb.million.support.tables import codebook_words
 from tb.run import build_model, run_model, simulate
-from tb.runs.vq_kv import MODELS
+from tb.runs.cycles import Figure, described
 from tb.vqllm.support.attention import Head, Script
 from tb.words import layout_words
 
-__all__ = ["Layer", "captured", "encode", "report", "run"]
+__all__ = ["Layer", "Result", "Say", "cache", "captured", "encode", "run"]
 
-HEADS = {"smollm2": HeadShape(heads=3, group=3), "llama": HeadShape(heads=2, group=4)}
+Say = Callable[[str], None]
+HEADS = {"smollm2": HeadShape(heads=3, group=3), "llama": LLAMA_HEADS}
 # By model: names of the registered configurations; "" is the default one.
 CONFIGS = {
     "smollm2": {"cq4": "cq4_64", "cq2": "cq2_64"},
     "llama": {"cq4": "", "cq2": "cq2"},
 }
 _ITERATIONS = 10
-_HEADINGS = ("model", "method", "head size", "tokens", "codes equal", "outputs equal", "cycles",
-            "bound", "ratio", "error of outputs")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """A run on the Verilated engines: all that ``equal`` counts is golden's."""
+
+    model: str
+    method: str
+    what: str
+    equal: str
+    error: float  # relative, of the results
+    figure: Figure
+
+    def cells(self) -> tuple[object, ...]:
+        """Of the table: model, method, what, equal, bound, cycles, ratio, error."""
+        bound, cycles = self.figure.bound or 1, self.figure.cycles
+        return (self.model, self.method, self.what, self.equal, bound, cycles,
+                f"{cycles / bound:.3f}", f"{self.error:.4f}")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +74,29 @@ def configuration(block: str, name: str):
     return registered.configs[name] if name else registered.config
 
 
-def captured(model: str, options: argparse.Namespace) -> dict[str, Layer]:
-    """By method, the layer of a model with codebooks by k-means on other tokens."""
-    found, parts = {}, None
-    for method in options.method or CONFIGS[model]:
-        name = CONFIGS[model][method]
-        config = configuration("vq_attention", name)
-        cache = MillionConfig(pq=config.shape.pq, head=HEADS[model], layers=32, scope_heads=True)
-        if parts is None:
-            source, windows, ids = inputs(model, cache, options.training, options.tokens)
-            parts = [example.capture(source, each, [options.layer], cache)[0] for each in windows]
-            seen = example.capture(source, ids, [options.layer], cache)[0]
-        training = Training(iterations=_ITERATIONS, few=True)
-        books = example.trained(joined(parts), cache, training)
-        found[method] = Layer(seen, (books.k, books.v))
-    return found
+def _config(model: str, method: str) -> MillionConfig:
+    shape = configuration("vq_attention", CONFIGS[model][method]).shape
+    return MillionConfig(pq=shape.pq, head=HEADS[model], layers=32, scope_heads=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _seen(model: str, wanted: int | None, training: int, tokens: int) -> list[example.Seen]:
+    """What a layer sees of the training text and of the text."""
+    config = _config(model, "cq4")  # the heads are those of all methods
+    source, windows, ids = inputs(model, config, training, tokens)
+    count = source.config.num_hidden_layers
+    number = (count - 1) // 2 if wanted is None else wanted
+    check_layers([number], count, "layer")
+    parts = [example.capture(source, each, [number], config)[0] for each in windows]
+    return [joined(parts), example.capture(source, ids, [number], config)[0]]
+
+
+def captured(model: str, method: str, options: argparse.Namespace) -> Layer:
+    """A layer of a model, with codebooks by k-means on tokens of another text."""
+    other, seen = _seen(model, options.layer, options.training, options.tokens)
+    training = Training(iterations=_ITERATIONS, few=True)
+    books = example.trained(other, _config(model, method), training)
+    return Layer(seen, (books.k, books.v))
 
 
 def encode(layer: Layer, config: VqKvEncoderConfig) -> list[torch.Tensor]:
@@ -138,25 +165,30 @@ def run(layer: Layer, codes: list[torch.Tensor], config: VqAttentionConfig, late
     return cycles, torch.stack(outputs)
 
 
-def report(options: argparse.Namespace) -> int:
-    console, rows = Console(), []
-    say = elapsed(lambda text: console.print(text, highlight=False))
-    for model in [options.model] if options.model else MODELS:
-        for method, layer in captured(model, options).items():
-            name = CONFIGS[model][method]
-            codes = encode(layer, configuration("vq_kv_encoder", name))
-            config = configuration("vq_attention", name)
-            cycles, words = run(layer, codes, config, options.latency)
-            shape, tokens = config.shape, len(codes[0])
-            bound = len(words) * timing.attend_bound(shape, tokens, shape.pq.entries)
-            exact = example.exact_outputs(layer.seen, tokens - 1)[0]
-            error = float((float_from_bits(words, FP16) - exact).norm() / exact.norm())
-            rows.append([
-                model, method, shape.pq.head_dim, tokens, sum(each.numel() for each in codes),
-                words.numel(), cycles[-1], bound, f"{cycles[-1] / bound:.3f}", f"{error:.3f}",
-            ])  # fmt: skip
-            say(f"{model}, {method}: all equal")
-    table = ["| " + " | ".join(_HEADINGS) + " |", "|" + " ---: |" * len(_HEADINGS)]
-    table += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    print("\n".join(table))
-    return 0
+def cache(model: str, method: str, options: argparse.Namespace, say: Say) -> Iterator[Result]:
+    """K and V of all KV heads of a layer. AssertionError: a code, an output or a status differs."""
+    name = CONFIGS[model][method]
+    layer = captured(model, method, options)
+    say("encoding K and V")
+    codes = encode(layer, configuration("vq_kv_encoder", name))
+    config = configuration("vq_attention", name)
+    say("attending the last token's queries")
+    cycles, words = run(layer, codes, config, options.latency)
+    shape, tokens = config.shape, len(codes[0])
+    exact = example.exact_outputs(layer.seen, tokens - 1)[0]
+    count = sum(each.numel() for each in codes)
+    yield Result(
+        model=model, method=method,
+        what=f"K and V, {len(words)} heads of {shape.pq.head_dim}, {tokens} tokens",
+        equal=f"{count} codes, {words.numel()} results",
+        error=float((float_from_bits(words, FP16) - exact).norm() / exact.norm()),
+        figure=Figure(
+            command="tb.runs.vq", block="vq_attention", configuration=described(config),
+            parameters={
+                "model": model, "heads": len(words), "tokens": tokens,
+                "memory_latency": options.latency,
+            },
+            span="from the first request to the last status", cycles=cycles[-1],
+            bound=len(words) * timing.attend_bound(shape, tokens, shape.pq.entries),
+        ),
+    )  # fmt: skip
