@@ -32,8 +32,11 @@ import tb.run
 from golden.capture import Captured
 from golden.kllm.layer import LayerOptions
 from golden.kllm.timing import lane_cycles
+from golden.million.config import PqShape, RateShape
 from golden.million.example import Seen
-from golden.vqllm.config import NAMED
+from golden.vqllm.config import NAMED, AttendShape
+from hdl.million.decode_engine import MillionDecodeEngineConfig
+from hdl.vqllm.attention import VqAttentionConfig
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
@@ -42,6 +45,7 @@ from tb.runs import cycles
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, constants, soak_config
+from tb.vqllm import test_one_image
 
 COMMANDS = sorted(
     path.stem if path.stem != "__main__" else path.parent.name
@@ -120,7 +124,18 @@ FIGURES = {  # bench -> the file that it writes, and how
         lambda _: dict.fromkeys(("before", "appends", "reads", "both"), CYCLES),
     ),
     "tb.oaken.tb_kv_engine_axi": ("kv.json", kv_text),
+    "tb.million.tb_decode_run": (
+        "cycles.json",
+        lambda _: {side: [CYCLES * n for n in range(1, 6)] for side in "kv"},
+    ),
     "tb.paging.tb_mmu_rates": ("rates.json", mmu_rates),
+    "tb.vqllm.tb_attention_run": (
+        "cycles.json",
+        lambda params: [
+            [CYCLES * n for n, _ in enumerate(script["phases"][0]["requests"], 1)]
+            for script in params["scripts"]
+        ],
+    ),
     "tb.vqllm.tb_engine_rates": ("rates.json", lambda _: CYCLES),
     "tb.vqllm.tb_engine_replay": (
         "replay.json",
@@ -447,6 +462,50 @@ def test_vq_ablation(command, figures, monkeypatch, page, capsys):
     assert torch.equal(measure.striped(small, 16).dequantized(), small.dequantized())
     with pytest.raises(ValueError, match="rows must divide 32 and 32, not 24"):
         measure.striped(small, 24)
+
+
+@PAGE
+def test_vq_attention(command, figures, monkeypatch, page, capsys):
+    """Two small engines with the same image; areas are left out too."""
+    pq = PqShape(head_dim=32, subspaces=16, bits=4)
+    shape = AttendShape(pq=pq, groups=8, queries=2, data_bits=64, max_tokens=16)
+    rate = RateShape(macs=8, queries=2, window_macs=8, lanes=8)
+    cache = dataclasses.replace(test_one_image.CACHE, pq=pq)
+    tables = dataclasses.replace(test_example.SMALL, cache=cache, rate=rate)
+    decode = MillionDecodeEngineConfig(pq=pq, rate=rate, max_keys=16)
+    engines = {"passes": VqAttentionConfig(shape=shape), "tables": tables, "decoding": decode}
+
+    def mapped(design, libraries):
+        module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
+        return MappedDesign(design, {"part": module}, {}, libraries.library.nand2.area, 5.0)
+
+    def converted(block, name):
+        block._MustUse__silence = True  # nothing elaborates it
+        module = types.SimpleNamespace(name=name, block=block)
+        return types.SimpleNamespace(name=name, modules=[module])
+
+    measure = command.measure
+    monkeypatch.setattr(measure, "ENGINES", engines)
+    monkeypatch.setattr(measure, "LONGEST", 16)
+    monkeypatch.setattr(measure, "convert", converted)
+    monkeypatch.setattr(measure, "map_modules", mapped)
+    monkeypatch.setattr(importlib.import_module(command.name), "TOKENS", (4, 16))
+    assert command.main(page) == 0
+    decoding = ["tb.million.tb_decode_run"] * 2
+    assert command.ran == ["tb.vqllm.tb_attention_run", "tb.million.tb_replay", *decoding]
+    # Three heads among others and one alone at two numbers of tokens; MILLION's after a LOAD too.
+    found = figures()
+    assert len(found) == 4 + 6 + 2
+    assert [figure.cycles for figure in found[:4]] == [3 * CYCLES, CYCLES] * 2
+    # Two passes of K and of V: codebooks of 64 words, and codes of 2 or of 8.
+    assert [figure.bound for figure in found[:4]] == [3 * 4 * 66, None, 3 * 4 * 72, None]
+    assert "| **total** |" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main(["--tokens", "3"])
+    assert "--tokens must be 4 or more" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command.main(["--page", "--latency", "3"])
+    assert "--page: the page has the standard cases" in capsys.readouterr().err
 
 
 @PAGE

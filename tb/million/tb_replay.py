@@ -1,8 +1,8 @@
 """Inside the simulator: parts of a script on MillionAttention, word for word.
 
 ``params``: "parts" of tb.million.support.replay, "base", and the "latency" of memory, of which a
-part may have its own. Writes to replay.json the cycles of requests and statuses, and the processor
-time.
+part may have its own. A part may have "reads", the images that its reads of memory make up. Writes
+to replay.json the cycles of requests and statuses, and the processor time.
 """
 
 import json
@@ -14,6 +14,7 @@ import cocotb
 
 from hdl.million.layouts import STATUS_LAYOUT
 from tb.axi.support.host import RamHost
+from tb.axi.support.reads import check_reads
 from tb.bench import config, params
 from tb.million.support.host import Expected, silence
 from tb.words import layout_field
@@ -32,6 +33,7 @@ class Host(RamHost):
             dut, SOURCES, SINKS, config.mmu.axi_signature, params["base"], latency=params["latency"]
         )
         self.cycles = 0
+        self.reads: list[tuple[int, int]] = []  # address and words of each burst of the part
 
     async def _run(self, offers, takes, **options):
         ram = self.ram
@@ -40,12 +42,14 @@ class Host(RamHost):
         )
         del ram.beats[: flow.sent["axi__r"]], ram.answers[: flow.sent["axi__b"]]
         ram.writes.clear()
+        self.reads += [(at, words) for channel, at, words in ram.requests if channel == "ar"]
         ram.requests.clear()
         return flow
 
     async def part(self, part) -> dict[str, list]:
         """requests: the cycle in which each is taken; statuses: (op, cycle) of each."""
         self.ram.latency = part.get("latency", params["latency"])
+        self.reads.clear()
         expected = Expected(part)
         takes = {"o": len(part["o"]), "status": len(part["requests"])}
         flow = await self._run(part["inputs"], takes, silence=silence(config))
@@ -57,6 +61,8 @@ class Host(RamHost):
         while not self.dut.idle.value:
             await self._run({}, {}, stop_at=QUIET)
             self.cycles += QUIET
+        if "reads" in part:
+            check_reads(self.ram, self.reads, part["reads"])
         return {
             "requests": flow.cycles["request"],
             "statuses": list(zip(ops, flow.cycles["status"], strict=True)),

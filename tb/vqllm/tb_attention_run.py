@@ -1,7 +1,8 @@
 """Runs inside the simulator, started by tb.runs: scripts of requests, and when they ended.
 
 Leaves ``cycles.json`` in the run's folder: for each script the cycles from its first request to
-each status. Every output and status is compared with golden's.
+each status. Every output and status is compared with golden's. A script may have "reads", the
+images that its reads of memory make up.
 """
 
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import cocotb
 
+from tb.axi.support.reads import check_reads
 from tb.bench import params
 from tb.vqllm.tb_attention import Host
 
@@ -27,4 +29,7 @@ async def scripts(dut):
             first = found.cycles["request"][0]
             ends += [cycle - first for cycle in found.cycles["status"]]
         cycles.append(ends)
+        if "reads" in script:
+            bursts = [(at, words) for _, at, words in host.ram.requests]
+            check_reads(host.ram, bursts, script["reads"])
     Path(os.environ["TB_DIR"], "cycles.json").write_text(json.dumps(cycles))
