@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +46,7 @@ __all__ = ["ENGINES", "measure", "report", "shape_of"]
 TRAIN = 5  # requests of a train; the first and the last are not counted
 COUNTED = TRAIN - 2
 LONGEST = 8192  # tokens that every engine has room for
-_RESTORES = 8192  # of a part
+_WIDE = "wide"  # engines of which the table of parts says nothing
 _TRAIN = "from the first status of the train to the last but one"
 _ALONE = "from the request taken to the status"
 _JOBS = "from the last word of the train's first job to that of the last but one"
@@ -78,8 +77,8 @@ ENGINES: dict[str, Config] = {
     "`vq_attention`, 8 groups": _vq(),
     "`vq_attention`, 64 groups": _vq(groups=64),
     "`million_attention`": _million(),
-    "`vq_attention`, 64 groups, wide": _vq(groups=64, data_bits=1024),
-    "`million_attention`, wide": _million(data_bits=1024, kv_apart=True),
+    f"`vq_attention`, 64 groups, {_WIDE}": _vq(groups=64, data_bits=1024),
+    f"`million_attention`, {_WIDE}": _million(data_bits=1024, kv_apart=True),
     "`million_decode_engine`": MillionDecodeEngineConfig(max_keys=LONGEST),
 }
 _ATTENDS = {"codebooks", "scores", "softmax", "values", "outputs"}  # rows of what attends codes
@@ -436,8 +435,8 @@ def _areas(say) -> dict[str, Areas]:
 
 
 def _parts(areas: dict[str, Areas]) -> str:
-    order = dict.fromkeys(_PARTS.values())
-    rows = []
+    areas = {name: each for name, each in areas.items() if _WIDE not in name}
+    order, rows = dict.fromkeys(_PARTS.values()), []
     for row in (*order, None):
         cells = []
         for each in areas.values():
@@ -558,10 +557,10 @@ def _summary(areas: dict[str, Areas], spent: dict[str, list[Spent]]) -> str:
     for name, config in ENGINES.items():
         area, each = areas[name], work(config)
         rows.append([
-            name, _port(config), each.multipliers, area.kge(_ATTENDS),
+            name, _port(config), f"{each.multipliers:,}", area.kge(_ATTENDS),
             f"{area.cost(_ATTENDS).ram_bits:,}", area.mm2(_ATTENDS),
             f"{each.once + LONGEST * each.products:,}", f"{each.bits:,}",
-            *(f"{math.ceil(found.others[0] / COUNTED):,}" for found in spent[name]),
+            *(f"{found.others[0] / COUNTED:,.0f}" for found in spent[name]),
         ])  # fmt: skip
     tokens = [found.tokens for found in next(iter(spent.values()))]
     head = [
