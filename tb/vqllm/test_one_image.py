@@ -21,6 +21,7 @@ from golden.vqllm.config import AttendShape
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.million.room import BLOCKS
 from tb.million.support.decode_jobs import SHAPES
+from tb.run import build_model
 from tb.runs.measure import vq_attention
 from tb.vqllm import test_attention
 from tb.vqllm.support.one_image import OneImage, Softmax, differences
@@ -47,7 +48,8 @@ def images(seed: int, pq: PqShape = PQ, queries: int = 2, sizes=TOKENS) -> list[
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_one_image(name, seed):
+def test_one_image(name, seed, monkeypatch):
+    monkeypatch.setattr(vq_attention, "build_model", lambda block, long_run: build_model(block))
     config, sizes = ENGINES[name]
     pq, queries = vq_attention.shape_of(config)
     spent = vq_attention.measure(config, images(seed, pq, queries, sizes), 7)
