@@ -48,6 +48,7 @@ __all__ = [
     "Pack",
     "Packed",
     "captured",
+    "layer_of",
     "load",
     "make",
     "packed",
@@ -188,6 +189,13 @@ def load(folder: Path, config: VqPackConfig) -> Pack:
     return Pack(manifest, found)
 
 
+def layer_of(wanted: int | None, count: int) -> int:
+    """``wanted``, by default a middle layer of ``count``. ConfigError: there is none."""
+    number = (count - 1) // 2 if wanted is None else wanted
+    checkpoint.check_layers([number], count, "layer")
+    return number
+
+
 def captured(name: str, number: int | None, tokens: int, matrices: Iterable[str] = FFN) -> Layer:
     """Matrices of layer ``number`` of a model, by default a middle one, and inputs for a text.
 
@@ -202,8 +210,7 @@ def captured(name: str, number: int | None, tokens: int, matrices: Iterable[str]
         model, ids = loaded.model, checkpoint.tokens(loaded, text.EVALUATION, tokens)
         text_of = f"golden.text.EVALUATION, tokens 0..{tokens - 1}"
     layers = model.model.layers
-    number = (len(layers) - 1) // 2 if number is None else number
-    checkpoint.check_layers([number], len(layers), "layer")
+    number = layer_of(number, len(layers))
     by_name = {path.rpartition(".")[2]: each for path, each in layers[number].named_modules()}
     linears = {matrix: by_name[matrix] for matrix in matrices}
     return Layer(
@@ -234,9 +241,7 @@ def _inputs(model: Any, linears: dict[str, Any], ids: torch.Tensor) -> dict[str,
     return seen
 
 
-def save(
-    folder: Path, config: VqPackConfig, layer: Layer, say: Callable[[str], None]
-) -> Manifest:
+def save(folder: Path, config: VqPackConfig, layer: Layer, say: Callable[[str], None]) -> Manifest:
     """Quantize the matrices of ``layer`` and write them. ConfigError, OSError."""
     found = {}
     for name, real in layer.weights.items():

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,13 @@ from rich.table import Table
 from golden import command
 from golden.config import Config
 from golden.files import replacing
+from hdl.arguments import write_page
 from hdl.registry import all_blocks
 from tb.run import ROOT
 
-__all__ = ["VERSION", "Figure", "add_option", "described", "load", "main", "predicted", "save"]
+__all__ = [
+    "VERSION", "Figure", "add_option", "described", "give", "load", "main", "predicted", "save",
+]  # fmt: skip
 
 VERSION = 1
 FOLDER = ROOT / "build" / "cycles"
@@ -155,6 +158,18 @@ def save(file: Path, figures: Sequence[Figure]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as part:
         part.write_text(json.dumps(text, indent=1, allow_nan=False) + "\n")
+
+
+def give(options: argparse.Namespace, made: Mapping[str, str], figures: Sequence[Figure]) -> int:
+    """Print the sections of a page, rewrite it with ``--page``, then save ``figures``; 0.
+
+    The file comes last: one that can no longer be written costs the cycles alone.
+    """
+    for text in made.values():
+        print(text)
+    write_page(options.page, made)
+    save(options.json, figures)
+    return 0
 
 
 def load(file: Path) -> list[Figure]:

@@ -100,7 +100,7 @@ def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
         x = random_x(rng, int(rng.integers(1, config.core.batch + 1)), size[1])
         plan = Plan(registers=plan.registers, shared=plan.shared, split=split)
         job = engine_job(config, matrix, plan, x, tensor=int(rng.integers(1 << 24)), base=base)
-        base += -(-(job.image.layout.size + 4096) // 64) * 64  # a page of junk after each
+        base = job.after(64)
         if spoil is None or spoil(job, rng) is not False:
             into.append({**job.params(), "most": most_cycles(job)})
 

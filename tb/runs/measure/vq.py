@@ -31,7 +31,9 @@ from tb.runs.measure.vq_kv import Result, Say, cache
 from tb.runs.vq import CACHES, MODELS, SECTION
 from tb.words import layout_word
 
-__all__ = ["engine_of", "fill_of", "path_of", "report", "weights"]
+__all__ = ["SPAN", "engine_of", "fill_of", "path_of", "report", "weights"]
+
+SPAN = "from the job taken to its last result"
 
 _HEAD = ("model", "method", "what", "equal to golden", "bound", "cycles", "ratio", "error")
 
@@ -131,7 +133,7 @@ def weights(model: str, name: str, options: argparse.Namespace, say: Say) -> Ite
                 figure=Figure(
                     command="tb.runs.vq", block=BLOCK, configuration=described(config),
                     parameters={"matrix": matrix, "memory_latency": options.latency},
-                    span="from the job taken to its last result",
+                    span=SPAN,
                     cycles=made["jobs"][0]["cycles"],
                     bound=max(of_matrix["bounds"].values()) + fill,
                 ),

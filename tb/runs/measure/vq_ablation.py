@@ -17,20 +17,19 @@ from golden.vqllm.access import reordered
 from golden.vqllm.bounds import job_bounds
 from golden.vqllm.cache import Tiers
 from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.crossover import Engine, gemm_cycles, plain_cycles, slowest
 from golden.vqllm.format import Plan
-from golden.vqllm.image import part_look_ups
 from golden.vqllm.matrix import VqMatrix, quantize
-from hdl.arguments import write_page
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.room import BLOCKS
 from tb.run import build_model, run_model
-from tb.runs.cycles import Figure, described, save
-from tb.runs.measure.vq import fill_of
+from tb.runs.cycles import Figure, described, give
+from tb.runs.measure.vq import SPAN, fill_of
 from tb.runs.vq_ablation import CASES
 from tb.vqllm.support.core_words import core_params, look_cycles
-from tb.vqllm.support.engine import COUNTED, EngineJob, engine_job, random_x
+from tb.vqllm.support.engine import COUNTED, engine_job, random_x
 
 __all__ = ["STEPS", "Step", "report", "striped"]
 
@@ -38,7 +37,6 @@ LAYER, MATRIX = 15, "up_proj"
 TOKENS = 8  # of a gemm
 STRIPE = 16  # rows for which all codebooks come, where the codebooks do not lead
 _ITERATIONS = 5
-_SPAN = "from the job taken to its last result"
 _GEMM_SPAN = "from the first word of any stream to the last result"
 
 
@@ -78,9 +76,12 @@ class Measured:
     counts: dict[str, int]
     book_bytes: int
     code_bytes: int
-    plain: int  # cycles of 16-bit weights, by the port and as many multipliers
-    cycles: int
+    plain: int  # cycles of 16-bit weights with the same port and multipliers
     figure: Figure
+
+    @property
+    def cycles(self) -> int:
+        return self.figure.cycles
 
 
 @functools.cache
@@ -115,23 +116,6 @@ def striped(matrix: VqMatrix, rows: int) -> VqMatrix:
     )
 
 
-def _moved(job: EngineJob, tiers: Tiers) -> tuple[dict[str, int], int, int]:
-    """Look-ups by tier and conflicts, bytes of codebooks, bytes of codes."""
-    counts, words, codes = dict.fromkeys(COUNTED, 0), 0, 0
-    for _, part in job.parts:
-        for name, count in part_look_ups(job.matrix, part, job.shape).counts(tiers).items():
-            counts[name] += count
-        words += job.shape.load_words(job.plan.shared) * part.load
-        codes += part.code_bytes(job.shape)
-    return counts, (words + counts["memory"]) * job.shape.word_bytes, codes
-
-
-def _plain(matrix: VqMatrix, macs: int, port_bits: int, tokens: int = 1) -> int:
-    """Cycles of a matrix of 16-bit weights: the port, or the products of all tokens."""
-    weights = matrix.shape.rows * matrix.shape.columns
-    return max(-(-16 * weights // port_bits), -(-tokens * weights // macs))
-
-
 def _gemv(name: str, rows: int, latency: int, say) -> list[Measured]:
     config = BLOCKS["vq_gemv"].configs[name]
     assert isinstance(config, VqGemvConfig)
@@ -146,26 +130,30 @@ def _gemv(name: str, rows: int, latency: int, say) -> list[Measured]:
         plan = Plan(registers=tiers.registers, shared=tiers.shared, split=split)
         stripe = None if step.leads else max(1, STRIPE // config.cores)
         jobs.append(engine_job(config, matrix, plan, x, base=base, rows=stripe))
-        base += -(-(jobs[-1].image.layout.size + 4096) // 128) * 128
+        base = jobs[-1].after(128)
     say(f"vq_gemv, {name}: {len(steps)} steps on {rows} x {matrix.shape.columns}")
     model = build_model(VqGemv(config), long_run=True)
     params = {"jobs": [job.params() for job in jobs], "latency": latency}
     work = run_model(model, "tb.vqllm.tb_engine_replay", config=config, params=params)
     made = json.loads((work / "replay.json").read_text())["jobs"]
+    engine = Engine(macs=config.cores * config.core.sums.macs, port_bits=cache.data_bits)
+    _, plain = slowest(plain_cycles(matrix.shape, engine, 1))
     found = []
     for step, job, each in zip(steps, jobs, made, strict=True):
         bounds = job_bounds(matrix, job.shape, job.plan, cache.banks, config.lanes)
-        counts, books, codes = _moved(job, step.tiers(cache))
+        counts, parts = job.counts(), [part for _, part in job.parts]
+        words = counts["memory"]
+        words += job.shape.load_words(job.plan.shared) * sum(part.load for part in parts)
         figure = Figure(
             command="tb.runs.vq_ablation", block="vq_gemv", configuration=described(config),
             parameters={"rows": rows, "columns": matrix.shape.columns, "step": step.name,
                         "memory_latency": latency},
-            span=_SPAN, cycles=each["cycles"],
+            span=SPAN, cycles=each["cycles"],
             bound=max(bounds.values()) + fill_of(config, job.plan.shared, latency),
         )  # fmt: skip
-        plain = _plain(matrix, config.cores * config.core.sums.macs, cache.data_bits)
         found.append(Measured(
-            "gemv", name, step, counts, books, codes, plain, each["cycles"], figure
+            "gemv", name, step, counts, words * job.shape.word_bytes,
+            sum(part.code_bytes(job.shape) for part in parts), plain, figure,
         ))  # fmt: skip
     return found
 
@@ -178,6 +166,9 @@ def _gemm(name: str, rows: int, latency: int, say) -> list[Measured]:
     config = dataclasses.replace(
         registered, tokens=TOKENS, rows=min(rows, registered.rows), columns=whole.shape.columns
     )
+    engine = Engine(macs=config.sums.macs, batch=config.batch, port_bits=cache.data_bits)
+    bounds = gemm_cycles(whole.shape, engine, TOKENS)
+    _, plain = slowest(plain_cycles(whole.shape, engine, TOKENS))
     model = build_model(VqGemm(config), long_run=True)
     found = []
     for step in STEPS:
@@ -191,12 +182,7 @@ def _gemm(name: str, rows: int, latency: int, say) -> list[Measured]:
         say(f"vq_gemm, {name}: {step.name}")
         work = run_model(model, "tb.vqllm.tb_engine_rates", config=config, params=params)
         cycles = json.loads((work / "rates.json").read_text())
-        counts = dict.fromkeys(COUNTED, 0)
-        for phase in params["phases"]:
-            for key in counts:
-                counts[key] += phase["counts"][key]
-        word, products = cache.data_bits // 8, TOKENS * rows * matrix.shape.columns // config.batch
-        products //= config.sums.macs
+        counts = {key: sum(phase["counts"][key] for phase in params["phases"]) for key in COUNTED}
         loads = len(params["phases"]) * cache.vq.stages * tiers.shared * cache.entry_bytes
         figure = Figure(
             command="tb.runs.vq_ablation", block="vq_gemm", configuration=described(config),
@@ -204,13 +190,11 @@ def _gemm(name: str, rows: int, latency: int, say) -> list[Measured]:
                         "step": step.name},
             span=_GEMM_SPAN, cycles=cycles,
             bound=cache.vq.stages * tiers.shared
-            + max(look_cycles(config, matrix, tiers), products),
+            + max(look_cycles(config, matrix, tiers), bounds["products"]),
         )  # fmt: skip
         found.append(Measured(
-            "gemm", name, step, counts, loads + counts["memory"] * word,
-            matrix.shape.code_bits // 8,
-            _plain(matrix, config.sums.macs * config.batch, cache.data_bits, TOKENS), cycles,
-            figure,
+            "gemm", name, step, counts, loads + counts["memory"] * cache.data_bits // 8,
+            matrix.shape.code_bits // 8, plain, figure,
         ))  # fmt: skip
     return found
 
@@ -253,7 +237,4 @@ def report(options: argparse.Namespace) -> int:
         if options.only in (None, f"{operation} {name}"):
             found += run[operation](name, options.rows, options.latency, say)
     made = {"vq_ablation": table(_HEAD, _rows(found))}
-    print(made["vq_ablation"])
-    write_page(options.page, made)
-    save(options.json, [each.figure for each in found])
-    return 0
+    return give(options, made, [each.figure for each in found])

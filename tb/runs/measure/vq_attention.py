@@ -22,7 +22,6 @@ from golden.million.timing import decode_values
 from golden.vqllm.attention import attend
 from golden.vqllm.config import ATTEND, AttendShape
 from golden.vqllm.timing import attend_bound
-from hdl.arguments import write_page
 from hdl.block import Block
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineConfig
@@ -35,7 +34,7 @@ from synth.modules import Cost, MappedDesign, map_modules
 from tb.million.support.decode_jobs import Job, beats_of, shared_vectors
 from tb.million.support.replay import Parts
 from tb.run import build_model, run_model
-from tb.runs.cycles import Figure, described, save
+from tb.runs.cycles import Figure, described, give
 from tb.runs.measure.million_rates import BASE, lone_cycles
 from tb.vqllm.support.attention import Head, Script
 from tb.vqllm.support.one_image import OneImage, Softmax, differences
@@ -73,6 +72,12 @@ def _million(**sizes) -> MillionAttentionConfig:
     return MillionAttentionConfig(cache=cache, rate=RateShape(queries=shape.queries), **sizes)
 
 
+# By configuration, the registered name and the block.
+_BLOCKS: dict[type, tuple[str, type[Block]]] = {
+    VqAttentionConfig: ("vq_attention", VqAttention),
+    MillionAttentionConfig: ("million_attention", MillionAttention),
+    MillionDecodeEngineConfig: ("million_decode_engine", MillionDecodeEngine),
+}
 ENGINES: dict[str, Config] = {
     "`vq_attention`, 8 groups": _vq(),
     "`vq_attention`, 64 groups": _vq(groups=64),
@@ -116,15 +121,6 @@ def shape_of(config: Config) -> tuple[PqShape, int]:
     return config.pq, config.rate.queries
 
 
-def _block(config: Config) -> tuple[str, Block]:
-    """The registered name, and the block."""
-    if isinstance(config, VqAttentionConfig):
-        return "vq_attention", VqAttention(config)
-    if isinstance(config, MillionAttentionConfig):
-        return "million_attention", MillionAttention(config)
-    return "million_decode_engine", MillionDecodeEngine(config)
-
-
 # Cycles
 
 
@@ -142,9 +138,14 @@ class Spent:
     loaded: tuple[int, int] | None = None
 
     @property
+    def each(self) -> str:
+        """Cycles of a head among others."""
+        return f"{self.others[0] / COUNTED:,.0f}"
+
+    @property
     def cells(self) -> list[str]:
         cycles, least = self.others
-        found = [f"{least:,}", f"{cycles / COUNTED:,.0f}", f"{cycles / COUNTED / least:.3f}"]
+        found = [f"{least:,}", self.each, f"{cycles / COUNTED / least:.3f}"]
         found.append("" if self.alone is None else f"{self.alone:,}")
         if self.loaded is None:
             return [*found, "", ""]
@@ -161,11 +162,7 @@ def _vq_cycles(config: VqAttentionConfig, images: Sequence[OneImage], latency: i
     shape, scripts = config.shape, []
     for image in images:
         reads = image.in_passes(shape)
-        books = [book.words.numpy() for book in image.books]
-        head = Head(
-            books, [book.exponent for book in image.books],
-            [codes.numpy() for codes in image.codes], image.q.numpy(),
-        )  # fmt: skip
+        head = Head.of(image.books, image.codes, image.q)
         for count in (1, TRAIN):
             script = Script(np.random.default_rng(1), config)
             script.book(0, head.books, head.exponents)
@@ -354,8 +351,7 @@ def measure(config: Config, images: Sequence[OneImage], latency: int) -> list[Sp
 
 
 def _figures(config: Config, spent: Sequence[Spent], latency: int) -> list[Figure]:
-    name, block = _block(config)
-    block._MustUse__silence = True  # type: ignore[attr-defined]  # only its name
+    name, _ = _BLOCKS[type(config)]
     is_decode = isinstance(config, MillionDecodeEngineConfig)
     figures = []
     for each in spent:
@@ -429,7 +425,8 @@ class Areas:
 def _areas(say) -> dict[str, Areas]:
     libraries, found = load_libraries(), {}
     for name, config in ENGINES.items():
-        found[name] = Areas.of(map_modules(convert(_block(config)[1], "part"), libraries))
+        _, block = _BLOCKS[type(config)]
+        found[name] = Areas.of(map_modules(convert(block(config), "part"), libraries))
         say(f"{name}: {found[name].kge()} kGE")
     return found
 
@@ -560,7 +557,7 @@ def _summary(areas: dict[str, Areas], spent: dict[str, list[Spent]]) -> str:
             name, _port(config), f"{each.multipliers:,}", area.kge(_ATTENDS),
             f"{area.cost(_ATTENDS).ram_bits:,}", area.mm2(_ATTENDS),
             f"{each.once + LONGEST * each.products:,}", f"{each.bits:,}",
-            *(f"{found.others[0] / COUNTED:,.0f}" for found in spent[name]),
+            *(found.each for found in spent[name]),
         ])  # fmt: skip
     tokens = [found.tokens for found in next(iter(spent.values()))]
     head = [
@@ -596,8 +593,4 @@ def report(options: argparse.Namespace, tokens: Sequence[int]) -> int:
         "vq_attention_work": _work(), "vq_attention_parts": _parts(areas),
         "vq_attention_outputs": outputs,
     }  # fmt: skip
-    for text in made.values():
-        print(text)
-    write_page(options.page, made)
-    save(options.json, figures)
-    return 0
+    return give(options, made, figures)

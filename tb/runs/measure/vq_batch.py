@@ -18,12 +18,11 @@ from golden.vqllm.crossover import (
     plain_cycles,
     slowest,
 )
-from hdl.arguments import write_page
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from tb.run import build_model, run_model
-from tb.runs.cycles import Figure, described, save
+from tb.runs.cycles import Figure, described, give
 from tb.vqllm.support.core_words import core_params, look_cycles
 from tb.vqllm.support.matrices import random_matrix
 
@@ -153,8 +152,4 @@ def report(options: argparse.Namespace) -> int:
         "vq_batch_bounds": f"Look-ups take {look:.2f} cycles a beat.\n\n{_bounds(look)}",
         "vq_batch_crossings": _crossings(look), "vq_batch_cycles": cycles,
     }  # fmt: skip
-    for text in made.values():
-        print(text)
-    write_page(options.page, made)
-    save(options.json, figures)
-    return 0
+    return give(options, made, figures)

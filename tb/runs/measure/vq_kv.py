@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from golden.checkpoint import check_layers
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.lloyd import Training
@@ -21,6 +20,7 @@ from golden.million.pack import inputs, joined
 from golden.vqllm import timing
 from golden.vqllm.attention import attend
 from golden.vqllm.pack import HEADS as LLAMA_HEADS
+from golden.vqllm.pack import layer_of
 from hdl.million.layouts import beat_layout
 from hdl.vqllm.attention import VqAttention, VqAttentionConfig
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
@@ -84,9 +84,7 @@ def _seen(model: str, wanted: int | None, training: int, tokens: int) -> list[ex
     """What a layer sees of the training text and of the text."""
     config = _config(model, "cq4")  # the heads are those of all methods
     source, windows, ids = inputs(model, config, training, tokens)
-    count = source.config.num_hidden_layers
-    number = (count - 1) // 2 if wanted is None else wanted
-    check_layers([number], count, "layer")
+    number = layer_of(wanted, source.config.num_hidden_layers)
     parts = [example.capture(source, each, [number], config)[0] for each in windows]
     return [joined(parts), example.capture(source, ids, [number], config)[0]]
 
@@ -150,10 +148,7 @@ def run(layer: Layer, codes: list[torch.Tensor], config: VqAttentionConfig, late
         q = layer.seen.q[-1, head]
         _, words = attend(q, codes[0][:, head], codes[1][:, head], *books)
         outputs.append(words)
-        made = Head(
-            [book.words.numpy() for book in books], [book.exponent for book in books],
-            [side[:, head].numpy() for side in codes], q.numpy(),
-        )  # fmt: skip
+        made = Head.of(books, [side[:, head] for side in codes], q)
         script.book(head, made.books, made.exponents)
         waiting.append(made)
     for head, made in enumerate(waiting):  # all books come before the first request

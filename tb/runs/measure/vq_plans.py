@@ -164,7 +164,7 @@ def measure(name: str, build: Build) -> list[Measured]:
                 registers=plan.registers, shared=plan.shared, split=plan.split
             )
             job = engine_job(build.config, made, of_job, x, base=base)
-            base += -(-(job.image.layout.size + 4096) // 128) * 128
+            base = job.after(128)
             jobs.append(job.params())
             title = (
                 f"{name}: {matrix.rows} x {matrix.columns}, skew {matrix.skew}, "

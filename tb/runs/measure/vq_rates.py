@@ -17,7 +17,7 @@ from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.room import BLOCKS
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
-from tb.runs.measure.vq import fill_of, path_of
+from tb.runs.measure.vq import SPAN, fill_of, path_of
 from tb.vqllm.support.engine import engine_job, random_x
 from tb.vqllm.support.matrices import random_matrix
 
@@ -25,7 +25,6 @@ __all__ = ["cases_of", "measured", "report"]
 
 BLOCK = "vq_gemv"
 SIZES = ((1536, 576), (576, 1536))  # rows and columns of SmolLM2's FFN
-_SPAN = "from the job taken to its last result"
 
 
 def cases_of(config: VqGemvConfig) -> list[tuple[tuple[int, int], Plan]]:
@@ -70,7 +69,7 @@ def measured(
                     "rows": size[0], "columns": size[1], "split": plan.split,
                     "memory_latency": latency,
                 },
-                span=_SPAN,
+                span=SPAN,
                 cycles=made["jobs"][0]["cycles"],
                 bound=max(bounds.values()) + fill_of(config, plan.shared, latency),
                 **predicted(gemv_cycles, round(foreseen)),

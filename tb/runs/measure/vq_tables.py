@@ -15,7 +15,6 @@ from golden.vqllm.config import NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing, by_tables
 from golden.vqllm.timing import table_cycles
-from hdl.arguments import write_page
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
@@ -23,7 +22,7 @@ from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.vqllm.table_gemv import VqTableGemv
 from synth.area import load_libraries, synthesize
 from tb.run import simulate
-from tb.runs.cycles import Figure, described, predicted, save
+from tb.runs.cycles import Figure, described, give, predicted
 from tb.vqllm.support.core_words import core_params
 from tb.vqllm.support.matrices import random_matrix
 from tb.vqllm.support.tables import TableWords
@@ -187,8 +186,4 @@ def report(options: argparse.Namespace) -> int:
         "vq_table_products": _products(), "vq_table_errors": _errors(),
         "vq_table_areas": _areas(), "vq_table_cycles": cycles,
     }  # fmt: skip
-    for text in made.values():
-        print(text)
-    write_page(options.page, made)
-    save(options.json, figures)
-    return 0
+    return give(options, made, figures)

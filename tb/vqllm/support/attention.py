@@ -22,6 +22,14 @@ class Head:
     codes: list  # (n, M) of K, of V
     q: np.ndarray  # (L, d) words
 
+    @classmethod
+    def of(cls, books, codes, q) -> "Head":
+        """Of golden's codebooks and tensors."""
+        return cls(
+            [book.words.numpy() for book in books], [book.exponent for book in books],
+            [each.numpy() for each in codes], q.numpy(),
+        )  # fmt: skip
+
 
 def random_books(rng, shape, entries: int) -> np.ndarray:
     size = (shape.pq.subspaces, entries, shape.pq.sub)

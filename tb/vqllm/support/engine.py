@@ -3,15 +3,15 @@
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 
 import numpy as np
 import torch
 
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.fp16.format import FP16
-from golden.vqllm.cache import Tiers
 from golden.vqllm.format import DESCRIPTOR, HEADER, Fault, ImageShape, Plan
-from golden.vqllm.image import Image, image, part_look_ups
+from golden.vqllm.image import Image, image, part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing
 from tb.vqllm.support.matrices import x_beats
@@ -49,6 +49,18 @@ class EngineJob:
     def looks(self, part):
         return part_look_ups(self.matrix, part, self.shape)
 
+    def counts(self) -> dict[str, int]:
+        """Look-ups of all parts by tier, and conflicts."""
+        where = tiers(self.plan, self.config.core.cache.banks)
+        counts = Counter(dict.fromkeys(COUNTED, 0))
+        for _, part in self.parts:
+            counts.update(self.looks(part).counts(where))
+        return dict(counts)
+
+    def after(self, align: int) -> int:
+        """The first multiple of ``align`` behind the image and a page of junk."""
+        return self.image.base + -(-(self.image.layout.size + 4096) // align) * align
+
     def refuse(self, rng, address: int) -> None:
         """The word at an address in the image."""
         size = self.shape.word_bytes
@@ -83,12 +95,7 @@ class EngineJob:
         words[:, :vectors] = y.numpy().T
         words[self.wrong] = FP16.canonical_nan
         fault = self.fault | (Fault.NONFINITE if bool(bad.any()) else _NONE)
-        counts = dict.fromkeys(COUNTED, 0)
-        if not self.fault:
-            for _, part in self.parts:
-                tiers = Tiers(self.plan.registers, self.plan.shared, config.core.cache.banks)
-                for name, count in self.looks(part).counts(tiers).items():
-                    counts[name] += count
+        counts = dict.fromkeys(COUNTED, 0) if self.fault else self.counts()
         if self.fault & Fault.JOB:
             words = np.full((1, config.core.batch), FP16.canonical_nan)
         # Vectors that are not there multiply what the buffer had; their results are not compared.
@@ -162,15 +169,16 @@ def _switch(job, rng, load: bool):
 
     If there is one before a part of the same tile, which is right all the same, it is such a part.
     """
-    before, some = {}, []
-    for number, part in job.parts:
-        if part.core in before and part.load == load:
-            some.append((number, part))
-        before.setdefault(part.core, []).append(part)
+    some, same = [], []
+    for core in range(job.shape.cores):
+        own = [each for each in job.parts if each[1].core == core]
+        for each, behind in itertools.zip_longest(own[1:], own[2:]):
+            if each[1].load == load:
+                some.append(each)
+                if behind and not behind[1].load:
+                    same.append(each)
     if not some:
         return False
-    after = {id(a): b for parts in before.values() for a, b in itertools.pairwise(parts)}
-    same = [each for each in some if id(each[1]) in after and not after[id(each[1])].load]
     number, part = _any(rng, same or some)
     job.patch(DESCRIPTOR, job.descriptor(number), load=int(not load))
     job.spoil([part])
@@ -285,10 +293,10 @@ def _no_code(job, rng):
 def _far(job, rng):
     """(tile, stage, entry) of a look-up in memory."""
     some = []
-    tiers = Tiers(job.plan.registers, job.plan.shared, 1)
+    where = tiers(job.plan, 1)
     for _, part in job.parts:
         looks = job.looks(part)
-        for beat, lane in torch.argwhere(looks.tier(tiers) == 2)[:50].tolist():
+        for beat, lane in torch.argwhere(looks.tier(where) == 2)[:50].tolist():
             some.append((part.tile, lane % looks.stages, int(looks.code[beat, lane])))
     return _any(rng, some) if some else None
 
