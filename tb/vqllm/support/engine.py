@@ -58,7 +58,7 @@ class EngineJob:
         return dict(counts)
 
     def after(self, align: int) -> int:
-        """The first multiple of ``align`` behind the image and a page of junk."""
+        """The first multiple of ``align`` after the image and a page of junk."""
         return self.image.base + -(-(self.image.layout.size + 4096) // align) * align
 
     def refuse(self, rng, address: int) -> None:
