@@ -3,9 +3,14 @@
 Each room has a file of entries: a block, its configuration, and its figures in the project's own
 cell table. The command prints every change. It exits with 1 if a figure exceeds its limit, one
 line per figure. ``--write`` replaces the figures by those of today.
+
+An entry holds a hash of what its figures follow from: Verilog, cell table, flow and tool. The
+command maps a block again only where that hash has changed.
 """
 
 import dataclasses
+import functools
+import hashlib
 import json
 import math
 import sys
@@ -17,8 +22,8 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
 from hdl.registry import configuration_of, find
-from hdl.verilog import convert
-from synth.area import Libraries, SynthesisError, load_libraries
+from hdl.verilog import Design, convert
+from synth.area import Libraries, SynthesisError, is_macro, load_libraries
 from synth.modules import map_modules
 from synth.yosys import YosysError, default_tool, version
 
@@ -27,6 +32,8 @@ __all__ = ["FIGURES", "Change", "Entry", "changes", "limit", "main", "measure", 
 BASELINES = Path(__file__).parent / "baselines"
 _VERSION = 1
 # figure -> (largest relative growth, growth that is always allowed)
+# Modules of this package that turn Verilog into figures.
+_FLOW = ("area", "cells", "liberty", "modules", "yosys")
 FIGURES = {"um2": (0.02, 0.0), "flip_flops": (0.02, 0.0), "levels": (0.1, 1.0)}
 
 
@@ -38,6 +45,7 @@ class Entry:
 
     figures : um2 of all modules, flip-flops, and levels: cells on the longest path of a module
     is_small : whether the command maps it without ``--all``
+    measured : hash of what the figures follow from; empty: unknown
     """
 
     block: str
@@ -45,6 +53,7 @@ class Entry:
     is_small: bool
     configuration: dict[str, Any]
     figures: dict[str, float]
+    measured: str = ""
 
     @property
     def label(self) -> str:
@@ -92,6 +101,7 @@ def read(path: Path) -> list[Entry]:
                 each["small"],
                 each["configuration"],
                 {name: each["figures"][name] for name in FIGURES},
+                each.get("measured", ""),
             )
             for each in plain["blocks"]
         ]
@@ -113,6 +123,7 @@ def _write(path: Path, entries: list[Entry]) -> None:
                 "small": entry.is_small,
                 "configuration": entry.configuration,
                 "figures": entry.figures,
+                "measured": entry.measured,
             }
             for entry in entries
         ],
@@ -121,10 +132,32 @@ def _write(path: Path, entries: list[Entry]) -> None:
         part.write_text(json.dumps(plain, indent=1) + "\n")
 
 
+@functools.cache
+def _flow() -> str:
+    """The tool, and the sources that turn Verilog into figures."""
+    folder = Path(__file__).parent
+    sources = (folder / f"{name}.py" for name in _FLOW)
+    return "\0".join([version(default_tool()), *(source.read_text() for source in sources)])
+
+
+def _followed(design: Design, libraries: Libraries) -> str:
+    """Hash of everything that the figures of ``design`` follow from."""
+    macros = sorted(module.name for module in design.modules if is_macro(module.block))
+    parts = [_flow(), *libraries.texts, *macros, design.verilog]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
 def measure(entry: Entry, libraries: Libraries) -> Entry:
-    """``entry`` with the configuration and figures of today."""
+    """``entry`` with the configuration and figures of today.
+
+    Where ``entry.measured`` is the hash of today's design, its figures are those of today.
+    """
     config = configuration_of(entry.block, entry.arguments)
     design = convert(find(entry.block).component(config), entry.block)
+    plain = json.loads(json.dumps(design.description["configuration"]))
+    measured = _followed(design, libraries)
+    if measured == entry.measured:
+        return dataclasses.replace(entry, configuration=plain)
     mapped = map_modules(design, libraries, jobs=1)
     total = mapped.total()
     figures = {
@@ -132,8 +165,7 @@ def measure(entry: Entry, libraries: Libraries) -> Entry:
         "flip_flops": total.flip_flops,
         "levels": max(module.levels for module in mapped.modules.values()),
     }
-    plain = json.loads(json.dumps(design.description["configuration"]))
-    return dataclasses.replace(entry, configuration=plain, figures=figures)
+    return dataclasses.replace(entry, configuration=plain, figures=figures, measured=measured)
 
 
 def changes(entry: Entry, now: Entry) -> list[Change]:
@@ -158,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="map the large blocks too")
     parser.add_argument("--write", action="store_true", help="replace the figures by today's")
     options = parser.parse_args(arguments)
-    regressions = mapped = 0
+    regressions = compared = mapped = 0
     try:
         libraries = load_libraries()
         for path in list(_files(options.rooms)):
@@ -169,7 +201,8 @@ def main(arguments: list[str] | None = None) -> int:
                     written.append(entry)
                     continue
                 now = measure(entry, libraries)
-                mapped += 1
+                compared += 1
+                mapped += now.measured != entry.measured
                 written.append(now)
                 if now.configuration != entry.configuration:
                     print(f"{entry.label}: its configuration has changed: use --write")
@@ -182,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, SynthesisError, YosysError, ValueError, OSError) as error:
         print(f"synth.baseline: {error}", file=sys.stderr)
         return 2
-    print(f"{mapped} configurations mapped, {regressions} regressions")
+    print(f"{compared} configurations, {mapped} mapped again, {regressions} regressions")
     return 1 if regressions else 0
 
 

@@ -1,10 +1,13 @@
 """Areas and depths against synth/baselines: the small blocks of this tree, and planted changes.
 
+A block whose Verilog, cell table, flow and tool are those of the file is not mapped again.
+
 Shown to fail: a regression printed with exit status 0; a limit of levels that rounds up.
 """
 
 import dataclasses
 import json
+import unittest.mock
 
 import pytest
 from amaranth import Signal
@@ -17,13 +20,18 @@ from synth.baseline import BASELINES, Change, Entry, changes, limit, measure, re
 ROOMS = sorted(path.stem for path in BASELINES.glob("*.json"))
 
 
-def planted(folder, monkeypatch, **factors):
-    """One file with a stream_register; figures of today divided by ``factors``."""
+def planted(folder, monkeypatch, measured="", **factors):
+    """One file with a stream_register; figures of today divided by ``factors``.
+
+    measured None: the hash of today, so that the command takes the figures without mapping.
+    """
     monkeypatch.setattr(baseline, "BASELINES", folder)
     entry = Entry("stream_register", ("width=9",), True, {}, {})
     now = measure(entry, load_libraries())
     figures = {name: value / factors.get(name, 1) for name, value in now.figures.items()}
-    baseline._write(folder / "stream.json", [dataclasses.replace(now, figures=figures)])
+    measured = now.measured if measured is None else measured
+    kept = dataclasses.replace(now, figures=figures, measured=measured)
+    baseline._write(folder / "stream.json", [kept])
     return now
 
 
@@ -42,7 +50,7 @@ def test_files_are_small_and_sorted_as_written(tmp_path):
         written = tmp_path / path.name
         baseline._write(written, entries)
         old, new = json.loads(path.read_text()), json.loads(written.read_text())
-        assert old["blocks"] == new["blocks"]
+        assert [{"measured": "", **block} for block in old["blocks"]] == new["blocks"]
 
 
 def test_a_planted_regression_fails(tmp_path, monkeypatch, capsys):
@@ -54,16 +62,16 @@ def test_a_planted_regression_fails(tmp_path, monkeypatch, capsys):
         f"stream_register width=9: um2 {before:g} -> {now.figures['um2']:g} (+5.0%), "
         f"above the limit of {before * 1.02:g}"
     )
-    assert last == "1 configurations mapped, 1 regressions"
+    assert last == "1 configurations, 1 mapped again, 1 regressions"
     assert baseline.main(["--write"]) == 0
     capsys.readouterr()
     assert baseline.main([]) == 0
-    assert capsys.readouterr().out == "1 configurations mapped, 0 regressions\n"
+    assert capsys.readouterr().out == "1 configurations, 0 mapped again, 0 regressions\n"
 
 
 def test_a_block_with_one_more_register_fails(tmp_path, monkeypatch, capsys):
-    """The defect is in the block, not in the file."""
-    planted(tmp_path, monkeypatch)
+    """The defect is in the block, not in the file. The hash of the old block finds it."""
+    planted(tmp_path, monkeypatch, measured=None)
     elaborate = StreamRegister.elaborate
 
     def larger(self, platform):
@@ -82,10 +90,27 @@ def test_a_block_with_one_more_register_fails(tmp_path, monkeypatch, capsys):
     assert "above the limit of 11" in shown
 
 
+def test_an_unchanged_block_is_not_mapped_and_a_changed_flow_is(tmp_path, monkeypatch, capsys):
+    """Shown to fail: a hash without the cell table."""
+    planted(tmp_path, monkeypatch, measured=None)
+    refused = unittest.mock.Mock(side_effect=ValueError("mapped"))
+    monkeypatch.setattr(baseline, "map_modules", refused)
+    assert baseline.main([]) == 0
+    assert capsys.readouterr().out == "1 configurations, 0 mapped again, 0 regressions\n"
+    libraries = load_libraries()
+    other = dataclasses.replace(libraries, texts=(*libraries.texts, "cell"))
+    monkeypatch.setattr(baseline, "load_libraries", lambda: other)
+    assert baseline.main([]) == 2
+    assert "mapped" in capsys.readouterr().err
+    monkeypatch.setattr(baseline, "load_libraries", lambda: libraries)
+    monkeypatch.setattr(baseline, "_flow", lambda: "another tool")
+    assert baseline.main([]) == 2
+
+
 def test_an_improvement_is_printed_and_passes(tmp_path, monkeypatch, capsys):
     planted(tmp_path, monkeypatch, um2=0.5)
     assert baseline.main([]) == 0
-    assert "(-50.0%)\n1 configurations mapped, 0 regressions" in capsys.readouterr().out
+    assert "(-50.0%)\n1 configurations, 1 mapped again, 0 regressions" in capsys.readouterr().out
 
 
 def test_another_configuration_fails(tmp_path, monkeypatch, capsys):
