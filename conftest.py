@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tb.bytecode import bytecode_folder
+
+ROOT = Path(__file__).parent
+BUILD = ROOT / "build"
+
 
 def pytest_addoption(parser):
     parser.addoption("--seed", default="1", help="seed of vectors and stalls, or 'random'")
@@ -39,6 +44,9 @@ def pytest_configure(config):
     if count > 1:
         os.environ["TB_RESIDENT"] = "1"  # tb.resident
     os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.yosys
+    # Workers, and the commands that tests start, would compile every module anew.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(bytecode_folder(ROOT, BUILD / "pycache")))
 
 
 @pytest.hookimpl(trylast=True)  # the last parameter varies first: a test's seeds follow each other

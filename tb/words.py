@@ -6,14 +6,15 @@ Without torch, so that the simulator process may import it.
 """
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from amaranth import Shape
 from amaranth.lib import data
 
 __all__ = [
-    "join", "layout_field", "layout_word", "layout_words", "pack", "unpack_ints", "wide_fields",
+    "join", "layout_field", "layout_fields", "layout_word", "layout_words", "pack", "unpack_ints",
+    "wide_fields",
 ]  # fmt: skip
 
 _LIMB = 48
@@ -159,8 +160,14 @@ def layout_word(layout, **fields) -> int:
 
 def layout_field(layout, word: int, name: str) -> int:
     """The bits of one field of a payload."""
-    field = layout[name]
-    return word >> field.offset & (1 << field.width) - 1
+    offset, width = _fields(layout)[name]
+    return word >> offset & (1 << width) - 1
+
+
+def layout_fields(layout, words: Iterable[int], name: str) -> list[int]:
+    """The bits of one field of each payload."""
+    offset, width = _fields(layout)[name]
+    return [word >> offset & (1 << width) - 1 for word in words]
 
 
 def layout_words(layout, **fields) -> np.ndarray:

@@ -36,6 +36,8 @@ from golden.million.config import PqShape, RateShape
 from golden.million.example import Seen
 from golden.vqllm.config import NAMED, AttendShape
 from hdl.million.decode_engine import MillionDecodeEngineConfig
+from hdl.registry import find
+from hdl.verilog import convert
 from hdl.vqllm.attention import VqAttentionConfig
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
@@ -234,6 +236,13 @@ def test_demo(command, monkeypatch, capsys):
     def captured(_, ids, names):
         return {name: Captured(torch.randn(len(ids), 70), torch.randn(64, 70)) for name in names}
 
+    lane = find("kllm_pe_lane")
+
+    def converted(block, name):  # a small lane in the place of Table I's
+        assert block.config == lane.config
+        block._MustUse__silence = True  # it is not elaborated
+        return convert(lane.component(lane.configs["small"]), name)
+
     def mapped(design, libraries, jobs):
         module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
         assert design.name == "kllm_pe_lane"
@@ -244,6 +253,7 @@ def test_demo(command, monkeypatch, capsys):
     monkeypatch.setattr(command.measure, "tokens", lambda _, text, count: torch.zeros(count))
     monkeypatch.setattr(command.measure, "capture_inputs", captured)
     monkeypatch.setattr(command.measure, "map_modules", mapped)
+    monkeypatch.setattr(command.measure, "convert", converted)
     assert command.main(["--tokens", "2"]) == 0
     assert len(command.ran) == 2
     assert "lane area, W4A4: 0.200 mm2" in capsys.readouterr().out

@@ -5,6 +5,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.stream.reference import arbitrate, check_arbitration
 from tb.bench import Bench, config, params
+from tb.words import layout_fields
 
 _CASES = params["cases"]
 
@@ -67,15 +68,19 @@ def _check_merge(k, case, output, is_busy):
     """
     layout = config.members[k][1]
 
-    def fields(layout, word, *names):
-        constant = layout.from_bits(word)
-        return tuple(int(constant[name]) if name in layout.members else 1 for name in names)
+    def fields(layout, words, *names):
+        known = layout.members
+        columns = [
+            layout_fields(layout, words, name) if name in known else [1] * len(words)
+            for name in names
+        ]
+        return list(zip(*columns, strict=True))
 
     inputs = [
-        [fields(layout.i_layout, word, "data", "last") for word in case["sources"][f"i_{n}"]]
+        fields(layout.i_layout, case["sources"][f"i_{n}"], "data", "last")
         for n in range(len(case["sources"]))
     ]
-    found = [fields(layout.o_layout, word, "data", "source", "last") for word in output]
+    found = fields(layout.o_layout, output, "data", "source", "last")
     check_arbitration(inputs, found)
     if is_busy:
         expected = arbitrate(inputs, layout.policy)
