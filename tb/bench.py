@@ -15,6 +15,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from tb import scheduling
 from tb.ports import stream_port
 
 # The imports of numpy and of the configuration's block follow. The collector took a fifth of
@@ -34,6 +35,7 @@ config, params, interface = pickle.loads((_DIRECTORY / "setup.pickle").read_byte
 vectors = dict(np.load(_DIRECTORY / "vectors.npz"))
 gc.freeze()
 gc.enable()
+scheduling.install()
 
 
 @dataclasses.dataclass

@@ -39,7 +39,7 @@ from synth.modules import module_texts
 from tb import forked, resident
 from tb.patches import is_patched
 from tb.plant import plant
-from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model
+from tb.run import Emitted, build_model, emission_key, emitted, lint, run_model, simulate
 from tb.stream.support.bank import Bank, BankConfig
 from tb.together import smallest
 
@@ -54,6 +54,11 @@ def test_cache_inside_another_tree(tmp_path, seed):
     (tmp_path / "tb" / "__init__.py").write_text("raise ImportError('a bench of another tree')\n")
     model = dataclasses.replace(model, directory=other)
     run_model(model, "tb.tb_imports", config=block.config, seed=seed)
+
+
+def test_tasks_run_in_the_order_that_cocotb_gives(seed):
+    """tb.scheduling. Shown to fail: the task resumed although others wait for the same edge."""
+    simulate(StreamRegister(StreamRegisterConfig(width=7)), "tb.tb_scheduling", seed=seed)
 
 
 def _compiler(script: str, folders: list[Path] | None = None):
