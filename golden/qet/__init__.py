@@ -1,0 +1,1 @@
+"""QET: compare-swap matrix quantization."""

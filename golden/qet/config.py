@@ -1,0 +1,226 @@
+"""Shapes of matrices quantized by QET, and how many bits each part of them takes. Pure Python.
+
+Source: QET, sections 3.2 and 4.1.
+"""
+
+import dataclasses
+from fractions import Fraction
+
+from golden.config import Config, ConfigError
+
+__all__ = ["ELEMENT_BITS", "LEVELS_MAX", "Budget", "QetShape", "Stage", "swap_bits"]
+
+LEVELS_MAX = 5
+STAGES_MAX = 4
+ENTRIES_MAX = 1 << 16
+ELEMENT_BITS = (16, 32)  # FP16 and FP32
+EXPONENT_BITS = 8  # of the power of two that scales the entries of a stage
+
+
+def swap_bits(levels: int) -> int:
+    """Bits of the map of one network of ``2**levels`` values: ``levels * 2**(levels - 1)``."""
+    return levels << levels >> 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage(Config):
+    """One quantization: of the matrix, or of what the stages before it leave.
+
+    After ``levels`` compare-swaps ``2**levels`` neighbouring columns are a network of their own.
+    """
+
+    levels: int = 3  # l: compare-swaps of each element, 0..5
+    entries: int = 256  # k: entries of each codebook, 1..65,536
+
+    def __post_init__(self) -> None:
+        self._check_range("levels", 0, LEVELS_MAX)
+        self._check_range("entries", 1, ENTRIES_MAX)
+
+    @property
+    def parts(self) -> int:
+        """Values of a network; each goes into a part of its own."""
+        return 1 << self.levels
+
+    @property
+    def code_bits(self) -> int:
+        """``ceil(log2 k)``: a single entry needs no code."""
+        return (self.entries - 1).bit_length()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QetShape(Config):
+    """A matrix of ``rows`` x ``columns``, and how it is quantized.
+
+    ``group`` columns of a part share a codebook, so a stage's codes come in tiles of
+    ``2**levels * group`` columns. Columns that fill no tile are padded, and counted.
+    """
+
+    rows: int  # n
+    columns: int  # d
+    element_bits: int = 32  # a: 32 or 16
+    group: int = 8  # d / m: columns of a codebook
+    stages: tuple[Stage, ...] = (Stage(),)  # r of them, 1..4
+    entry_bits: int = 10  # a': bits of an element of an entry, 2..16; 0: those of an element
+    by_group: bool = False  # each codebook has a range of its own, not each stage
+
+    def __post_init__(self) -> None:
+        self._check_range("rows", 1, 1 << 24)
+        self._check_range("columns", 1, 1 << 24)
+        if self.element_bits not in ELEMENT_BITS:
+            self._refuse("element_bits", "16 or 32")
+        self._check_range("group", 1, 256)
+        if not 1 <= len(self.stages) <= STAGES_MAX:
+            self._refuse("stages", f"1..{STAGES_MAX} of them")
+        if self.entry_bits:
+            self._check_range("entry_bits", 2, 16)
+        self._check_bool("by_group")
+
+    @property
+    def tile(self) -> int:
+        """Columns of a tile: those of the stage with most levels."""
+        return self.group << max(stage.levels for stage in self.stages)
+
+    @property
+    def padded(self) -> int:
+        """Columns with those that fill the last tile."""
+        return -(-self.columns // self.tile) * self.tile
+
+    @property
+    def tiles(self) -> int:
+        return self.padded // self.tile
+
+    @property
+    def groups(self) -> int:
+        """m: codebooks of each stage, and codes of a row."""
+        return self.padded // self.group
+
+    @property
+    def stored_entry_bits(self) -> int:
+        """Bits that an element of an entry takes."""
+        return self.entry_bits or self.element_bits
+
+    @property
+    def range_bits(self) -> int:
+        """Bits of the ranges of one stage: low and step, and one exponent."""
+        if not self.entry_bits:
+            return 0
+        return (self.groups if self.by_group else 1) * 2 * self.element_bits + EXPONENT_BITS
+
+    def map_bits(self, stage: Stage) -> int:
+        """Bits of a stage's indicator maps: half a bit per element and level."""
+        return self.rows * (self.padded >> stage.levels) * swap_bits(stage.levels)
+
+    def code_bits(self, stage: Stage) -> int:
+        return self.rows * self.groups * stage.code_bits
+
+    def codebook_bits(self, stage: Stage) -> int:
+        """Bits of the entries of all codebooks of a stage."""
+        return stage.entries * self.padded * self.stored_entry_bits
+
+    @property
+    def stored_bits(self) -> int:
+        """Every bit that the quantized matrix takes."""
+        return sum(
+            self.map_bits(stage)
+            + self.code_bits(stage)
+            + self.codebook_bits(stage)
+            + self.range_bits
+            for stage in self.stages
+        )
+
+    @property
+    def ratio(self) -> Fraction:
+        """Bits of the matrix over bits stored."""
+        return Fraction(self.rows * self.columns * self.element_bits, self.stored_bits)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget(Config):
+    """How much memory a quantized matrix may take, and how its stages share it.
+
+    ``k d a' + ranges + n m ceil(log2 k) <= (n d a / ratio - maps) * share`` for each stage. The
+    paper's ranges are 2 a bits. Ours are ``QetShape.range_bits``, and d, m count padded columns.
+    Source: section 4.1, "Parameter Selection".
+    """
+
+    ratio: Fraction = Fraction(4)
+    shares: tuple[Fraction, ...] = (Fraction(7, 10), Fraction(3, 10))  # R_i
+
+    def __post_init__(self) -> None:
+        for name in ("ratio",):
+            if not self.ratio > 0:
+                self._refuse(name, "above 0")
+        if not self.shares or min(self.shares) <= 0 or sum(self.shares) > 1:
+            self._refuse("shares", "above 0 and at most 1 together")
+
+    def solve(self, shape: QetShape) -> QetShape:
+        """``shape`` with the largest entries of each stage that fit; more than rows are none.
+
+        ConfigError, one line: no number of entries fits, what takes the memory, and the largest
+        ratio that can be reached.
+        """
+        if len(self.shares) != len(shape.stages):
+            self._refuse("shares", f"{len(shape.stages)}, one for each stage")
+        free = self._free(shape)
+        stages = []
+        for number, (stage, share) in enumerate(zip(shape.stages, self.shares, strict=True)):
+            found = _largest(shape, stage, free * share)
+            if not found:
+                raise ConfigError(self._refusal(shape, number, free))
+            stages.append(dataclasses.replace(stage, entries=found))
+        return dataclasses.replace(shape, stages=tuple(stages))
+
+    def _free(self, shape: QetShape) -> Fraction:
+        """Bits that the maps leave."""
+        maps = sum(shape.map_bits(stage) for stage in shape.stages)
+        return Fraction(shape.rows * shape.columns * shape.element_bits) / self.ratio - maps
+
+    def largest_ratio(self, shape: QetShape) -> Fraction:
+        """The ratio at which each stage has at least one entry."""
+        maps = sum(shape.map_bits(stage) for stage in shape.stages)
+        least = max(
+            _needed(shape, stage, 1) / share
+            for stage, share in zip(shape.stages, self.shares, strict=True)
+        )
+        return Fraction(shape.rows * shape.columns * shape.element_bits) / (maps + least)
+
+    def _refusal(self, shape: QetShape, number: int, free: Fraction) -> str:
+        elements = shape.rows * shape.columns
+        budget = shape.element_bits / self.ratio
+        maps = Fraction(sum(shape.map_bits(stage) for stage in shape.stages), elements)
+        line = f"ratio must be at most {_down(self.largest_ratio(shape))}, not {_text(self.ratio)}"
+        if free <= 0:
+            return f"{line}: the maps take {_text(maps)} of {_text(budget)} bits per element"
+        one = _needed(shape, shape.stages[number], 1) / elements
+        share = free * self.shares[number] / elements
+        return (
+            f"{line}: one entry per codebook of stage {number} takes {_text(one)} of "
+            f"{_text(share)} bits per element"
+        )
+
+
+def _needed(shape: QetShape, stage: Stage, entries: int) -> Fraction:
+    """Bits of a stage without its maps."""
+    stage = dataclasses.replace(stage, entries=entries)
+    return Fraction(shape.codebook_bits(stage) + shape.range_bits + shape.code_bits(stage))
+
+
+def _largest(shape: QetShape, stage: Stage, bits: Fraction) -> int:
+    """Most entries of ``stage`` within ``bits``, 0: none. The need grows with the entries."""
+    low, high = 0, min(shape.rows, ENTRIES_MAX)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _needed(shape, stage, middle) <= bits:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _text(value: Fraction) -> str:
+    return f"{float(value):.4g}"
+
+
+def _down(value: Fraction) -> str:
+    """At most ``value``, with two digits after the point."""
+    return f"{float(Fraction(int(value * 100), 100)):g}"
