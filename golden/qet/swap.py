@@ -11,18 +11,18 @@ word that a swap gives, never depend on how the words are compared.
 import torch
 from torch import Tensor
 
+from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import total_order_key
 from golden.qet.config import swap_bits
 
-__all__ = ["keys", "maps_of_words", "order_of", "swap", "unswap", "words_of_maps"]
+__all__ = ["FORMATS", "keys", "maps_of_words", "order_of", "swap", "unswap", "words_of_maps"]
+
+FORMATS = {16: FP16, 32: FP32}  # of an element, by its bits
 
 
 def keys(words: Tensor, bits: int) -> Tensor:
-    """Integers in the order of the floating-point ``words`` of ``bits`` bits: int64.
-
-    The sign bit apart, a word's magnitude is its order. -0 is -1, and +0 is 0.
-    """
-    magnitude = words.long() & (1 << bits - 1) - 1
-    return torch.where(words.long() >> bits - 1 & 1 == 1, -1 - magnitude, magnitude)
+    """Integers in the order of the floating-point ``words`` of ``bits`` bits: int64."""
+    return total_order_key(words, FORMATS[bits])
 
 
 def swap(words: Tensor, levels: int, bits: int) -> tuple[Tensor, list[Tensor]]:
