@@ -147,11 +147,16 @@ class Budget(Config):
     shares: tuple[Fraction, ...] = (Fraction(7, 10), Fraction(3, 10))  # R_i
 
     def __post_init__(self) -> None:
-        for name in ("ratio",):
-            if not self.ratio > 0:
-                self._refuse(name, "above 0")
+        if not self.ratio > 0:
+            raise ConfigError(f"Budget.ratio must be above 0, not {self.ratio}")
         if not self.shares or min(self.shares) <= 0 or sum(self.shares) > 1:
-            self._refuse("shares", "above 0 and at most 1 together")
+            raise ConfigError(
+                f"Budget.shares must be above 0 and at most 1 together, not {self._shares}"
+            )
+
+    @property
+    def _shares(self) -> str:
+        return ",".join(map(str, self.shares))
 
     def solve(self, shape: QetShape) -> QetShape:
         """``shape`` with the largest entries of each stage that fit; more than rows are none.
@@ -160,7 +165,9 @@ class Budget(Config):
         ratio that can be reached.
         """
         if len(self.shares) != len(shape.stages):
-            self._refuse("shares", f"{len(shape.stages)}, one for each stage")
+            raise ConfigError(
+                f"Budget.shares must be {len(shape.stages)}, one for each stage, not {self._shares}"
+            )
         free = self._free(shape)
         stages = []
         for number, (stage, share) in enumerate(zip(shape.stages, self.shares, strict=True)):

@@ -15,6 +15,7 @@ to float64 before.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -28,7 +29,7 @@ from golden.index.lloyd import Training
 from golden.qet.config import QetShape, Stage
 from golden.qet.swap import FORMATS, swap, unswap
 
-__all__ = ["QetMatrix", "StageCodes", "quantize", "words_of"]
+__all__ = ["QetMatrix", "StageCodes", "quantize", "residual", "words_of"]
 
 _BATCH = 1 << 22  # elements of the groups that are clustered side by side
 _MANY = 512  # entries; more of them begin at random samples, for k-means++ would take minutes
@@ -88,8 +89,7 @@ class QetMatrix:
         found = torch.empty(shape.rows, shape.columns, dtype=torch.int64, device=values[0].device)
         for rows in _row_chunks(shape):
             parts = [
-                stage.decoded(value, rows)
-                for stage, value in zip(self.stages, values, strict=True)
+                stage.decoded(value, rows) for stage, value in zip(self.stages, values, strict=True)
             ]
             words = bits_from_float(torch.stack(parts).sum(0), FORMATS[shape.element_bits])
             found[rows] = words[:, : shape.columns]
@@ -132,22 +132,27 @@ def quantize(
     """
     if tuple(matrix.shape) != (shape.rows, shape.columns):
         raise ValueError(f"matrix must be ({shape.rows}, {shape.columns})")
-    format = FORMATS[shape.element_bits]
     words = words_of(matrix, shape.element_bits)
     words = torch.nn.functional.pad(words, (0, shape.padded - shape.columns))
     words[:, shape.columns :] = words[:, shape.columns - 1 : shape.columns]
     stages: list[StageCodes] = []
     for number, stage in enumerate(shape.stages):
         own = _training(training, stage, number)
-        made = _stage(words, shape, stage, own, lambda line, n=number: _say(progress, n, line))
+        made = _stage(words, shape, stage, own, functools.partial(_say, progress, number))
         stages.append(made)
         if number + 1 < len(shape.stages):
-            values, left = made.values(shape), torch.empty_like(words)
-            for rows in _row_chunks(shape):
-                rest = float_from_bits(words[rows], format) - made.decoded(values, rows)
-                left[rows] = bits_from_float(rest, format)
-            words = left
+            words = residual(words, made, shape)
     return QetMatrix(shape, tuple(stages))
+
+
+def residual(words: Tensor, made: StageCodes, shape: QetShape) -> Tensor:
+    """``rne(word - 2**exponent * E)``: what a stage leaves of (rows, padded) words."""
+    format = FORMATS[shape.element_bits]
+    values, left = made.values(shape), torch.empty_like(words)
+    for rows in _row_chunks(shape):
+        rest = float_from_bits(words[rows], format) - made.decoded(values, rows)
+        left[rows] = bits_from_float(rest, format)
+    return left
 
 
 def _say(progress: Callable[[str], None] | None, number: int, line: str) -> None:
@@ -197,8 +202,8 @@ def _stored(books: Tensor, shape: QetShape) -> tuple[Tensor, Tensor, int]:
     if not shape.entry_bits:
         none = torch.empty(0, 2, dtype=torch.int64, device=books.device)
         return bits_from_float(books, format), none, 0
-    exponents = range(1) if shape.element_bits == 32 else range(
-        SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1
+    exponents = (
+        range(1) if shape.element_bits == 32 else range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
     )
     most = (1 << shape.entry_bits) - 1
     for exponent in exponents:
@@ -216,7 +221,9 @@ def _stored(books: Tensor, shape: QetShape) -> tuple[Tensor, Tensor, int]:
         if fits or shape.element_bits == 32:
             return entries, torch.stack((low_words, step_words), 1), exponent
     limit = 1 << SCALE_EXPONENT_MAX
-    raise ConfigError(f"codebook must lie in -{limit}..{limit}, not reach {float(books.abs().max()):g}")
+    raise ConfigError(
+        f"codebook must lie in -{limit}..{limit}, not reach {float(books.abs().max()):g}"
+    )
 
 
 def _affine(low: Tensor, step: Tensor, codes: Tensor) -> Tensor:

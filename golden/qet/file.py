@@ -1,0 +1,201 @@
+"""A quantized matrix as a file that describes itself.
+
+| bytes | what |
+|---|---|
+| 8 | ``MAGIC`` |
+| 4 | length of the header, low byte first |
+| header | JSON: version, name, shape, and of each section its name and bytes |
+| sections | of each stage its maps, codes, entries and ranges |
+| 32 | SHA-256 of all bytes before |
+
+A section is a string of bits, each value's lowest bit first. Zeros fill its last byte. Values come
+by row, then by group or network. A range is low and step, and the stage's exponent of 8 bits
+follows. So the sections take the bits of ``QetShape.stored_bits``, and at most 7 more each.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.files import replacing
+from golden.qet.config import EXPONENT_BITS, QetShape, Stage, swap_bits
+from golden.qet.matrix import QetMatrix, StageCodes
+from golden.qet.swap import maps_of_words, words_of_maps
+
+__all__ = ["MAGIC", "VERSION", "QetFileError", "read", "write"]
+
+MAGIC = b"\x89QET\r\n\x1a\n"
+VERSION = 1
+_DIGEST = 32
+_HEADER_MAX = 1 << 20
+_CHUNK = 1 << 20  # values that are packed at a time, a multiple of 8
+
+
+class QetFileError(ValueError):
+    """A file that cannot be used; one line says why."""
+
+
+def write(path: Path, matrix: QetMatrix, name: str = "") -> int:
+    """Write ``matrix`` to ``path``, whole or not at all; its bytes. name: what the matrix is."""
+    sections = list(_sections(matrix))
+    header = {
+        "version": VERSION,
+        "name": name,
+        "shape": _plain(matrix.shape),
+        "sections": [[name, len(data)] for name, data in sections],
+    }
+    text = json.dumps(header, sort_keys=True).encode()
+    digest, size = hashlib.sha256(), 0
+    with replacing(path) as part, part.open("wb") as file:
+        start = MAGIC + len(text).to_bytes(4, "little") + text
+        for data in (start, *(data for _, data in sections)):
+            digest.update(data)
+            size += file.write(data)
+        size += file.write(digest.digest())
+    return size
+
+
+def read(path: Path) -> tuple[QetMatrix, str]:
+    """The matrix and its name. QetFileError: damaged, of another kind, or of another version."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise QetFileError(f"{path}: {error.strerror}") from None
+    if not data.startswith(MAGIC):
+        raise QetFileError(f"{path}: not a file of a QET matrix")
+    header = _header(path, data)
+    first = len(MAGIC) + 4 + int.from_bytes(data[len(MAGIC) : len(MAGIC) + 4], "little")
+    size = first + sum(length for _, length in header["sections"]) + _DIGEST
+    if len(data) != size:
+        raise QetFileError(f"{path}: {len(data)} bytes, not the {size} that its header says")
+    if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+        raise QetFileError(f"{path}: its checksum is wrong")
+    try:
+        shape = _shape(header["shape"])
+        found, at = [], first
+        for _, length in header["sections"]:
+            found.append(data[at : at + length])
+            at += length
+        return QetMatrix(shape, _stages(shape, found)), header["name"]
+    except (ConfigError, KeyError, TypeError, ValueError) as error:
+        raise QetFileError(f"{path}: {error}") from None
+
+
+def _header(path: Path, data: bytes) -> dict[str, Any]:
+    at = len(MAGIC)
+    length = int.from_bytes(data[at : at + 4], "little")
+    if length > _HEADER_MAX or len(data) < at + 4 + length:
+        raise QetFileError(f"{path}: it ends in its header")
+    try:
+        header = json.loads(data[at + 4 : at + 4 + length])
+    except (ValueError, RecursionError):
+        raise QetFileError(f"{path}: its header is no JSON") from None
+    version = header.get("version") if isinstance(header, dict) else None
+    if version != VERSION:
+        raise QetFileError(f"{path}: version must be {VERSION}, not {version!r}")
+    sections = header.get("sections")
+    is_list = isinstance(sections, list) and all(
+        isinstance(each, list) and len(each) == 2 and isinstance(each[1], int) and each[1] >= 0
+        for each in sections
+    )
+    if not is_list or not isinstance(header.get("name"), str):
+        raise QetFileError(f"{path}: its header has no name or no sections")
+    return header
+
+
+def _plain(shape: QetShape) -> dict[str, Any]:
+    return dataclasses.asdict(shape) | {"stages": [dataclasses.asdict(s) for s in shape.stages]}
+
+
+def _shape(plain: dict[str, Any]) -> QetShape:
+    stages = tuple(Stage(**each) for each in plain["stages"])
+    return QetShape(**plain | {"stages": stages})
+
+
+def _sections(matrix: QetMatrix) -> Iterator[tuple[str, bytes]]:
+    shape = matrix.shape
+    for number, made in enumerate(matrix.stages):
+        words = words_of_maps(made.maps, shape.rows, shape.padded)
+        yield f"maps_{number}", _packed(words, 1)
+        yield f"codes_{number}", _packed(made.codes, made.stage.code_bits)
+        yield f"entries_{number}", _packed(made.entries, shape.stored_entry_bits)
+        exponent = torch.tensor([made.exponent & (1 << EXPONENT_BITS) - 1])
+        bits = shape.element_bits
+        values = torch.cat((made.ranges.flatten().cpu(), exponent)) if shape.entry_bits else None
+        yield f"ranges_{number}", _ranges(values, bits) if values is not None else b""
+
+
+def _ranges(values: Tensor, bits: int) -> bytes:
+    return _packed(values[:-1], bits) + _packed(values[-1:], EXPONENT_BITS)
+
+
+def _stages(shape: QetShape, found: list[bytes]) -> tuple[StageCodes, ...]:
+    if len(found) != 4 * len(shape.stages):
+        raise ValueError(f"it must have {4 * len(shape.stages)} sections, not {len(found)}")
+    stages = []
+    for number, stage in enumerate(shape.stages):
+        maps, codes, entries, ranges = found[4 * number : 4 * number + 4]
+        networks, bits = shape.padded >> stage.levels, swap_bits(stage.levels)
+        words = _unpacked(maps, shape.rows * networks * bits, 1, f"maps_{number}").bool()
+        code = _unpacked(codes, shape.rows * shape.groups, stage.code_bits, f"codes_{number}")
+        if int(code.max()) >= stage.entries:
+            raise ValueError(
+                f"codes_{number} must be 0..{stage.entries - 1}, not {int(code.max())}"
+            )
+        entry = _unpacked(
+            entries,
+            stage.entries * shape.padded,
+            shape.stored_entry_bits,
+            f"entries_{number}",
+        )
+        low, exponent = torch.empty(0, 2, dtype=torch.int64), 0
+        if shape.entry_bits:
+            count = 2 * (shape.groups if shape.by_group else 1)
+            low = _unpacked(ranges[:-1], count, shape.element_bits, f"ranges_{number}")
+            low = low.reshape(-1, 2)
+            exponent = int.from_bytes(ranges[-1:], "little", signed=True)
+        stages.append(
+            StageCodes(
+                stage,
+                entry.reshape(shape.groups, stage.entries, shape.group),
+                low,
+                exponent,
+                code.reshape(shape.rows, shape.groups),
+                maps_of_words(words.reshape(shape.rows, networks, bits), stage.levels),
+            )
+        )
+    return tuple(stages)
+
+
+def _packed(values: Tensor, bits: int) -> bytes:
+    """Values of ``bits`` bits, the lowest first, as a string of bits."""
+    flat, places, parts = values.flatten().cpu().numpy(), np.arange(bits), []
+    for first in range(0, len(flat) if bits else 0, _CHUNK):
+        some = flat[first : first + _CHUNK].astype(np.int64)
+        string = (some[:, None] >> places & 1).astype(np.uint8)
+        parts.append(np.packbits(string.reshape(-1), bitorder="little").tobytes())
+    return b"".join(parts)
+
+
+def _unpacked(data: bytes, count: int, bits: int, name: str) -> Tensor:
+    """``count`` values of ``_packed``; ValueError where there are more or fewer bytes."""
+    size = -(-count * bits // 8)
+    if len(data) != size:
+        raise ValueError(f"{name} must have {size} bytes, not {len(data)}")
+    found = np.zeros(count, dtype=np.int64)
+    if bits:
+        for first in range(0, count, _CHUNK):
+            some = slice(first, min(first + _CHUNK, count))
+            part = np.frombuffer(data[first * bits // 8 : -(-some.stop * bits // 8)], np.uint8)
+            string = np.unpackbits(part, bitorder="little")[: (some.stop - first) * bits]
+            for place in range(bits):
+                found[some] |= string[place::bits].astype(np.int64) << place
+    return torch.from_numpy(found)

@@ -1,0 +1,226 @@
+"""golden.qet.file and the command line: every bit comes back, every damage is one line.
+
+Shown to fail: sections without the padding of the last byte; an exponent read without its sign; a
+code beyond its codebook that is taken; a checksum that leaves out the header.
+"""
+
+import hashlib
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.qet import __main__ as command
+from golden.qet import file
+from golden.qet.config import QetShape, Stage
+from golden.qet.file import MAGIC, QetFileError
+from golden.qet.matrix import quantize
+from golden.qet.metrics import errors
+from golden.qet.source import matrix_of
+
+SHAPES = [
+    QetShape(rows=33, columns=65, element_bits=16, by_group=True,
+             stages=(Stage(levels=3, entries=5), Stage(levels=0, entries=3))),
+    QetShape(rows=1, columns=64, stages=(Stage(levels=5, entries=1),), entry_bits=0, group=2),
+    QetShape(rows=100, columns=63, entry_bits=4,
+             stages=(Stage(levels=2, entries=17), Stage(levels=1, entries=1), Stage(levels=0))),
+    # No section fills its last byte.
+    QetShape(rows=3, columns=5, group=1, entry_bits=7, stages=(Stage(levels=0, entries=3),)),
+]  # fmt: skip
+
+
+def quantized(shape, scale=40.0):
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(shape.rows, shape.columns, generator=generator) * scale
+    return quantize(matrix, shape)
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = tmp_path / "x.qet"
+    file.write(path, quantized(SHAPES[0]), "x")
+    return path
+
+
+@pytest.mark.parametrize("scale", [0.01, 40.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_written_is_read(shape, scale, tmp_path):
+    made = quantized(shape, scale)
+    size = file.write(tmp_path / "x.qet", made, "a name")
+    found, name = file.read(tmp_path / "x.qet")
+    assert name == "a name"
+    assert found.shape == shape
+    assert torch.equal(found.dequantized(), made.dequantized())
+    for one, other in zip(found.stages, made.stages, strict=True):
+        assert torch.equal(one.codes, other.codes)
+        assert torch.equal(one.entries, other.entries)
+        assert one.exponent == other.exponent
+    data = (tmp_path / "x.qet").read_bytes()
+    assert len(data) == size
+    header = 12 + int.from_bytes(data[8:12], "little")
+    payload = size - header - 32
+    assert shape.stored_bits <= 8 * payload < shape.stored_bits + 8 * 5 * len(shape.stages)
+
+
+def test_values_are_packed_in_chunks(monkeypatch, tmp_path):
+    file.write(tmp_path / "whole", quantized(SHAPES[0]))
+    monkeypatch.setattr(file, "_CHUNK", 8)
+    file.write(tmp_path / "parts", quantized(SHAPES[0]))
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "parts").read_bytes()
+    found, _ = file.read(tmp_path / "parts")
+    assert torch.equal(found.dequantized(), quantized(SHAPES[0]).dequantized())
+
+
+def test_the_same_matrix_gives_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        file.write(tmp_path / name, quantized(SHAPES[0]), "x")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def sealed(data: bytes) -> bytes:
+    return data + hashlib.sha256(data).digest()
+
+
+def with_header(path, change) -> bytes:
+    """The file with another header and a right checksum."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[8:12], "little")
+    header = json.loads(data[12 : 12 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    return sealed(MAGIC + len(text).to_bytes(4, "little") + text + data[12 + length : -32])
+
+
+def test_every_flipped_byte_is_found(written):
+    data = written.read_bytes()
+    for at in [*range(0, len(data), 37), len(data) - 1]:
+        damaged = bytearray(data)
+        damaged[at] ^= 0x10
+        written.write_bytes(damaged)
+        with pytest.raises(QetFileError) as error:
+            file.read(written)
+        assert str(error.value).startswith(f"{written}: ")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("length", [0, 5, 8, 11, 12, 50, -33, -1])
+def test_a_file_that_ends_early_is_refused(written, length):
+    written.write_bytes(written.read_bytes()[:length])
+    with pytest.raises(QetFileError, match=r"not a file of a QET matrix|it ends in|bytes, not the"):
+        file.read(written)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda header: header.update(version=2), "version must be 1, not 2"),
+        (lambda header: header["shape"].update(group=0), "QetShape.group must be 1..256, not 0"),
+        (lambda header: header.pop("name"), "its header has no name or no sections"),
+        (lambda header: header["sections"].reverse(), "maps_0 must have"),
+    ],
+)
+def test_a_header_that_is_wrong_is_one_line(written, change, line):
+    written.write_bytes(with_header(written, change))
+    with pytest.raises(QetFileError) as error:
+        file.read(written)
+    assert line in str(error.value)
+
+
+def test_a_code_beyond_its_codebook_is_refused(written):
+    data = bytearray(written.read_bytes()[:-32])
+    header = 12 + int.from_bytes(data[8:12], "little")
+    sections = json.loads(data[12:header])["sections"]
+    data[header + sections[0][1]] |= 7  # the first code of stage 0, of 3 bits, becomes 7
+    written.write_bytes(sealed(bytes(data)))
+    with pytest.raises(QetFileError, match=r"codes_0 must be 0\.\.4, not 7"):
+        file.read(written)
+
+
+def test_errors_leave_out_zeros():
+    exact, other = torch.tensor([[0.0, 2.0, -8.0]]), torch.tensor([[1.0, 1.0, -6.0]])
+    found = errors(exact, other)
+    assert (found.mae, found.mre, found.mse, found.zeros) == (4 / 3, 0.375, 2.0, 1)
+    assert errors(torch.zeros(2, 2), torch.ones(2, 2)).mre == 0.0
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    values = np.random.default_rng(5).normal(0.5, 0.16, (150, 70)).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+    return values
+
+
+def run(tmp_path, *arguments):
+    return command.main([each.replace("@/", f"{tmp_path}/") for each in arguments])
+
+
+def test_the_command_line(tmp_path, matrix, capsys):
+    options = ["--ratio", "4", "--seed", "7", "-o", "@/x.qet"]
+    assert run(tmp_path, "quantize", "@/x.npy", *options) == 0
+    made = capsys.readouterr()
+    assert "150 x 70 of FP32: " in made.err
+    assert run(tmp_path, "restore", "@/x.qet", "-o", "@/y.npy") == 0
+    restored = np.load(tmp_path / "y.npy")
+    assert restored.dtype == np.float32
+    assert restored.shape == matrix.shape
+    assert run(tmp_path, "report", "@/x.qet", "--against", "@/x.npy") == 0
+    shown = capsys.readouterr().out
+    assert "58 columns are padding" in shown
+    mse = float(((matrix.astype(np.float64) - restored) ** 2).mean())
+    assert f"MSE {mse:.4g}" in shown
+    assert shown.splitlines()[-1] == made.out.splitlines()[-1]
+    assert float((tmp_path / "x.qet").stat().st_size) < matrix.nbytes / 4 + 1000
+
+
+def test_the_command_line_keeps_fp16(tmp_path, matrix):
+    np.save(tmp_path / "x.npy", matrix.astype(np.float16))
+    assert run(tmp_path, "quantize", "@/x.npy", "--levels", "1", "-o", "@/x.qet") == 0
+    assert run(tmp_path, "restore", "@/x.qet", "-o", "@/y.npy") == 0
+    assert np.load(tmp_path / "y.npy").dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["quantize", "@/x.npy", "--ratio", "40", "-o", "@/x.qet"], "ratio must be at most"),
+        (["quantize", "@/x.npy", "--ratio", "0", "-o", "@/x.qet"], "Budget.ratio must be above 0"),
+        (["quantize", "@/x.npy", "--levels", "6", "-o", "@/x.qet"], "Stage.levels must be 0..5"),
+        (["quantize", "@/none.npy", "-o", "@/x.qet"], "No such file"),
+        (["quantize", "@/flat.npy", "-o", "@/x.qet"], "must have rows and columns, not (7,)"),
+        (["quantize", "@/double.npy", "-o", "@/x.qet"], "float16 or float32, not float64"),
+        (["quantize", "@/nan.npy", "-o", "@/x.qet"], "matrix[2][1] must be a finite FP32 number"),
+        (["quantize", "@/x.npy", "-o", "@/none/x.qet"], "no folder"),
+        (["restore", "@/x.npy", "-o", "@/y.npy"], "not a file of a QET matrix"),
+        (["report", "@/none.qet"], "No such file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, matrix, capsys, arguments, line):
+    np.save(tmp_path / "flat.npy", np.zeros(7, np.float32))
+    np.save(tmp_path / "double.npy", np.zeros((7, 2)))
+    np.save(tmp_path / "nan.npy", np.array([[1, 2], [3, 4], [5, np.nan]], np.float32))
+    before = sorted(tmp_path.iterdir())
+    assert run(tmp_path, *arguments) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert error[-1].startswith("golden.qet: ")
+    assert line in error[-1]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_tensor_of_a_model(monkeypatch, tiny):
+    monkeypatch.setattr("golden.checkpoint.load", lambda model: tiny)
+    name = "model.layers.0.mlp.up_proj.weight"
+    found, bits = matrix_of(f"{name}@smollm2", None)
+    assert bits == 32
+    assert torch.equal(found, dict(tiny.model.named_parameters())[name])
+    with pytest.raises(ConfigError, match="has no tensor 'model.none'"):
+        matrix_of("model.none@smollm2", None)
+    with pytest.raises(ConfigError, match="must have rows and columns"):
+        matrix_of("model.norm.weight@smollm2", None)
+
+
+def test_ratios_are_exact():
+    assert command.shares("7/10,3/10") == (Fraction(7, 10), Fraction(3, 10))
+    assert command._default_shares(3) == (Fraction(7, 10), Fraction(3, 20), Fraction(3, 20))
