@@ -27,7 +27,7 @@ from pathlib import Path
 
 from golden.config import ConfigError
 from hdl.block import Block
-from hdl.emit import EmittedModule, flat_ports
+from hdl.emit import EmittedModule, flat_ports, keeper
 from hdl.keywords import KEYWORDS
 from hdl.ports import member_text
 from hdl.render import comment, render
@@ -243,7 +243,11 @@ def package(design: Design, prefix: str = "") -> Delivery:
     for text in _MODULE.findall(design.verilog):
         texts[text[len("module ") : text.index("(")].strip().lstrip("\\")] = text
     outer = texts.pop(design.name) if design.name != name else ""
-    modules = {each: rewrite(text) for each, text in texts.items()}
+    kept = keeper()
+    modules = {
+        each: kept.made_of(text, rewrite) if kept else rewrite(text)
+        for each, text in texts.items()
+    }
     outputs = {
         each: {name for name, known in module.declared.items() if known.kind.startswith("output")}
         for each, module in modules.items()

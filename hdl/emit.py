@@ -13,8 +13,11 @@ import gc
 import hashlib
 import json
 import os
+import pickle
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 from amaranth import ClockSignal, Format, Module, ResetSignal, Signal
 from amaranth.back import rtlil
@@ -32,11 +35,14 @@ __all__ = [
     "PORTS_BITS",
     "SIGNAL_BITS",
     "EmittedModule",
+    "Keeper",
     "Port",
     "add",
     "emit",
     "flat_ports",
     "implicit_ports",
+    "keeper",
+    "keeping",
     "module_name",
     "signatures",
 ]
@@ -255,13 +261,81 @@ def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[s
     return text, implicit
 
 
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """A child as it was converted before: RTLIL, implicit ports, and its own children."""
+
+    rtlil: str
+    implicit_ports: tuple[str, ...]
+    children: tuple[Block, ...]
+
+
+class Keeper:
+    """Children that one emission has converted, for the next ones (``keeping``).
+
+    Emissions of one process share most of their modules. most: characters and bytes that are kept,
+    the oldest go first.
+    """
+
+    def __init__(self, most: int = 1 << 28) -> None:
+        self._children: dict[tuple, _Kept] = {}
+        self._made: dict[str, bytes] = {}
+        self._sizes: list[int] = [0, 0]
+        self._most = most // 2  # of each of the two
+
+    def child(self, key: tuple) -> _Kept | None:
+        return self._children.get(key)
+
+    def keep_child(self, key: tuple, kept: _Kept) -> None:
+        self._children[key] = kept
+        self._sizes[0] += len(kept.rtlil)
+        while self._sizes[0] > self._most:
+            self._sizes[0] -= len(self._children.pop(next(iter(self._children))).rtlil)
+
+    def made_of(self, text: str, make: Callable[[str], Any]) -> Any:
+        """``make(text)``, or an equal object: a caller may change what it gets."""
+        kept = self._made.get(text)
+        if kept is not None:
+            return pickle.loads(kept)
+        made = make(text)
+        kept = self._made[text] = pickle.dumps(made)
+        self._sizes[1] += len(text) + len(kept)
+        while self._sizes[1] > self._most:
+            oldest = next(iter(self._made))
+            self._sizes[1] -= len(oldest) + len(self._made.pop(oldest))
+        return made
+
+
+_keeper: contextvars.ContextVar[Keeper | None] = contextvars.ContextVar("keeper", default=None)
+
+
+def keeper() -> Keeper | None:
+    """The one of the ``keeping`` around this call."""
+    return _keeper.get()
+
+
+@contextlib.contextmanager
+def keeping(keeper: Keeper):
+    """Emissions take children from ``keeper``, and leave theirs in it.
+
+    For a process whose generators do not change: a child is known by its class and configuration.
+    """
+    token = _keeper.set(keeper)
+    try:
+        yield
+    finally:
+        _keeper.reset(token)
+
+
 class _Library:
     def __init__(self):
         self.modules: dict[tuple, EmittedModule | None] = {}
         self.names: dict[str, Block] = {}  # the first block of each name
+        self._children: list[list[Block]] = [[]]  # of the modules that are being converted
 
     def get(self, block: Block, top_name: str | None = None) -> EmittedModule:
         key = (type(block), block.config)
+        self._children[-1].append(block)
         if key in self.modules:
             module = self.modules[key]
             if module is None:
@@ -275,14 +349,34 @@ class _Library:
                 f"and {_full_name(block)}"
             )
         self.modules[key] = None
-        text, implicit = _convert(block, name, self)
         if top_name is None:
-            text = re.sub(r"^attribute \\top 1\n", "", text, flags=re.M)
+            text, implicit = self._child(key, block, name)
+        else:
+            text, implicit = _convert(block, name, self)
         if gc.get_count()[0] > _GARBAGE_LIMIT:
             gc.collect()
         del self.modules[key]  # re-inserted last: children come before their parents
         self.modules[key] = EmittedModule(name, block, text, implicit)
         return self.modules[key]
+
+    def _child(self, key: tuple, block: Block, name: str) -> tuple[str, tuple[str, ...]]:
+        """RTLIL and implicit ports of ``block``, with its children in ``modules``."""
+        keeper = _keeper.get()
+        kept = keeper.child(key) if keeper else None
+        if kept is not None:
+            for child in kept.children:
+                self.get(child)
+            return kept.rtlil, kept.implicit_ports
+        self._children.append([])
+        try:
+            text, implicit = _convert(block, name, self)
+        finally:
+            children = self._children.pop()
+        text = re.sub(r"^attribute \\top 1\n", "", text, flags=re.M)
+        if keeper:
+            own = {(type(each), each.config): each for each in children}
+            keeper.keep_child(key, _Kept(text, implicit, tuple(own.values())))
+        return text, implicit
 
 
 class _Children(_Library):

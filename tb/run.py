@@ -8,6 +8,7 @@ build/emit by the hash of its sources. So a test that runs again, or a second te
 hardware, starts at once.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -20,6 +21,7 @@ import subprocess
 import tempfile
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import filelock
@@ -29,6 +31,7 @@ from cocotb_tools.runner import Verilator, get_results
 from golden.files import made_aside, replacing
 from hdl.block import Block
 from hdl.deliver import Delivery, package
+from hdl.emit import Keeper, keeping
 from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
 from tb import forked, resident
@@ -48,6 +51,7 @@ __all__ = [
     "lint_module",
     "mark_whole",
     "run_model",
+    "shared_children",
     "simulate",
     "tool_environment",
 ]
@@ -151,6 +155,19 @@ class Model:
     long_run: bool = False
 
 
+_KEEPER = Keeper()
+
+
+@contextlib.contextmanager
+def shared_children() -> Iterator[None]:
+    """Emissions of this process convert a child once; not while a test has patched a generator."""
+    if is_patched():
+        yield
+    else:
+        with keeping(_KEEPER):
+            yield
+
+
 def _emit(block: Block, name: str, wrap: str | None) -> Emitted:
     made = package(convert(block, name, wrap))
     separate = [
@@ -234,7 +251,8 @@ def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     if kept is not None:
         _silence(block)  # a copy elaborates nothing
         return kept
-    made = _emit(block, name, wrap)
+    with shared_children():
+        made = _emit(block, name, wrap)
     EMIT_DIR.mkdir(parents=True, exist_ok=True)
     with replacing(file) as part:
         part.write_bytes(zlib.compress(pickle.dumps(made), 1))

@@ -18,7 +18,7 @@ from hdl.pages import fill, pages_directory
 from hdl.registry import all_blocks
 from hdl.verilog import convert
 from synth.check import check
-from tb.run import lint
+from tb.run import lint, shared_children
 
 BLOCKS = all_blocks()
 # The smallest named configuration of each block: lint is about constructs, not sizes.
@@ -32,9 +32,10 @@ SMALLEST = {
 def test_lint_and_netlist(name):
     block = BLOCKS[name]
     # With the top NAME_axi around it, so that both are looked at.
-    emitted = convert(block.component(SMALLEST[name]), name, "axi")
+    with shared_children():
+        emitted = convert(block.component(SMALLEST[name]), name, "axi")
+        design = package(emitted)
     assert implicit_ports(block.component(SMALLEST[name])) == emitted.modules[-1].implicit_ports
-    design = package(emitted)
     lint(design)
     check(design)
     assert "initial" not in re.findall(r"^\s*(\w+)", design.verilog, re.M)

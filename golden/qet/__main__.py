@@ -60,7 +60,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
                           help="of the memory that the maps leave, default 7/10,3/10")  # fmt: skip
     quantize.add_argument("--group", type=int, default=8, help="columns of a codebook, default 8")
     quantize.add_argument("--entry-bits", type=int, default=10,
-                          help="of an element of an entry, 0: the matrix's, default 10")  # fmt: skip
+                          help="of an entry's element, 0: the matrix's, default 10")  # fmt: skip
     quantize.add_argument("--range", choices=("stage", "group"), default="stage",
                           help="what shares a range of entries, default stage")  # fmt: skip
     quantize.add_argument("--element-bits", type=int, choices=ELEMENT_BITS,

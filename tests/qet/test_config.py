@@ -87,8 +87,8 @@ def test_the_largest_ratio_can_be_reached_and_no_larger_one():
     ("ratio", "bits", "line"),
     [
         (11, 16, "ratio must be at most 10.6, not 11: the maps take 1.5 of 1.455 bits per element"),
-        (21, 32, "ratio must be at most 20.87, not 21: one entry per codebook of stage 1 takes "
-         "0.009903 of 0.007143 bits per element"),
+        (21, 32, ("ratio must be at most 20.87, not 21: one entry per codebook of stage 1 takes "
+                  "0.009903 of 0.007143 bits per element")),
     ],
 )  # fmt: skip
 def test_a_ratio_out_of_reach_says_what_takes_the_memory(ratio, bits, line):

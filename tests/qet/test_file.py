@@ -215,7 +215,7 @@ def test_a_tensor_of_a_model(monkeypatch, tiny):
     found, bits = matrix_of(f"{name}@smollm2", None)
     assert bits == 32
     assert torch.equal(found, dict(tiny.model.named_parameters())[name])
-    with pytest.raises(ConfigError, match="has no tensor 'model.none'"):
+    with pytest.raises(ConfigError, match=r"has no tensor 'model\.none'"):
         matrix_of("model.none@smollm2", None)
     with pytest.raises(ConfigError, match="must have rows and columns"):
         matrix_of("model.norm.weight@smollm2", None)

@@ -1,4 +1,4 @@
-"""golden.qet.matrix against Algorithms 1 and 2 in exact fractions, and the claims that need no data.
+"""golden.qet.matrix against Algorithms 1 and 2 in exact fractions, and claims that need no data.
 
 Shown to fail: a residual that is not rounded; entries rounded twice; the exponent of the first
 stage for both; parts in the order S, L of the last level alone.

@@ -1,0 +1,278 @@
+"""The figures of QET's claims: ``python -m golden.eval.reports.qet_claims --page``.
+
+Source: QET, sections 3.3, 3.4 and 4. A matrix of a figure that a budget does not allow is left out.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from golden import command
+from golden.config import ConfigError
+from golden.eval.accuracy.arguments import ROOT
+from golden.eval.reports.common import add_page, give, prepare, status
+from golden.markers import table
+from golden.qet.config import QetShape, Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golden.qet.matrix import QetMatrix
+
+__all__ = ["DATA", "PAGE", "main", "sections"]
+
+PAGE = ROOT / "docs" / "qet-claims.md"
+_SETS = {"synthetic 1": (1024, 128), "synthetic 2": (1024, 512), "synthetic 3": (1024, 1024)}
+DATA = (*_SETS, *(f"{name}, outliers" for name in _SETS), "up_proj", "K", "V")
+_MEAN, _DEVIATION = 0.5, 0.16  # of the synthetic sets, section 4.1
+_OUTLIERS, _OUTLIER = 1e-4, 100.0  # share, and the largest magnitude
+_RATIOS = (2, 4, 8, 12, 16)
+_HEADLINE = 4  # the ratio of Figures 3 and 5
+_LAYER = 15
+# Vanilla and QET over PQ at ratio 4, and RTN over QET, in the paper.
+_PAPER = {
+    "synthetic 1": ("36.53", "6.94", "71.74"),
+    "synthetic 2": ("36.51", "7.13", "334.59"),
+    "synthetic 3": ("36.54", "7.21", "247.39"),
+    "up_proj": ("36.64", "5.05", "12.56"),
+    "K": ("50.24", "13.33", "10.57"),
+    "V": ("45.83", "11.89", "7.69"),
+}
+_TABLE1 = {4: ("1.6", "87.5"), 8: ("4.0", "78.1"), 12: ("9.2", "71.8")}
+
+# data, ratio, method, seed -> what was measured
+Key = tuple[str, int, str, int]
+
+
+def synthetic(rows: int, columns: int, outliers: bool, seed: int) -> "Tensor":
+    """Normal deviates within 0..1; one element of 10,000 is uniform in -100..100."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    edge = 0.5 * (1 + math.erf(-_MEAN / _DEVIATION / math.sqrt(2)))
+    uniform = torch.rand(rows, columns, generator=generator, dtype=torch.float64)
+    matrix = torch.special.ndtri(edge + (1 - 2 * edge) * uniform) * _DEVIATION + _MEAN
+    if outliers:
+        hit = torch.rand(rows, columns, generator=generator) < _OUTLIERS
+        far = torch.rand(rows, columns, generator=generator, dtype=torch.float64)
+        matrix = torch.where(hit, (2 * far - 1) * _OUTLIER, matrix)
+    return matrix.float()
+
+
+def _real(names: list[str], layer: int) -> Iterator[tuple[str, "Tensor", int]]:
+    """A weight as FP32, K and V as FP16, of SmolLM2-135M on the built-in texts."""
+    from golden import text
+    from golden.capture import capture_kv
+    from golden.checkpoint import load, tokens
+
+    if not names:
+        return
+    checkpoint = load()
+    if "up_proj" in names:
+        weight = checkpoint.model.model.layers[layer].mlp.up_proj.weight
+        yield "up_proj", weight.detach(), 32
+    if {"K", "V"} & set(names):
+        ids = tokens(checkpoint, f"{text.CALIBRATION}\n{text.EVALUATION}")
+        for name, matrix in zip("KV", capture_kv(checkpoint.model, ids)[layer], strict=True):
+            if name in names:
+                yield name, matrix.detach().half(), 16
+
+
+def _matrices(names: list[str], seeds: list[int], layer: int) -> Iterator[tuple]:
+    """(name, seed, matrix, bits of an element)."""
+    for seed in seeds:
+        for name in names:
+            plain = name.removesuffix(", outliers")
+            if plain in _SETS:
+                yield name, seed, synthetic(*_SETS[plain], plain != name, seed), 32
+    real = [name for name in names if name in ("up_proj", "K", "V")]
+    for name, matrix, bits in _real(real, layer):
+        for seed in seeds:
+            yield name, seed, matrix, bits
+
+
+def _squares(made: "Tensor", matrix: "Tensor") -> float:
+    return float(((made - matrix.double()) ** 2).mean())
+
+
+def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
+    from golden.index.lloyd import Training
+    from golden.qet.matrix import quantize
+
+    return quantize(matrix, shape, Training(seed=seed, few=True))
+
+
+def _measure(
+    name: str, seed: int, matrix: "Tensor", bits: int, ratios: list[int]
+) -> Iterator[tuple[Key, dict[str, float]]]:
+    """Errors of every method at every ratio that it reaches."""
+    from golden.qet.rivals import SPANS, VARIANTS, round_to_nearest
+
+    rows, columns = matrix.shape
+    for ratio in ratios:
+        for method, variant in VARIANTS.items():
+            try:
+                shape = variant.shape(rows, columns, bits, Fraction(ratio))
+            except ConfigError:
+                continue
+            restored = _trained(matrix, shape, seed).real()
+            books = sum(shape.codebook_bits(stage) for stage in shape.stages)
+            left = matrix.double() - restored
+            found = {
+                "mse": _squares(restored, matrix),
+                "books": books / shape.stored_bits,
+                "range": float((left.max() - left.min()) / (matrix.max() - matrix.min())),
+                "entries": float(shape.stages[0].entries),
+            }
+            yield (name, ratio, method, seed), found
+        for span in SPANS:
+            try:
+                rounded = round_to_nearest(matrix, Fraction(ratio), span, bits)
+            except ConfigError:
+                continue
+            found = {"mse": _squares(rounded.matrix, matrix)}
+            yield (name, ratio, f"RTN {span}", seed), found
+    for levels in range(4):  # the same number of entries, whatever memory that takes
+        shape = QetShape(
+            rows=rows, columns=columns, element_bits=bits, entry_bits=0,
+            stages=(Stage(levels=levels, entries=16),),
+        )  # fmt: skip
+        error = _squares(_trained(matrix, shape, seed).real(), matrix)
+        yield (name, 0, f"{levels} levels", seed), {"mse": error}
+
+
+Found = dict[Key, dict[str, float]]
+
+
+def _ratios_of(
+    found: Found, name: str, ratio: int, over: str, under: str, what: str = "mse"
+) -> list[float]:
+    """``over`` by ``under`` for each seed that has both."""
+    seeds = sorted({key[3] for key in found if key[0] == name})
+    pairs = [(found.get((name, ratio, each, seed)) for each in (over, under)) for seed in seeds]
+    return [one[what] / two[what] for one, two in pairs if one and two and two[what]]
+
+
+def _shown(values: list[float], percent: bool = True) -> str:
+    """Mean, and the span of the seeds where they differ."""
+    if not values:
+        return "-"
+    scale, digits = 100 if percent else 1, 2
+    mean, low, high = (scale * each for each in (sum(values) / len(values), *_ends(values)))
+    text = f"{mean:.{digits}f}"
+    return (
+        text if f"{low:.{digits}f}" == f"{high:.{digits}f}" else f"{text} ({low:.2f}..{high:.2f})"
+    )
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
+    """By marker."""
+    names = [name for name in DATA if any(key[0] == name for key in found)]
+    ratios = sorted({key[1] for key in found if key[1]})
+
+    def errors(over: str, under: str, ratio: int) -> list[str]:
+        return [_shown(_ratios_of(found, name, ratio, over, under)) for name in names]
+
+    headline, growth, spans, equal, ablation = [], [], [], [], []
+    for column, name in enumerate(names):
+        paper = _PAPER.get(name, ("", "", ""))
+        cells = [errors(method, "PQ", _HEADLINE)[column] for method in ("Vanilla", "QET")]
+        headline.append([name, cells[0], paper[0], cells[1], paper[1]])
+        cells = [errors(each, "Vanilla", _HEADLINE)[column] for each in ("RQO", "CQO", "QET")]
+        ablation.append([name, *cells])
+        growth.append([name, *(errors("QET", "PQ", ratio)[column] for ratio in ratios)])
+        rtn = []
+        for span in ("matrix", "row", "group"):
+            every = [_ratios_of(found, name, r, f"RTN {span}", "QET") for r in ratios]
+            flat = [_mean(list(each)) for each in zip(*(e for e in every if e), strict=True)]
+            rtn.append(_shown(flat, percent=False))
+        eight = [
+            _shown(_ratios_of(found, name, _HEADLINE, f"RTN {span}", "QET"), percent=False)
+            for span in ("row", "group")
+        ]
+        spans.append([name, *rtn, paper[2], *eight])
+        levels = [_ratios_of(found, name, 0, f"{n} levels", "0 levels") for n in (1, 2, 3)]
+        equal.append([name, *map(_shown, levels)])
+    shares = []
+    for ratio in (4, 8, 12):
+        for name in names:
+            row: list[str] = [str(ratio), name]
+            for method in ("PQ", "QET"):
+                every = [each for key, each in found.items() if key[:3] == (name, ratio, method)]
+                row += [
+                    _shown([each["range"] for each in every]),
+                    _shown([each["books"] for each in every]),
+                ]
+            if row[2] != "-" or row[4] != "-":
+                shares.append([*row, *_TABLE1[ratio]])
+    at = [f"ratio {ratio}" for ratio in ratios]
+    return {
+        "qet_settings": table(("setting", "value"), settings, align_right=False),
+        "qet_headline": table(
+            ("data", "Vanilla, %", "paper", "QET, %", "paper"), headline
+        ),
+        "qet_ratios": table(("data", *at), growth),
+        "qet_ablation": table(("data", "RQO", "CQO", "both: QET"), ablation),
+        "qet_rtn": table(
+            ("data", "matrix", "row", "64 of a row", "paper", "row, ratio 4", "64, ratio 4"), spans
+        ),
+        "qet_levels": table(("data", "1 level", "2 levels", "3 levels"), equal),
+        "qet_table1": table(
+            ("ratio", "data", "PQ: range left", "PQ: codebooks", "QET: range left",
+             "QET: codebooks", "paper: range", "paper: codebooks"), shares,
+        ),
+    }  # fmt: skip
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = command.Parser(
+        prog="python -m golden.eval.reports.qet_claims",
+        description="Measure the figures of QET's claims, and write the tables of a page.",
+    )
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA), metavar="NAME",
+                        help=f"of {', '.join(DATA)}; default all")  # fmt: skip
+    parser.add_argument("--ratios", type=int, nargs="+", default=list(_RATIOS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--layer", type=int, default=_LAYER, help="of SmolLM2-135M")
+    add_page(parser, PAGE)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    prepare(options)
+    say = command.elapsed(lambda line: print(line, file=sys.stderr))
+    found: Found = {}
+    sizes = {}
+    for name, seed, matrix, bits in _matrices(options.data, options.seeds, options.layer):
+        say(f"{name}, seed {seed}")
+        sizes[name] = f"{matrix.shape[0]} x {matrix.shape[1]}, FP{bits}"
+        found |= dict(_measure(name, seed, matrix, bits, options.ratios))
+    settings = [
+        ("seeds", ", ".join(map(str, options.seeds))),
+        ("groups", "8 columns"),
+        ("model, layer", f"SmolLM2-135M, {options.layer}"),
+        *sizes.items(),
+    ]
+    give(options.page, sections(found, settings))
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    options = _arguments().parse_args(arguments)
+    return status("qet_claims", lambda: _run(options))
+
+
+if __name__ == "__main__":
+    command.run("golden.eval.reports.qet_claims", main)
