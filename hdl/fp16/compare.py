@@ -14,6 +14,7 @@ from hdl.fp16.pipeline import Operator, OperatorConfig, word
 
 __all__ = [
     "FpCompare", "FpCompareConfig", "compare_phases", "is_nan", "is_special", "total_order_key",
+    "total_order_word",
 ]  # fmt: skip
 
 
@@ -50,6 +51,13 @@ def total_order_key(word) -> Value:
     word = Value.cast(word)
     sign = word[-1]
     return Cat(word[:-1] ^ sign.replicate(len(word) - 1), ~sign)
+
+
+def total_order_word(key) -> Value:
+    """The word that has ``key`` as its ``total_order_key``."""
+    key = Value.cast(key)
+    sign = ~key[-1]
+    return Cat(key[:-1] ^ sign.replicate(len(key) - 1), sign)
 
 
 def is_nan(word, format: FloatFormat = FP16) -> Value:
