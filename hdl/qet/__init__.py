@@ -1,0 +1,1 @@
+"""QET: swap networks that sort neighbouring columns into parts, and their inverse."""

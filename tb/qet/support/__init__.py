@@ -1,0 +1,1 @@
+"""What the testbenches of QET have in common."""
