@@ -51,7 +51,7 @@ sweep: $(READY)  ## every bench at SEEDS=10 fresh seeds from FIRST=2; resumes; a
 soak: $(READY)  ## a million random requests to Oaken's memory management unit
 	@$(PYTHON) -m tb.runs.soak --seed $(SEED) $(PAGE_OPTION)
 
-formal: $(READY)  ## proofs of the stream blocks and of the page table
+formal: $(READY)  ## proofs of the stream blocks, of the swap networks and of the page table
 	@$(PYTHON) -m tb.formal
 
 mutate: $(READY)  ## inject faults into every block and count those that its testbench finds
