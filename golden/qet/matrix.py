@@ -1,6 +1,6 @@
 """Matrices quantized by QET: training, codes, and the matrix that they give back.
 
-Each stage swaps what is left of the matrix, groups its columns, and gives each group of each row
+Each stage swaps what is left of the matrix and groups its columns. It gives each group of each row
 the nearest entry of the group's codebook. The next stage quantizes the residual, in the order of
 the matrix. Source: QET, sections 3.2 and 3.4, Algorithms 1 and 2.
 

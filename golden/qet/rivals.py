@@ -70,8 +70,8 @@ class Rounded:
 def round_to_nearest(matrix: Tensor, ratio: Fraction, span: str, element_bits: int) -> Rounded:
     """``low + step * round((x - low) / step)`` with the most bits per element that fit.
 
-    A range is the smallest and the largest element of the whole matrix, of a row, or of 64
-    neighbours of a row, and takes two elements. ConfigError: not even one bit per element fits.
+    A range takes two elements: the smallest and the largest one of the whole matrix, of a row, or
+    of 64 neighbours of a row. ConfigError: not even one bit per element fits.
     """
     rows, columns = matrix.shape
     exact = matrix.double()

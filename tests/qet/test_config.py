@@ -1,7 +1,12 @@
 """golden.qet.config: bits of every part, and the largest codebooks that fit.
 
-Shown to fail: ``floor(log2 k)`` bits for a code; the maps taken from one stage's share; the bits of
-unpadded columns; a search that ends one entry early.
+Shown to fail:
+
+- ``floor(log2 k)`` bits for a code;
+- one range for all groups;
+- a search that ends one entry early;
+- maps of columns without padding;
+- a budget that does not subtract the maps.
 """
 
 from fractions import Fraction

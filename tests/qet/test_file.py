@@ -1,7 +1,12 @@
 """golden.qet.file and the command line: every bit comes back, every damage is one line.
 
-Shown to fail: sections without the padding of the last byte; an exponent read without its sign; a
-code beyond its codebook that is taken; a checksum that leaves out the header.
+Shown to fail:
+
+- sections read without their last byte;
+- an exponent read without its sign;
+- a code beyond its codebook;
+- a checksum that leaves out the sections;
+- errors relative to the mean element.
 """
 
 import hashlib

@@ -1,7 +1,13 @@
 """golden.qet.matrix against Algorithms 1 and 2 in exact fractions, and claims that need no data.
 
-Shown to fail: a residual that is not rounded; entries rounded twice; the exponent of the first
-stage for both; parts in the order S, L of the last level alone.
+Shown to fail:
+
+- a residual that is off by 2**-20;
+- the exponent with the other sign;
+- padding by zeros;
+- codes of the centroids as they were trained;
+- the seed of the caller ignored;
+- parts in the order of all S before all L.
 """
 
 import itertools

@@ -104,7 +104,7 @@ def test_order_of_fp32():
     order = [at for at in np.argsort(found) if not np.isnan(numbers[at])]
     assert (np.diff(numbers[order].astype(float)) >= 0).all()
     by_word = dict(zip(words.tolist(), found.tolist(), strict=True))
-    assert (by_word[1 << 31], by_word[0]) == (-1, 0)
+    assert by_word[0] - by_word[1 << 31] == 1
 
 
 @settings(deadline=None)

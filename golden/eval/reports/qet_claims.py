@@ -205,11 +205,8 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
         for name in names:
             row: list[str] = [str(ratio), name]
             for method in ("PQ", "QET"):
-                every = [each for key, each in found.items() if key[:3] == (name, ratio, method)]
-                row += [
-                    _shown([each["range"] for each in every]),
-                    _shown([each["books"] for each in every]),
-                ]
+                of = [each for key, each in found.items() if key[:3] == (name, ratio, method)]
+                row += [_shown([each[what] for each in of]) for what in ("range", "books")]
             if row[2] != "-" or row[4] != "-":
                 shares.append([*row, *_TABLE1[ratio]])
     at = [f"ratio {ratio}" for ratio in ratios]
