@@ -152,7 +152,10 @@ def _ratios_of(
 ) -> list[float]:
     """``over`` by ``under`` for each seed that has both."""
     seeds = sorted({key[3] for key in found if key[0] == name})
-    pairs = [(found.get((name, ratio, each, seed)) for each in (over, under)) for seed in seeds]
+    pairs = [
+        (found.get((name, ratio, over, seed)), found.get((name, ratio, under, seed)))
+        for seed in seeds
+    ]
     return [one[what] / two[what] for one, two in pairs if one and two and two[what]]
 
 
