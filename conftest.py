@@ -1,6 +1,7 @@
 """Shared by tests/ and tb/: the seeds, and the processor time of each test."""
 
 import contextlib
+import gc
 import os
 import random
 import re
@@ -55,6 +56,12 @@ def pytest_generate_tests(metafunc):
     if count > 1 and "seed" in metafunc.fixturenames:
         seeds = range(first, first + count)
         metafunc.parametrize("seed", seeds, ids=[f"seed{each}" for each in seeds])
+
+
+def pytest_collection_finish(session):
+    # The collector need not look again at modules and tests. It looked at them after each emission.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config):
