@@ -1,7 +1,7 @@
 """golden.qet.rivals and the report of the claims: all bits, errors by hand, tables of few runs.
 
 Shown to fail: ranges that are not counted; a range of the whole matrix for rows. The errors of the
-last seed once stood for all seeds.
+last seed were once those of all seeds.
 """
 
 from fractions import Fraction
