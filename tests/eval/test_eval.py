@@ -78,7 +78,11 @@ def state_of(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
 
 
 # The windows of the tiny model are too short for these codebooks.
-FEW = {"million-4b": "million-4b:few=true", "cq4": "cq4:few=true"}
+FEW = {
+    "million-4b": "million-4b:few=true",
+    "cq4": "cq4:few=true",
+    "qet-8b": "qet-8b:levels=1,group=4,entry_bits=4",  # and its matrices too small for these tiles
+}
 EVERY = [FEW.get(method.spellings[0], method.spellings[0]) for method in discover()]
 
 
