@@ -251,7 +251,7 @@ def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     if kept is not None:
         _silence(block)  # a copy elaborates nothing
         return kept
-    with shared_children():
+    with keeping(_KEEPER):  # a key says that nothing is patched
         made = _emit(block, name, wrap)
     EMIT_DIR.mkdir(parents=True, exist_ok=True)
     with replacing(file) as part:
