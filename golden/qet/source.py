@@ -22,7 +22,9 @@ def matrix_of(source: str, bits: int | None) -> tuple[Tensor, int]:
     """
     name, at, model = source.rpartition("@")
     if at and not Path(source).exists():
-        loaded = checkpoint.load(model if model in ("", "smollm2") or "/" in model else Path(model))
+        if not model:
+            raise ConfigError(f"{source}: a model must follow the @, such as smollm2")
+        loaded = checkpoint.load(model)
         tensors = dict(loaded.model.named_parameters())
         if name not in tensors:
             raise ConfigError(f"{loaded.name} has no tensor {name!r}")

@@ -224,6 +224,8 @@ def test_a_tensor_of_a_model(monkeypatch, tiny):
         matrix_of("model.none@smollm2", None)
     with pytest.raises(ConfigError, match="must have rows and columns"):
         matrix_of("model.norm.weight@smollm2", None)
+    with pytest.raises(ConfigError, match="a model must follow the @"):
+        matrix_of("model.norm.weight@", None)
 
 
 def test_ratios_are_exact():
