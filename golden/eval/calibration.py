@@ -132,7 +132,11 @@ class CalibrationData:
 
     def generator(self, salt: int = 0) -> torch.Generator:
         """Random numbers on the CPU that depend on the seed and the salt only."""
-        return torch.Generator().manual_seed(self.seed * 1_000_003 + salt)
+        return torch.Generator().manual_seed(self.seed_of(salt))
+
+    def seed_of(self, salt: int) -> int:
+        """A seed of its own for each ``salt``, such as the number of a layer."""
+        return self.seed * 1_000_003 + salt
 
     def run(self, ids: Tensor) -> None:
         """One window through the decoder layers, no logits, no gradients."""

@@ -7,13 +7,15 @@ import dataclasses
 from fractions import Fraction
 
 from golden.config import Config, ConfigError
+from golden.fp16.format import FP16, FP32
 
-__all__ = ["ELEMENT_BITS", "LEVELS_MAX", "Budget", "QetShape", "Stage", "swap_bits"]
+__all__ = ["ELEMENT_BITS", "FORMATS", "LEVELS_MAX", "Budget", "QetShape", "Stage", "swap_bits"]
 
 LEVELS_MAX = 5
 STAGES_MAX = 4
 ENTRIES_MAX = 1 << 16
-ELEMENT_BITS = (16, 32)  # FP16 and FP32
+FORMATS = {16: FP16, 32: FP32}  # of an element, by its bits
+ELEMENT_BITS = tuple(FORMATS)
 EXPONENT_BITS = 8  # of the power of two that scales the entries of a stage
 
 

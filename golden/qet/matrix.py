@@ -26,10 +26,10 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index import lloyd
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.index.lloyd import Training
-from golden.qet.config import QetShape, Stage
-from golden.qet.swap import FORMATS, swap, unswap
+from golden.qet.config import FORMATS, QetShape, Stage
+from golden.qet.swap import swap, unswap
 
-__all__ = ["QetMatrix", "StageCodes", "quantize", "residual", "words_of"]
+__all__ = ["QetMatrix", "StageCodes", "quantize", "residual", "seeds_for", "words_of"]
 
 _BATCH = 1 << 22  # elements of the groups that are clustered side by side
 _MANY = 512  # entries; more of them begin at random samples, for k-means++ would take minutes
@@ -160,9 +160,13 @@ def _say(progress: Callable[[str], None] | None, number: int, line: str) -> None
         progress(f"stage {number}: {line}")
 
 
+def seeds_for(entries: int) -> str:
+    """Where k-means of so many entries begins: ``Training.seeds``."""
+    return "plus_plus" if entries <= _MANY else "random"
+
+
 def _training(training: Training | None, stage: Stage, number: int) -> Training:
-    seeds = "plus_plus" if stage.entries <= _MANY else "random"
-    training = training or Training(seeds=seeds, few=True)
+    training = training or Training(seeds=seeds_for(stage.entries), few=True)
     return dataclasses.replace(training, seed=training.seed + number)
 
 

@@ -11,13 +11,10 @@ word that a swap gives, never depend on how the words are compared.
 import torch
 from torch import Tensor
 
-from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import total_order_key
-from golden.qet.config import swap_bits
+from golden.qet.config import FORMATS, swap_bits
 
-__all__ = ["FORMATS", "keys", "maps_of_words", "order_of", "swap", "unswap", "words_of_maps"]
-
-FORMATS = {16: FP16, 32: FP32}  # of an element, by its bits
+__all__ = ["keys", "maps_of_words", "order_of", "swap", "unswap", "words_of_maps"]
 
 
 def keys(words: Tensor, bits: int) -> Tensor:

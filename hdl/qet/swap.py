@@ -7,9 +7,8 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.config import Config
-from golden.fp16.format import FP16, FP32
 from golden.qet import timing
-from golden.qet.config import ELEMENT_BITS, LEVELS_MAX
+from golden.qet.config import ELEMENT_BITS, FORMATS, LEVELS_MAX
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -35,7 +34,7 @@ class QetSwapConfig(Config):
 
     @property
     def kind(self):
-        return {16: FP16, 32: FP32}.get(self.bits)
+        return FORMATS.get(self.bits)
 
     @property
     def i_layout(self) -> data.StructLayout:

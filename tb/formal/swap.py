@@ -56,7 +56,7 @@ class Restored(wiring.Component):
 
 
 def order(word) -> Value:
-    """golden.qet.swap.keys of one word."""
+    """The order of golden.qet.swap.keys, on its own terms."""
     return Mux(word[-1], -1 - word[:-1], word[:-1])
 
 

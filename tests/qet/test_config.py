@@ -43,8 +43,11 @@ def test_sizes_of_the_paper(rows, columns, bits, ratio, expected):
     assert found.ratio >= ratio
 
 
-def by_hand(rows, columns, bits, levels, group, entry_bits, by_group, ratio, share):
-    """The largest k by counting up, from the constraint of section 4.1."""
+def by_hand(asked, ratio, share):
+    """The largest k by counting up, from the sizes and the constraint of section 4.1 alone."""
+    rows, columns, bits, group = asked.rows, asked.columns, asked.element_bits, asked.group
+    entry_bits, by_group = asked.entry_bits, asked.by_group
+    levels = [stage.levels for stage in asked.stages]
     tile = group * 2 ** max(levels)
     padded = (columns + tile - 1) // tile * tile
     maps = sum(rows * padded * level for level in levels)  # in halves of a bit
@@ -69,8 +72,7 @@ def by_hand(rows, columns, bits, levels, group, entry_bits, by_group, ratio, sha
 def test_budget_equals_counting(columns, by_group, entry_bits, ratio):
     shares = (Fraction(3, 5), Fraction(2, 5))
     asked = shape(300, columns, entry_bits=entry_bits, by_group=by_group)
-    arguments = (300, columns, 32, (3, 0), 8, entry_bits, by_group, ratio)
-    expected = [by_hand(*arguments, share) for share in shares]
+    expected = [by_hand(asked, ratio, share) for share in shares]
     if 0 in expected:
         with pytest.raises(ConfigError, match="ratio must be at most"):
             Budget(ratio=ratio, shares=shares).solve(asked)

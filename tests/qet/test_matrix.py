@@ -16,14 +16,11 @@ from fractions import Fraction
 import pytest
 import torch
 
-from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
-from golden.qet.config import Budget, QetShape, Stage
+from golden.qet.config import FORMATS, Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, quantize, residual, words_of
 from tests.exact import exact, rounded
-
-FORMATS = {16: FP16, 32: FP32}
 
 
 def fp16_matrix(rows, columns, seed=0, scale=1.0):

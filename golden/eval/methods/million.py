@@ -199,7 +199,7 @@ class Million(Method):
         if len(vectors) > most:
             pick = torch.randperm(len(vectors), generator=data.generator(salt))[:most]
             vectors, weight = vectors[pick], None if weight is None else weight[pick]
-        training = self._training(data.seed * 1_000_003 + salt)
+        training = self._training(data.seed_of(salt))
         device = next(data.model.parameters()).device
         weight = None if weight is None else weight.to(device)
         found = ProductQuantizer.train(vectors.to(device), shape, weight, training)

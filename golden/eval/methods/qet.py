@@ -14,12 +14,11 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.lloyd import Training
 from golden.qet.config import Budget, QetShape, Stage
-from golden.qet.matrix import QetMatrix, quantize
+from golden.qet.matrix import QetMatrix, quantize, seeds_for
 
 __all__ = ["Qet"]
 
 _ELEMENT_BITS = 16  # of a weight before
-_MANY = 512  # entries; more of them begin at random groups, for k-means++ would take minutes
 _SALTS = 16  # seeds of a layer, more than it has stages
 
 
@@ -89,8 +88,7 @@ class Qet(Method):
     def matrix(self, weight: Tensor, seed: int = 0) -> QetMatrix:
         """The weight (N, K) of a layer. ConfigError: its size does not reach the rate."""
         shape = self.shape(*weight.shape)
-        most = max(stage.entries for stage in shape.stages)
-        seeds = "plus_plus" if most <= _MANY else "random"
+        seeds = seeds_for(max(stage.entries for stage in shape.stages))
         training = Training(seed=seed, seeds=seeds, iterations=self.iterations, few=True)
         return quantize(weight.float(), shape, training)
 
@@ -98,7 +96,7 @@ class Qet(Method):
         """Of each layer: words of the restored matrix, and the bits that it took."""
         state: State = {}
         for number, (name, linear) in enumerate(data.linears.items()):
-            seed = data.seed * 1_000_003 + number * _SALTS
+            seed = data.seed_of(number * _SALTS)
             try:
                 made = self.matrix(linear.weight.detach(), seed)
             except ConfigError as error:

@@ -96,7 +96,7 @@ class VqWeights(Method):
         order = {name: i for i, name in enumerate(data.linears)}
 
         def quantize_one(name: str, weight: Tensor, hessian: Tensor) -> State:
-            seed = data.seed * 1_000_003 + order[name] * _SALTS
+            seed = data.seed_of(order[name] * _SALTS)
             return _state_of(self.matrix(weight, hessian, seed))
 
         def restore(state: State, name: str) -> Tensor:

@@ -94,10 +94,6 @@ def _matrices(names: list[str], seeds: list[int], layer: int) -> Iterator[tuple]
             yield name, seed, matrix, bits
 
 
-def _squares(made: "Tensor", matrix: "Tensor") -> float:
-    return float(((made - matrix.double()) ** 2).mean())
-
-
 def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
     from golden.index.lloyd import Training
     from golden.qet.matrix import quantize
@@ -109,6 +105,7 @@ def _measure(
     name: str, seed: int, matrix: "Tensor", bits: int, ratios: list[int]
 ) -> Iterator[tuple[Key, dict[str, float]]]:
     """Errors of every method at every ratio that it reaches."""
+    from golden.qet.metrics import errors
     from golden.qet.rivals import SPANS, VARIANTS, round_to_nearest
 
     rows, columns = matrix.shape
@@ -122,10 +119,9 @@ def _measure(
             books = sum(shape.codebook_bits(stage) for stage in shape.stages)
             left = matrix.double() - restored
             found = {
-                "mse": _squares(restored, matrix),
+                "mse": errors(matrix, restored).mse,
                 "books": books / shape.stored_bits,
                 "range": float((left.max() - left.min()) / (matrix.max() - matrix.min())),
-                "entries": float(shape.stages[0].entries),
             }
             yield (name, ratio, method, seed), found
         for span in SPANS:
@@ -133,15 +129,15 @@ def _measure(
                 rounded = round_to_nearest(matrix, Fraction(ratio), span, bits)
             except ConfigError:
                 continue
-            found = {"mse": _squares(rounded.matrix, matrix)}
+            found = {"mse": errors(matrix, rounded.matrix).mse}
             yield (name, ratio, f"RTN {span}", seed), found
     for levels in range(4):  # the same number of entries, whatever memory that takes
         shape = QetShape(
             rows=rows, columns=columns, element_bits=bits, entry_bits=0,
             stages=(Stage(levels=levels, entries=16),),
         )  # fmt: skip
-        error = _squares(_trained(matrix, shape, seed).real(), matrix)
-        yield (name, 0, f"{levels} levels", seed), {"mse": error}
+        restored = _trained(matrix, shape, seed).real()
+        yield (name, 0, f"{levels} levels", seed), {"mse": errors(matrix, restored).mse}
 
 
 Found = dict[Key, dict[str, float]]
@@ -163,16 +159,10 @@ def _shown(values: list[float], percent: bool = True) -> str:
     """Mean, and the span of the seeds where they differ."""
     if not values:
         return "-"
-    scale, digits = 100 if percent else 1, 2
-    mean, low, high = (scale * each for each in (sum(values) / len(values), *_ends(values)))
-    text = f"{mean:.{digits}f}"
-    return (
-        text if f"{low:.{digits}f}" == f"{high:.{digits}f}" else f"{text} ({low:.2f}..{high:.2f})"
-    )
-
-
-def _ends(values: list[float]) -> tuple[float, float]:
-    return min(values), max(values)
+    scale = 100 if percent else 1
+    figures = (_mean(values), min(values), max(values))
+    mean, low, high = (f"{scale * each:.2f}" for each in figures)
+    return mean if low == high else f"{mean} ({low}..{high})"
 
 
 def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
@@ -180,17 +170,16 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
     names = [name for name in DATA if any(key[0] == name for key in found)]
     ratios = sorted({key[1] for key in found if key[1]})
 
-    def errors(over: str, under: str, ratio: int) -> list[str]:
-        return [_shown(_ratios_of(found, name, ratio, over, under)) for name in names]
-
     headline, growth, spans, equal, ablation = [], [], [], [], []
-    for column, name in enumerate(names):
+    for name in names:
+
+        def cell(over: str, under: str, ratio: int = _HEADLINE, name: str = name) -> str:
+            return _shown(_ratios_of(found, name, ratio, over, under))
+
         paper = _PAPER.get(name, ("", "", ""))
-        cells = [errors(method, "PQ", _HEADLINE)[column] for method in ("Vanilla", "QET")]
-        headline.append([name, cells[0], paper[0], cells[1], paper[1]])
-        cells = [errors(each, "Vanilla", _HEADLINE)[column] for each in ("RQO", "CQO", "QET")]
-        ablation.append([name, *cells])
-        growth.append([name, *(errors("QET", "PQ", ratio)[column] for ratio in ratios)])
+        headline.append([name, cell("Vanilla", "PQ"), paper[0], cell("QET", "PQ"), paper[1]])
+        ablation.append([name, *(cell(each, "Vanilla") for each in ("RQO", "CQO", "QET"))])
+        growth.append([name, *(cell("QET", "PQ", ratio) for ratio in ratios)])
         rtn = []
         for span in ("matrix", "row", "group"):
             every = [_ratios_of(found, name, r, f"RTN {span}", "QET") for r in ratios]

@@ -3,16 +3,14 @@
 import numpy as np
 import torch
 
-from golden.fp16.format import FP16, FP32
 from golden.fp16.vectors import corner_words
-from golden.qet.config import swap_bits
+from golden.qet.config import FORMATS, swap_bits
 from golden.qet.swap import keys, maps_of_words, swap, unswap, words_of_maps
 from tb.words import layout_words
 
 __all__ = ["swap_vectors", "unswap_vectors"]
 
 _BEATS = 60
-FORMATS = {16: FP16, 32: FP32}
 
 
 def rows(rng, count: int, columns: int, bits: int) -> np.ndarray:
