@@ -45,6 +45,7 @@ __all__ = [
     "keeping",
     "module_name",
     "signatures",
+    "silence",
 ]
 
 _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
@@ -261,6 +262,19 @@ def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[s
     return text, implicit
 
 
+def silence(found) -> None:
+    """Do not let Amaranth warn that ``found``, a block or blocks, was never elaborated.
+
+    A bench's bank makes its members when it is made, so they are silenced with it.
+    """
+    if isinstance(found, Block) and not getattr(found, "_MustUse__silence", False):
+        found._MustUse__silence = True
+        silence(list(vars(found).values()))
+    elif isinstance(found, (list, tuple)):
+        for each in found:
+            silence(each)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Kept:
     """A child as it was converted before: RTLIL, implicit ports, and its own children."""
@@ -364,6 +378,7 @@ class _Library:
         keeper = _keeper.get()
         kept = keeper.child(key) if keeper else None
         if kept is not None:
+            silence(list(vars(block).values()))  # what it would have elaborated
             for child in kept.children:
                 self.get(child)
             return kept.rtlil, kept.implicit_ports

@@ -31,7 +31,7 @@ from cocotb_tools.runner import Verilator, get_results
 from golden.files import made_aside, replacing
 from hdl.block import Block
 from hdl.deliver import Delivery, package
-from hdl.emit import Keeper, keeping
+from hdl.emit import Keeper, keeping, silence
 from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
 from tb import forked, resident
@@ -225,19 +225,6 @@ def _kept_emission(file: Path) -> Emitted | None:
     return kept if isinstance(kept, Emitted) else None
 
 
-def _silence(found) -> None:
-    """Do not let Amaranth warn that ``found``, a block or blocks, was never elaborated.
-
-    A bench's bank makes its members when it is made, so they are silenced with it.
-    """
-    if isinstance(found, Block) and not getattr(found, "_MustUse__silence", False):
-        found._MustUse__silence = True
-        _silence(list(vars(found).values()))
-    elif isinstance(found, (list, tuple)):
-        for each in found:
-            _silence(each)
-
-
 def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     """``block`` as Verilog, or its copy in build/emit: a copy costs a hundredth of an emission.
 
@@ -249,7 +236,7 @@ def emitted(block: Block, name: str = TOP, wrap: str | None = None) -> Emitted:
     file = EMIT_DIR / key
     kept = _kept_emission(file)
     if kept is not None:
-        _silence(block)  # a copy elaborates nothing
+        silence(block)  # a copy elaborates nothing
         return kept
     with keeping(_KEEPER):  # a key says that nothing is patched
         made = _emit(block, name, wrap)

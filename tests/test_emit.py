@@ -170,7 +170,7 @@ def modules_of(block: Block, name: str) -> list[tuple]:
 
 @pytest.mark.parametrize("most", [1 << 28, 1 << 14])
 def test_kept_children_change_no_byte(most):
-    """Shown to fail: children kept without their own; a changed module given to the next design."""
+    """Evicted children are converted again."""
     blocks = ["kllm_scaler", "kllm_outlier", "kllm_scaler"]
     kept = Keeper(most)
     for name in blocks:
@@ -193,3 +193,36 @@ def test_kept_children_are_told_apart_by_class_and_configuration():
             found = emit(Chain([leaf(PlainConfig(width=2))]), "chain")
         fresh = emit(Chain([leaf(PlainConfig(width=2))]), "chain")
         assert [each.rtlil for each in found] == [each.rtlil for each in fresh]
+
+
+class Outer(Chain):
+    """A chain that may hold chains."""
+
+
+def test_a_kept_child_brings_its_own_children():
+    """Shown to fail: children kept without their own; a warning that a leaf was never elaborated."""
+    leaf = leaf_class(False, "a")
+
+    def block():
+        return Outer([Chain([leaf(PlainConfig())])])
+
+    kept, fresh = Keeper(), modules_of(block(), "top")
+    for _ in range(2):
+        with keeping(kept):
+            assert modules_of(block(), "top") == fresh
+    assert len(fresh) == 3
+
+
+def test_what_is_made_of_a_text_is_made_once_and_may_be_changed():
+    """Shown to fail: the object itself kept, which its first caller changes."""
+    kept, texts = Keeper(), []
+
+    def make(text: str) -> list[str]:
+        texts.append(text)
+        return [text]
+
+    for _ in range(3):
+        made = kept.made_of("a", make)
+        assert made == ["a"]
+        made.append("changed")
+    assert texts == ["a"]
