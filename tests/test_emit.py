@@ -200,7 +200,7 @@ class Outer(Chain):
 
 
 def test_a_kept_child_brings_its_own_children():
-    """Shown to fail: children kept without their own; a warning that a leaf was never elaborated."""
+    """Shown to fail: children kept without their own; a warning that a leaf is not elaborated."""
     leaf = leaf_class(False, "a")
 
     def block():
