@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from golden import command
 from golden.config import ConfigError
 from golden.files import check_output, replacing
-from golden.qet.config import ELEMENT_BITS, Budget, QetShape, Stage
+from golden.qet.config import ELEMENT_BITS, EXPONENT_BITS, Budget, QetShape, Stage
 
 if TYPE_CHECKING:
     from golden.qet.matrix import QetMatrix
@@ -92,7 +92,7 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
 
     from golden.index.lloyd import Training
     from golden.qet import file
-    from golden.qet.matrix import quantize, words_of
+    from golden.qet.matrix import quantize, seeds_for, words_of
     from golden.qet.metrics import errors
     from golden.qet.source import matrix_of
 
@@ -112,7 +112,9 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     entries = ", ".join(f"{stage.entries:,}" for stage in shape.stages)
     say(f"{shape.rows} x {shape.columns} of FP{bits}: {entries} entries in {shape.groups} groups")
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    made = quantize(matrix.to(device), shape, Training(seed=options.seed, few=True), say)
+    seeds = seeds_for(max(stage.entries for stage in shape.stages))
+    training = Training(seed=options.seed, seeds=seeds, few=True)
+    made = quantize(matrix.to(device), shape, training, say)
     size = file.write(options.output, made, options.source)
     say(f"{size:,} bytes in {options.output}")
     _print(made, errors(matrix, made.real().cpu()))
@@ -163,6 +165,7 @@ def _print(made: "QetMatrix", found: "Errors | None") -> None:
         line("  codes", shape.code_bits(stage))
         line("  codebooks", shape.codebook_bits(stage))
         line("  ranges", shape.range_bits)
+    line("exponent", EXPONENT_BITS)
     line("all", whole)
     per_element = whole / (shape.rows * shape.columns)
     print(f"{per_element:.3f} bits per element, ratio {float(shape.ratio):.3f}")

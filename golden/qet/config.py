@@ -16,7 +16,9 @@ STAGES_MAX = 4
 ENTRIES_MAX = 1 << 16
 FORMATS = {16: FP16, 32: FP32}  # of an element, by its bits
 ELEMENT_BITS = tuple(FORMATS)
-EXPONENT_BITS = 8  # of the power of two that scales the entries of a stage
+EXPONENT_BITS = 8  # of the power of two that scales all entries
+RANGE_BITS = 32  # of low or of step
+GRID = 24  # entries are integers times 2**-GRID
 
 
 def swap_bits(levels: int) -> int:
@@ -103,10 +105,10 @@ class QetShape(Config):
 
     @property
     def range_bits(self) -> int:
-        """Bits of the ranges of one stage: low and step, and one exponent."""
+        """Bits of the ranges of one stage: low and step."""
         if not self.entry_bits:
             return 0
-        return (self.groups if self.by_group else 1) * 2 * self.element_bits + EXPONENT_BITS
+        return (self.groups if self.by_group else 1) * 2 * RANGE_BITS
 
     def map_bits(self, stage: Stage) -> int:
         """Bits of a stage's indicator maps: half a bit per element and level."""
@@ -122,7 +124,7 @@ class QetShape(Config):
     @property
     def stored_bits(self) -> int:
         """Every bit that the quantized matrix takes."""
-        return sum(
+        return EXPONENT_BITS + sum(
             self.map_bits(stage)
             + self.code_bits(stage)
             + self.codebook_bits(stage)
@@ -142,6 +144,7 @@ class Budget(Config):
 
     ``k d a' + ranges + n m ceil(log2 k) <= (n d a / ratio - maps) * share`` for each stage. The
     paper's ranges are 2 a bits. Ours are ``QetShape.range_bits``, and d, m count padded columns.
+    The exponent takes 8 bits of n d a / ratio.
     Source: section 4.1, "Parameter Selection".
     """
 
@@ -182,7 +185,8 @@ class Budget(Config):
     def _free(self, shape: QetShape) -> Fraction:
         """Bits that the maps leave."""
         maps = sum(shape.map_bits(stage) for stage in shape.stages)
-        return Fraction(shape.rows * shape.columns * shape.element_bits) / self.ratio - maps
+        whole = Fraction(shape.rows * shape.columns * shape.element_bits) / self.ratio
+        return whole - maps - EXPONENT_BITS
 
     def largest_ratio(self, shape: QetShape) -> Fraction:
         """The ratio at which each stage has at least one entry."""
@@ -191,7 +195,8 @@ class Budget(Config):
             _needed(shape, stage, 1) / share
             for stage, share in zip(shape.stages, self.shares, strict=True)
         )
-        return Fraction(shape.rows * shape.columns * shape.element_bits) / (maps + least)
+        whole = Fraction(shape.rows * shape.columns * shape.element_bits)
+        return whole / (maps + least + EXPONENT_BITS)
 
     def _refusal(self, shape: QetShape, number: int, free: Fraction) -> str:
         elements = shape.rows * shape.columns

@@ -9,8 +9,9 @@
 | 32 | SHA-256 of all bytes before |
 
 A section is a string of bits, each value's lowest bit first. Zeros fill its last byte. Values come
-by row, then by group or network. A range is low and step, and the stage's exponent of 8 bits
-follows. So the sections take the bits of ``QetShape.stored_bits``, and at most 7 more each.
+by row, then by group or network. A range is low and step, of 32 bits each with a sign. The exponent
+of the matrix has a section of 8 bits. So the sections take the bits of ``QetShape.stored_bits``,
+and at most 7 more each.
 """
 
 import dataclasses
@@ -26,14 +27,14 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.files import replacing
-from golden.qet.config import EXPONENT_BITS, QetShape, Stage, swap_bits
+from golden.qet.config import RANGE_BITS, QetShape, Stage, swap_bits
 from golden.qet.matrix import QetMatrix, StageCodes
 from golden.qet.swap import maps_of_words, words_of_maps
 
 __all__ = ["MAGIC", "VERSION", "QetFileError", "read", "write"]
 
 MAGIC = b"\x89QET\r\n\x1a\n"
-VERSION = 1
+VERSION = 2
 _DIGEST = 32
 _HEADER_MAX = 1 << 20
 _CHUNK = 1 << 20  # values that are packed at a time, a multiple of 8
@@ -84,7 +85,9 @@ def read(path: Path) -> tuple[QetMatrix, str]:
         for _, length in header["sections"]:
             found.append(data[at : at + length])
             at += length
-        return QetMatrix(shape, _stages(shape, found)), header["name"]
+        stages = _stages(shape, found)
+        exponent = int.from_bytes(found[-1], "little", signed=True)
+        return QetMatrix(shape, stages, exponent), header["name"]
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise QetFileError(f"{path}: {error}") from None
 
@@ -127,19 +130,17 @@ def _sections(matrix: QetMatrix) -> Iterator[tuple[str, bytes]]:
         yield f"maps_{number}", _packed(words, 1)
         yield f"codes_{number}", _packed(made.codes, made.stage.code_bits)
         yield f"entries_{number}", _packed(made.entries, shape.stored_entry_bits)
-        exponent = torch.tensor([made.exponent & (1 << EXPONENT_BITS) - 1])
-        bits = shape.element_bits
-        values = torch.cat((made.ranges.flatten().cpu(), exponent)) if shape.entry_bits else None
-        yield f"ranges_{number}", _ranges(values, bits) if values is not None else b""
-
-
-def _ranges(values: Tensor, bits: int) -> bytes:
-    return _packed(values[:-1], bits) + _packed(values[-1:], EXPONENT_BITS)
+        ranges = made.ranges & (1 << RANGE_BITS) - 1
+        yield f"ranges_{number}", _packed(ranges, RANGE_BITS)
+    yield "exponent", matrix.exponent.to_bytes(1, "little", signed=True)
 
 
 def _stages(shape: QetShape, found: list[bytes]) -> tuple[StageCodes, ...]:
-    if len(found) != 4 * len(shape.stages):
-        raise ValueError(f"it must have {4 * len(shape.stages)} sections, not {len(found)}")
+    count = 4 * len(shape.stages) + 1
+    if len(found) != count:
+        raise ValueError(f"it must have {count} sections, not {len(found)}")
+    if len(found[-1]) != 1:
+        raise ValueError(f"exponent must have 1 byte, not {len(found[-1])}")
     stages = []
     for number, stage in enumerate(shape.stages):
         maps, codes, entries, ranges = found[4 * number : 4 * number + 4]
@@ -156,18 +157,16 @@ def _stages(shape: QetShape, found: list[bytes]) -> tuple[StageCodes, ...]:
             shape.stored_entry_bits,
             f"entries_{number}",
         )
-        low, exponent = torch.empty(0, 2, dtype=torch.int64), 0
+        low = torch.empty(0, 2, dtype=torch.int64)
         if shape.entry_bits:
             count = 2 * (shape.groups if shape.by_group else 1)
-            low = _unpacked(ranges[:-1], count, shape.element_bits, f"ranges_{number}")
-            low = low.reshape(-1, 2)
-            exponent = int.from_bytes(ranges[-1:], "little", signed=True)
+            low = _unpacked(ranges, count, RANGE_BITS, f"ranges_{number}").reshape(-1, 2)
+            low = low - (low >> RANGE_BITS - 1 << RANGE_BITS)
         stages.append(
             StageCodes(
                 stage,
                 entry.reshape(shape.groups, stage.entries, shape.group),
                 low,
-                exponent,
                 code.reshape(shape.rows, shape.groups),
                 maps_of_words(words.reshape(shape.rows, networks, bits), stage.levels),
             )

@@ -4,71 +4,74 @@ Each stage swaps what is left of the matrix and groups its columns. It gives eac
 the nearest entry of the group's codebook. The next stage quantizes the residual, in the order of
 the matrix. Source: QET, sections 3.2 and 3.4, Algorithms 1 and 2.
 
-| rounding | what |
-|---|---|
-| an element of an entry | ``E = rne(low + step * code)``, times ``2**exponent`` without rounding |
-| a residual | ``rne(left - 2**exponent * E)``, which the next stage swaps and quantizes |
-| the result | ``rne(sum over stages of 2**exponent * E)`` of the exact sum |
+A matrix has one ``exponent``: no element exceeds ``2**exponent``. Entries are fixed-point numbers.
 
-rne rounds to the matrix's own format. The sum of FP16 is exact in float64. That of FP32 is rounded
-to float64 before.
+| what | value | rounding |
+|---|---|---|
+| an element x | ``X * 2**(exponent - 24)`` | X drops what lies below its last bit |
+| an element of an entry | ``E = low + step * code``, integers, or an element's word | none |
+| a code | the least ``sum of (X - E)**2`` of a group, the first of equal ones | none |
+| a residual | ``rne(2**(exponent - 24) * (X - E))``, the largest number for an infinity | one |
+| the result | ``2**exponent * rne(2**-24 * sum over stages of E)`` | one |
+
+rne rounds to the matrix's own format. E lies in -2..2, as an integer -2**25..2**25. So all sums are
+exact, in hardware and in float64. Scaling the result rounds where it is subnormal or too large.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index import lloyd
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.index.lloyd import Training
-from golden.qet.config import FORMATS, QetShape, Stage
+from golden.qet.config import FORMATS, GRID, QetShape, Stage
+from golden.qet.nearest import nearest
 from golden.qet.swap import swap, unswap
 
-__all__ = ["QetMatrix", "StageCodes", "quantize", "residual", "seeds_for", "words_of"]
+__all__ = [
+    "QetMatrix", "StageCodes", "encode", "exponent_of", "on_grid", "padded_words", "quantize",
+    "residual", "seeds_for", "words_of",
+]  # fmt: skip
 
 _BATCH = 1 << 22  # elements of the groups that are clustered side by side
 _MANY = 512  # entries; more of them begin at random samples, for k-means++ would take minutes
 _CHUNK = 1 << 22  # elements of rows that are decoded at a time
+_X_MAX = (1 << 26) - 1  # of |X|: given codebooks may be those of smaller elements
+_E_MAX = 1 << 25
 
 
 @dataclasses.dataclass(frozen=True)
 class StageCodes:
     """What one stage stores.
 
-    entries  : (groups, entries, group) codes of ``entry_bits`` bits, or words of the format
-    ranges   : (1 or groups, 2) words: low and step; empty where entries are words
-    exponent : of the scale of all entries of the stage
-    codes    : (rows, groups) int64, groups in the order of the parts
-    maps     : by level, as golden.qet.swap.swap gives them
+    entries : (groups, entries, group) codes of ``entry_bits`` bits, or words of the format
+    ranges  : (1 or groups, 2) integers: low and step; empty where entries are words
+    codes   : (rows, groups) int64, groups in the order of the parts
+    maps    : by level, as golden.qet.swap.swap gives them
     """
 
     stage: Stage
     entries: Tensor
     ranges: Tensor
-    exponent: int
     codes: Tensor
     maps: list[Tensor]
 
-    def entry_words(self, shape: QetShape) -> Tensor:
-        """``E``: (groups, entries, group) words, without the exponent."""
-        if not shape.entry_bits:
-            return self.entries
-        format = FORMATS[shape.element_bits]
-        low, step = float_from_bits(self.ranges, format).unbind(1)
-        return bits_from_float(_affine(low, step, self.entries), format)
-
     def values(self, shape: QetShape) -> Tensor:
-        """``2**exponent * E``: (groups, entries, group) float64."""
-        words = self.entry_words(shape)
-        return float_from_bits(words, FORMATS[shape.element_bits]) * 2.0**self.exponent
+        """``E``: (groups, entries, group) int64 on the grid 2**-24."""
+        if not shape.entry_bits:
+            real = float_from_bits(self.entries, FORMATS[shape.element_bits])
+            return (real * 2.0**GRID).trunc().long()
+        low, step = self.ranges.unbind(1)
+        return low[:, None, None] + step[:, None, None] * self.entries
 
     def decoded(self, values: Tensor, rows: slice) -> Tensor:
-        """The entries of some rows in the order of the matrix: (rows, padded) float64."""
+        """The entries of some rows in the order of the matrix: (rows, padded)."""
         codes = self.codes[rows]
         group = torch.arange(codes.shape[1], device=codes.device)
         parts = values[group, codes].flatten(1).unflatten(1, (self.stage.parts, -1))
@@ -77,23 +80,30 @@ class StageCodes:
 
 @dataclasses.dataclass(frozen=True)
 class QetMatrix:
-    """A quantized matrix."""
+    """A quantized matrix; exponent: log2 of the scale of its entries."""
 
     shape: QetShape
     stages: tuple[StageCodes, ...]
+    exponent: int
 
-    def dequantized(self) -> Tensor:
-        """(rows, columns) words of the matrix's format."""
+    def words(self) -> Tensor:
+        """(rows, padded) words of the matrix's format, without the exponent."""
         shape = self.shape
         values = [stage.values(shape) for stage in self.stages]
-        found = torch.empty(shape.rows, shape.columns, dtype=torch.int64, device=values[0].device)
+        found = torch.empty(shape.rows, shape.padded, dtype=torch.int64, device=values[0].device)
         for rows in _row_chunks(shape):
             parts = [
                 stage.decoded(value, rows) for stage, value in zip(self.stages, values, strict=True)
             ]
-            words = bits_from_float(torch.stack(parts).sum(0), FORMATS[shape.element_bits])
-            found[rows] = words[:, : shape.columns]
+            total = torch.stack(parts).sum(0).double() * 2.0**-GRID
+            found[rows] = bits_from_float(total, FORMATS[shape.element_bits])
         return found
+
+    def dequantized(self) -> Tensor:
+        """(rows, columns) words of the matrix's format."""
+        format = FORMATS[self.shape.element_bits]
+        real = float_from_bits(self.words()[:, : self.shape.columns], format)
+        return bits_from_float(real * 2.0**self.exponent, format)
 
     def real(self) -> Tensor:
         """(rows, columns) float64."""
@@ -130,28 +140,79 @@ def quantize(
     fill the last tile repeat the last column. progress: called with a line after each batch.
     ValueError: as ``words_of``, or another size.
     """
+    words = padded_words(matrix, shape)
+    exponent = exponent_of(words, shape)
+    stages: list[StageCodes] = []
+    for number, stage in enumerate(shape.stages):
+        own = _training(training, stage, number)
+        say = functools.partial(_say, progress, number)
+        made = _stage(words, exponent, shape, stage, own, say)
+        stages.append(made)
+        if number + 1 < len(shape.stages):
+            words = residual(words, exponent, made, shape)
+    return QetMatrix(shape, tuple(stages), exponent)
+
+
+def encode(matrix: Tensor, books: QetMatrix) -> QetMatrix:
+    """``matrix`` with the codebooks, ranges and exponent of ``books``: its codes and maps.
+
+    Any number of rows. An element beyond ``4 * 2**exponent`` counts as the largest below.
+    ValueError: as ``words_of``, or other columns.
+    """
+    shape = dataclasses.replace(books.shape, rows=max(1, matrix.shape[0]))
+    words = padded_words(matrix, shape)
+    stages: list[StageCodes] = []
+    for book in books.stages:
+        parts, maps = swap(words, book.stage.levels, shape.element_bits)
+        codes = torch.empty(shape.rows, shape.groups, dtype=torch.int64, device=words.device)
+        made = dataclasses.replace(book, codes=codes, maps=maps)
+        _assign(parts, books.exponent, made, shape)
+        stages.append(made)
+        if len(stages) < len(books.stages):
+            words = residual(words, books.exponent, made, shape)
+    return QetMatrix(shape, tuple(stages), books.exponent)
+
+
+def padded_words(matrix: Tensor, shape: QetShape) -> Tensor:
+    """(rows, padded) words. ValueError: as ``words_of``, or another size."""
     if tuple(matrix.shape) != (shape.rows, shape.columns):
         raise ValueError(f"matrix must be ({shape.rows}, {shape.columns})")
     words = words_of(matrix, shape.element_bits)
     words = torch.nn.functional.pad(words, (0, shape.padded - shape.columns))
     words[:, shape.columns :] = words[:, shape.columns - 1 : shape.columns]
-    stages: list[StageCodes] = []
-    for number, stage in enumerate(shape.stages):
-        own = _training(training, stage, number)
-        made = _stage(words, shape, stage, own, functools.partial(_say, progress, number))
-        stages.append(made)
-        if number + 1 < len(shape.stages):
-            words = residual(words, made, shape)
-    return QetMatrix(shape, tuple(stages))
+    return words
 
 
-def residual(words: Tensor, made: StageCodes, shape: QetShape) -> Tensor:
-    """``rne(word - 2**exponent * E)``: what a stage leaves of (rows, padded) words."""
+def exponent_of(words: Tensor, shape: QetShape) -> int:
+    """The smallest with which no element exceeds ``2**exponent``, within the range of the format.
+
+    FP16: -8..15. So 65504 is 1.999. FP32: -126..127.
+    """
+    most = float(float_from_bits(words, FORMATS[shape.element_bits]).abs().max())
+    fraction, exponent = math.frexp(most)
+    least, largest = (
+        (-126, 127) if shape.element_bits == 32 else (SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX)
+    )
+    return min(max(exponent - (fraction == 0.5), least), largest) if most else least
+
+
+def on_grid(words: Tensor, exponent: int, bits: int) -> Tensor:
+    """``X``: int64 of words of ``bits`` bits, with the grid ``2**(exponent - 24)``."""
+    real = float_from_bits(words, FORMATS[bits]) * 2.0 ** (GRID - exponent)
+    return real.trunc().clamp(-_X_MAX, _X_MAX).long()
+
+
+def residual(words: Tensor, exponent: int, made: StageCodes, shape: QetShape) -> Tensor:
+    """``rne(2**(exponent - 24) * (X - E))``: what a stage leaves of (rows, padded) words.
+
+    An infinity becomes the largest number of its sign.
+    """
     format = FORMATS[shape.element_bits]
     values, left = made.values(shape), torch.empty_like(words)
     for rows in _row_chunks(shape):
-        rest = float_from_bits(words[rows], format) - made.decoded(values, rows)
-        left[rows] = bits_from_float(rest, format)
+        rest = on_grid(words[rows], exponent, shape.element_bits) - made.decoded(values, rows)
+        rounded = bits_from_float(rest.double() * 2.0 ** (exponent - GRID), format)
+        left[rows] = rounded - ((rounded & format.infinity) == format.infinity).long()
     return left
 
 
@@ -172,6 +233,7 @@ def _training(training: Training | None, stage: Stage, number: int) -> Training:
 
 def _stage(
     words: Tensor,
+    exponent: int,
     shape: QetShape,
     stage: Stage,
     training: Training,
@@ -179,60 +241,52 @@ def _stage(
 ) -> StageCodes:
     """Swap, cluster, quantize the codebooks, and take the nearest of the entries as stored."""
     parts, maps = swap(words, stage.levels, shape.element_bits)
-    groups = parts.flatten(1).unflatten(1, (-1, shape.group)).transpose(0, 1)  # (groups, n, group)
-    del parts
+    groups = _groups(parts, shape)
     books = []
     for some in _group_batches(shape):
         samples = float_from_bits(groups[some], FORMATS[shape.element_bits]).float()
         books.append(lloyd.kmeans(samples, stage.entries, None, training).centroids)
         progress(f"codebooks {some.stop} of {shape.groups}")
-    entries, ranges, exponent = _stored(torch.cat(books).double(), shape)
+    entries, ranges = _stored(torch.cat(books).double() * 2.0**-exponent, shape)
     codes = torch.empty(shape.rows, shape.groups, dtype=torch.int64, device=words.device)
-    made = StageCodes(stage, entries, ranges, exponent, codes, maps)
-    values = made.values(shape).float()
-    for some in _group_batches(shape):
-        samples = float_from_bits(groups[some], FORMATS[shape.element_bits]).float()
-        codes[:, some] = lloyd.assign(samples, values[some]).T
+    made = StageCodes(stage, entries, ranges, codes, maps)
+    _assign(parts, exponent, made, shape)
     return made
 
 
-def _stored(books: Tensor, shape: QetShape) -> tuple[Tensor, Tensor, int]:
-    """(entries, ranges, exponent) of real codebooks (groups, entries, group).
+def _groups(parts: Tensor, shape: QetShape) -> Tensor:
+    """(groups, rows, group) of the words by part."""
+    return parts.flatten(1).unflatten(1, (-1, shape.group)).transpose(0, 1)
 
-    ``low`` is the smallest element of the range, and ``step`` the width by ``2**entry_bits - 1``.
-    exponent: 0 for FP32. For FP16 the smallest of -8..15 with which no entry exceeds 1.
+
+def _assign(parts: Tensor, exponent: int, made: StageCodes, shape: QetShape) -> None:
+    """Set the codes: the nearest entries of the groups of ``parts``."""
+    groups, values = _groups(parts, shape), made.values(shape)
+    for some in _group_batches(shape):
+        x = on_grid(groups[some], exponent, shape.element_bits)
+        made.codes[:, some] = nearest(x, values[some]).T
+
+
+def _stored(books: Tensor, shape: QetShape) -> tuple[Tensor, Tensor]:
+    """(entries, ranges) of real codebooks (groups, entries, group), without the exponent.
+
+    ``low`` is the smallest element of the range, rounded down, and ``step`` the width by
+    ``2**entry_bits - 1``, rounded up. What lies beyond -2..2 ends there.
     """
-    format = FORMATS[shape.element_bits]
+    books = books.clamp(-2, 2)
     if not shape.entry_bits:
         none = torch.empty(0, 2, dtype=torch.int64, device=books.device)
-        return bits_from_float(books, format), none, 0
-    exponents = (
-        range(1) if shape.element_bits == 32 else range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
-    )
+        return bits_from_float(books, FORMATS[shape.element_bits]), none
     most = (1 << shape.entry_bits) - 1
-    for exponent in exponents:
-        scaled = books * 2.0**-exponent
-        flat = scaled.flatten(1) if shape.by_group else scaled.flatten()[None]
-        least = flat.amin(1)
-        low_words = bits_from_float(least, format)
-        low = float_from_bits(low_words, format)
-        step_words = bits_from_float((flat.amax(1) - low) / most, format)
-        step = float_from_bits(step_words, format)
-        divisor = torch.where(step > 0, step, 1.0)[:, None, None]
-        entries = ((scaled - low[:, None, None]) / divisor).round().clamp(0, most).long()
-        words = bits_from_float(_affine(low, step, entries), format)
-        fits = bool((float_from_bits(words, format).abs() <= 1).all())
-        if fits or shape.element_bits == 32:
-            return entries, torch.stack((low_words, step_words), 1), exponent
-    limit = 1 << SCALE_EXPONENT_MAX
-    raise ConfigError(
-        f"codebook must lie in -{limit}..{limit}, not reach {float(books.abs().max()):g}"
-    )
-
-
-def _affine(low: Tensor, step: Tensor, codes: Tensor) -> Tensor:
-    """``low + step * codes`` in float64 with (1 or groups,) ranges and (groups, ...) codes."""
-    return low[:, None, None] + step[:, None, None] * codes.double()
+    scaled = books * 2.0**GRID
+    flat = scaled.flatten(1) if shape.by_group else scaled.flatten()[None]
+    low = flat.amin(1).floor().long()
+    step = -(-(flat.amax(1).ceil().long() - low) // most)
+    at = step.clamp(min=1)
+    codes = ((scaled - low[:, None, None]) / at[:, None, None]).round().long()
+    highest = ((_E_MAX - low) // at).clamp(max=most)  # code whose E is at most 2
+    codes = torch.minimum(codes.clamp(min=0), highest[:, None, None])
+    return torch.where(step[:, None, None] > 0, codes, 0), torch.stack((low, step), 1)
 
 
 def _group_batches(shape: QetShape) -> Iterator[slice]:

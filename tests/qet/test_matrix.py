@@ -16,10 +16,10 @@ from fractions import Fraction
 import pytest
 import torch
 
-from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
 from golden.qet.config import FORMATS, Budget, QetShape, Stage
-from golden.qet.matrix import QetMatrix, quantize, residual, words_of
+from golden.qet.matrix import QetMatrix, encode, quantize, residual, words_of
+from golden.qet.nearest import nearest
 from tests.exact import exact, rounded
 
 
@@ -37,17 +37,21 @@ def places(levels, columns):
 
 
 def decoded_by_hand(made, row):
-    """Algorithm 2 for one row, with fractions: the sum over stages, before its rounding."""
+    """Algorithm 2 for one row, with fractions: the sum over stages, before its rounding.
+
+    Without the exponent, as the entries are stored.
+    """
     shape, total = made.shape, [Fraction(0)] * made.shape.padded
     format = FORMATS[shape.element_bits]
     for stage in made.stages:
-        low_step = [[exact(int(word), format) for word in pair] for pair in stage.ranges]
         flat = []
         for group in range(shape.groups):
-            low, step = low_step[group if shape.by_group else 0]
             for code in stage.entries[group, int(stage.codes[row, group])].tolist():
-                word = rounded(low + step * code, format)
-                flat.append(exact(word, format) * Fraction(2) ** stage.exponent)
+                if shape.entry_bits:
+                    low, step = stage.ranges[group if shape.by_group else 0].tolist()
+                    flat.append(Fraction(low + step * code, 1 << 24))
+                else:
+                    flat.append(exact(code, format))
         width = shape.padded >> stage.stage.levels
         parts = [flat[at : at + width] for at in range(0, len(flat), width)]
         for level in reversed(range(stage.stage.levels)):
@@ -67,19 +71,25 @@ def decoded_by_hand(made, row):
     return total
 
 
-@pytest.mark.parametrize("by_group", [False, True])
+@pytest.mark.parametrize(("entry_bits", "by_group"), [(6, False), (6, True), (0, False)])
 @pytest.mark.parametrize("scale", [1.0, 0.01, 300.0])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 64), (9, 63), (5, 65)])
-def test_decoding_equals_exact_fractions(rows, columns, scale, by_group):
+def test_decoding_equals_exact_fractions(rows, columns, scale, entry_bits, by_group):
     stages = (Stage(levels=3, entries=4), Stage(levels=1, entries=3), Stage(levels=0, entries=2))
     shape = QetShape(
-        rows=rows, columns=columns, element_bits=16, stages=stages, entry_bits=6, by_group=by_group
-    )
-    made = quantize(fp16_matrix(rows, columns, scale=scale), shape)
-    words = made.dequantized()
+        rows=rows, columns=columns, element_bits=16, stages=stages,
+        entry_bits=entry_bits, by_group=by_group,
+    )  # fmt: skip
+    matrix = fp16_matrix(rows, columns, scale=scale)
+    made = quantize(matrix, shape)
+    most = max(1 / 256, float(matrix.abs().max()))
+    assert 2.0 ** (made.exponent - 1) < most <= 2.0**made.exponent
+    words, scaled = made.words(), made.dequantized()
     for row in range(rows):
         expected = [rounded(value) for value in decoded_by_hand(made, row)]
-        assert [word & 0xFFFF for word in words[row].tolist()] == expected[:columns]
+        assert [word & 0xFFFF for word in words[row].tolist()] == expected
+        real = [exact(word) * Fraction(2) ** made.exponent for word in expected[:columns]]
+        assert [word & 0xFFFF for word in scaled[row].tolist()] == list(map(rounded, real))
 
 
 def test_a_residual_is_what_the_stage_before_leaves_rounded_once():
@@ -90,11 +100,15 @@ def test_a_residual_is_what_the_stage_before_leaves_rounded_once():
     matrix = fp16_matrix(40, 32, scale=3.0)
     made = quantize(matrix, shape)
     first = made.stages[0]
-    found = residual(words_of(matrix, 16), first, shape)
+    scale, words = Fraction(2) ** made.exponent, words_of(matrix, 16)
+    found = residual(words, made.exponent, first, shape)
     for row in range(40):
-        decoded = decoded_by_hand(QetMatrix(shape, (first,)), row)
-        pairs = zip(words_of(matrix, 16)[row].tolist(), decoded, strict=True)
-        left = [rounded(exact(word) - value) for word, value in pairs]
+        decoded = decoded_by_hand(QetMatrix(shape, (first,), made.exponent), row)
+        pairs = zip(words[row].tolist(), decoded, strict=True)
+        left = [
+            rounded((Fraction(int(exact(word) / scale * 2**24), 1 << 24) - value) * scale)
+            for word, value in pairs
+        ]
         assert [word & 0x7FFF or 0 for word in left] == [w & 0x7FFF for w in found[row].tolist()]
         keys = [word ^ 0xFFFF if word >> 15 else word | 0x8000 for word in found[row].tolist()]
         swaps = [a > b for a, b in zip(keys[::2], keys[1::2], strict=True)]
@@ -110,23 +124,47 @@ def test_columns_that_fill_a_tile_repeat_the_last_one():
 
 
 @pytest.mark.parametrize("bits", [16, 32])
-@pytest.mark.parametrize("entry_bits", [0, 4])
+@pytest.mark.parametrize("entry_bits", [0, 2, 4])
 def test_codes_are_the_nearest_of_the_stored_entries(bits, entry_bits):
-    matrix = fp16_matrix(60, 32, scale=0.2).float()
-    stage = Stage(levels=2, entries=7)
+    """By counting, in whole numbers; two bits per element make many distances equal."""
+    matrix = (fp16_matrix(60, 32, scale=0.4) * 16).round() / 16
     shape = QetShape(
-        rows=60, columns=32, element_bits=bits, group=4, stages=(stage,), entry_bits=entry_bits
-    )
-    made = quantize(matrix, shape).stages[0]
-    values = made.values(shape)
-    exact_words = float_from_bits(bits_from_float(matrix, FORMATS[bits]), FORMATS[bits])
-    groups = torch.empty(60, 8, 4, dtype=torch.float64)
-    for row in range(60):
-        ordered = sorted_parts(exact_words[row].tolist(), 2)
-        groups[row] = torch.tensor(ordered, dtype=torch.float64).reshape(8, 4)
-    distance = ((groups[:, :, None] - values[None]) ** 2).sum(-1)
-    taken = distance.gather(2, made.codes[..., None])[..., 0]
-    assert bool((taken <= distance.amin(2) * (1 + 1e-5) + 1e-9).all())
+        rows=60, columns=32, element_bits=bits, group=4, entry_bits=entry_bits,
+        stages=(Stage(levels=2, entries=7),),
+    )  # fmt: skip
+    made = quantize(matrix.float(), shape)
+    check_nearest(matrix, made)
+    again = encode(matrix[:9].float(), made)
+    assert torch.equal(again.stages[0].codes, made.stages[0].codes[:9])
+    assert torch.equal(again.dequantized(), made.dequantized()[:9])
+    check_nearest(matrix * 90, encode(matrix.float() * 90, made))  # far beyond the entries
+
+
+def check_nearest(matrix, made):
+    entries = made.stages[0].values(made.shape).tolist()
+    for row, codes in zip(matrix.tolist(), made.stages[0].codes.tolist(), strict=True):
+        most = 2**26 - 1
+        whole = [int(value * 2.0 ** (24 - made.exponent)) for value in row]
+        whole = sorted_parts([min(max(value, -most), most) for value in whole], 2)
+        for group, code in enumerate(codes):
+            x = whole[4 * group : 4 * group + 4]
+            distances = [
+                sum((a - b) ** 2 for a, b in zip(x, each, strict=True)) for each in entries[group]
+            ]
+            assert code == distances.index(min(distances))
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 20])
+def test_equal_distances_give_the_first_entry(spread):
+    """Entries around x, by which float64 cannot tell the nearest of large ones."""
+    generator = torch.Generator().manual_seed(spread)
+    x = torch.randint(-(1 << 26), 1 << 26, (3, 50, 8), generator=generator)
+    entries = torch.randint(-spread, spread + 1, (3, 40, 8), generator=generator) + x[:, :1]
+    entries[:, 20:] = entries[:, :20]
+    found = nearest(x, entries)
+    distance = (x[:, :, None] - entries[:, None]).square().sum(3)
+    assert torch.equal(found, (distance == distance.amin(2, True)).byte().argmax(2))
+    assert int(found.max()) < 20
 
 
 def sorted_parts(values, levels):
@@ -216,8 +254,22 @@ def test_another_size_is_refused():
         quantize(torch.zeros(3, 5), QetShape(rows=3, columns=4))
 
 
-def test_an_entry_beyond_the_largest_scale_is_refused():
-    shape = QetShape(rows=2, columns=64, element_bits=16, stages=(Stage(entries=1),))
-    matrix = torch.full((2, 64), 65504.0)
-    with pytest.raises(ValueError, match=r"codebook must lie in -32768\.\.32768, not reach 65504"):
-        quantize(matrix, shape)
+def test_the_largest_and_the_smallest_matrix():
+    for value, exponent in (65504.0, 15), (2.0**-24, -8), (1.0, 0), (1.0009765625, 1):
+        shape = QetShape(rows=2, columns=64, element_bits=16, stages=(Stage(entries=1),))
+        made = quantize(torch.full((2, 64), value), shape)
+        assert made.exponent == exponent
+        assert bool((made.real() == value).all())
+
+
+@pytest.mark.parametrize("entry_bits", [2, 16])
+def test_entries_stay_within_their_bounds(entry_bits):
+    """A residual of a single entry may be twice as large as the matrix."""
+    matrix = torch.full((4, 64), -65504.0)
+    matrix[0] = 65504.0
+    stages = (Stage(levels=0, entries=1), Stage(levels=0, entries=2))
+    shape = QetShape(rows=4, columns=64, element_bits=16, stages=stages, entry_bits=entry_bits)
+    made = quantize(matrix, shape)
+    for stage in made.stages:
+        assert int(stage.values(shape).abs().max()) <= 1 << 25
+        assert int(stage.ranges[:, 1].min()) >= 0

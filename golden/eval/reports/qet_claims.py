@@ -96,9 +96,10 @@ def _matrices(names: list[str], seeds: list[int], layer: int) -> Iterator[tuple]
 
 def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
     from golden.index.lloyd import Training
-    from golden.qet.matrix import quantize
+    from golden.qet.matrix import quantize, seeds_for
 
-    return quantize(matrix, shape, Training(seed=seed, few=True))
+    seeds = seeds_for(max(stage.entries for stage in shape.stages))
+    return quantize(matrix, shape, Training(seed=seed, seeds=seeds, few=True))
 
 
 def _measure(
