@@ -82,6 +82,8 @@ FEW = {
     "million-4b": "million-4b:few=true",
     "cq4": "cq4:few=true",
     "qet-8b": "qet-8b:levels=1,group=4,entry_bits=4",  # and its matrices too small for these tiles
+    "qet-kv-4b": "qet-kv-4b:levels=1,group=2",
+    "qet-kv-noncausal-4b": "qet-kv-noncausal-12b:levels=1,group=2,entry_bits=4",
 }
 EVERY = [FEW.get(method.spellings[0], method.spellings[0]) for method in discover()]
 
