@@ -1,8 +1,12 @@
 """Timing of the blocks of QET, as functions of their numbers."""
 
+from golden.index.timing import tree_levels
+from golden.qet.config import Stage
 from golden.timing import Timing
 
-__all__ = ["swap", "unswap"]
+__all__ = ["X_BITS", "decoder", "encode_stage", "encoder", "nearest_depth", "swap", "unswap"]
+
+X_BITS = 27  # of an element on the grid of its matrix, and a sign
 
 
 def swap(levels: int) -> Timing:
@@ -13,3 +17,36 @@ def swap(levels: int) -> Timing:
 def unswap() -> Timing:
     """One register after all levels: a level selects, and does not compare."""
     return Timing(latency=1, unit="beat")
+
+
+def decoder(has_sums: bool) -> Timing:
+    """Look-up and unswap; where words are sums, products, sum and rounding."""
+    return Timing(latency=5 if has_sums else 2, start="row", end="o", unit="row")
+
+
+def nearest_depth(group: int) -> int:
+    """From the read of an entry to the comparison of its distance.
+
+    The entry, its product, the difference, the square, and the levels of the sum.
+    """
+    return 4 + tree_levels(group)
+
+
+def encode_stage(stage: Stage, group: int, is_final: bool) -> int:
+    """Cycles of a row in a stage with all entries: a row, entries, the last comparison, codes.
+
+    A stage that is not final reads the nearest entries again, rounds the differences in turn, and
+    gives the residual.
+    """
+    cycles = 1 + stage.entries + nearest_depth(group) + 1
+    return cycles if is_final else cycles + 4 + group + 1 + 1
+
+
+def encoder(stages: tuple[Stage, ...], group: int) -> Timing:
+    """Each stage swaps, encodes and unswaps a row; it takes the next row in the meantime."""
+    latency, longest = 0, 0
+    for number, stage in enumerate(stages):
+        cycles = encode_stage(stage, group, number == len(stages) - 1)
+        latency += swap(stage.levels).latency + cycles - 1  # a row leaves with its codes
+        longest = max(longest, cycles)
+    return Timing(latency=latency, interval=longest, start="x", end="o", unit="row")

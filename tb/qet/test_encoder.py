@@ -1,0 +1,30 @@
+"""QetEncoder against golden.qet.matrix.encode: loads, switches, ties, every code and map."""
+
+import numpy as np
+import pytest
+
+from hdl.qet.encoder import QetEncoder, QetEncoderConfig
+from tb.qet.support.tiles import EncoderWords
+from tb.qet.test_decoder import tile
+from tb.run import simulate
+
+SHAPES = {
+    "default": tile((3, 40), (0, 12)),
+    "product quantization": tile((0, 16), entry_bits=0, group=4),
+    "words": tile((1, 5), (2, 3), entry_bits=0, group=2),
+    "levels of words": tile((2, 17), entry_bits=0, group=3),
+    "four stages": tile((2, 9), (0, 4), (1, 2), (2, 3), entry_bits=2, group=3),
+    "one column": tile((0, 2), entry_bits=16, group=1),
+    "residual levels": tile((0, 6), (3, 6), entry_bits=16, group=1),
+    "large groups": tile((0, 7), (1, 5), entry_bits=9, group=20),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_encoder(name, seed):
+    config = QetEncoderConfig(shape=SHAPES[name])
+    words = EncoderWords(config, np.random.default_rng([seed, 223]), rows=9)
+    simulate(
+        QetEncoder(config), "tb.qet.tb_encoder", vectors=words.vectors(), params=words.params(),
+        seed=seed,
+    )  # fmt: skip
