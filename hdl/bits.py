@@ -3,7 +3,7 @@
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 
-__all__ = ["after", "any_of", "carry_save", "let", "one_hot"]
+__all__ = ["after", "any_of", "carry_save", "let", "one_hot", "outside"]
 
 
 def after(place: Value, count: int) -> Value:
@@ -58,3 +58,11 @@ def carry_save(m: Module, name: str, terms, width: int) -> list[Value]:
             following = [*following, total, carries[:width]]
         terms, level = following, level + 1
     return terms
+
+
+def outside(value: Value, allowed: range) -> Value:
+    """Whether ``value`` is none of ``allowed``; bounds that its bits cannot pass are left out."""
+    shape = value.shape()
+    low = -(1 << shape.width - 1) if shape.signed else 0
+    below = value < allowed.start if low < allowed.start else Const(0, 1)
+    return below | (value >= allowed.stop) if allowed.stop < low + (1 << shape.width) else below

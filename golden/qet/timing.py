@@ -4,7 +4,10 @@ from golden.index.timing import tree_levels
 from golden.qet.config import Stage
 from golden.timing import Timing
 
-__all__ = ["X_BITS", "decoder", "encode_stage", "encoder", "nearest_depth", "swap", "unswap"]
+__all__ = [
+    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "nearest_depth", "swap", "tile_cycles",
+    "unswap",
+]  # fmt: skip
 
 X_BITS = 27  # of an element on the grid of its matrix, and a sign
 
@@ -50,3 +53,16 @@ def encoder(stages: tuple[Stage, ...], group: int) -> Timing:
         latency += swap(stage.levels).latency + cycles - 1  # a row leaves with its codes
         longest = max(longest, cycles)
     return Timing(latency=latency, interval=longest, start="x", end="o", unit="row")
+
+
+def gemv() -> Timing:
+    """A row of a tile per cycle at most (``tile_cycles``); the status of a job."""
+    return Timing(latency=1, start="the last y of a job", end="status", unit="row")
+
+
+def tile_cycles(rows: int, book_words: int, row_words: int, entries: int) -> int:
+    """Cycles of a tile in the middle of a matrix: its rows, its entries, or its words of memory.
+
+    entries: of all stages, a cycle each, while the rows of the tile before pass
+    """
+    return max(rows, entries, book_words + row_words)

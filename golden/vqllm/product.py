@@ -69,7 +69,7 @@ def by_tables(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
 
 
 def exact_sums(x: Tensor, weight: Tensor) -> Limbs:
-    """``x @ weight.T`` on the grid 2**-48 of (batch, k) and (rows, k) words, |weight| <= 4.
+    """``x @ weight.T`` on the grid 2**-48 of (batch, k) and (rows, k) words, |weight| <= 8.
 
     A NaN or an infinity counts as a number of the binade above the largest.
     """

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
@@ -10,7 +10,7 @@ from golden.fp16.format import FP16
 from golden.index import timing
 from golden.index.format import CodebookFault
 from golden.timing import Timing
-from hdl.bits import any_of
+from hdl.bits import any_of, outside
 from hdl.block import Block
 from hdl.emit import add
 from hdl.kinds import index_of
@@ -204,9 +204,9 @@ class IndexCodebookStore(Block):
         info = self.load_info.p
         refused = Signal()
         m.d.comb += refused.eq(
-            _outside(info.entries, config.entries_shape)
+            outside(info.entries, config.entries_shape)
             | (info.entries == 0)
-            | _outside(info.exponent, config.exponent_shape)
+            | outside(info.exponent, config.exponent_shape)
         )
         with m.If(self.load_info.valid & ~loading):
             m.d.sync += [
@@ -222,11 +222,3 @@ class IndexCodebookStore(Block):
             with m.If(refused):
                 m.d.sync += [fault.eq(CodebookFault.SHAPE), book.eq(config.books)]
         return m
-
-
-def _outside(value, allowed: range):
-    """Whether ``value`` is none of ``allowed``; bounds that its bits cannot pass are left out."""
-    shape = value.shape()
-    low = -(1 << shape.width - 1) if shape.signed else 0
-    below = value < allowed.start if low < allowed.start else Const(0, 1)
-    return below | (value >= allowed.stop) if allowed.stop < low + (1 << shape.width) else below

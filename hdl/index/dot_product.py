@@ -24,11 +24,11 @@ class IndexDotProductConfig(Config):
     """Number of products, and the range of one factor."""
 
     terms: int = 2  # products, 1..256
-    largest: int = 1  # |c| is at most this, 1, 2 or 4: entries of as many stages added
+    largest: int = 1  # |c| is at most this, 1, 2, 4 or 8: entries of as many stages added
 
     def __post_init__(self) -> None:
         self._check_range("terms", 1, 256)
-        self._check_power_of_two("largest", 1, 4)
+        self._check_power_of_two("largest", 1, 8)
 
     @property
     def c_bits(self) -> int:

@@ -5,14 +5,14 @@ from amaranth.hdl import Value
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from golden.index.format import SCALE_EXPONENT_MIN, CodebookFault
+from golden.index.format import CodebookFault
 from golden.qet.tile import LIMIT
-from hdl.bits import any_of
+from hdl.bits import any_of, outside
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
-from hdl.qet.tile import QetStageConfig, QetTileConfig, entry_layout
+from hdl.qet.tile import EXPONENTS, QetStageConfig, QetTileConfig, entry_layout
 from hdl.stream.link import link
 
 __all__ = ["QetCodebooks", "QetLoader", "add_codebooks"]
@@ -90,16 +90,14 @@ class QetLoader(Block):
         config, p, found = self.config, self.info.p, []
         most = (1 << config.shape.entry_bits) - 1
         for stage in config.stages:
-            n, entries = stage.number, p[f"entries_{stage.number}"]
-            found.append(entries == 0)
-            if stage.entries_shape.stop < 1 << len(entries):
-                found.append(entries >= stage.entries_shape.stop)
+            n = stage.number
+            found.append(outside(p[f"entries_{n}"], range(1, stage.stage.entries + 1)))
             if config.has_ranges:
                 low, step = p[f"low_{n}"], p[f"step_{n}"]
                 # Codes may end before the highest, so a step may reach beyond by one part.
                 found += [low < -LIMIT, low > LIMIT, low + step * most > LIMIT + most]
         if config.has_exponent:
-            found.append(p.exponent < SCALE_EXPONENT_MIN)
+            found.append(outside(p.exponent, EXPONENTS))
         return any_of(found)
 
     def _wrong(self) -> tuple[Value, Value]:

@@ -16,9 +16,9 @@ from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["QetStageConfig", "QetTileConfig", "entry_layout"]
+__all__ = ["EXPONENTS", "QetStageConfig", "QetTileConfig", "entry_layout"]
 
-_EXPONENTS = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
+EXPONENTS = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 _LOW_BITS = LIMIT.bit_length() + 1
 
 
@@ -70,7 +70,7 @@ class QetTileConfig(Config):
                     self.shape.step_bits, f"step of stage {n}, on the grid 2**-24", NUMBER,
                 )  # fmt: skip
         if self.has_exponent:
-            fields["exponent"] = (_EXPONENTS, "no element of the matrix exceeds 2**exponent")
+            fields["exponent"] = (EXPONENTS, "no element of the matrix exceeds 2**exponent")
         return Payload(**fields)
 
     @property
@@ -181,7 +181,7 @@ class QetStageConfig(Config):
             {
                 "entries": self.entries_shape,
                 **(ranges if self.shape.entry_bits else {}),
-                **({"exponent": _EXPONENTS} if self.has_exponent else {}),
+                **({"exponent": EXPONENTS} if self.has_exponent else {}),
             }
         )
 

@@ -65,7 +65,7 @@ class VqRowSumsConfig(SumsConfig):
     grid: ClassVar[int] = GRID_PRODUCT_EXACT
 
     macs: int = 16  # products of a beat and a vector, 1..256
-    largest: int = 2  # bound of a word of the matrix, 1, 2 or 4
+    largest: int = 2  # bound of a word of the matrix, 1, 2, 4 or 8
     batch: int = 1  # vectors side by side, 1..64
     groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
     columns: int = 11264  # most of a vector, a multiple of macs in macs..2**20
@@ -73,7 +73,7 @@ class VqRowSumsConfig(SumsConfig):
 
     def __post_init__(self) -> None:
         self._check_range("macs", 1, 256)
-        self._check_power_of_two("largest", 1, 4)
+        self._check_power_of_two("largest", 1, 8)
         self._check_range("batch", 1, 64)
         self._check_power_of_two("groups", 1, 64)
         self._check_range("columns", self.macs, 1 << 20)

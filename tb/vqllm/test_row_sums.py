@@ -197,7 +197,7 @@ def test_row_sums(name, seed):
             "columns must be of at most 2**20 words in a RAM of 64 groups, not 262144",
         ),
         ({"columns": 100}, "columns must be a multiple of macs = 16, not 100"),
-        ({"largest": 8}, "largest must be a power of two in 1..4, not 8"),
+        ({"largest": 16}, "largest must be a power of two in 1..8, not 16"),
         ({"rows": 0}, "rows must be 1..65536, not 0"),
     ],
 )

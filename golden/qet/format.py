@@ -1,0 +1,53 @@
+"""Words of qet_dequant_gemv in memory, and what it says of a job. Pure Python."""
+
+import dataclasses
+import enum
+
+from golden.config import Config
+from golden.qet.tile import TileShape
+
+__all__ = ["Fault", "ImageShape"]
+
+
+class Fault(enum.IntFlag):
+    """What was wrong with a job; its other rows are right."""
+
+    JOB = 1 << 0  # a number of the job is out of range: it gives one row, NaN
+    NONFINITE = 1 << 1  # NaN or infinity in x
+    CODEBOOK = 1 << 2  # an element of an entry is NaN, infinite or above 2 in magnitude
+    CODE = 1 << 3  # a code beyond its codebook
+    NO_CODEBOOK = 1 << 4  # memory refused codebooks
+    NO_CODE = 1 << 5  # memory refused codes or maps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageShape(Config):
+    """Tiles, and words of memory."""
+
+    shape: TileShape = dataclasses.field(default_factory=TileShape)
+    data_bits: int = 512  # of a word of memory, a power of two in 64..1024
+
+    def __post_init__(self) -> None:
+        self._check_shape("shape", TileShape)
+        self._check_power_of_two("data_bits", 64, 1024)
+
+    @property
+    def word_bytes(self) -> int:
+        return self.data_bits // 8
+
+    @property
+    def entry_bytes(self) -> int:
+        """The entries of the same number of all groups."""
+        return -(-self.shape.entry_word_bits // 8)
+
+    @property
+    def row_bytes(self) -> int:
+        return -(-self.shape.row_bits // 8)
+
+    def book_words(self, entries: int) -> int:
+        """Words of memory of a tile's codebooks, with ``entries`` of all stages together."""
+        return -(-entries * self.entry_bytes // self.word_bytes)
+
+    def row_words(self, rows: int) -> int:
+        """Words of memory of a tile's rows."""
+        return -(-rows * self.row_bytes // self.word_bytes)

@@ -1,0 +1,170 @@
+"""A matrix quantized by QET in memory times vectors (docs/blocks/qet_dequant_gemv.md)."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import stream
+
+from golden.qet import timing
+from golden.qet.format import Fault
+from golden.qet.tile import LIMIT, RowFault
+from golden.timing import Timing
+from hdl.bits import any_of, outside
+from hdl.block import Block
+from hdl.emit import add
+from hdl.fp16.compare import is_special
+from hdl.ports import In, Out
+from hdl.qet.decoder import QetDecoder
+from hdl.qet.fetch import QetFetch
+from hdl.qet.gemv_config import QetDequantGemvConfig
+from hdl.qet.tile import EXPONENTS
+from hdl.stream.link import link
+from hdl.stream.queue import queue
+from hdl.vqllm.memory_port import VqPortShare
+from hdl.vqllm.row_finish import VqRowFinish
+from hdl.vqllm.row_sums import VqRowSums
+
+__all__ = ["QetDequantGemv"]
+
+
+class QetDequantGemv(Block):
+    """``y[n][b] = rne16(2**exponent * sum over columns k of W[n][k] * x[b][k])``, W from memory.
+
+    ``2**exponent * W`` is the matrix that QetDecoder restores, and the sum is exact. All rows of a
+    tile are decoded before those of the next, whose codebooks are loaded meanwhile. So the sums of
+    all rows are kept.
+
+    A job names the codebooks and the rows in memory (golden.qet.image). ``x`` has a buffer of
+    vectors for each job, with 0 in columns that fill the last tile. Each job gives its rows in
+    order and a ``status`` after the last one (golden.qet.format.Fault). The next job is taken then.
+
+    | wrong | effect |
+    |---|---|
+    | a number of the job out of range, an address that is no word's | one row, NaN |
+    | NaN or infinity in x | all results of the vector are NaN |
+    | codebooks that memory refuses, an entry above 2 or not finite | all rows are NaN |
+    | a code beyond its codebook, a row that memory refuses | the row is NaN |
+
+    A row of a tile per cycle, where memory gives as much: golden.qet.timing.tile_cycles. No
+    combinational path leads from an input to an output.
+    Source: QET, sections 3.2 and 3.4; decision 0223. Golden: golden.qet.product.product.
+    """
+
+    def __init__(self, config: QetDequantGemvConfig):
+        super().__init__(
+            config,
+            {
+                "x": In(stream.Signature(config.sums.x_layout), "Vectors of each job."),
+                "job": In(stream.Signature(config.job_layout), "Matrices in memory."),
+                "y": Out(stream.Signature(config.finish.y_layout), "Results, row by row."),
+                "status": Out(stream.Signature(config.status_layout), "How each job ended."),
+                "axi": Out(config.share.axi_signature, "AXI4 manager: the image of the matrices."),
+            },
+        )
+
+    @property
+    def timing(self) -> Timing:
+        return timing.gemv()
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        fetch = add(m, "fetch", QetFetch(config))
+        decoder = add(m, "decoder", QetDecoder(config.decoder))
+        sums = add(m, "sums", VqRowSums(config.sums))
+        finish = add(m, "finish", VqRowFinish(config.finish))
+        share = add(m, "share", VqPortShare(config.share))
+        link(m, share.axi.ar, self.axi.ar)
+        link(m, self.axi.r, share.axi.r)
+        for reader, port in zip(fetch.axi, share.reader, strict=True):
+            link(m, reader.ar, port.ar)
+            link(m, port.r, reader.r)
+        for name in ("info", "load", "row"):
+            link(m, getattr(fetch, name), getattr(decoder, name))
+        link(m, decoder.verdict, fetch.verdict)
+        link(m, fetch.sums, sums.job)
+        link(m, sums.sum, finish.sum)
+        link(m, finish.y, self.y)
+        o = decoder.o
+        m.d.comb += [
+            sums.w.valid.eq(o.valid),
+            o.ready.eq(sums.w.ready),
+            Value.cast(sums.w.p.word).eq(Value.cast(o.p.word)),
+            sums.w.p.wrong.eq(o.p.fault.any()),
+            sums.w.p.last.eq(o.p.last),
+        ]
+        has_beyond = o.valid & o.ready & ((o.p.fault & RowFault.CODE) != 0)
+        self._elaborate_jobs(m, fetch, finish, self._elaborate_x(m, sums), has_beyond)
+        return m
+
+    def _elaborate_x(self, m: Module, sums):
+        """Whether the vectors of each job have a NaN or an infinity: a queue."""
+        found = queue(m, "found", 1, 2)
+        wrong, special, ends, p = Signal(), Signal(), Signal(), self.x.p
+        m.d.comb += [
+            special.eq(any_of(is_special(word) for word in p.word)),
+            self.x.ready.eq(sums.x.ready & found.i.ready),
+            sums.x.valid.eq(self.x.valid & found.i.ready),
+            *(sums.x.p[name].eq(p[name]) for name in self.config.sums.x_layout.members),
+            ends.eq(self.x.valid & self.x.ready & p.last & p.end),
+            found.i.valid.eq(ends),
+            found.i.p.eq(wrong | special),
+        ]
+        with m.If(self.x.valid & self.x.ready):
+            m.d.sync += wrong.eq(Mux(ends, 0, wrong | special))
+        return found.o
+
+    def _elaborate_jobs(self, m: Module, fetch, finish, nonfinite, has_beyond) -> None:
+        """One job after another: checked, run, answered."""
+        config = self.config
+        job = Signal(config.job_layout, reset_less=True)
+        void, beyond, done = Signal(), Signal(), Signal()
+        bits = [Const(0, 1)] * len(Fault)
+        for fault, is_there in {
+            Fault.JOB: void, Fault.CODE: beyond, Fault.NONFINITE: nonfinite.p,
+        }.items():  # fmt: skip
+            bits[fault.value.bit_length() - 1] = is_there
+        y, p = self.y, self.status.p
+        m.d.comb += [
+            fetch.job.eq(job),
+            fetch.is_void.eq(void),
+            finish.exponent.eq(Mux(void, 0, job.exponent)),
+            p.fault.eq(Cat(*bits) | fetch.fault),
+            p.resp.eq(fetch.resp),
+            done.eq(self.status.valid & self.status.ready),
+            fetch.clear.eq(done),
+            nonfinite.ready.eq(done),
+        ]
+        m.d.sync += beyond.eq(~done & (beyond | has_beyond))
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.job.ready.eq(1)
+                with m.If(self.job.valid):
+                    m.d.sync += [job.eq(self.job.p), void.eq(self._refused(m))]
+                    m.next = "START"
+            with m.State("START"):
+                m.d.comb += fetch.start.eq(1)
+                m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(y.valid & y.ready & y.p.last):
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += self.status.valid.eq(1)
+                with m.If(self.status.ready):
+                    m.next = "IDLE"
+
+    def _refused(self, m: Module) -> Value:
+        """Numbers of a job that are out of range."""
+        config, p = self.config, self.job.p
+        aligned = config.image.word_bytes.bit_length() - 1
+        most = (1 << config.shape.entry_bits) - 1
+        found = [
+            outside(p.rows, range(1, config.rows + 1)),
+            outside(p.tiles, range(1, config.tiles + 1)),
+            p.books[:aligned].any(), p.codes[:aligned].any(), outside(p.exponent, EXPONENTS),
+        ]  # fmt: skip
+        for stage in config.stages:
+            allowed = range(1, stage.stage.entries + 1)
+            found.append(outside(p[f"entries_{stage.number}"], allowed))
+            if config.has_ranges:
+                low, step = p[f"low_{stage.number}"], p[f"step_{stage.number}"]
+                found += [low < -LIMIT, low > LIMIT, low + step * most > LIMIT + most]
+        return any_of([Value.cast(each) for each in found])
