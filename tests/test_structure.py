@@ -49,8 +49,9 @@ LEVELS = [
     {"axi"},
     {"index", "paging", "attention"},
     {"lanes"},
-    {"kllm", "oaken", "million", "qet"},
+    {"kllm", "oaken", "million"},
     {"vqllm"},
+    {"qet"},
     {"eval"},
 ]
 # The shared memory has queues, and the queues have RAMs.

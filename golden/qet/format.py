@@ -4,9 +4,18 @@ import dataclasses
 import enum
 
 from golden.config import Config
-from golden.qet.tile import TileShape
+from golden.qet.config import TileShape
 
-__all__ = ["Fault", "ImageShape"]
+__all__ = ["Fault", "ImageShape", "RowFault"]
+
+
+class RowFault(enum.IntFlag):
+    """Why a row has no meaning."""
+
+    CODE = 1  # a code is beyond its codebook
+    UNLOADED = 2  # no codebooks are in use
+    WRONG = 4  # the row came with the mark that it is wrong
+    NONFINITE = 8  # an element is NaN or infinite
 
 
 class Fault(enum.IntFlag):

@@ -17,9 +17,9 @@ import dataclasses
 import numpy as np
 
 from golden.config import ConfigError
+from golden.qet.config import TileShape
 from golden.qet.format import ImageShape
 from golden.qet.matrix import QetMatrix
-from golden.qet.tile import TileShape
 from golden.qet.tiling import Tile, tiles_of
 
 __all__ = ["Image", "image"]

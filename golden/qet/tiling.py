@@ -1,4 +1,4 @@
-"""Matrices cut into tiles, whose rows the blocks of QET take (golden.qet.tile)."""
+"""Matrices cut into tiles, whose rows the blocks of QET take (golden.qet.config.TileShape)."""
 
 import dataclasses
 

@@ -1,5 +1,7 @@
 """Timing of the blocks of QET, as functions of their numbers."""
 
+from fractions import Fraction
+
 from golden.index.timing import tree_levels
 from golden.qet.config import Stage
 from golden.timing import Timing
@@ -52,7 +54,7 @@ def encoder(stages: tuple[Stage, ...], group: int) -> Timing:
         cycles = encode_stage(stage, group, number == len(stages) - 1)
         latency += swap(stage.levels).latency + cycles - 1  # a row leaves with its codes
         longest = max(longest, cycles)
-    return Timing(latency=latency, interval=longest, start="x", end="o", unit="row")
+    return Timing(latency=latency, interval=Fraction(longest), start="x", end="o", unit="row")
 
 
 def gemv() -> Timing:

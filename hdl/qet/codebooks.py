@@ -6,7 +6,7 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.index.format import CodebookFault
-from golden.qet.tile import LIMIT
+from golden.qet.config import LIMIT
 from hdl.bits import any_of, outside
 from hdl.block import Block
 from hdl.emit import add

@@ -6,7 +6,8 @@ from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_ROUNDED
-from golden.qet.tile import LIMIT, RowFault
+from golden.qet.config import LIMIT
+from golden.qet.format import RowFault
 from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add

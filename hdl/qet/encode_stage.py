@@ -5,7 +5,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
-from golden.qet.tile import RowFault
+from golden.qet.format import RowFault
 from golden.qet.timing import nearest_depth
 from hdl.block import Block
 from hdl.emit import add

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.qet import timing
-from golden.qet.tile import RowFault
+from golden.qet.format import RowFault
 from golden.timing import Timing
 from hdl.bits import any_of
 from hdl.block import Block

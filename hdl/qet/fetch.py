@@ -22,8 +22,8 @@ class QetFetch(Block):
     """Loads, rows and jobs of the sums, for a matrix that ``start`` begins.
 
     The numbers of the job stay as they are until its last row has left. ``is_void``: one row,
-    wrong, and no memory is read. Codebooks that memory refuses, or that have a fault, make all rows of
-    their tile wrong. ``fault`` and ``resp`` collect what was wrong, until ``clear``.
+    wrong, and no memory is read. Codebooks that memory refuses, or that have a fault, make all rows
+    of their tile wrong. ``fault`` and ``resp`` collect what was wrong, until ``clear``.
     """
 
     def __init__(self, config: QetDequantGemvConfig):

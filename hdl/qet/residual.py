@@ -6,7 +6,7 @@ from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_ROUNDED, SCALE_EXPONENTS
-from golden.qet.tile import RowFault
+from golden.qet.format import RowFault
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig

@@ -9,8 +9,8 @@ from amaranth.lib import data
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
-from golden.qet.config import Stage, swap_bits
-from golden.qet.tile import LIMIT, RowFault, TileShape
+from golden.qet.config import LIMIT, Stage, TileShape, swap_bits
+from golden.qet.format import RowFault
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload

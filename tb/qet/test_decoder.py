@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.qet.config import Stage
-from golden.qet.tile import TileShape
+from golden.qet.config import Stage, TileShape
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
 from tb.qet.support.tiles import DecoderWords
 from tb.run import simulate

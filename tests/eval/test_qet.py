@@ -245,12 +245,13 @@ def test_a_window_has_codebooks_of_its_own(tiny, tiny_windows):
 )
 def test_a_rate_out_of_reach_names_k_and_the_layer(tiny, tiny_windows, spelling, line):
     method = parse(spelling)
-    with pytest.raises(ConfigError) as error:
-        state = (
-            method.calibrate(CalibrationData(tiny.model, tiny_windows[:1]))
-            if method.calibrated
-            else {}
-        )
+
+    def measured():
+        data = CalibrationData(tiny.model, tiny_windows[:1])
+        state = method.calibrate(data) if method.calibrated else {}
         evaluate(tiny, "kv", [method], tiny_windows, [state])
+
+    with pytest.raises(ConfigError) as error:
+        measured()
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)

@@ -7,13 +7,12 @@ import torch
 
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.fp16.format import FP16
-from golden.qet.config import QetShape, swap_bits
+from golden.qet.config import LIMIT, QetShape, swap_bits
 from golden.qet.format import Fault
 from golden.qet.image import Image, image
 from golden.qet.matrix import QetMatrix, StageCodes
 from golden.qet.product import product
 from golden.qet.swap import maps_of_words
-from golden.qet.tile import LIMIT
 from tb.vqllm.support.matrices import x_beats
 from tb.words import layout_word
 

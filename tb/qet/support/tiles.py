@@ -8,10 +8,10 @@ import torch
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
-from golden.qet.config import QetShape, swap_bits
+from golden.qet.config import LIMIT, QetShape, TileShape, swap_bits
+from golden.qet.format import RowFault
 from golden.qet.matrix import QetMatrix, StageCodes, encode
 from golden.qet.swap import maps_of_words, words_of_maps
-from golden.qet.tile import LIMIT, RowFault, TileShape
 from golden.qet.timing import encoder
 from tb.words import layout_words
 

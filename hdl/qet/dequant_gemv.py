@@ -5,8 +5,8 @@ from amaranth.hdl import Value
 from amaranth.lib import stream
 
 from golden.qet import timing
-from golden.qet.format import Fault
-from golden.qet.tile import LIMIT, RowFault
+from golden.qet.config import LIMIT
+from golden.qet.format import Fault, RowFault
 from golden.timing import Timing
 from hdl.bits import any_of, outside
 from hdl.block import Block

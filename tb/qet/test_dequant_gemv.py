@@ -5,7 +5,7 @@ import pytest
 
 from golden.config import ConfigError
 from golden.qet.timing import tile_cycles
-from hdl.qet.gemv import QetDequantGemv
+from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from tb.qet.support.gemv import SPOILS, bad_jobs, gemv_job, random_matrix
 from tb.qet.test_decoder import tile
