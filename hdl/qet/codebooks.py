@@ -45,6 +45,11 @@ class QetLoader(Block):
             },
         )
 
+    @property
+    def given(self):
+        """Entries of the word that is offered."""
+        return self.load.p[self.config.entry_field]
+
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         stages = config.stages
@@ -104,7 +109,7 @@ class QetLoader(Block):
         """Whether an element of the word is NaN or infinite; is beyond 2."""
         if self.config.has_ranges:
             return Const(0, 1), Const(0, 1)
-        sizes = [word[:-1] for entry in self.load.p.entry for word in entry]
+        sizes = [word[:-1] for entry in self.given for word in entry]
         return (
             any_of(size >= FP16.infinity for size in sizes),
             any_of((size > _TWO) & (size < FP16.infinity) for size in sizes),
@@ -113,10 +118,10 @@ class QetLoader(Block):
     def _cleared(self) -> list:
         """The word; a word of -0 becomes 0."""
         if self.config.has_ranges:
-            return [self.word.eq(self.load.p.entry)]
+            return [self.word.eq(self.given)]
         pairs = [
             pair
-            for ours, theirs in zip(self.word, self.load.p.entry, strict=True)
+            for ours, theirs in zip(self.word, self.given, strict=True)
             for pair in zip(ours, theirs, strict=True)
         ]
         return [ours.eq(Cat(word[:-1], word[-1] & word[:-1].any())) for ours, word in pairs]

@@ -53,15 +53,15 @@ class QetDecoder(Block):
     """``word[c] = rne16(2**-24 * sum over stages s of unswap_s(E_s)[c])``, a row of a tile.
 
     ``E_s`` is the entry that a code of stage s names, an integer ``low + step * element`` on the
-    grid 2**-24, or its FP16 word. Code ``p * (groups / parts) + i`` is that of group i of part p.
-    The maps of the stage put the values of the parts to their columns. The words are those of the
-    matrix times ``2**-exponent``.
+    grid 2**-24, or its FP16 word. The codes of part p come after those of part p - 1. The maps of
+    the stage put the values of the parts to their columns. The words are those of the matrix times
+    ``2**-exponent``.
 
-    A load is ``info``, then all entries of stage 0, of stage 1, and so on: a word has the entries
-    of the same number of all groups. ``last`` ends it. Each load has a ``verdict``. Without faults
-    it waits for a row with ``switch``, which uses it, as do the rows after it. Such a row waits for
-    a load. Meanwhile the next load is on its way. Element ranges: ``low`` and ``low + step *
-    (2**entry_bits - 1)`` within -2..2, as integers; a step of at most 1 part more is legal.
+    A load is ``info``, then all entries of stage 0, then those of each next stage. A word has the
+    entries of the same number of all groups. ``last`` ends it. Each load has a ``verdict``. Without
+    faults it waits for a row with ``switch``, which uses it, as do the rows after it. Such a row
+    waits for a load. The next load may come while rows pass. ``low`` and ``low + step *
+    (2**entry_bits - 1)`` lie within -2..2. The last may exceed 2 by ``2**entry_bits - 1`` ulps.
 
     | wrong | effect |
     |---|---|

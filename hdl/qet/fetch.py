@@ -93,7 +93,7 @@ class QetFetch(Block):
             *(self.info.p[name].eq(job[name]) for name, _ in config.info_layout),
             self.load.valid.eq(reader.o.valid),
             reader.o.ready.eq(self.load.ready),
-            Value.cast(self.load.p.entry).eq(reader.o.p.data),
+            Value.cast(self.load.p[config.entry_field]).eq(reader.o.p.data),
             self.load.p.last.eq(reader.o.p.last),
             resp.eq(Mux(reader.o.valid & reader.o.ready, reader.o.p.resp, 0)),
             outcome.valid.eq(verdict.valid),

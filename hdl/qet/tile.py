@@ -53,6 +53,11 @@ class QetTileConfig(Config):
         return self.shape.entry_bits > 0
 
     @property
+    def entry_field(self) -> str:
+        """Field of a load: codes of a range, or FP16 words."""
+        return "entry" if self.has_ranges else "word"
+
+    @property
     def words_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(FP16.bits, self.shape.columns)
 
@@ -76,8 +81,9 @@ class QetTileConfig(Config):
     @property
     def load_layout(self) -> data.StructLayout:
         kind = BITS if self.has_ranges else FP16
+        text = "entries of the same number of all groups"
         return Payload(
-            entry=(entry_layout(self.shape), "entries of the same number of all groups", kind),
+            **{self.entry_field: (entry_layout(self.shape), text, kind)},
             last=LAST,
         )
 

@@ -56,7 +56,7 @@ def most_cycles(config, matrix) -> int:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_gemv(name, seed):
+def test_dequant_gemv(name, seed):
     config, shapes, long, entries = CONFIGS[name]
     rng = np.random.default_rng([seed, 224])
     jobs, base = [], 0

@@ -26,7 +26,7 @@ from golden.eval.method import Site
 from golden.eval.methods import parse
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
-from golden.patch import K, V, Patch
+from golden.patch import K, Patch, V
 from golden.qet.matrix import encode, quantize
 from tests.tiny import Q
 

@@ -172,7 +172,8 @@ class TileWords:
             info, words, verdict = found
         self.fields["info"].append(info)
         self.fields["load"] += [
-            {"entry": word, "last": n == len(words) - 1} for n, word in enumerate(words)
+            {"entry": word, "word": word, "last": n == len(words) - 1}
+            for n, word in enumerate(words)
         ]
         self.fields["verdict"].append({"fault": verdict})
         if verdict:  # no row uses it
