@@ -3,8 +3,9 @@
     python -m golden.pack --model smollm2 --layer 15 --block kllm_accelerator -o build/pack
     python -m golden.pack --model smollm2 --block million_attention -o build/million
     python -m golden.pack --model smollm2 --block vq_gemv --config aqlm3 -o build/vq
+    python -m golden.pack --block qet_dequant_gemv --file up.qet -o build/qet
 
-Of million_attention, golden.million.pack says what is written, and of vq_gemv golden.vqllm.pack.
+Of the other blocks, golden.million.pack, golden.vqllm.pack and golden.qet.pack say what is written.
 Of kllm_accelerator the folder holds, as text for $readmemh, what a simulation needs to run the
 layer on some tokens of a built-in text. It also holds the expected results:
 
@@ -48,11 +49,13 @@ __all__ = ["BLOCK", "Pack", "load", "main", "write"]
 BLOCK = "kllm_accelerator"
 MILLION = "million_attention"
 VQ = "vq_gemv"
+QET = "qet_dequant_gemv"
 # Of each block: new tokens, cached tokens, configurations.
 _DEFAULTS: dict[str, tuple[int, int, Mapping[str, Any]]] = {
     BLOCK: (1, 32, MACHINES),
     MILLION: (72, 512, SYSTEMS),
     VQ: (1, 32, PACKS),
+    QET: (1, 0, {}),
 }
 CALIBRATION_TOKENS = 256
 
@@ -204,6 +207,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
                         "vq_gemv: gptvq2")  # fmt: skip
     parser.add_argument("--matrix", action="append", choices=MATRICES,
                         help="vq_gemv: one or several, by default those of the FFN")  # fmt: skip
+    parser.add_argument("--file", type=Path, metavar="FILE.qet",
+                        help="qet_dequant_gemv: what golden.qet has quantized")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         help="a field of the configuration")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
@@ -215,11 +220,15 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     tokens, context, known = _DEFAULTS[options.block]
     options.tokens = tokens if options.tokens is None else options.tokens
     options.context = context if options.context is None else options.context
-    if options.config not in (None, *known):
+    if known and options.config not in (None, *known):
         parser.error(f"--config must be one of {', '.join(known)}, not {options.config}")
+    if bool(options.file) != (options.block == QET):
+        parser.error(f"--file is needed by {QET} alone")
+    if options.config and not known:
+        parser.error(f"--config does not apply to {options.block}")
     if options.matrix and options.block != VQ:
         parser.error(f"--matrix does not apply to {options.block}")
-    if options.block in (MILLION, VQ):
+    if options.block in (MILLION, VQ, QET):
         if options.option:
             parser.error(f"--option does not apply to {options.block}")
         return options
@@ -322,6 +331,10 @@ def main(arguments: list[str] | None = None) -> int:
                 from golden.vqllm import pack as vq
 
                 vq.make(options, say)
+            elif options.block == QET:
+                from golden.qet import pack as qet
+
+                qet.make(options, say)
             else:
                 _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:

@@ -52,9 +52,7 @@ def test_a_constant_matrix_is_exact_and_no_bit_is_refused():
 
 
 def test_variants_are_those_of_the_paper():
-    shapes = {
-        name: variant.shape(1024, 512, 32, Fraction(4)) for name, variant in VARIANTS.items()
-    }
+    shapes = {name: variant.shape(1024, 512, 32, Fraction(4)) for name, variant in VARIANTS.items()}
     entries = {name: [stage.entries for stage in shape.stages] for name, shape in shapes.items()}
     assert entries == {
         "PQ": [223], "Vanilla": [175], "RQO": [117, 38], "CQO": [537], "QET": [350, 110]
