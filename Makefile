@@ -13,7 +13,7 @@ PAGE_OPTION := $(if $(PAGE),--page)
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer kv million vq test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs clean help
+.PHONY: demo layer kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -35,6 +35,9 @@ million: $(READY)  ## attend over codes of K and V of SmolLM2-135M in the Verila
 
 vq: $(READY)  ## run a vector-quantized layer of SmolLM2-135M in VQ-LLM's Verilated engines
 	@$(PYTHON) -m tb.runs.vq $(PAGE_OPTION)
+
+qet: $(READY)  ## encode, decode and multiply matrices of SmolLM2-135M in the Verilated blocks of QET
+	@$(PYTHON) -m tb.runs.qet $(PAGE_OPTION)
 
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)

@@ -15,7 +15,9 @@ from golden.qet.swap import maps_of_words, words_of_maps
 from golden.qet.timing import encoder
 from tb.words import layout_words
 
-__all__ = ["Books", "DecoderWords", "EncoderWords", "books_of", "decoded", "matrix_of"]
+__all__ = [
+    "Books", "DecoderWords", "EncoderWords", "books_of", "decoded", "matrix_of", "words_of",
+]  # fmt: skip
 
 _FAULTS = (
     "no entries", "too many entries", "low", "high", "short", "long", "nan", "infinity", "large",

@@ -68,9 +68,7 @@ def _bounds(look: float) -> str:
 def _crossings(look: float) -> str:
     shape, rows = _shape(MATRIX), []
     for multipliers, batch, port in ENGINES:
-        engine = Engine(
-            macs=multipliers // batch, batch=batch, port_bits=port, look_cycles=look
-        )
+        engine = Engine(macs=multipliers // batch, batch=batch, port_bits=port, look_cycles=look)
         plain, gemm = (
             slowest(cycles(shape, engine, 1))[1] for cycles in (plain_cycles, gemm_cycles)
         )
@@ -109,9 +107,7 @@ def _cycles(matrix, looks: int) -> tuple[str, list[Figure]]:
         for tokens in runs:
             x = bits_from_float(torch.tensor(rng.normal(0, 1, (tokens, shape.columns)))).numpy()
             params = core_params(block.config, rng, matrix, x, sink)
-            work = run_model(
-                model, "tb.vqllm.tb_engine_rates", config=block.config, params=params
-            )
+            work = run_model(model, "tb.vqllm.tb_engine_rates", config=block.config, params=params)
             spent = json.loads((work / "rates.json").read_text())
             # The bench gives codes as fast as they are taken: no bound of memory.
             parts = formula(shape, engine, tokens)
