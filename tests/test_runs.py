@@ -105,6 +105,11 @@ def replay(params):
     return {"parts": parts, "simulated": {"cycles": CYCLES, "seconds": 0.5}}
 
 
+def rows_of(params):
+    matrices = [{"cycles": CYCLES, "rows": rows} for rows in params["packets"]]
+    return {"matrices": matrices, "simulated": {"cycles": CYCLES, "seconds": 0.5}}
+
+
 FIGURES = {  # bench -> the file that it writes, and how
     "tb.kllm.tb_rates": ("rates.json", lane_rates),
     "tb.kllm.tb_layer": ("layer.json", reports),
@@ -131,6 +136,15 @@ FIGURES = {  # bench -> the file that it writes, and how
         lambda _: {side: [CYCLES * n for n in range(1, 6)] for side in "kv"},
     ),
     "tb.paging.tb_mmu_rates": ("rates.json", mmu_rates),
+    "tb.qet.tb_decode_replay": ("replay.json", rows_of),
+    "tb.qet.tb_encode_replay": ("replay.json", rows_of),
+    "tb.qet.tb_gemv_replay": (
+        "replay.json",
+        lambda params: {
+            "jobs": [{"cycles": CYCLES, "books": 30, "codes": 10} for _ in params["jobs"]],
+            "simulated": {"cycles": CYCLES, "seconds": 0.5},
+        },
+    ),
     "tb.vqllm.tb_attention_run": (
         "cycles.json",
         lambda params: [
@@ -822,3 +836,38 @@ def test_every_command_has_a_case():
     cases = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert COMMANDS
     assert not set(COMMANDS) - cases
+
+
+@PAGE
+def test_qet(command, figures, page, capsys, monkeypatch):
+    """Three blocks for each matrix; a bit that differs fails the command."""
+    assert command.main(["--only", "row_65", "rows_64", *page]) == 0
+    assert len(command.ran) == 3
+    found = figures()
+    assert [figure.block for figure in found[::2]] == [
+        "qet_encoder", "qet_decoder", "qet_dequant_gemv"
+    ]  # fmt: skip
+    assert [figure.bound for figure in found[:4]] == [2 * 3, 7 * 3, 2, 7]
+    # Two tiles of five entries, whose codebooks are 7 words of memory, and a word of rows.
+    assert found[4].bound == 2 * (7 + 1) + 7 + command.measure.FILL
+    out = capsys.readouterr().out
+    assert "| row_65, 1 x 65 | 2 | 3, 2 |" in out
+    assert "6 runs, every bit equal to golden" in out
+
+    def differs(*_):
+        raise AssertionError("o: word 3")
+
+    monkeypatch.setattr(command.measure._Runs, "_run", differs)
+    assert command.main(["--only", "row_63"]) == 1
+    assert capsys.readouterr().err == "tb.runs.qet: o: word 3\n"
+
+
+@PAGE
+def test_qet_rates(command, figures, monkeypatch, page, capsys):
+    monkeypatch.setattr(command.measure, "_CASES", {"smollm2": (16, (64,))})
+    assert command.main(["--config", "smollm2", *page]) == 0
+    assert len(command.ran) == 2
+    assert {figure.cycles for figure in figures()} == {CYCLES}
+    # 64 rows of 96 + 8 * (5 + 4) bits, and 34 entries of 640: 64 rows last longer.
+    line = next(each for each in capsys.readouterr().out.splitlines() if "| 25, 9 |" in each)
+    assert line.split(" | ")[4:8] == [str(64 * 168), str(34 * 640), "66.9%", "75.0%"]
