@@ -78,4 +78,4 @@ BLOCKS = {
     ),
 }
 
-ROOM = Room(blocks=BLOCKS)
+ROOM = Room(blocks=BLOCKS, tables=("qet",))
