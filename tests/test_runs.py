@@ -849,7 +849,7 @@ def test_qet(command, figures, page, capsys, monkeypatch):
     ]  # fmt: skip
     assert [figure.bound for figure in found[:4]] == [2 * 3, 7 * 3, 2, 7]
     # Two tiles of five entries, whose codebooks are 7 words of memory, and a word of rows.
-    assert found[4].bound == 2 * (7 + 1) + 7 + command.measure.FILL
+    assert found[4].bound == 7 + (7 + 1) + 1 + 25 + 40 + 2
     out = capsys.readouterr().out
     assert "| row_65, 1 x 65 | 2 | 3, 2 |" in out
     assert "6 runs, every bit equal to golden" in out

@@ -1,5 +1,6 @@
 """Timing of the blocks of QET, as functions of their numbers."""
 
+import math
 from fractions import Fraction
 
 from golden.index.timing import tree_levels
@@ -7,10 +8,11 @@ from golden.qet.config import Stage
 from golden.timing import Timing
 
 __all__ = [
-    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "nearest_depth", "swap", "tile_cycles",
-    "unswap",
+    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_fill", "nearest_depth",
+    "swap", "unswap",
 ]  # fmt: skip
 
+_GEMV_PIPELINE = 25  # from a job to its first request, and from a word to its result
 X_BITS = 27  # of an element on the grid of its matrix, and a sign
 
 
@@ -58,13 +60,24 @@ def encoder(stages: tuple[Stage, ...], group: int) -> Timing:
 
 
 def gemv() -> Timing:
-    """A row of a tile per cycle at most (``tile_cycles``); the status of a job."""
+    """A row of a tile per cycle at most (``gemv_bound``); the status of a job."""
     return Timing(latency=1, start="the last y of a job", end="status", unit="row")
 
 
-def tile_cycles(rows: int, book_words: int, row_words: int, entries: int) -> int:
-    """Cycles of a tile in the middle of a matrix: its rows, its entries, or its words of memory.
+def gemv_bound(rows: int, tiles: int, books: Fraction, codes: Fraction, entries: int) -> int:
+    """Cycles of a matrix: its first load, then each tile while the next one is loaded.
 
-    entries: of all stages, a cycle each, while the rows of the tile before pass
+    books, codes: words of memory of a tile's codebooks and of its rows. entries: of all stages,
+    one per cycle of a load.
     """
-    return max(rows, entries, book_words + row_words)
+    load = max(books, Fraction(entries))
+    middle = max(Fraction(rows), Fraction(entries), books + codes)
+    return math.ceil(load + (tiles - 1) * middle + max(Fraction(rows), codes))
+
+
+def gemv_fill(latency: int, ahead: int, words: int) -> int:
+    """Cycles of a job that its bound leaves out: the pipelines, and the first word of memory.
+
+    Rows are read ahead before the first codebooks are there: ``ahead`` words, or all ``words``.
+    """
+    return _GEMV_PIPELINE + latency + min(ahead, words)

@@ -44,7 +44,7 @@ class QetDequantGemv(Block):
     | codebooks that memory refuses, an entry above 2 or not finite | all rows are NaN |
     | a code beyond its codebook, a row that memory refuses | the row is NaN |
 
-    A row of a tile per cycle, where memory gives as much: golden.qet.timing.tile_cycles. No
+    A row of a tile per cycle, where memory gives as much: golden.qet.timing.gemv_bound. No
     combinational path leads from an input to an output.
     Source: QET, sections 3.2 and 3.4; decision 0223. Golden: golden.qet.product.product.
     """

@@ -1,19 +1,13 @@
 """QET: a decoder by its parts next to one of plain product quantization, and gemv next to VQ's."""
 
 import dataclasses
-import functools
+from fractions import Fraction
 
-import torch
-
-from golden.checkpoint import CheckpointError, load
 from golden.markers import table
 from golden.qet.config import Stage, TileShape
-from golden.qet.matrix import QetMatrix
-from golden.qet.timing import tile_cycles
-from golden.vqllm.bounds import job_bounds
-from golden.vqllm.config import NAMED, MatrixShape, VqShape
+from golden.qet.timing import gemv_bound
+from golden.vqllm.config import NAMED, VqShape
 from golden.vqllm.format import Plan
-from golden.vqllm.matrix import VqMatrix, quantize
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
@@ -83,27 +77,6 @@ def decoder_table(map_block: Map, library: Library) -> dict[str, str]:
     return {"qet_decoder": table(head, rows)}
 
 
-@functools.lru_cache(maxsize=1)
-def _weight() -> torch.Tensor:
-    try:
-        model = load().model
-    except CheckpointError as error:
-        raise ValueError(str(error)) from None
-    return model.get_parameter("model.layers.15.mlp.up_proj.weight").detach().float()
-
-
-def _qet(bits: int) -> QetMatrix:
-    from golden.eval.methods.qet import Qet
-
-    return Qet(rate=bits).matrix(_weight())
-
-
-def _relative(restored: torch.Tensor) -> float:
-    """Mean squared error by the variance."""
-    exact = _weight().double()
-    return float((exact - restored).square().mean() / exact.var(correction=0))
-
-
 def _vq_engine(vq: VqShape, lookups: int) -> VqGemvConfig:
     shared = min(vq.entries, 4096)
     cache = VqCodebookCacheConfig(vq=vq, lookups=lookups, registers=32, shared=shared)
@@ -112,24 +85,11 @@ def _vq_engine(vq: VqShape, lookups: int) -> VqGemvConfig:
     return VqGemvConfig(core=VqGemvCoreConfig(cache=cache, columns=columns, rows=1536), scaled=True)
 
 
-def _vq_matrix(vq: VqShape) -> tuple[VqMatrix, float, float]:
-    """(matrix, bits per weight, relative error) of the weight."""
-    from golden.vqllm import quip
-
-    weight = _weight()
-    if vq.lattice:
-        generator = torch.Generator().manual_seed(0)
-        outputs, inputs = (quip.rotation(width, generator) for width in weight.shape)
-        made = quip.quantize(weight, inputs, outputs, vq.stages)
-        return made.matrix, made.bits_per_element, _relative(made.real())
-    shape = MatrixShape(rows=weight.shape[0], columns=weight.shape[1], vq=vq)
-    matrix = quantize(weight, shape, scaled=True)
-    bits = shape.code_bits + shape.codebook_bits + 16 * shape.rows
-    return matrix, bits / weight.numel(), _relative(matrix.real())
-
-
 def engine_table(map_block: Map, library: Library) -> dict[str, str]:
     """Section ``qet_gemv``: engines, their bits and errors on the same weight."""
+    from golden.vqllm.bounds import job_bounds  # torch, only now
+    from synth.tables.weight_codes import error_of, qet, vq, weight
+
     rows = []
 
     def add(name, bits, error, products, cycles, block, of):
@@ -143,7 +103,7 @@ def engine_table(map_block: Map, library: Library) -> dict[str, str]:
         )  # fmt: skip
 
     for bits in (4, 3):
-        matrix = _qet(bits)
+        matrix = qet(bits)
         stages = tuple(
             dataclasses.replace(stage, entries=max(2, stage.entries))
             for stage in matrix.shape.stages
@@ -152,18 +112,19 @@ def engine_table(map_block: Map, library: Library) -> dict[str, str]:
         entries = sum(stage.entries for stage in matrix.shape.stages)
         books = config.image.book_words(entries)
         codes = config.image.row_words(matrix.shape.rows)
-        tile = tile_cycles(matrix.shape.rows, books, codes, entries)
+        size = matrix.shape.rows, matrix.shape.tiles
+        cycles = gemv_bound(*size, Fraction(books), Fraction(codes), entries)
         add(
-            f"qet-{bits}b", matrix.shape.stored_bits / _weight().numel(),
-            _relative(matrix.real()), config.shape.columns, matrix.shape.tiles * tile + books,
+            f"qet-{bits}b", matrix.shape.stored_bits / weight().numel(),
+            error_of(matrix.real()), config.shape.columns, cycles,
             QetDequantGemv(config), "qet_dequant_gemv",
         )  # fmt: skip
-    for name, (vq, lookups) in ENGINES.items():
-        config = _vq_engine(vq, lookups)
-        matrix, bits, error = _vq_matrix(vq)
-        plan = Plan(registers=32, shared=config.core.cache.shared)
-        bounds = job_bounds(matrix, config.image, plan, config.core.cache.banks, config.lanes)
-        add(name, bits, error, config.core.sums.macs, max(bounds.values()), VqGemv(config),
+    for name, (vq_shape, lookups) in ENGINES.items():
+        engine = _vq_engine(vq_shape, lookups)
+        codes_of, stored, error = vq(vq_shape)
+        plan = Plan(registers=32, shared=engine.core.cache.shared)
+        bounds = job_bounds(codes_of, engine.image, plan, engine.core.cache.banks, engine.lanes)
+        add(name, stored, error, engine.core.sums.macs, max(bounds.values()), VqGemv(engine),
             "vq_gemv")  # fmt: skip
     head = (
         "engine", "bits per weight", "MSE / variance", "products per cycle", "cycles, bound",

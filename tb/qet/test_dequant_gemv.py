@@ -1,10 +1,12 @@
 """QetDequantGemv against golden.qet.product: images, tiles, batches, faults, cycles."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.qet.timing import tile_cycles
+from golden.qet.timing import gemv_bound, gemv_fill
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from tb.qet.support.gemv import SPOILS, bad_jobs, gemv_job, random_matrix
@@ -13,7 +15,6 @@ from tb.run import simulate
 from tb.vqllm.support.engine import random_x
 
 LATENCY = 20  # of the memory, for the rate
-FILL = 150  # cycles of the pipeline, of the memory twice, and of the first load's begin
 
 # Configuration; rows and columns of its matrices, the last of them of a long one for the rate
 CONFIGS = {
@@ -47,12 +48,12 @@ CONFIGS = {
 
 
 def most_cycles(config, matrix) -> int:
-    """1.05 x the bound: the first load, then each tile while the next one is loaded; the fill."""
-    entries = sum(stage.entries for stage in matrix.shape.stages)
-    books = config.image.book_words(entries)
-    rows = config.image.row_words(matrix.shape.rows)
-    tiles = matrix.shape.tiles * tile_cycles(matrix.shape.rows, books, rows, entries)
-    return int(1.05 * (tiles + max(entries, books))) + FILL
+    """1.05 x the bound, and the fill."""
+    shape = matrix.shape
+    entries = sum(stage.entries for stage in shape.stages)
+    books, rows = config.image.book_words(entries), config.image.row_words(shape.rows)
+    bound = gemv_bound(shape.rows, shape.tiles, Fraction(books), Fraction(rows), entries)
+    return int(1.05 * bound) + gemv_fill(LATENCY, config.ahead, shape.tiles * rows)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

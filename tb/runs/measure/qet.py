@@ -23,7 +23,7 @@ from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, encode, padded_words, quantize
 from golden.qet.metrics import errors
 from golden.qet.tiling import Tile, tiles_of
-from golden.qet.timing import tile_cycles
+from golden.qet.timing import gemv_bound, gemv_fill
 from golden.vqllm.pack import layer_of
 from hdl.arguments import write_page
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
@@ -38,12 +38,11 @@ from tb.runs.cycles import Figure, described, save
 from tb.runs.qet import SECTION
 from tb.vqllm.support.engine import random_x
 
-__all__ = ["FILL", "SPANS", "Source", "bound_of", "report", "tile_words"]
+__all__ = ["SPANS", "Source", "bound_of", "report", "tile_words"]
 
 _CONFIG = "smollm2"
 _RATIO = 4
 _ODD = (3, 2)  # entries where no budget has a solution
-FILL = 150  # cycles of the engine's pipeline, of the memory twice, and of the first load's begin
 SPANS = {
     "qet_encoder": "from the first row to the last codes",
     "qet_decoder": "from the first row to the last words",
@@ -137,12 +136,13 @@ def tile_words(config, tiles: list[Tile], exponent: int, words: np.ndarray) -> d
     return found
 
 
-def bound_of(config: QetDequantGemvConfig, made: QetMatrix) -> int:
-    """Cycles of all tiles, and of the first load, which no rows cover."""
+def bound_of(config: QetDequantGemvConfig, made: QetMatrix, latency: int) -> int:
+    """Cycles of all tiles as the image has them, and of the fill."""
     shape = made.shape
     entries = sum(stage.entries for stage in shape.stages)
     books, rows = config.image.book_words(entries), config.image.row_words(shape.rows)
-    return shape.tiles * tile_cycles(shape.rows, books, rows, entries) + max(entries, books)
+    bound = gemv_bound(shape.rows, shape.tiles, Fraction(books), Fraction(rows), entries)
+    return bound + gemv_fill(latency, config.ahead, shape.tiles * rows)
 
 
 class _Runs:
@@ -221,7 +221,7 @@ class _Runs:
         if block == "qet_encoder":
             bound = rows * max(stage.entries for stage in shape.stages)
         elif block == "qet_dequant_gemv":
-            bound = bound_of(config, source.made) + FILL
+            bound = bound_of(config, source.made, self.latency)
         return Figure(
             command="tb.runs.qet",
             block=block,

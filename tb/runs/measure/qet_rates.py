@@ -12,6 +12,7 @@ from golden.config import ConfigError
 from golden.markers import table
 from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix
+from golden.qet.timing import gemv_bound, gemv_fill
 from hdl.arguments import write_page
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
@@ -19,7 +20,7 @@ from hdl.qet.room import BLOCKS
 from tb.qet.support.gemv import gemv_job, random_matrix
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, save
-from tb.runs.measure.qet import FILL, SPANS
+from tb.runs.measure.qet import SPANS
 from tb.runs.qet_rates import SECTION
 from tb.vqllm.support.engine import random_x
 
@@ -78,9 +79,9 @@ def measured(name: str, latency: int, say) -> list[tuple[tuple[object, ...], Fig
         work = run_model(model, "tb.qet.tb_gemv_replay", config=config, params=params)
         made = json.loads((work / "replay.json").read_text())["jobs"][0]
         of_rows, of_books = _tile_bits(matrix)
-        tile = max(rows, -(-(of_rows + of_books) // config.data_bits))
-        first = -(-of_books // config.data_bits)
-        bound = _TILES * tile + first + FILL
+        books, codes = (Fraction(bits, config.data_bits) for bits in (of_books, of_rows))
+        bound = gemv_bound(rows, _TILES, books, codes, 0)
+        bound += gemv_fill(latency, config.ahead, _TILES * config.image.row_words(rows))
         cells = (
             name, rows, ratio, ", ".join(map(str, entries)), of_rows, of_books,
             f"{of_books / (of_books + of_rows):.1%}",
