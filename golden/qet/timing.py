@@ -8,8 +8,8 @@ from golden.qet.config import Stage
 from golden.timing import Timing
 
 __all__ = [
-    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_fill", "nearest_depth",
-    "swap", "unswap",
+    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_fill",
+    "nearest_depth", "swap", "unswap",
 ]  # fmt: skip
 
 _GEMV_PIPELINE = 25  # from a job to its first request, and from a word to its result
