@@ -10,7 +10,7 @@ from golden.eval.accuracy.bench import Record, Row
 from golden.eval.accuracy.report import Report, load_report
 from golden.eval.calibration import CalibrationData
 from golden.eval.methods import parse
-from golden.eval.reports import vq_access, vq_layers, vqllm
+from golden.eval.reports import counted, vq_access, vq_layers, vqllm
 from golden.markers import fill
 from golden.vqllm.access import AccessProfile, look_ups
 from tests.vqllm.matrices import matrix_of
@@ -45,7 +45,7 @@ def test_a_table_has_the_rows_that_have_run():
         Row("t", "gptvq2"): Record(bits=bits, window_losses=[1.5, 2.7]),
         Row("t", "gptvq2", 1): Record(bits=bits, window_losses=[1.7, 2.5]),
     })  # fmt: skip
-    made = vqllm.sections(report)
+    made = vqllm.REPORT.sections(report)
     rows = {row[1]: row for row in cells(made["vqllm_weights"])}
     assert rows.keys() == {"spelt", "`fp32`", "`gptvq2`"}
     assert rows["`gptvq2`"][2] == "2.500"
@@ -58,9 +58,9 @@ def test_a_table_has_the_rows_that_have_run():
 def test_the_page_of_the_project_is_of_its_rows():
     """Its sections are empty where no row has run."""
     text = vqllm.PAGE.read_text()
-    rows = vqllm.PAGE.with_suffix("") / vqllm.ROWS
+    rows = vqllm.PAGE.with_suffix("") / vqllm.REPORT.rows
     names = ("vqllm_settings", *(each.name for each in vqllm.TABLES))
-    made = vqllm.sections(load_report(rows)) if rows.exists() else dict.fromkeys(names, "")
+    made = vqllm.REPORT.sections(load_report(rows)) if rows.exists() else dict.fromkeys(names, "")
     assert fill(text, made) == text, "run the command with --page-only"
 
 
@@ -68,7 +68,7 @@ def test_a_run_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over it. " * 300)
     monkeypatch.setattr(checkpoint, "load", lambda *_: tiny)
-    monkeypatch.setattr(vqllm, "_LEARNED", {"vqllm_weights": 2, "vqllm_kv": 3})
+    monkeypatch.setattr(counted, "LEARNED", {"weights": 2, "kv": 3})
     arguments = [
         "--text", f"t={text}", "--windows", "2", "--part", "1", "--seq", "16", "--skip", "64",
         "--calibration-tokens", "16", "--work", str(tmp_path / "work"), "--row", "fp32",
