@@ -20,6 +20,7 @@ from golden.qet.config import QetShape, Stage
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from golden.index.lloyd import Training
     from golden.qet.matrix import QetMatrix
 
 __all__ = ["DATA", "PAGE", "main", "sections"]
@@ -30,6 +31,9 @@ DATA = (*_SETS, *(f"{name}, outliers" for name in _SETS), "up_proj", "K", "V")
 _MEAN, _DEVIATION = 0.5, 0.16  # of the synthetic sets, section 4.1
 _OUTLIERS, _OUTLIER = 1e-4, 100.0  # share, and the largest magnitude
 _RATIOS = (2, 4, 8, 12, 16)
+_MEET = (13, 14, 15, 16)  # where Vanilla is said to meet QET
+_BESIDE = ("Vanilla", "QET", "OPQ", "LOPQ")  # next to product quantization
+_EQUAL = (16, 256)  # entries of the comparison at equal k
 _HEADLINE = 4  # the ratio of Figures 3 and 5
 _LAYER = 15
 # Vanilla and QET over PQ at ratio 4, and RTN over QET, in the paper.
@@ -94,12 +98,17 @@ def _matrices(names: list[str], seeds: list[int], layer: int) -> Iterator[tuple]
             yield name, seed, matrix, bits
 
 
-def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
+def _training(seed: int, seeds: str = "plus_plus") -> "Training":
     from golden.index.lloyd import Training
+
+    return Training(seed=seed, seeds=seeds, few=True)
+
+
+def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
     from golden.qet.matrix import quantize, seeds_for
 
     seeds = seeds_for(max(stage.entries for stage in shape.stages))
-    return quantize(matrix, shape, Training(seed=seed, seeds=seeds, few=True))
+    return quantize(matrix, shape, _training(seed, seeds))
 
 
 def _measure(
@@ -107,11 +116,13 @@ def _measure(
 ) -> Iterator[tuple[Key, dict[str, float]]]:
     """Errors of every method at every ratio that it reaches."""
     from golden.qet.metrics import errors
-    from golden.qet.rivals import SPANS, VARIANTS, round_to_nearest
+    from golden.qet.rivals import ROTATED, SPANS, VARIANTS, RotatedShape, rotate, round_to_nearest
 
     rows, columns = matrix.shape
-    for ratio in ratios:
+    for ratio in (*ratios, *(each for each in _MEET if each not in ratios)):
         for method, variant in VARIANTS.items():
+            if ratio not in ratios and method not in ("Vanilla", "QET"):
+                continue
             try:
                 shape = variant.shape(rows, columns, bits, Fraction(ratio))
             except ConfigError:
@@ -125,6 +136,15 @@ def _measure(
                 "range": float((left.max() - left.min()) / (matrix.max() - matrix.min())),
             }
             yield (name, ratio, method, seed), found
+        if ratio not in ratios:
+            continue
+        for method, cells in ROTATED.items():
+            asked = RotatedShape(rows=rows, columns=columns, element_bits=bits, cells=cells)
+            try:
+                rotated = rotate(matrix, asked.solve(Fraction(ratio)), _training(seed))
+            except ConfigError:
+                continue
+            yield (name, ratio, method, seed), {"mse": errors(matrix, rotated.matrix).mse}
         for span in SPANS:
             try:
                 rounded = round_to_nearest(matrix, Fraction(ratio), span, bits)
@@ -132,13 +152,23 @@ def _measure(
                 continue
             found = {"mse": errors(matrix, rounded.matrix).mse}
             yield (name, ratio, f"RTN {span}", seed), found
-    for levels in range(4):  # the same number of entries, whatever memory that takes
-        shape = QetShape(
-            rows=rows, columns=columns, element_bits=bits, entry_bits=0,
-            stages=(Stage(levels=levels, entries=16),),
-        )  # fmt: skip
-        restored = _trained(matrix, shape, seed).real()
-        yield (name, 0, f"{levels} levels", seed), {"mse": errors(matrix, restored).mse}
+    for entries in _EQUAL:  # the same number, whatever memory that takes
+        for method, levels in _equal():
+            stages = tuple(Stage(levels=each, entries=min(entries, rows)) for each in levels)
+            shape = QetShape(
+                rows=rows, columns=columns, element_bits=bits, stages=stages,
+                entry_bits=10 if len(levels) > 1 else 0,
+            )  # fmt: skip
+            restored = _trained(matrix, shape, seed).real()
+            yield (name, -entries, method, seed), {"mse": errors(matrix, restored).mse}
+
+
+def _equal() -> list[tuple[str, tuple[int, ...]]]:
+    """Methods at equal k and the levels of their stages."""
+    from golden.qet.rivals import VARIANTS
+
+    plain = [(f"{levels} levels", (levels,)) for levels in range(4)]
+    return [*plain, ("QET", VARIANTS["QET"].levels)]
 
 
 Found = dict[Key, dict[str, float]]
@@ -169,9 +199,11 @@ def _shown(values: list[float], percent: bool = True) -> str:
 def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
     """By marker."""
     names = [name for name in DATA if any(key[0] == name for key in found)]
-    ratios = sorted({key[1] for key in found if key[1]})
+    # A ratio of _MEET may have no product quantization, and a number below 0 is one of entries.
+    ratios = sorted({key[1] for key in found if key[1] > 0 and key[2] == "PQ"})
+    meet = [each for each in _MEET if any(key[1] == each for key in found)]
 
-    headline, growth, spans, equal, ablation = [], [], [], [], []
+    headline, growth, spans, equal, ablation, meeting = [], [], [], [], [], []
     for name in names:
 
         def cell(over: str, under: str, ratio: int = _HEADLINE, name: str = name) -> str:
@@ -180,7 +212,11 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
         paper = _PAPER.get(name, ("", "", ""))
         headline.append([name, cell("Vanilla", "PQ"), paper[0], cell("QET", "PQ"), paper[1]])
         ablation.append([name, *(cell(each, "Vanilla") for each in ("RQO", "CQO", "QET"))])
-        growth.append([name, *(cell("QET", "PQ", ratio) for ratio in ratios)])
+        for method in _BESIDE:
+            cells = [cell(method, "PQ", ratio) for ratio in ratios]
+            if set(cells) != {"-"}:
+                growth.append([name, method, *cells])
+        meeting.append([name, *(cell("Vanilla", "QET", ratio) for ratio in meet)])
         rtn = []
         for span in ("matrix", "row", "group"):
             every = [_ratios_of(found, name, r, f"RTN {span}", "QET") for r in ratios]
@@ -191,8 +227,9 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
             for span in ("row", "group")
         ]
         spans.append([name, *rtn, paper[2], *eight])
-        levels = [_ratios_of(found, name, 0, f"{n} levels", "0 levels") for n in (1, 2, 3)]
-        equal.append([name, *map(_shown, levels)])
+        for entries in _EQUAL:
+            several = [cell(method, "0 levels", -entries) for method, _ in _equal()[1:]]
+            equal.append([name, str(entries), *several])
     shares = []
     for ratio in (4, 8, 12):
         for name in names:
@@ -208,12 +245,15 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
         "qet_headline": table(
             ("data", "Vanilla, %", "paper", "QET, %", "paper"), headline
         ),
-        "qet_ratios": table(("data", *at), growth),
+        "qet_ratios": table(("data", "method", *at), growth),
+        "qet_meet": table(("data", *(f"ratio {each}" for each in meet)), meeting),
         "qet_ablation": table(("data", "RQO", "CQO", "both: QET"), ablation),
         "qet_rtn": table(
             ("data", "matrix", "row", "64 of a row", "paper", "row, ratio 4", "64, ratio 4"), spans
         ),
-        "qet_levels": table(("data", "1 level", "2 levels", "3 levels"), equal),
+        "qet_levels": table(
+            ("data", "k", "1 level", "2 levels", "3 levels: Vanilla", "QET"), equal
+        ),
         "qet_table1": table(
             ("ratio", "data", "PQ: range left", "PQ: codebooks", "QET: range left",
              "QET: codebooks", "paper: range", "paper: codebooks"), shares,
