@@ -96,18 +96,32 @@ class QetMatrix:
                 stage.decoded(value, rows) for stage, value in zip(self.stages, values, strict=True)
             ]
             total = torch.stack(parts).sum(0).double() * 2.0**-GRID
-            found[rows] = bits_from_float(total, FORMATS[shape.element_bits])
+            found[rows] = _rne(total, shape.element_bits)
         return found
 
     def dequantized(self) -> Tensor:
         """(rows, columns) words of the matrix's format."""
-        format = FORMATS[self.shape.element_bits]
-        real = float_from_bits(self.words()[:, : self.shape.columns], format)
-        return bits_from_float(real * 2.0**self.exponent, format)
+        bits = self.shape.element_bits
+        real = _real(self.words()[:, : self.shape.columns], bits)
+        return _rne(real * 2.0**self.exponent, bits)
 
     def real(self) -> Tensor:
         """(rows, columns) float64."""
-        return float_from_bits(self.dequantized(), FORMATS[self.shape.element_bits])
+        return _real(self.dequantized(), self.shape.element_bits)
+
+
+def _rne(values: Tensor, bits: int) -> Tensor:
+    """Words of finite float64 values. The processor's own rounding, where it has one, is faster."""
+    if bits == 32:
+        return values.float().view(torch.int32).long() & 0xFFFFFFFF
+    return bits_from_float(values, FORMATS[bits])
+
+
+def _real(words: Tensor, bits: int) -> Tensor:
+    """float64 of words, as ``float_from_bits``."""
+    if bits == 32:
+        return words.int().view(torch.float32).double()
+    return float_from_bits(words, FORMATS[bits])
 
 
 def words_of(matrix: Tensor, bits: int) -> Tensor:

@@ -197,9 +197,9 @@ def rotate(
 ) -> Rotated:
     """``matrix`` (rows, columns) after OPQ, or LOPQ of several cells.
 
-    moves: of each rotation. Each one moves the centroids by their means, and then takes the
-    orthogonal matrix that is nearest to mapping the rows to their entries (Ge et al., section 4.1).
-    The first rotation is the parametric one: principal axes, so given to the groups that the
+    moves: of each rotation. A move sets the centroids to their means. Then it takes the orthogonal
+    matrix that brings the rows nearest to their entries (Ge et al., section 4.1). The first
+    rotation is the parametric one: principal axes, so given to the groups that the
     products of their variances are alike (section 4.2). ValueError: another size.
     """
     if tuple(matrix.shape) != (shape.rows, shape.columns):

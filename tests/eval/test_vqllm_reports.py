@@ -10,7 +10,7 @@ from golden.eval.accuracy.bench import Record, Row
 from golden.eval.accuracy.report import Report, load_report
 from golden.eval.calibration import CalibrationData
 from golden.eval.methods import parse
-from golden.eval.reports import counted, vq_access, vq_layers, vqllm
+from golden.eval.reports import counted, qet, vq_access, vq_layers, vqllm
 from golden.markers import fill
 from golden.vqllm.access import AccessProfile, look_ups
 from tests.vqllm.matrices import matrix_of
@@ -25,8 +25,10 @@ def cells(text: str) -> list[list[str]]:
 # ---- perplexity
 
 
-def test_every_row_is_a_method_and_is_there_once():
-    for which in vqllm.TABLES:
+@pytest.mark.parametrize("module", [vqllm, qet])
+def test_every_row_is_a_method_and_is_there_once(module):
+    assert module.REPORT.kinds.keys() == {which.name for which in module.TABLES}
+    for which in module.TABLES:
         spelt = [entry.method for entry in which.entries]
         assert len(set(spelt)) == len(spelt)
         assert all(parse(each) for each in spelt)
@@ -55,12 +57,14 @@ def test_a_table_has_the_rows_that_have_run():
     assert "| rows | 3 of 3 done |" in made["vqllm_settings"]
 
 
-def test_the_page_of_the_project_is_of_its_rows():
+@pytest.mark.parametrize("module", [vqllm, qet])
+def test_the_page_of_the_project_is_of_its_rows(module):
     """Its sections are empty where no row has run."""
-    text = vqllm.PAGE.read_text()
-    rows = vqllm.PAGE.with_suffix("") / vqllm.REPORT.rows
-    names = ("vqllm_settings", *(each.name for each in vqllm.TABLES))
-    made = vqllm.REPORT.sections(load_report(rows)) if rows.exists() else dict.fromkeys(names, "")
+    report = module.REPORT
+    text = module.PAGE.read_text()
+    rows = module.PAGE.with_suffix("") / report.rows
+    names = (f"{report.name}_settings", *(each.name for each in module.TABLES))
+    made = report.sections(load_report(rows)) if rows.exists() else dict.fromkeys(names, "")
     assert fill(text, made) == text, "run the command with --page-only"
 
 

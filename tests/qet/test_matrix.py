@@ -7,15 +7,19 @@ Shown to fail:
 - padding by zeros;
 - codes of the centroids as they were trained;
 - the seed of the caller ignored;
-- parts in the order of all S before all L.
+- parts in the order of all S before all L;
+- equal distances never decided by integers, or without the first least one;
+- FP32 without its last bits, or towards zero.
 """
 
+import dataclasses
 import itertools
 from fractions import Fraction
 
 import pytest
 import torch
 
+from golden.fp16.format import FP32
 from golden.index.lloyd import Training
 from golden.qet.config import FORMATS, Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, encode, quantize, residual, words_of
@@ -90,6 +94,32 @@ def test_decoding_equals_exact_fractions(rows, columns, scale, entry_bits, by_gr
         assert [word & 0xFFFF for word in words[row].tolist()] == expected
         real = [exact(word) * Fraction(2) ** made.exponent for word in expected[:columns]]
         assert [word & 0xFFFF for word in scaled[row].tolist()] == list(map(rounded, real))
+
+
+@pytest.mark.parametrize("exponent", [0, -126, 90])
+def test_fp32_is_rounded_as_fp16_is(exponent):
+    """Two stages of many bits each: their sum has more than FP32 keeps, and is rounded once."""
+    shape = QetShape(
+        rows=40, columns=16, group=4, entry_bits=16,
+        stages=(Stage(levels=1, entries=9), Stage(levels=0, entries=9)),
+    )  # fmt: skip
+    made = quantize(fp16_matrix(40, 16).float() * 1.7, shape)
+    assert made.exponent > 0
+    first, second = made.stages
+    ranges = torch.tensor([[-(1 << 25) + 3, 1023]])
+    first = dataclasses.replace(first, ranges=ranges)
+    made = QetMatrix(shape, (first, second), exponent)
+    words, scaled = made.words(), made.dequantized()
+    ties = 0
+    for row in range(40):
+        sums = decoded_by_hand(made, row)
+        ties += sum((value * (1 << 24)).numerator.bit_length() > 24 for value in sums)
+        expected = [rounded(value, FP32) for value in sums]
+        assert words[row].tolist() == expected
+        real = [exact(word, FP32) * Fraction(2) ** exponent for word in expected]
+        assert scaled[row].tolist() == [rounded(value, FP32) for value in real]
+        assert made.real()[row].tolist() == [float(exact(w, FP32)) for w in scaled[row].tolist()]
+    assert ties > 100
 
 
 def test_a_residual_is_what_the_stage_before_leaves_rounded_once():

@@ -3,9 +3,17 @@
 Shown to fail: ranges that are not counted; a range of the whole matrix for rows. The errors of the
 last seed were once those of all seeds.
 
-Of OPQ and LOPQ: rotations that are not counted, or one for all cells; a row's cell not counted; the
-inverse rotation, at the end or in a move; no moves; axes in their order, or none; a residual
-without its centroid; stored numbers with all their bits; parts of other columns; the default seed.
+Of OPQ and LOPQ:
+
+- rotations that are not counted, or one for all cells, or a row's cell not counted;
+- the inverse rotation, at the end or in a move;
+- no moves;
+- principal axes in their order, or no axes;
+- a residual without its centroid;
+- stored numbers with all their bits;
+- parts of other columns;
+- the default seed.
+
 Of their tables: QET over Vanilla, the rows of OPQ left out, all numbers of entries alike.
 """
 
