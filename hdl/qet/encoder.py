@@ -26,8 +26,6 @@ from hdl.stream.queue import queue
 
 __all__ = ["QetEncoder", "QetEncoderConfig"]
 
-_WAITING = 3  # rows whose codes of a stage wait for those of the last
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetEncoderConfig(QetTileConfig):
@@ -113,7 +111,9 @@ class QetEncoder(Block):
             ]
             coded = part.coded
             if not stage.is_final:
-                held = queue(m, f"coded_{n}", coded.p.shape(), _WAITING)
+                # Each stage that follows has a row, and its swaps may have another. So the codes
+                # of as many rows wait for those of the last stage.
+                held = queue(m, f"coded_{n}", coded.p.shape(), len(config.stages) - n + 1)
                 link(m, coded, held.i)
                 coded, rows = held.o, part.rest
             waiting.append(coded)

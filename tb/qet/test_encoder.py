@@ -16,6 +16,7 @@ SHAPES = {
     "four stages": tile((2, 9), (0, 4), (1, 2), (2, 3), entry_bits=2, group=3),
     "one column": tile((0, 2), entry_bits=16, group=1),
     "residual levels": tile((0, 6), (3, 6), entry_bits=16, group=1),
+    "quick stages": tile((0, 2), (4, 2), (4, 2), (4, 2), entry_bits=3, group=1),
     "large groups": tile((0, 7), (1, 5), entry_bits=9, group=20),
 }
 
