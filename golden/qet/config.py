@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from golden.config import Config, ConfigError
 from golden.fp16.format import FP16, FP32
+from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 
 __all__ = [
     "ELEMENT_BITS", "FORMATS", "LEVELS_MAX", "LIMIT", "Budget", "QetShape", "Stage", "TileShape",
@@ -107,6 +108,13 @@ class QetShape(Config):
     def stored_entry_bits(self) -> int:
         """Bits that an element of an entry takes."""
         return self.entry_bits or self.element_bits
+
+    @property
+    def exponents(self) -> range:
+        """Powers of two that may scale all entries."""
+        if self.element_bits == 32:
+            return range(-126, 128)
+        return range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 
     @property
     def range_bits(self) -> int:

@@ -11,7 +11,8 @@
 A section is a string of bits, each value's lowest bit first. Zeros fill its last byte. Values come
 by row, then by group or network. A range is low and step, of 32 bits each with a sign. The exponent
 of the matrix has a section of 8 bits. So the sections take the bits of ``QetShape.stored_bits``,
-and at most 7 more each.
+and at most 7 more each. A file whose entries exceed 2, or with another exponent than a matrix may
+have, is refused as damaged.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.files import replacing
-from golden.qet.config import RANGE_BITS, QetShape, Stage, swap_bits
+from golden.qet.config import FORMATS, LIMIT, RANGE_BITS, QetShape, Stage, swap_bits
 from golden.qet.matrix import QetMatrix, StageCodes
 from golden.qet.swap import maps_of_words, words_of_maps
 
@@ -87,6 +88,9 @@ def read(path: Path) -> tuple[QetMatrix, str]:
             at += length
         stages = _stages(shape, found)
         exponent = int.from_bytes(found[-1], "little", signed=True)
+        if exponent not in shape.exponents:
+            least, most = shape.exponents[0], shape.exponents[-1]
+            raise ValueError(f"exponent must be {least}..{most}, not {exponent}")
         return QetMatrix(shape, stages, exponent), header["name"]
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise QetFileError(f"{path}: {error}") from None
@@ -162,6 +166,7 @@ def _stages(shape: QetShape, found: list[bytes]) -> tuple[StageCodes, ...]:
             count = 2 * (shape.groups if shape.by_group else 1)
             low = _unpacked(ranges, count, RANGE_BITS, f"ranges_{number}").reshape(-1, 2)
             low = low - (low >> RANGE_BITS - 1 << RANGE_BITS)
+        _check_entries(shape, number, entry, low)
         stages.append(
             StageCodes(
                 stage,
@@ -172,6 +177,28 @@ def _stages(shape: QetShape, found: list[bytes]) -> tuple[StageCodes, ...]:
             )
         )
     return tuple(stages)
+
+
+def _check_entries(shape: QetShape, number: int, entries: Tensor, ranges: Tensor) -> None:
+    """ValueError: words that are no numbers of -2..2, or a range that reaches beyond.
+
+    Codes may end before the highest, so the highest may reach beyond 2 by less than a unit for
+    each.
+    """
+    if not shape.entry_bits:
+        format = FORMATS[shape.element_bits]
+        two = format.bias + 1 << format.frac_bits
+        if int((entries & (1 << format.bits - 1) - 1).max()) > two:
+            raise ValueError(f"entries_{number} must be within -2..2")
+        return
+    most = (1 << shape.entry_bits) - 1
+    low, step = ranges.unbind(1)
+    wrong = (low.abs() > LIMIT) | (step < 0) | (low + step * most > LIMIT + most)
+    if bool(wrong.any()):
+        low, step = ranges[wrong][0].tolist()
+        raise ValueError(
+            f"ranges_{number} must be within -2..2, not of low {low} and step {step}"
+        )
 
 
 def _packed(values: Tensor, bits: int) -> bytes:

@@ -28,9 +28,8 @@ from torch import Tensor
 
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index import lloyd
-from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.index.lloyd import Training
-from golden.qet.config import FORMATS, GRID, QetShape, Stage
+from golden.qet.config import FORMATS, GRID, LIMIT, QetShape, Stage
 from golden.qet.nearest import nearest
 from golden.qet.swap import swap, unswap
 
@@ -43,7 +42,6 @@ _BATCH = 1 << 22  # elements of the groups that are clustered side by side
 _MANY = 512  # entries; more of them begin at random samples, for k-means++ would take minutes
 _CHUNK = 1 << 22  # elements of rows that are decoded at a time
 _X_MAX = (1 << 26) - 1  # of |X|: given codebooks may be those of smaller elements
-_E_MAX = 1 << 25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,9 +202,7 @@ def exponent_of(words: Tensor, shape: QetShape) -> int:
     """
     most = float(float_from_bits(words, FORMATS[shape.element_bits]).abs().max())
     fraction, exponent = math.frexp(most)
-    least, largest = (
-        (-126, 127) if shape.element_bits == 32 else (SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX)
-    )
+    least, largest = shape.exponents[0], shape.exponents[-1]
     return min(max(exponent - (fraction == 0.5), least), largest) if most else least
 
 
@@ -298,7 +294,7 @@ def _stored(books: Tensor, shape: QetShape) -> tuple[Tensor, Tensor]:
     step = -(-(flat.amax(1).ceil().long() - low) // most)
     at = step.clamp(min=1)
     codes = ((scaled - low[:, None, None]) / at[:, None, None]).round().long()
-    highest = ((_E_MAX - low) // at).clamp(max=most)  # code whose E is at most 2
+    highest = ((LIMIT - low) // at).clamp(max=most)  # code whose E is at most 2
     codes = torch.minimum(codes.clamp(min=0), highest[:, None, None])
     return torch.where(step[:, None, None] > 0, codes, 0), torch.stack((low, step), 1)
 

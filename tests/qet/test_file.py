@@ -4,11 +4,12 @@ Shown to fail:
 
 - sections read without their last byte;
 - an exponent read without its sign;
-- a code beyond its codebook;
+- a code beyond its codebook, entries and ranges beyond 2, an exponent that no matrix has;
 - a checksum that leaves out the sections;
 - errors relative to the mean element.
 """
 
+import dataclasses
 import hashlib
 import json
 from fractions import Fraction
@@ -143,6 +144,72 @@ def test_a_code_beyond_its_codebook_is_refused(written):
     written.write_bytes(sealed(bytes(data)))
     with pytest.raises(QetFileError, match=r"codes_0 must be 0\.\.4, not 7"):
         file.read(written)
+
+
+def with_section(path, name, change) -> bytes:
+    """The file with another section and a right checksum."""
+    data = bytearray(path.read_bytes()[:-32])
+    at = 12 + int.from_bytes(data[8:12], "little")
+    for section, size in json.loads(data[12:at])["sections"]:
+        if section == name:
+            data[at : at + size] = change(bytes(data[at : at + size]))
+        at += size
+    return sealed(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("low", "step", "taken"),
+    [
+        (-(1 << 25), 4369, True),
+        (-(1 << 25) - 1, 0, False),
+        (1 << 25, 1, True),
+        ((1 << 25) + 1, 0, False),
+        (1 << 25, 2, False),
+        (0, -1, False),
+        (-(1 << 31), (1 << 31) - 1, False),
+    ],
+)
+def test_a_range_beyond_two_is_refused(tmp_path, low, step, taken):
+    path = tmp_path / "x.qet"
+    file.write(path, quantized(SHAPES[2]), "x")
+    both = b"".join(each.to_bytes(4, "little", signed=True) for each in (low, step))
+    path.write_bytes(with_section(path, "ranges_1", lambda _: both))
+    if taken:
+        assert file.read(path)[0].stages[1].ranges.tolist() == [[low, step]]
+        return
+    with pytest.raises(QetFileError) as error:
+        file.read(path)
+    expected = f"ranges_1 must be within -2..2, not of low {low} and step {step}"
+    assert str(error.value) == f"{path}: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("bits", "word", "taken"),
+    [(16, 0x4000, True), (16, 0xC001, False), (16, 0x7E00, False),
+     (32, 0xC0000000, True), (32, 0x40000001, False), (32, 0xFF800000, False)],
+)  # fmt: skip
+def test_an_entry_beyond_two_is_refused(tmp_path, bits, word, taken):
+    path = tmp_path / "x.qet"
+    file.write(path, quantized(dataclasses.replace(SHAPES[1], element_bits=bits)), "x")
+    change = with_section(
+        path, "entries_0", lambda data: data[: -(bits // 8)] + word.to_bytes(bits // 8, "little")
+    )
+    path.write_bytes(change)
+    if taken:
+        file.read(path)
+        return
+    with pytest.raises(QetFileError, match=r"entries_0 must be within -2\.\.2"):
+        file.read(path)
+
+
+@pytest.mark.parametrize(("number", "exponent"), [(0, 16), (0, -9), (1, -127), (1, -128)])
+def test_an_exponent_that_no_matrix_has_is_refused(tmp_path, number, exponent):
+    path = tmp_path / "x.qet"
+    file.write(path, quantized(SHAPES[number]), "x")
+    byte = exponent.to_bytes(1, "little", signed=True)
+    path.write_bytes(with_section(path, "exponent", lambda _: byte))
+    with pytest.raises(QetFileError, match=rf"exponent must be .*, not {exponent}"):
+        file.read(path)
 
 
 def test_errors_leave_out_zeros():
