@@ -1,5 +1,7 @@
 """Runs inside the simulator, for QetDecoder: a row out for each row in, loads meanwhile."""
 
+import cocotb
+
 from tb.bench import params, vectors
 from tb.contract import Contract, block_timing
 from tb.words import unpack_ints
@@ -33,3 +35,15 @@ contract = Tiles(
     cuts=range(1, 200, 13),
 )
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
+
+
+@cocotb.test()
+async def stalled(dut):
+    """Rows that nobody takes fill every register: as many as the latency has cycles."""
+    bench = await contract.started(dut)
+    counts = {name: len(words) for name, words in contract.words.items()}
+    takes = {name: counts[name] for name in contract.sinks}
+    found = await bench.run(
+        contract.offers(counts), takes, p_stall={"verdict": 0.0, "o": 1.0}, stop_at=3000
+    )
+    assert found.sent["row"] == block_timing().latency

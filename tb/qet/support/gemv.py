@@ -38,7 +38,12 @@ def random_matrix(shape, rng, rows: int, columns: int, entries=None) -> QetMatri
         values = rng.integers(0, 0x4001, size) | rng.integers(0, 2, size) << 15
         if shape.entry_bits:
             low = int(rng.integers(-LIMIT, LIMIT + 1))
-            ranges = np.array([[low, int(rng.integers(0, (LIMIT - low) // most + 1))]])
+            highest = (LIMIT - low) // most + 1  # a part more than -2..2 has
+            step = int(rng.integers(0, highest + 1))
+            if rng.random() < 0.3:
+                low = int(rng.choice([-LIMIT, LIMIT]))
+                step = (LIMIT - low) // most + 1
+            ranges = np.array([[low, step]])
             values = rng.integers(0, most + 1, size)
         bits = rng.integers(0, 2, (rows, whole.padded >> stage.levels, swap_bits(stage.levels)))
         made.append(
@@ -200,13 +205,15 @@ def bad_jobs(job):
     found = [
         {"rows": 0}, {"rows": config.rows + 1}, {"tiles": 0}, {"tiles": config.tiles + 1},
         {"books": fields["books"] + 2}, {"codes": fields["codes"] + 1}, {"exponent": -9},
-        {"entries_0": 0}, {"entries_0": config.shape.stages[0].entries + 1},
     ]  # fmt: skip
-    if config.shape.entry_bits:
-        found += [
-            {"low_0": -LIMIT - 1}, {"low_0": LIMIT + 1},
-            {"low_0": LIMIT - most * fields["step_0"], "step_0": fields["step_0"] + 2},
-        ]  # fmt: skip
+    for n, stage in enumerate(config.shape.stages):
+        found += [{f"entries_{n}": 0}, {f"entries_{n}": stage.entries + 1}]
+        if config.shape.entry_bits:
+            step = max(2, fields[f"step_{n}"])
+            found += [
+                {f"low_{n}": -LIMIT - 1, f"step_{n}": 0}, {f"low_{n}": LIMIT + 1, f"step_{n}": 0},
+                {f"low_{n}": LIMIT + most + 1 - step * most, f"step_{n}": step},
+            ]  # fmt: skip
     for each in found:
         layout = config.job_layout
         if all(

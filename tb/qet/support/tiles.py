@@ -20,8 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 _FAULTS = (
-    "no entries", "too many entries", "low", "high", "short", "long", "nan", "infinity", "large",
-    "exponent",
+    "too many entries", "no entries", "low", "low above", "high", "short", "a stage short", "long",
+    "nan", "infinity", "large", "exponent",
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def books_of(shape: TileShape, rng, kind: int) -> Books:
             low = int(rng.integers(-LIMIT, LIMIT + 1))
             if kind == 2:
                 low = int(rng.choice([-LIMIT, LIMIT, 0]))
-            highest = -(-(LIMIT - low) // most)  # a part more than -2..2 has
+            highest = (LIMIT - low) // most + 1  # a part more than -2..2 has
             step = highest if kind == 2 else int(rng.integers(0, highest + 1) * rng.random() ** 3)
             values = rng.integers(0, most + 1, size)
             if kind == 2:
@@ -111,20 +111,25 @@ def damaged(config, books: Books, fault: str, rng) -> tuple[dict, list, int] | N
     shape, info, words = config.shape, books.info(), books.words()
     n = int(rng.integers(len(shape.stages)))
     if fault in ("no entries", "too many entries"):
+        # As many words as the numbers say, or so many that none fits the buffer of the stage.
         value = 0 if fault == "no entries" else shape.stages[n].entries + 1
         if value >> shape.stages[n].entries.bit_length():
             return None
         info[f"entries_{n}"] = value
-    elif fault in ("low", "high"):
+        size = value or 2 * shape.stages[n].entries
+        entries = list(books.entries)
+        entries[n] = rng.choice(entries[n], size, axis=1)
+        words = dataclasses.replace(books, entries=entries).words()
+    elif fault in ("low", "low above", "high"):
         if not shape.entry_bits:
             return None
         most = (1 << shape.entry_bits) - 1
-        info[f"low_{n}"] = -LIMIT - 1 if fault == "low" else LIMIT - most * info[f"step_{n}"]
-        if fault == "high":
-            info[f"step_{n}"] += 2
-    elif fault == "short":
-        words = words[:-1]
-        if not words:
+        step = max(2, info[f"step_{n}"]) if fault == "high" else 0
+        ends = {"low": -LIMIT - 1, "low above": LIMIT + 1, "high": LIMIT + most + 1 - step * most}
+        info |= {f"low_{n}": ends[fault], f"step_{n}": step}
+    elif fault in ("short", "a stage short"):
+        words = words[:-1] if fault == "short" else words[: books.entries[0].shape[1]]
+        if not words or len(words) == len(books.words()):
             return None
     elif fault == "long":
         words = [*words, words[0]]
