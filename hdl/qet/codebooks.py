@@ -130,8 +130,8 @@ class QetLoader(Block):
 class QetCodebooks(Block):
     """Two buffers of the codebooks of a stage: a RAM for each group, one in use, one loaded.
 
-    ``commit`` with ``next``: the load waits for ``switch``, which uses it in the same cycle. So the
-    row of a read with ``switch``, and ``used``, are those of the new codebooks.
+    ``commit`` with ``next``: the load waits for ``adopt``, which uses it in the same cycle. So the
+    row of a read with ``adopt``, and ``used``, are those of the new codebooks.
     """
 
     def __init__(self, config: QetStageConfig):
@@ -144,8 +144,8 @@ class QetCodebooks(Block):
                 "word": In(layout, "Entries of all groups."),
                 "commit": In(1, "The load is complete."),
                 "next": In(config.info_layout, "Its numbers."),
-                "waits": Out(1, "A load waits for switch."),
-                "switch": In(1, "Use it; only while waits."),
+                "waits": Out(1, "A load waits for adopt."),
+                "adopt": In(1, "Use the load that waits; only while waits."),
                 "used": Out(config.info_layout, "Numbers of the codebooks in use."),
                 "valid": Out(1, "There are codebooks in use."),
                 "read": In(1, "Read an entry of each group."),
@@ -162,15 +162,15 @@ class QetCodebooks(Block):
         )
         now, entries = Signal(), config.stage.entries
         m.d.comb += [
-            now.eq(side ^ self.switch),
+            now.eq(side ^ self.adopt),
             self.waits.eq(waits),
-            self.used.eq(Mux(self.switch, following, used)),
-            self.valid.eq(is_used | self.switch),
+            self.used.eq(Mux(self.adopt, following, used)),
+            self.valid.eq(is_used | self.adopt),
         ]
-        m.d.sync += waits.eq((waits & ~self.switch) | self.commit)
+        m.d.sync += waits.eq((waits & ~self.adopt) | self.commit)
         with m.If(self.commit):
             m.d.sync += following.eq(self.next)
-        with m.If(self.switch):
+        with m.If(self.adopt):
             m.d.sync += [side.eq(now), used.eq(following), is_used.eq(1)]
         for group in range(config.shape.groups):
             memory = add(m, f"group_{group}", Memory1R1W(config.memory))

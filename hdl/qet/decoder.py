@@ -120,7 +120,7 @@ class QetDecoder(Block):
         for stage, book, unswap in zip(config.stages, books, unswaps, strict=True):
             n = stage.number
             m.d.comb += [
-                book.switch.eq(takes & row.p.switch),
+                book.adopt.eq(takes & row.p.switch),
                 book.read.eq(takes),
                 *(
                     book.row[k].eq(Mux(beyond[n][k], 0, code))

@@ -31,7 +31,7 @@ class QetEncodeStage(Block):
     """Maps and codes of a row, and then ``rest``: its residual, where another stage follows.
 
     A row is in the lanes until its codes are taken, and the next ones are swapped meanwhile. The
-    codebooks are outside: ``switch`` to ``entry`` are those of QetCodebooks.
+    codebooks are outside: ``adopt`` to ``entry`` are those of QetCodebooks.
     """
 
     def __init__(self, config: QetStageConfig):
@@ -43,8 +43,8 @@ class QetEncodeStage(Block):
                 "i": In(row, "Rows."),
                 "coded": Out(stream.Signature(coded_layout(config)), "Maps and codes."),
                 **({} if config.is_final else rest),
-                "waits": In(1, "A load waits for switch."),
-                "switch": Out(1, "Use it."),
+                "waits": In(1, "A load waits for adopt."),
+                "adopt": Out(1, "Use the load that waits."),
                 "used": In(config.info_layout, "Numbers of the codebooks in use."),
                 "valid": In(1, "There are codebooks in use."),
                 "read": Out(1, "Read an entry of each group."),
@@ -75,7 +75,7 @@ class QetEncodeStage(Block):
         at = Signal(range(stage.entries))
         now = Signal(data.StructLayout({"first": 1, "last": 1, "wins": 1, "index": len(at)}))
         m.d.comb += [
-            self.switch.eq(begins & flags.switch),
+            self.adopt.eq(begins & flags.switch),
             self.read.eq(walks | wins),
             now.first.eq(at == 0),
             now.last.eq(at == self.used.entries - 1),

@@ -102,7 +102,7 @@ class QetEncoder(Block):
                 link(m, rows, part.i)
             m.d.comb += [
                 part.waits.eq(book.waits),
-                book.switch.eq(part.switch),
+                book.adopt.eq(part.adopt),
                 part.used.eq(book.used),
                 part.valid.eq(book.valid),
                 book.read.eq(part.read),
