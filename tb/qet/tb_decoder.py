@@ -44,6 +44,7 @@ async def stalled(dut):
     counts = {name: len(words) for name, words in contract.words.items()}
     takes = {name: counts[name] for name in contract.sinks}
     found = await bench.run(
-        contract.offers(counts), takes, p_stall={"verdict": 0.0, "o": 1.0}, stop_at=3000
-    )
+        contract.offers(counts), takes, p_idle={"info": 0.0, "load": 0.0, "row": 0.7},
+        p_stall={"verdict": 0.0, "o": 1.0}, stop_at=3000,
+    )  # fmt: skip
     assert found.sent["row"] == block_timing().latency

@@ -24,7 +24,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_encoder(name, seed):
     config = QetEncoderConfig(shape=SHAPES[name])
-    words = EncoderWords(config, np.random.default_rng([seed, 223]), rows=9)
+    words = EncoderWords(config, np.random.default_rng([seed, 223]), rows=10)
     simulate(
         QetEncoder(config), "tb.qet.tb_encoder", vectors=words.vectors(), params=words.params(),
         seed=seed,

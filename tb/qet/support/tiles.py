@@ -47,7 +47,10 @@ class Books:
 
 
 def books_of(shape: TileShape, rng, kind: int) -> Books:
-    """kind 0: the most entries. 1: one. 2: ranges at their ends. Others: random ones."""
+    """kind 0: the most entries. 1: one. 2: ranges at their ends. Others: random ones.
+
+    kind 2 has the largest exponent, 4 the smallest.
+    """
     entries, lows, steps = [], [], []
     most = (1 << shape.entry_bits) - 1
     for stage in shape.stages:
@@ -66,12 +69,14 @@ def books_of(shape: TileShape, rng, kind: int) -> Books:
         else:
             values = rng.integers(0, 0x4001, size) | rng.integers(0, 2, size) << 15
             if kind == 2:
-                values = rng.choice([0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x4000, 0xC000], size)
+                # 2, and what is left of an infinity.
+                ends = 0x4000, 0xC000, 0x3FFF, 0xBFFF
+                values = rng.choice([0, 0x8000, 1, 0x8001, 0x3FF, 0x400, *ends, *ends], size)
         entries.append(values)
         lows.append(low)
         steps.append(step)
-    exponent = int(rng.choice([SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX]) if kind == 2 else
-                   rng.integers(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1))  # fmt: skip
+    exponent = int(rng.integers(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1))
+    exponent = {2: SCALE_EXPONENT_MAX, 4: SCALE_EXPONENT_MIN}.get(kind, exponent)
     return Books(entries, lows, steps, exponent)
 
 
@@ -259,7 +264,7 @@ class DecoderWords(TileWords):
 
 
 class EncoderWords(TileWords):
-    """Rows of QetEncoder: any words, entries themselves, what lies between two, NaN."""
+    """Rows of QetEncoder: any words, entries themselves, what lies between two, ends, NaN."""
 
     rows_in = "x"
     layouts = {"x": "x_layout", "o": "coded_layout", "mask": "coded_layout"}  # noqa: RUF012
@@ -324,12 +329,14 @@ class EncoderWords(TileWords):
 
     def _row(self, books: Books | None, row: int) -> np.ndarray:
         rng, shape = self.rng, self.shape
-        kind = row % 4 if books else 0
+        kind = row % 5 if books else 0
         if kind == 0:
             words = rng.integers(0, 1 << 16, shape.columns)
             if rng.random() < 0.7:
                 words = np.where((words & FP16.infinity) == FP16.infinity, words ^ 0x4000, words)
             return words
+        if kind == 4:  # the largest, whose residuals may be infinite
+            return rng.choice([0x7BFF, 0xFBFF, 0, 0x8000, 1], shape.columns)
         codes = [rng.integers(0, e.shape[1], (1, shape.groups)) for e in books.entries]
         maps = [
             rng.integers(0, 2, (1, shape.networks(stage), swap_bits(stage.levels)))
