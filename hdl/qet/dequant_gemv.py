@@ -91,7 +91,9 @@ class QetDequantGemv(Block):
             sums.w.p.wrong.eq(o.p.fault.any()),
             sums.w.p.last.eq(o.p.last),
         ]
-        has_beyond = o.valid & o.ready & ((o.p.fault & RowFault.CODE) != 0)
+        # Codes of a row that is wrong for another reason may be anything.
+        either = RowFault.CODE | RowFault.WRONG
+        has_beyond = o.valid & o.ready & ((o.p.fault & either) == RowFault.CODE)
         self._elaborate_jobs(m, fetch, finish, self._elaborate_x(m, sums), has_beyond)
         return m
 

@@ -49,13 +49,12 @@ class QetFetch(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         outcomes = queue(m, "outcomes", data.StructLayout({"switch": 1, "wrong": 1}), 2)
-        refused_book = self._elaborate_books(m, outcomes.i)
+        refused_book, has_fault = self._elaborate_books(m, outcomes.i)
         refused_row = self._elaborate_rows(m, outcomes.o)
         self._elaborate_sums(m)
         found = [Const(0, 1)] * len(Fault)
-        verdict = self.verdict
         for fault, is_there in {
-            Fault.CODEBOOK: verdict.valid & verdict.ready & verdict.p.fault.any(),
+            Fault.CODEBOOK: has_fault,
             Fault.NO_CODEBOOK: refused_book.any(),
             Fault.NO_CODE: refused_row.any(),
         }.items():
@@ -72,8 +71,11 @@ class QetFetch(Block):
         link(m, self.axi[number].r, reader.axi.r)
         return reader
 
-    def _elaborate_books(self, m: Module, outcome) -> Value:
-        """Loads of the decoder; the responses of a word that memory refused."""
+    def _elaborate_books(self, m: Module, outcome) -> tuple[Value, Value]:
+        """Loads of the decoder: the responses of a word that memory refused; entries at fault.
+
+        What memory gives with an error may be anything, so it is no fault of the entries.
+        """
         config, job = self.config, self.job
         image, shape = config.image, config.books
         reader = self._reader(m, "books", 0, shape)
@@ -109,7 +111,7 @@ class QetFetch(Block):
             m.d.sync += [began.eq(0), refused.eq(0), left.eq(left - 1)]
         with m.If(self.start):
             m.d.sync += left.eq(Mux(self.is_void, 0, job.tiles))
-        return resp
+        return resp, verdict.valid & verdict.ready & verdict.p.fault.any() & ~refused
 
     def _elaborate_rows(self, m: Module, outcome) -> Value:
         """Rows of the decoder; the responses of a row that memory refused."""

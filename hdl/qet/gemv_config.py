@@ -64,7 +64,9 @@ class QetDequantGemvConfig(QetTileConfig):
         stages = len(self.shape.stages)
         return VqRowSumsConfig(
             macs=self.shape.columns,
-            largest=2 << (stages - 1).bit_length(),  # each stage is at most 2
+            # Each stage is at most 2. A range may exceed that by 1 in 500. The sums have room for
+            # x of the next binade, which no finite one is in.
+            largest=2 << (stages - 1).bit_length(),
             batch=self.batch,
             columns=self.columns,
             rows=self.rows,

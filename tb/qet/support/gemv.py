@@ -88,6 +88,10 @@ class GemvJob:
         self.resp = int(rng.choice([RESP_SLVERR, RESP_DECERR]))
         first = address // size * size
         self.refused.append((first, first + size, self.resp))
+        # Memory may give any bytes with an error; they are no fault of their own.
+        at = first - self.image.base
+        junk = rng.integers(0, 256, size) if rng.random() < 0.5 else 255
+        self.image.data[at : at + size] = junk
 
     def params(self) -> dict:
         config, batch = self.config, self.config.batch
@@ -136,6 +140,7 @@ def _no_code(job, rng):
     tile = int(rng.integers(job.image.job["tiles"]))
     first = job.image.job["codes"] + tile * job.memory.row_words(count) * job.memory.word_bytes
     at = int(rng.integers(count * size)) // job.memory.word_bytes * job.memory.word_bytes
+    at *= int(rng.random() < 0.7)  # often the first row
     job.refuse(rng, first + at)
     starts = np.arange(count) * size
     job.wrong |= (starts < at + job.memory.word_bytes) & (starts + size > at)

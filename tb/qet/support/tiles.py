@@ -53,14 +53,14 @@ def books_of(shape: TileShape, rng, kind: int) -> Books:
     """
     entries, lows, steps = [], [], []
     most = (1 << shape.entry_bits) - 1
-    for stage in shape.stages:
+    for n, stage in enumerate(shape.stages):
         k = {0: stage.entries, 1: 1}.get(kind) or int(rng.integers(1, stage.entries + 1))
         size = shape.groups, k, shape.group
         low = step = 0
         if shape.entry_bits:
             low = int(rng.integers(-LIMIT, LIMIT + 1))
             if kind == 2:
-                low = int(rng.choice([-LIMIT, LIMIT, 0]))
+                low = (-LIMIT, LIMIT, 0)[n % 3]
             highest = (LIMIT - low) // most + 1  # a part more than -2..2 has
             step = highest if kind == 2 else int(rng.integers(0, highest + 1) * rng.random() ** 3)
             values = rng.integers(0, most + 1, size)
