@@ -70,7 +70,8 @@ class QetDecoder(Block):
 
     A row per cycle, and a word of a load per cycle. Latency golden.qet.timing.decoder: look-up,
     unswap, and with sums products, sum, rounding. ``row.ready`` depends combinationally on
-    ``o.ready``. Source: QET, sections 3.2 and 3.4, Algorithm 2; decisions 0221 and 0223.
+    ``o.ready`` and ``row.switch``.
+    Source: QET, sections 3.2 and 3.4, Algorithm 2; decisions 0221 and 0223.
     Golden: golden.qet.tiling.tiles_of.
     """
 

@@ -60,7 +60,8 @@ class QetEncoder(Block):
 
     A stage compares one entry of each group per cycle. The stages work on different rows. So a row
     takes the cycles of the slowest stage, golden.qet.timing.encode_stage. Latency
-    golden.qet.timing.encoder, with the largest codebooks. ``x.ready`` depends on no input.
+    golden.qet.timing.encoder, with the largest codebooks. With one stage ``x.ready`` depends
+    combinationally on ``o.ready``, else on no input.
     Source: QET, sections 3.2 and 3.4, Algorithm 1; decisions 0220 and 0221.
     Golden: golden.qet.matrix.encode, golden.qet.tiling.tiles_of.
     """

@@ -45,6 +45,6 @@ async def stalled(dut):
     takes = {name: counts[name] for name in contract.sinks}
     found = await bench.run(
         contract.offers(counts), takes, p_idle={"info": 0.0, "load": 0.0, "row": 0.7},
-        p_stall={"verdict": 0.0, "o": 1.0}, stop_at=3000,
+        p_stall={"verdict": 0.0, "o": 1.0}, stop_at=3000 + counts["load"],
     )  # fmt: skip
     assert found.sent["row"] == block_timing().latency

@@ -1,5 +1,7 @@
 """Runs inside the simulator, for QetEncoder: codes and maps of each row, loads meanwhile."""
 
+import cocotb
+
 from tb.bench import params, vectors
 from tb.contract import Contract
 from tb.words import unpack_ints
@@ -31,3 +33,16 @@ contract = Tiles(
     cuts=range(1, 400, 26),
 )
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
+
+
+@cocotb.test()
+async def alone(dut):
+    """The last row comes to an empty block, and takes its latency to the cycle."""
+    bench = await contract.started(dut)
+    words, mask = contract.words, contract.masks["o"]
+    counts = {name: len(each) - (name in ("x", "o")) for name, each in words.items()}
+    takes = {name: counts[name] for name in contract.sinks}
+    await bench.run(contract.offers(counts), takes)
+    found = await bench.run({"x": words["x"][-1:]}, {"o": 1})
+    found.check("o", words["o"][-1:], masks=mask[-1:])
+    assert found.cycles["o"][0] - found.cycles["x"][0] == params["rows"][-1][0]

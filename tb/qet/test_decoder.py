@@ -1,4 +1,17 @@
-"""QetDecoder against golden.qet.matrix: loads, switches, faults, every word of every row."""
+"""QetDecoder against golden.qet.matrix: loads, switches, faults, every word of every row.
+
+Shown to fail with:
+
+- a load begun before the verdict or the switch of the one before, or in the middle of one
+- a fault, a place or a stage left over from the load before
+- a load that ends with an earlier stage; one entry too many, or none
+- low or the highest element one beyond, or refused at its end
+- a commit that regards the words before the last alone
+- ranges a row late; beyond of the first stage alone; low or maps of the next row under stall
+- elements of a group taken across networks; sums as narrow as one stage, products a bit too narrow
+- full, waits, judged or is_used without reset
+- a queue of two rows; flags that leave without their words; registers that do not fill under stall
+"""
 
 import numpy as np
 import pytest

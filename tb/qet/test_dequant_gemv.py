@@ -1,4 +1,15 @@
-"""QetDequantGemv against golden.qet.product: images, tiles, batches, faults, cycles."""
+"""QetDequantGemv against golden.qet.product: images, tiles, batches, faults, cycles.
+
+Shown to fail with:
+
+- codes before maps in a row; numbers of the first stage alone checked
+- a last word of memory that is always whole, or without bytes where it is; asked without reset
+- refused left over from the codebooks before; a refused row that makes its tile wrong
+- the first row wrong as the tile before; rows that do not wait for the verdict
+- vectors kept for the next job; NONFINITE by the last word of x alone
+- CODE of any wrong row; CODEBOOK of codebooks that memory refused; faults that stay
+- a wrong row known by its words alone
+"""
 
 from fractions import Fraction
 
@@ -18,9 +29,10 @@ LATENCY = 20  # of the memory, for the rate
 
 # Configuration; rows and columns of its matrices, the last of them of a long one for the rate
 CONFIGS = {
+    # Fewer words in flight than cycles of latency would bound the rate.
     "two stages": (
         QetDequantGemvConfig(
-            shape=tile((3, 24), (0, 7), group=4), columns=96, rows=40, data_bits=256, ahead=16
+            shape=tile((3, 24), (0, 7), group=4), columns=96, rows=40, data_bits=256, ahead=64
         ),
         [(40, 96), (7, 70), (1, 31), (2, 33)], (40, 96), (20, 6),
     ),

@@ -1,4 +1,13 @@
-"""QetEncoder against golden.qet.matrix.encode: loads, switches, ties, every code and map."""
+"""QetEncoder against golden.qet.matrix.encode: loads, switches, ties, every code and map.
+
+Shown to fail with:
+
+- the last of equal distances; X rounded, not saturated, or saturated a bit early
+- an infinite residual; an element stored one too early; a difference read a cycle early
+- codes before the last comparison; the nearest entry counted again when it is read again
+- loads that wait for the first stage alone; UNLOADED not said; NaN looked for in one column
+- codes of the stages that leave one by one; three rows that wait, whatever the stages after
+"""
 
 import numpy as np
 import pytest

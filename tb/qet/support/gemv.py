@@ -135,16 +135,21 @@ def _no_codebook(job, rng):
     job.fault = Fault.NO_CODEBOOK
 
 
-def _no_code(job, rng):
+def _no_code(job, rng, is_first=False):
+    """A word of the rows of a tile."""
     size, count = job.memory.row_bytes, job.matrix.shape.rows
     tile = int(rng.integers(job.image.job["tiles"]))
     first = job.image.job["codes"] + tile * job.memory.row_words(count) * job.memory.word_bytes
     at = int(rng.integers(count * size)) // job.memory.word_bytes * job.memory.word_bytes
-    at *= int(rng.random() < 0.7)  # often the first row
+    at *= not is_first
     job.refuse(rng, first + at)
     starts = np.arange(count) * size
     job.wrong |= (starts < at + job.memory.word_bytes) & (starts + size > at)
     job.fault = Fault.NO_CODE
+
+
+def _no_first_code(job, rng):
+    _no_code(job, rng, is_first=True)
 
 
 def _wrong_entry(job, rng):
@@ -200,7 +205,7 @@ def _image_of_beyond(damaged: QetMatrix, job) -> Image:
     return dataclasses.replace(job.image, data=np.concatenate((books, rows)))
 
 
-SPOILS = (_no_codebook, _no_code, _wrong_entry, _beyond)
+SPOILS = (_no_codebook, _no_code, _no_first_code, _wrong_entry, _beyond)
 
 
 def bad_jobs(job):
