@@ -196,9 +196,7 @@ def _check_entries(shape: QetShape, number: int, entries: Tensor, ranges: Tensor
     wrong = (low.abs() > LIMIT) | (step < 0) | (low + step * most > LIMIT + most)
     if bool(wrong.any()):
         low, step = ranges[wrong][0].tolist()
-        raise ValueError(
-            f"ranges_{number} must be within -2..2, not of low {low} and step {step}"
-        )
+        raise ValueError(f"ranges_{number} must be within -2..2, not of low {low} and step {step}")
 
 
 def _packed(values: Tensor, bits: int) -> bytes:

@@ -40,22 +40,23 @@ def nearest_depth(group: int) -> int:
 
 
 def encode_stage(stage: Stage, group: int, is_final: bool) -> int:
-    """Cycles of a row in a stage with all entries: a row, entries, the last comparison, codes.
+    """Cycles from row to row in a stage with all entries: a row, entries, comparison, codes.
 
-    A stage that is not final reads the nearest entries again, rounds the differences in turn, and
-    gives the residual.
+    A stage that is not final reads the nearest entries again for their differences. It rounds the
+    differences of a group in turn while the next row is compared.
     """
     cycles = 1 + stage.entries + nearest_depth(group) + 1
-    return cycles if is_final else cycles + 4 + group + 1 + 1
+    return cycles if is_final else max(cycles + 4, group + 3)
 
 
 def encoder(stages: tuple[Stage, ...], group: int) -> Timing:
     """Each stage swaps, encodes and unswaps a row; it takes the next row in the meantime."""
-    latency, longest = 0, 0
+    latency, longest, depth = 0, 0, nearest_depth(group)
     for number, stage in enumerate(stages):
-        cycles = encode_stage(stage, group, number == len(stages) - 1)
-        latency += swap(stage.levels).latency + cycles - 1  # a row leaves with its codes
-        longest = max(longest, cycles)
+        is_final = number == len(stages) - 1
+        latency += swap(stage.levels).latency + stage.entries + depth + 1
+        latency += 0 if is_final else group + 6  # the differences, their rounding, and unswap
+        longest = max(longest, encode_stage(stage, group, is_final))
     return Timing(latency=latency, interval=Fraction(longest), start="x", end="o", unit="row")
 
 

@@ -28,10 +28,11 @@ def coded_layout(config: QetStageConfig) -> data.StructLayout:
 
 
 class QetEncodeStage(Block):
-    """Maps and codes of a row, and then ``rest``: its residual, where another stage follows.
+    """Maps and codes of a row, and ``rest``: its residual, where another stage follows.
 
-    A row is in the lanes until its codes are taken, and the next ones are swapped meanwhile. The
-    codebooks are outside: ``adopt`` to ``entry`` are those of QetCodebooks.
+    A row is in the lanes until its codes are taken. The next ones are swapped meanwhile, and the
+    residual of the one before is rounded. The codebooks are outside: ``adopt`` to ``entry`` are
+    those of QetCodebooks.
     """
 
     def __init__(self, config: QetStageConfig):
@@ -131,10 +132,13 @@ class QetEncodeStage(Block):
                     m.next = "DIFFERENCE"
                 with m.State("DIFFERENCE"):
                     with m.If(ends | unloaded):
+                        m.d.comb += rest.start.eq(rest.ready)
+                        m.next = "WAIT"
+                        with m.If(rest.ready):
+                            m.next = "CODES"
+                with m.State("WAIT"):  # the differences stay as they are
+                    with m.If(rest.ready):
                         m.d.comb += rest.start.eq(1)
-                        m.next = "REST"
-                with m.State("REST"):
-                    with m.If(rest.done):
                         m.next = "CODES"
             with m.State("CODES"):
                 m.d.comb += self.coded.valid.eq(1)
@@ -161,7 +165,7 @@ class QetEncodeStage(Block):
         return lanes
 
     def _rest(self, m: Module, lanes, row, flags):
-        """The residual of the row; the differences stay as they are until it is done."""
+        """The residual of the row, which is rounded while the next row is in the lanes."""
         rest = add(m, "residual", QetResidual(self.config))
         m.d.comb += [
             rest.exponent.eq(self.used.exponent),

@@ -112,9 +112,10 @@ class QetEncoder(Block):
             ]
             coded = part.coded
             if not stage.is_final:
-                # Each stage that follows has a row, and its swaps may have another. So the codes
-                # of as many rows wait for those of the last stage.
-                held = queue(m, f"coded_{n}", coded.p.shape(), len(config.stages) - n + 1)
+                # Codes wait for those of the last stage. Each stage that follows may have a row
+                # in each register of its swaps, and in both of the residual before it.
+                after = [max(each.stage.levels, 1) + 2 for each in config.stages[n + 1 :]]
+                held = queue(m, f"coded_{n}", coded.p.shape(), sum(after) + 1)
                 link(m, coded, held.i)
                 coded, rows = held.o, part.rest
             waiting.append(coded)

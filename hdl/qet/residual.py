@@ -33,8 +33,8 @@ def columns_layout(config: QetStageConfig) -> data.StructLayout:
 class QetResidual(Block):
     """``rne16(2**(exponent - 24) * difference)`` in the order of the columns, after ``start``.
 
-    The inputs stay as they are from ``start`` to ``done``. An element of each group is rounded per
-    cycle. An infinity becomes the largest number of its sign.
+    ``start`` while ``ready`` takes all inputs. An element of each group is rounded per cycle. An
+    infinity becomes the largest number of its sign.
     """
 
     def __init__(self, config: QetStageConfig):
@@ -44,14 +44,14 @@ class QetResidual(Block):
         super().__init__(
             config,
             {
-                "start": In(1, "The differences are there."),
+                "ready": Out(1, "No row is rounded."),
+                "start": In(1, "Take a row; only while ready."),
                 "difference": In(data.ArrayLayout(differences, shape.groups), "By group."),
                 "exponent": In(
                     range(SCALE_EXPONENTS[0], SCALE_EXPONENTS[-1] + 1), "Of the matrix."
                 ),
                 **(maps if config.map_bits else {}),
                 "flags": In(flags_layout(), "Of the row."),
-                "done": Out(1, "The residual is on its way."),
                 "rest": Out(stream.Signature(columns_layout(config)), "Residuals."),
             },
         )
@@ -65,25 +65,44 @@ class QetResidual(Block):
         ))  # fmt: skip
         passed = queue(m, "passed", flags_layout(), 2)
         element, stored, rounds = Signal(range(group + 1)), Signal(range(group + 1)), Signal()
+        exponent = Signal.like(self.exponent, reset_less=True)
+        flags = Signal.like(self.flags, reset_less=True)
+        differences = Signal.like(Value.cast(self.difference), reset_less=True)
+        with m.If(self.start):
+            m.d.sync += [
+                differences.eq(self.difference),
+                exponent.eq(self.exponent),
+                flags.eq(self.flags),
+            ]
         m.d.sync += stored.eq(element)
         m.d.comb += rounds.eq(element != group)
-        held = [self._rounded(m, n, element, stored, rounds) for n in range(config.shape.groups)]
+        of_group = DIFFERENCE_BITS * group
+        held = [
+            self._rounded(
+                m, n, differences.word_select(n, of_group), exponent, (element, stored, rounds)
+            )
+            for n in range(config.shape.groups)
+        ]
 
         columns = [Value.cast(word) for network in unswap.i.p.word for word in network]
         given = [Value.cast(word) for network in unswap.o.p.word for word in network]
         m.d.comb += [
             *(word.eq(held[n][k]) for word, (n, k) in zip(columns, config.places(), strict=True)),
             *(column.eq(word) for column, word in zip(self.rest.p.word, given, strict=True)),
-            passed.i.p.eq(self.flags),
+            passed.i.p.eq(flags),
             self.rest.valid.eq(unswap.o.valid & passed.o.valid),
             unswap.o.ready.eq(self.rest.ready & passed.o.valid),
             passed.o.ready.eq(self.rest.ready & unswap.o.valid),
             self.rest.p.flags.eq(passed.o.p),
         ]
         if config.map_bits:
-            m.d.comb += Value.cast(unswap.i.p.map).eq(Value.cast(self.map))
+            maps = Signal.like(Value.cast(self.map), reset_less=True)
+            with m.If(self.start):
+                m.d.sync += maps.eq(self.map)
+            m.d.comb += Value.cast(unswap.i.p.map).eq(maps)
         with m.FSM():
             with m.State("IDLE"):
+                m.d.comb += self.ready.eq(1)
                 m.d.sync += element.eq(group)
                 with m.If(self.start):
                     m.d.sync += element.eq(0)
@@ -95,25 +114,24 @@ class QetResidual(Block):
                     m.next = "GIVE"
             with m.State("GIVE"):
                 m.d.comb += [
-                    self.done.eq(unswap.i.ready & passed.i.ready),
                     unswap.i.valid.eq(passed.i.ready),
                     passed.i.valid.eq(unswap.i.ready),
                 ]
-                with m.If(self.done):
+                with m.If(unswap.i.ready & passed.i.ready):
                     m.next = "IDLE"
         return m
 
-    def _rounded(self, m: Module, number: int, element, stored, rounds) -> list[Signal]:
-        """The words of a group, one after another."""
-        grids = tuple(GRID_PRODUCT_ROUNDED + exponent for exponent in SCALE_EXPONENTS)
+    def _rounded(self, m: Module, number: int, differences, exponent, place) -> list[Signal]:
+        """The words of a group, one after another. place: element, that of the result, valid."""
+        element, stored, rounds = place
+        grids = tuple(GRID_PRODUCT_ROUNDED + each for each in SCALE_EXPONENTS)
         shape = FixedToFloatConfig(width=DIFFERENCE_BITS, grid_exponents=grids, o=FP16, stages=1)
         rounder = add(m, f"rounder_{number}", FixedToFloat(shape))
-        differences = Value.cast(self.difference[number])
         y = rounder.o.p.y
         m.d.comb += [
             rounder.i.valid.eq(rounds),
             rounder.i.p.value.eq(differences.word_select(element, DIFFERENCE_BITS).as_signed()),
-            rounder.i.p.grid.eq(self.exponent - SCALE_EXPONENTS[0]),
+            rounder.i.p.grid.eq(exponent - SCALE_EXPONENTS[0]),
             rounder.o.ready.eq(1),
         ]
         words = []
