@@ -78,7 +78,7 @@ def decoder_table(map_block: Map, library: Library) -> dict[str, str]:
 
 
 def _vq_engine(vq: VqShape, lookups: int) -> VqGemvConfig:
-    shared = min(vq.entries, 4096)
+    shared = min(vq.stored, 4096)
     cache = VqCodebookCacheConfig(vq=vq, lookups=lookups, registers=32, shared=shared)
     vectors = lookups // vq.stages
     columns = -(-1536 // (vectors * vq.size)) * vectors * vq.size
