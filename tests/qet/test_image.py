@@ -8,8 +8,8 @@ Shown to fail:
 - maps after codes, or codes in the order of the groups of the matrix;
 - entries group by group in place of number by number;
 - a tile that begins in the last word of the one before;
-- a residual that is not rounded, or with the other exponent;
-- the largest distance, or the last of equal ones.
+- a residual with the other sign of the exponent; an X that ends below its bound;
+- the last of equal distances.
 """
 
 import dataclasses
