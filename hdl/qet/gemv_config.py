@@ -6,7 +6,7 @@ from amaranth import signed
 from amaranth.lib import data
 
 from golden.axi.format import Resp
-from golden.config import ConfigError
+from golden.config import Config, ConfigError
 from golden.qet.format import Fault, ImageShape
 from hdl.kinds import NUMBER, index_of
 from hdl.ports import Payload
@@ -126,7 +126,7 @@ class QetDequantGemvConfig(QetTileConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QetTileReaderConfig(QetTileConfig):
+class QetTileReaderConfig(Config):
     """One kind of words of a tile, and memory."""
 
     address_bits: int = 40  # of a byte address, 32..64
@@ -135,6 +135,11 @@ class QetTileReaderConfig(QetTileConfig):
     unit: int = 80  # bytes of a word that leaves, 1..256
     words: int = 1024  # most words of memory of a tile
     tiles: int = 176  # most of a job
+
+    def __post_init__(self) -> None:
+        self._check_range("words", 1, 1 << 24)
+        self._check_range("tiles", 1, 1 << 20)
+        _ = self.reader, self.repack  # the ranges of the others
 
     @property
     def reader(self) -> VqReadBufferConfig:

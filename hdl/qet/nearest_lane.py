@@ -20,7 +20,7 @@ from hdl.qet.tile import QetStageConfig
 
 __all__ = ["DIFFERENCE_BITS", "QetNearestLane"]
 
-DIFFERENCE_BITS = X_BITS + 2  # of X - E
+DIFFERENCE_BITS = X_BITS + 1  # of X - E: below 2**26 + 2**25 + 2**16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
