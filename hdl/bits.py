@@ -1,9 +1,11 @@
 """Expressions that blocks of every room use. Combinational."""
 
+from collections.abc import Mapping
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 
-__all__ = ["after", "any_of", "carry_save", "let", "one_hot", "outside"]
+__all__ = ["after", "any_of", "carry_save", "flag_word", "let", "one_hot", "outside"]
 
 
 def after(place: Value, count: int) -> Value:
@@ -58,6 +60,15 @@ def carry_save(m: Module, name: str, terms, width: int) -> list[Value]:
             following = [*following, total, carries[:width]]
         terms, level = following, level + 1
     return terms
+
+
+def flag_word(present: Mapping) -> Value:
+    """The word of an IntFlag: each flag's bit is the value that ``present`` has for it, else 0."""
+    (flags,) = {type(flag) for flag in present}
+    bits: list[Value] = [Const(0, 1)] * len(flags)
+    for flag, is_there in present.items():
+        bits[flag.value.bit_length() - 1] = is_there
+    return Cat(*bits)
 
 
 def outside(value: Value, allowed: range) -> Value:

@@ -6,16 +6,15 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.index.format import CodebookFault
-from golden.qet.config import LIMIT
 from hdl.bits import any_of, outside
 from hdl.block import Block
 from hdl.emit import add
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.ports import In, Out
-from hdl.qet.tile import EXPONENTS, QetStageConfig, QetTileConfig, entry_layout
+from hdl.ports import In, Member, Out
+from hdl.qet.tile import EXPONENTS, QetStageConfig, QetTileConfig, entry_layout, refused_numbers
 from hdl.stream.link import link
 
-__all__ = ["QetCodebooks", "QetLoader", "add_codebooks"]
+__all__ = ["QetCodebooks", "QetLoader", "add_codebooks", "load_members"]
 
 _TWO = 0x4000  # the largest magnitude of an element of an entry
 
@@ -91,18 +90,10 @@ class QetLoader(Block):
         return m
 
     def _refused(self) -> Value:
-        """Numbers of a load that is not taken: entries, or a range beyond -2..2."""
-        config, p, found = self.config, self.info.p, []
-        most = (1 << config.shape.entry_bits) - 1
-        for stage in config.stages:
-            n = stage.number
-            found.append(outside(p[f"entries_{n}"], range(1, stage.stage.entries + 1)))
-            if config.has_ranges:
-                low, step = p[f"low_{n}"], p[f"step_{n}"]
-                # Codes may end before the highest, so a step may reach beyond by one part.
-                found += [low < -LIMIT, low > LIMIT, low + step * most > LIMIT + most]
-        if config.has_exponent:
-            found.append(outside(p.exponent, EXPONENTS))
+        """Numbers of a load that is not taken."""
+        found = refused_numbers(self.config, self.info.p)
+        if self.config.has_exponent:
+            found.append(outside(self.info.p.exponent, EXPONENTS))
         return any_of(found)
 
     def _wrong(self) -> tuple[Value, Value]:
@@ -183,6 +174,17 @@ class QetCodebooks(Block):
                 Value.cast(self.entry[group]).eq(memory.read_data),
             ]
         return m
+
+
+def load_members(config: QetTileConfig) -> dict[str, Member]:
+    """Streams that bring codebooks, for ``add_codebooks``."""
+    return {
+        "info": In(stream.Signature(config.info_layout), "Begins a load of codebooks."),
+        "load": In(
+            stream.Signature(config.load_layout), "Entries of stage 0, then of each next stage."
+        ),
+        "verdict": Out(stream.Signature(config.verdict_layout), "How each load ended."),
+    }
 
 
 def add_codebooks(m: Module, config: QetTileConfig, info, load, verdict) -> list:

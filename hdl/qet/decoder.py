@@ -13,14 +13,14 @@ from golden.timing import Timing
 from hdl.bits import any_of, let
 from hdl.block import Block
 from hdl.emit import add
-from hdl.ports import In, Member, Out
-from hdl.qet.codebooks import add_codebooks
+from hdl.ports import In, Out
+from hdl.qet.codebooks import add_codebooks, load_members
 from hdl.qet.dequantizer import QetDequantizer, beat_layout
 from hdl.qet.tile import QetStageConfig, QetTileConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.stream.queue import queue
 
-__all__ = ["QetDecoder", "QetDecoderConfig", "load_members"]
+__all__ = ["QetDecoder", "QetDecoderConfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,17 +36,6 @@ class QetDecoderConfig(QetTileConfig):
         return QetUnswapConfig(
             levels=stage.stage.levels, networks=stage.networks, bits=self.shape.element_bits
         )
-
-
-def load_members(config: QetTileConfig) -> dict[str, Member]:
-    """Streams that bring codebooks."""
-    return {
-        "info": In(stream.Signature(config.info_layout), "Begins a load of codebooks."),
-        "load": In(
-            stream.Signature(config.load_layout), "Entries of stage 0, then of each next stage."
-        ),
-        "verdict": Out(stream.Signature(config.verdict_layout), "How each load ended."),
-    }
 
 
 class QetDecoder(Block):

@@ -1,14 +1,13 @@
 """A matrix quantized by QET in memory times vectors (docs/blocks/qet_dequant_gemv.md)."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
 from golden.qet import timing
-from golden.qet.config import LIMIT
 from golden.qet.format import Fault, RowFault
 from golden.timing import Timing
-from hdl.bits import any_of, outside
+from hdl.bits import any_of, flag_word, outside
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_special
@@ -16,7 +15,7 @@ from hdl.ports import In, Out
 from hdl.qet.decoder import QetDecoder
 from hdl.qet.fetch import QetFetch
 from hdl.qet.gemv_config import QetDequantGemvConfig
-from hdl.qet.tile import EXPONENTS
+from hdl.qet.tile import EXPONENTS, refused_numbers
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.memory_port import VqPortShare
@@ -119,17 +118,13 @@ class QetDequantGemv(Block):
         config = self.config
         job = Signal(config.job_layout, reset_less=True)
         void, beyond, done = Signal(), Signal(), Signal()
-        bits = [Const(0, 1)] * len(Fault)
-        for fault, is_there in {
-            Fault.JOB: void, Fault.CODE: beyond, Fault.NONFINITE: nonfinite.p,
-        }.items():  # fmt: skip
-            bits[fault.value.bit_length() - 1] = is_there
+        own = {Fault.JOB: void, Fault.CODE: beyond, Fault.NONFINITE: nonfinite.p}
         y, p = self.y, self.status.p
         m.d.comb += [
             fetch.job.eq(job),
             fetch.is_void.eq(void),
             finish.exponent.eq(Mux(void, 0, job.exponent)),
-            p.fault.eq(Cat(*bits) | fetch.fault),
+            p.fault.eq(flag_word(own) | fetch.fault),
             p.resp.eq(fetch.resp),
             done.eq(self.status.valid & self.status.ready),
             fetch.clear.eq(done),
@@ -140,7 +135,7 @@ class QetDequantGemv(Block):
             with m.State("IDLE"):
                 m.d.comb += self.job.ready.eq(1)
                 with m.If(self.job.valid):
-                    m.d.sync += [job.eq(self.job.p), void.eq(self._refused(m))]
+                    m.d.sync += [job.eq(self.job.p), void.eq(self._refused())]
                     m.next = "START"
             with m.State("START"):
                 m.d.comb += fetch.start.eq(1)
@@ -153,20 +148,13 @@ class QetDequantGemv(Block):
                 with m.If(self.status.ready):
                     m.next = "IDLE"
 
-    def _refused(self, m: Module) -> Value:
+    def _refused(self) -> Value:
         """Numbers of a job that are out of range."""
         config, p = self.config, self.job.p
         aligned = config.image.word_bytes.bit_length() - 1
-        most = (1 << config.shape.entry_bits) - 1
         found = [
             outside(p.rows, range(1, config.rows + 1)),
             outside(p.tiles, range(1, config.tiles + 1)),
             p.books[:aligned].any(), p.codes[:aligned].any(), outside(p.exponent, EXPONENTS),
         ]  # fmt: skip
-        for stage in config.stages:
-            allowed = range(1, stage.stage.entries + 1)
-            found.append(outside(p[f"entries_{stage.number}"], allowed))
-            if config.has_ranges:
-                low, step = p[f"low_{stage.number}"], p[f"step_{stage.number}"]
-                found += [low < -LIMIT, low > LIMIT, low + step * most > LIMIT + most]
-        return any_of([Value.cast(each) for each in found])
+        return any_of([*found, *refused_numbers(config, p)])

@@ -14,11 +14,9 @@ from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.sums import grid_parts
 from hdl.ports import In, Out
-from hdl.qet.tile import QetTileConfig
+from hdl.qet.tile import VALUE_BITS, QetTileConfig
 
-__all__ = ["VALUE_BITS", "QetDequantizer", "beat_layout", "on_grid"]
-
-VALUE_BITS = LIMIT.bit_length() + 1  # of an element of an entry, -2**25..2**25
+__all__ = ["QetDequantizer", "beat_layout", "on_grid"]
 
 
 def beat_layout(config: QetTileConfig) -> data.StructLayout:

@@ -16,8 +16,7 @@ from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_special
 from hdl.ports import In, Out, Payload
-from hdl.qet.codebooks import add_codebooks
-from hdl.qet.decoder import load_members
+from hdl.qet.codebooks import add_codebooks, load_members
 from hdl.qet.encode_stage import QetEncodeStage
 from hdl.qet.tile import QetTileConfig
 from hdl.stream.link import link

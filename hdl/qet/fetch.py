@@ -1,11 +1,11 @@
 """Codebooks and rows of a matrix from memory to the decoder, tile by tile."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.qet.format import Fault
-from hdl.bits import let
+from hdl.bits import flag_word, let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Out
@@ -52,23 +52,30 @@ class QetFetch(Block):
         refused_book, has_fault = self._elaborate_books(m, outcomes.i)
         refused_row = self._elaborate_rows(m, outcomes.o)
         self._elaborate_sums(m)
-        found = [Const(0, 1)] * len(Fault)
-        for fault, is_there in {
+        found = flag_word({
             Fault.CODEBOOK: has_fault,
             Fault.NO_CODEBOOK: refused_book.any(),
             Fault.NO_CODE: refused_row.any(),
-        }.items():
-            found[fault.value.bit_length() - 1] = is_there
+        })  # fmt: skip
         m.d.sync += [
-            self.fault.eq(Mux(self.clear, 0, self.fault | Cat(*found))),
+            self.fault.eq(Mux(self.clear, 0, self.fault | found)),
             self.resp.eq(Mux(self.clear, 0, self.resp | refused_book | refused_row)),
         ]
         return m
 
-    def _reader(self, m: Module, name: str, number: int, shape):
-        reader = add(m, name, QetTileReader(shape))
+    def _reader(self, m: Module, name: str, number: int, shape, size: Value):
+        """A reader of ``size`` bytes of each tile from the job's address ``name`` on."""
+        reader, word = add(m, name, QetTileReader(shape)), self.config.image.word_bytes
         link(m, reader.axi.ar, self.axi[number].ar)
         link(m, self.axi[number].r, reader.axi.r)
+        p = reader.job.p
+        m.d.comb += [
+            reader.job.valid.eq(self.start & ~self.is_void),
+            p.address.eq(self.job[name]),
+            p.bytes.eq(size),
+            p.words.eq((size + word - 1) >> (word.bit_length() - 1)),
+            p.tiles.eq(self.job.tiles),
+        ]
         return reader
 
     def _elaborate_books(self, m: Module, outcome) -> tuple[Value, Value]:
@@ -77,20 +84,13 @@ class QetFetch(Block):
         What memory gives with an error may be anything, so it is no fault of the entries.
         """
         config, job = self.config, self.job
-        image, shape = config.image, config.books
-        reader = self._reader(m, "books", 0, shape)
         entries = sum(job[f"entries_{stage.number}"] for stage in config.stages)
-        size = let(m, "book_bytes", entries * image.entry_bytes)
+        size = let(m, "book_bytes", entries * config.image.entry_bytes)
+        reader = self._reader(m, "books", 0, config.books, size)
         left = Signal.like(job.tiles, name="loads_left")
         began, refused = Signal(), Signal()
-        p, verdict = reader.job.p, self.verdict
-        resp = Signal(2)
+        verdict, resp = self.verdict, Signal(2)
         m.d.comb += [
-            reader.job.valid.eq(self.start & ~self.is_void),
-            p.address.eq(job.books),
-            p.bytes.eq(size),
-            p.words.eq((size + image.word_bytes - 1) >> (image.word_bytes.bit_length() - 1)),
-            p.tiles.eq(job.tiles),
             self.info.valid.eq((left != 0) & ~began),
             *(self.info.p[name].eq(job[name]) for name, _ in config.info_layout),
             self.load.valid.eq(reader.o.valid),
@@ -116,20 +116,14 @@ class QetFetch(Block):
     def _elaborate_rows(self, m: Module, outcome) -> Value:
         """Rows of the decoder; the responses of a row that memory refused."""
         config, job = self.config, self.job
-        image = config.image
-        reader = self._reader(m, "codes", 1, config.codes)
+        size = let(m, "row_bytes", job.rows * config.image.row_bytes)
+        reader = self._reader(m, "codes", 1, config.codes, size)
         rows = let(m, "rows", Mux(self.is_void, 1, job.rows))
         tiles = let(m, "tiles", Mux(self.is_void, 1, job.tiles))
-        size = let(m, "row_bytes", job.rows * image.row_bytes)
         walk = Walk(m, "walk", tiles=tiles, rows=rows)
         begins, wrong, go, may, resp = Signal(), Signal(), Signal(), Signal(), Signal(2)
-        p, row, bits = reader.job.p, self.row, config.shape.row_bits
+        row, bits = self.row, config.shape.row_bits
         m.d.comb += [
-            reader.job.valid.eq(self.start & ~self.is_void),
-            p.address.eq(job.codes),
-            p.bytes.eq(size),
-            p.words.eq((size + image.word_bytes - 1) >> (image.word_bytes.bit_length() - 1)),
-            p.tiles.eq(job.tiles),
             walk.start.eq(self.start),
             begins.eq(walk.at.rows == 0),
             may.eq(~walk.done & (self.is_void | (reader.o.valid & (~begins | outcome.valid)))),

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from amaranth import signed
 from amaranth.lib import data
 
 from golden.axi.format import Resp
@@ -11,7 +10,6 @@ from golden.qet.format import Fault, ImageShape
 from hdl.kinds import NUMBER, index_of
 from hdl.ports import Payload
 from hdl.qet.decoder import QetDecoderConfig
-from hdl.qet.dequantizer import VALUE_BITS
 from hdl.qet.tile import EXPONENTS, QetTileConfig
 from hdl.stream.repack import StreamRepackConfig
 from hdl.vqllm.memory_port import VqPortShareConfig, VqReadBufferConfig
@@ -104,20 +102,13 @@ class QetDequantGemvConfig(QetTileConfig):
 
     @property
     def job_layout(self) -> data.StructLayout:
-        ranges: dict = {}
-        for stage in self.stages:
-            n = stage.number
-            ranges[f"entries_{n}"] = (stage.entries_shape, f"entries of stage {n}, from 1 on")
-            if self.has_ranges:
-                ranges[f"low_{n}"] = (signed(VALUE_BITS), f"low of stage {n}", NUMBER)
-                ranges[f"step_{n}"] = (self.shape.step_bits, f"step of stage {n}", NUMBER)
         return Payload(
             books=(self.address_bits, "address of the codebooks", index_of("bytes")),
             codes=(self.address_bits, "address of the rows", index_of("bytes")),
             rows=(range(self.rows + 1), "rows of the matrix, from 1 on", NUMBER),
             tiles=(range(self.tiles + 1), "tiles of the matrix, from 1 on", NUMBER),
             exponent=(EXPONENTS, "log2 of the scale of the matrix"),
-            **ranges,
+            **self.numbers,
         )
 
     @property

@@ -1,13 +1,11 @@
 """The nearest entry of one group: exact squared distances, one entry after another."""
 
-import dataclasses
-
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data
 
 from golden.fp16.format import FP16
-from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
+from golden.index.format import SCALE_EXPONENT_MAX
 from golden.index.timing import tree_levels
 from golden.qet.timing import X_BITS
 from hdl.bits import let
@@ -15,27 +13,13 @@ from hdl.block import Block
 from hdl.index.sums import add_tree, grid_parts
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import In, Out
-from hdl.qet.dequantizer import VALUE_BITS, on_grid
-from hdl.qet.tile import QetStageConfig
+from hdl.qet.dequantizer import on_grid
+from hdl.qet.tile import EXPONENTS, VALUE_BITS, QetStageConfig
 
 __all__ = ["DIFFERENCE_BITS", "QetNearestLane"]
 
 DIFFERENCE_BITS = X_BITS + 1  # of X - E: below 2**26 + 2**25 + 2**16
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    """Widths of a lane."""
-
-    elements: int
-
-    @property
-    def square_bits(self) -> int:
-        return 2 * DIFFERENCE_BITS
-
-    @property
-    def distance_bits(self) -> int:
-        return self.square_bits + (self.elements - 1).bit_length()
+_SQUARE_BITS = 2 * DIFFERENCE_BITS
 
 
 class QetNearestLane(Block):
@@ -50,9 +34,7 @@ class QetNearestLane(Block):
 
     def __init__(self, config: QetStageConfig):
         shape = config.shape
-        self.sizes = _Sizes(elements=shape.group)
         words = data.ArrayLayout(FP16.bits, shape.group)
-        exponents = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
         differences = data.ArrayLayout(signed(DIFFERENCE_BITS), shape.group)
         entries, count = index_of("entries of the codebook"), config.stage.code_bits
         super().__init__(
@@ -60,7 +42,7 @@ class QetNearestLane(Block):
             {
                 "take": In(1, "take the words"),
                 "x": In(words, "FP16 words of the group", FP16),
-                "exponent": In(exponents, "of the matrix"),
+                "exponent": In(EXPONENTS, "of the matrix"),
                 "low": In(signed(VALUE_BITS), "of the range", NUMBER),
                 "step": In(max(1, shape.step_bits), "of the range", NUMBER),
                 "c": In(data.ArrayLayout(shape.element_bits, shape.group), "an entry", BITS),
@@ -73,13 +55,13 @@ class QetNearestLane(Block):
         )
 
     def elaborate(self, platform) -> Module:
-        m, config, sizes = Module(), self.config, self.sizes
+        m, config = Module(), self.config
         squares = []
         for k in range(config.shape.group):
             base = Signal(signed(DIFFERENCE_BITS), name=f"base_{k}", reset_less=True)
             product = Signal(signed(VALUE_BITS + 1), name=f"product_{k}", reset_less=True)
             difference = Signal(signed(DIFFERENCE_BITS), name=f"held_{k}", reset_less=True)
-            square = Signal(sizes.square_bits, name=f"square_{k}", reset_less=True)
+            square = Signal(_SQUARE_BITS, name=f"square_{k}", reset_less=True)
             word = self.c[k]
             value = self.step * word if config.shape.entry_bits else on_grid(m, str(k), word)
             with m.If(self.take):
@@ -93,7 +75,7 @@ class QetNearestLane(Block):
             squares.append(square)
         levels = tree_levels(config.shape.group)
         (total,) = add_tree(m, "total", squares, [Const(0, 1)] * len(squares), levels)
-        distance = Signal(sizes.distance_bits)
+        distance = Signal(_SQUARE_BITS + (config.shape.group - 1).bit_length())
         best = Signal.like(distance, reset_less=True)
         m.d.comb += distance.eq(total)
         with m.If(self.compare & (self.first | (distance < best))):

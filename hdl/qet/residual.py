@@ -5,14 +5,14 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
-from golden.index.format import GRID_PRODUCT_ROUNDED, SCALE_EXPONENTS
+from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.qet.format import RowFault
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.ports import In, Out
 from hdl.qet.nearest_lane import DIFFERENCE_BITS
-from hdl.qet.tile import QetStageConfig
+from hdl.qet.tile import EXPONENTS, QetStageConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.stream.queue import queue
 
@@ -47,9 +47,7 @@ class QetResidual(Block):
                 "ready": Out(1, "No row is rounded."),
                 "start": In(1, "Take a row; only while ready."),
                 "difference": In(data.ArrayLayout(differences, shape.groups), "By group."),
-                "exponent": In(
-                    range(SCALE_EXPONENTS[0], SCALE_EXPONENTS[-1] + 1), "Of the matrix."
-                ),
+                "exponent": In(EXPONENTS, "Of the matrix."),
                 **(maps if config.map_bits else {}),
                 "flags": In(flags_layout(), "Of the row."),
                 "rest": Out(stream.Signature(columns_layout(config)), "Residuals."),
@@ -124,14 +122,14 @@ class QetResidual(Block):
     def _rounded(self, m: Module, number: int, differences, exponent, place) -> list[Signal]:
         """The words of a group, one after another. place: element, that of the result, valid."""
         element, stored, rounds = place
-        grids = tuple(GRID_PRODUCT_ROUNDED + each for each in SCALE_EXPONENTS)
+        grids = tuple(GRID_PRODUCT_ROUNDED + each for each in EXPONENTS)
         shape = FixedToFloatConfig(width=DIFFERENCE_BITS, grid_exponents=grids, o=FP16, stages=1)
         rounder = add(m, f"rounder_{number}", FixedToFloat(shape))
         y = rounder.o.p.y
         m.d.comb += [
             rounder.i.valid.eq(rounds),
             rounder.i.p.value.eq(differences.word_select(element, DIFFERENCE_BITS).as_signed()),
-            rounder.i.p.grid.eq(exponent - SCALE_EXPONENTS[0]),
+            rounder.i.p.grid.eq(exponent - EXPONENTS.start),
             rounder.o.ready.eq(1),
         ]
         words = []

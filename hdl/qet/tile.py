@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import signed
+from amaranth.hdl import Value
 from amaranth.lib import data
 
 from golden.config import Config
@@ -11,15 +12,18 @@ from golden.fp16.format import FP16
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
 from golden.qet.config import LIMIT, Stage, TileShape, swap_bits
 from golden.qet.format import RowFault
+from hdl.bits import outside
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["EXPONENTS", "QetStageConfig", "QetTileConfig", "entry_layout"]
+__all__ = [
+    "EXPONENTS", "VALUE_BITS", "QetStageConfig", "QetTileConfig", "entry_layout", "refused_numbers",
+]  # fmt: skip
 
 EXPONENTS = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
-_LOW_BITS = LIMIT.bit_length() + 1
+VALUE_BITS = LIMIT.bit_length() + 1  # of an element of an entry, -2**25..2**25
 
 
 def entry_layout(shape: TileShape) -> data.ArrayLayout:
@@ -62,21 +66,25 @@ class QetTileConfig(Config):
         return data.ArrayLayout(FP16.bits, self.shape.columns)
 
     @property
-    def info_layout(self) -> data.StructLayout:
+    def numbers(self) -> dict:
+        """Fields of the numbers of a load, stage by stage."""
         fields: dict = {}
         for stage in self.stages:
             n = stage.number
             fields[f"entries_{n}"] = (stage.entries_shape, f"entries of stage {n}, from 1 on")
             if self.has_ranges:
                 fields[f"low_{n}"] = (
-                    signed(_LOW_BITS), f"low of stage {n}, on the grid 2**-24", NUMBER,
+                    signed(VALUE_BITS), f"low of stage {n}, on the grid 2**-24", NUMBER,
                 )  # fmt: skip
                 fields[f"step_{n}"] = (
                     self.shape.step_bits, f"step of stage {n}, on the grid 2**-24", NUMBER,
                 )  # fmt: skip
-        if self.has_exponent:
-            fields["exponent"] = (EXPONENTS, "no element of the matrix exceeds 2**exponent")
-        return Payload(**fields)
+        return fields
+
+    @property
+    def info_layout(self) -> data.StructLayout:
+        exponent = {"exponent": (EXPONENTS, "no element of the matrix exceeds 2**exponent")}
+        return Payload(**self.numbers, **(exponent if self.has_exponent else {}))
 
     @property
     def load_layout(self) -> data.StructLayout:
@@ -182,7 +190,7 @@ class QetStageConfig(Config):
 
     @property
     def info_layout(self) -> data.StructLayout:
-        ranges = {"low": signed(_LOW_BITS), "step": self.shape.step_bits}
+        ranges = {"low": signed(VALUE_BITS), "step": self.shape.step_bits}
         return data.StructLayout(
             {
                 "entries": self.entries_shape,
@@ -199,3 +207,16 @@ class QetStageConfig(Config):
             for network in range(self.networks)
             for part in range(self.stage.parts)
         ]
+
+
+def refused_numbers(config: QetTileConfig, p) -> list[Value]:
+    """Where the numbers of ``p`` are those of no load: entries, or a range beyond -2..2."""
+    found, most = [], (1 << config.shape.entry_bits) - 1
+    for stage in config.stages:
+        n = stage.number
+        found.append(outside(p[f"entries_{n}"], range(1, stage.stage.entries + 1)))
+        if config.has_ranges:
+            low, step = p[f"low_{n}"], p[f"step_{n}"]
+            # Codes may end before the highest, so a step may reach beyond by one part.
+            found += [low < -LIMIT, low > LIMIT, low + step * most > LIMIT + most]
+    return found

@@ -1,11 +1,11 @@
 """Codebooks and codes of a core from an image in memory (docs/blocks/vq_fetch.md)."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.index.format import CodebookFault
 from golden.vqllm.format import Fault
-from hdl.bits import let
+from hdl.bits import flag_word, let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Out
@@ -179,11 +179,8 @@ class VqFetch(Block):
 
     def _elaborate_faults(self, m: Module, go, faults, resp, starts, needs, loaded) -> None:
         """Faults of parts, of loads and of beats since ``clear``."""
-        bits = [Const(0, 1)] * len(Fault)
-        for fault, is_there in faults.items():
-            bits[fault.value.bit_length() - 1] = is_there
         status = let(m, "found", Mux(starts, needs.status.as_value(), 0))
         load = let(m, "of_load", Mux(starts & needs.load, loaded.p.status.as_value(), 0))
-        beat = let(m, "of_beat", Cat(*bits, resp))
+        beat = let(m, "of_beat", Cat(flag_word(faults), resp))
         kept = Mux(self.clear, 0, self.status.as_value())
         m.d.sync += self.status.as_value().eq(kept | status | load | beat)

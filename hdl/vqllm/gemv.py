@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.timing import Timing
 from golden.vqllm import timing
 from golden.vqllm.format import Fault
-from hdl.bits import any_of
+from hdl.bits import any_of, flag_word
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.compare import is_special
@@ -154,19 +154,17 @@ class VqGemv(Block):
         """What all parts found in the job that ran."""
         scale = Signal(2)
         m.d.sync += scale.eq(Mux(clear, 0, scale | refused))
-        bits = [Const(0, 1)] * len(Fault)
-        for fault, is_there in {
+        faults = flag_word({
             Fault.NONFINITE: nonfinite,
             Fault.CODEBOOK: any_of(core.bad for core in cores),
             Fault.NO_ENTRY: any_of(core.worst[1] for core in cores),
             Fault.NO_SCALE: scale[1],
-        }.items():
-            bits[fault.value.bit_length() - 1] = is_there
+        })  # fmt: skip
         found = [fetch.status for fetch in fetches]
         p = self.status.p
         m.d.comb += [
             self.status.valid.eq(control.answer),
-            p.fault.eq(Cat(*bits) | any_of(each.fault for each in found)),
+            p.fault.eq(faults | any_of(each.fault for each in found)),
             p.resp.eq(
                 scale | any_of(each.resp for each in found)
                 | any_of(Mux(core.worst[1], core.worst, 0) for core in cores)
