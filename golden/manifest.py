@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMAT", "Manifest", "PackError", "read_hex", "write_hex"]
+__all__ = ["FORMAT", "Manifest", "PackError", "read_hex", "split_words", "write_hex"]
 
 FORMAT = 2
 NAME = "manifest.json"
@@ -68,6 +68,19 @@ class Manifest:
             manifest.check(folder, name)
         return manifest
 
+    def words(self, folder: Path, name: str, width: int) -> list[tuple[int, int]]:
+        """(address, word) of each word of a file. PackError: not of the folder, another width."""
+        self.check_width(folder, name, width)
+        return read_hex(folder, name)
+
+    def check_width(self, folder: Path, name: str, width: int) -> None:
+        """PackError unless the folder has the file, of words of ``width`` bits."""
+        if name not in self.files:
+            raise PackError(f"{folder}: {name} is not in the manifest")
+        found = self.files[name]["width"]
+        if found != width:
+            raise PackError(f"{folder / name}: width must be {width} bits, not {found}")
+
     def check(self, folder: Path, name: str) -> None:
         """PackError unless the file is what was written."""
         wanted = self.files[name]
@@ -90,6 +103,11 @@ def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def split_words(data: bytes, size: int) -> list[int]:
+    """Words of ``size`` bytes each, the first byte lowest, for ``write_hex``."""
+    return [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]
 
 
 def write_hex(

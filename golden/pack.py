@@ -37,7 +37,7 @@ from golden.config import ConfigError
 from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES, Unit
-from golden.manifest import Manifest, PackError, read_hex, write_hex
+from golden.manifest import Manifest, PackError, read_hex, split_words, write_hex
 from golden.million.config import SYSTEMS
 from golden.vqllm.format import MATRICES, PACKS
 
@@ -79,11 +79,7 @@ class Pack:
 
 
 def _words(data: np.ndarray, width_bytes: int) -> list[int]:
-    raw = data.tobytes()
-    return [
-        int.from_bytes(raw[at : at + width_bytes], "little")
-        for at in range(0, len(raw), width_bytes)
-    ]
+    return split_words(data.tobytes(), width_bytes)
 
 
 def _changed(before: list[int], after: list[int]) -> list[tuple[int, int]]:
@@ -159,11 +155,7 @@ def load(folder: Path, config: MachineConfig) -> Pack:
             width = 8 * ROW_BYTES
         elif "port_" in name:
             width = config.port_bits
-        if name not in manifest.files:
-            raise PackError(f"{folder}: {name} is not in the manifest")
-        found = manifest.files[name]["width"]
-        if found != width:
-            raise PackError(f"{folder / name}: width must be {width} bits, not {found}")
+        manifest.check_width(folder, name, width)
 
     def words(name: str) -> list[int]:
         return [word for _, word in read_hex(folder, name)]

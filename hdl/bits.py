@@ -1,5 +1,6 @@
 """Expressions that blocks of every room use. Combinational."""
 
+import enum
 from collections.abc import Mapping
 
 from amaranth import Cat, Const, Module, Mux, Signal
@@ -62,9 +63,9 @@ def carry_save(m: Module, name: str, terms, width: int) -> list[Value]:
     return terms
 
 
-def flag_word(present: Mapping) -> Value:
+def flag_word(present: Mapping[enum.IntFlag, Value]) -> Value:
     """The word of an IntFlag: each flag's bit is the value that ``present`` has for it, else 0."""
-    (flags,) = {type(flag) for flag in present}
+    flags = type(next(iter(present)))
     bits: list[Value] = [Const(0, 1)] * len(flags)
     for flag, is_there in present.items():
         bits[flag.value.bit_length() - 1] = is_there

@@ -28,7 +28,7 @@ from golden import checkpoint, text
 from golden.config import Config, ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
-from golden.manifest import Manifest, PackError, read_hex, write_hex
+from golden.manifest import Manifest, PackError, write_hex
 from golden.million import example
 from golden.million.cache import Codebooks
 from golden.million.config import SYSTEMS, MillionConfig
@@ -134,12 +134,7 @@ def load(folder: Path, config: StreamConfig) -> Pack:
     manifest = Manifest.read(folder, BLOCK, config.describe())
 
     def words(name: str, width: int) -> list[int]:
-        if name not in manifest.files:
-            raise PackError(f"{folder}: {name} is not in the manifest")
-        found = manifest.files[name]["width"]
-        if found != width:
-            raise PackError(f"{folder / name}: width must be {width} bits, not {found}")
-        return [word for _, word in read_hex(folder, name)]
+        return [word for _, word in manifest.words(folder, name, width)]
 
     widths = config.widths
     streams = {name: words(f"{name}.hex", widths[name]) for name in STREAMS if name != "codebook"}

@@ -21,6 +21,7 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.index.codes import pack
 from golden.index.packet import packet_rows
+from golden.manifest import split_words
 from golden.million.cache import Cache, Codebooks
 from golden.million.config import MillionConfig
 from golden.million.format import Op, Status
@@ -56,11 +57,7 @@ def fields(layout: dict[str, int], word: int) -> dict[str, int]:
 
 def beats(words: Tensor, lanes: int) -> list[int]:
     """FP16 words in order as integers of ``lanes`` of them, the first in the low bits."""
-    return _integers(words.flatten().numpy().astype("<u2").tobytes(), 2 * lanes)
-
-
-def _integers(data: bytes, size: int) -> list[int]:
-    return [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]
+    return split_words(words.flatten().numpy().astype("<u2").tobytes(), 2 * lanes)
 
 
 class Script:
@@ -103,7 +100,7 @@ class Script:
         status = self.cache.restore(sequence, layer, codes_k, codes_v)
         size = self.data_bits // 8
         for record in pack(torch.cat((codes_k, codes_v)), self.cache.config.pq.bits):
-            self.words["restored"] += _integers(bytes(record.tolist()), size)
+            self.words["restored"] += split_words(bytes(record.tolist()), size)
         self._request(Op.RESTORE, status, sequence=sequence, layer=layer)
 
     def attend(self, sequence: int, layer: int, q: Tensor, slope: Tensor | None = None) -> Tensor:

@@ -90,9 +90,8 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     budget = Budget(ratio=options.ratio, shares=options.shares or _default_shares(len(stages)))
     import torch
 
-    from golden.index.lloyd import Training
     from golden.qet import file
-    from golden.qet.matrix import quantize, seeds_for, words_of
+    from golden.qet.matrix import quantize, training_for, words_of
     from golden.qet.metrics import errors
     from golden.qet.source import matrix_of
 
@@ -112,9 +111,7 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     entries = ", ".join(f"{stage.entries:,}" for stage in shape.stages)
     say(f"{shape.rows} x {shape.columns} of FP{bits}: {entries} entries in {shape.groups} groups")
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    seeds = seeds_for(max(stage.entries for stage in shape.stages))
-    training = Training(seed=options.seed, seeds=seeds, few=True)
-    made = quantize(matrix.to(device), shape, training, say)
+    made = quantize(matrix.to(device), shape, training_for(shape, options.seed), say)
     size = file.write(options.output, made, options.source)
     say(f"{size:,} bytes in {options.output}")
     _print(made, errors(matrix, made.real().cpu()))

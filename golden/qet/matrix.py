@@ -35,7 +35,7 @@ from golden.qet.swap import swap, unswap
 
 __all__ = [
     "QetMatrix", "StageCodes", "encode", "exponent_of", "on_grid", "padded_words", "quantize",
-    "residual", "seeds_for", "words_of",
+    "residual", "seeds_for", "training_for", "words_of",
 ]  # fmt: skip
 
 _BATCH = 1 << 22  # elements of the groups that are clustered side by side
@@ -63,7 +63,7 @@ class StageCodes:
     def values(self, shape: QetShape) -> Tensor:
         """``E``: (groups, entries, group) int64 on the grid 2**-24."""
         if not shape.entry_bits:
-            real = float_from_bits(self.entries, FORMATS[shape.element_bits])
+            real = _real(self.entries, shape.element_bits)
             return (real * 2.0**GRID).trunc().long()
         low, step = self.ranges.unbind(1)
         return low[:, None, None] + step[:, None, None] * self.entries
@@ -200,7 +200,7 @@ def exponent_of(words: Tensor, shape: QetShape) -> int:
 
     FP16: -8..15. So 65504 is 1.999. FP32: -126..127.
     """
-    most = float(float_from_bits(words, FORMATS[shape.element_bits]).abs().max())
+    most = float(_real(words, shape.element_bits).abs().max())
     fraction, exponent = math.frexp(most)
     least, largest = shape.exponents[0], shape.exponents[-1]
     return min(max(exponent - (fraction == 0.5), least), largest) if most else least
@@ -208,7 +208,7 @@ def exponent_of(words: Tensor, shape: QetShape) -> int:
 
 def on_grid(words: Tensor, exponent: int, bits: int) -> Tensor:
     """``X``: int64 of words of ``bits`` bits, with the grid ``2**(exponent - 24)``."""
-    real = float_from_bits(words, FORMATS[bits]) * 2.0 ** (GRID - exponent)
+    real = _real(words, bits) * 2.0 ** (GRID - exponent)
     return real.trunc().clamp(-_X_MAX, _X_MAX).long()
 
 
@@ -221,7 +221,7 @@ def residual(words: Tensor, exponent: int, made: StageCodes, shape: QetShape) ->
     values, left = made.values(shape), torch.empty_like(words)
     for rows in _row_chunks(shape):
         rest = on_grid(words[rows], exponent, shape.element_bits) - made.decoded(values, rows)
-        rounded = bits_from_float(rest.double() * 2.0 ** (exponent - GRID), format)
+        rounded = _rne(rest.double() * 2.0 ** (exponent - GRID), shape.element_bits)
         left[rows] = rounded - ((rounded & format.infinity) == format.infinity).long()
     return left
 
@@ -234,6 +234,13 @@ def _say(progress: Callable[[str], None] | None, number: int, line: str) -> None
 def seeds_for(entries: int) -> str:
     """Where k-means of so many entries begins: ``Training.seeds``."""
     return "plus_plus" if entries <= _MANY else "random"
+
+
+def training_for(shape: QetShape, seed: int = 0, iterations: int | None = None) -> Training:
+    """k-means for all stages of a shape, which begins as its largest codebook wants."""
+    seeds = seeds_for(max(stage.entries for stage in shape.stages))
+    training = Training(seed=seed, seeds=seeds, few=True)
+    return training if iterations is None else dataclasses.replace(training, iterations=iterations)
 
 
 def _training(training: Training | None, stage: Stage, number: int) -> Training:
@@ -254,7 +261,7 @@ def _stage(
     groups = _groups(parts, shape)
     books = []
     for some in _group_batches(shape):
-        samples = float_from_bits(groups[some], FORMATS[shape.element_bits]).float()
+        samples = _real(groups[some], shape.element_bits).float()
         books.append(lloyd.kmeans(samples, stage.entries, None, training).centroids)
         progress(f"codebooks {some.stop} of {shape.groups}")
     entries, ranges = _stored(torch.cat(books).double() * 2.0**-exponent, shape)

@@ -21,7 +21,7 @@ import torch
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
-from golden.manifest import Manifest, PackError, read_hex, write_hex
+from golden.manifest import Manifest, split_words, write_hex
 from golden.qet import file
 from golden.qet.config import TileShape
 from golden.qet.format import ImageShape
@@ -63,8 +63,7 @@ def write(folder: Path, config: ImageShape, matrix: QetMatrix, name: str) -> Man
     x = bits_from_float(torch.randn(1, matrix.shape.columns, generator=generator))
     y, _ = product(x, matrix)
     folder.mkdir(parents=True, exist_ok=True)
-    data, size = found.data.tobytes(), config.word_bytes
-    words = [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]
+    words = split_words(found.data.tobytes(), config.word_bytes)
     files = {
         "image.hex": write_hex(folder, "image.hex", words, config.data_bits),
         "x.hex": write_hex(folder, "x.hex", x[0].tolist(), FP16.bits),
@@ -76,7 +75,11 @@ def write(folder: Path, config: ImageShape, matrix: QetMatrix, name: str) -> Man
         config=config.describe(),
         model={"name": name, "rows": shape.rows, "columns": shape.columns},
         made={"tool": "golden.pack", "torch": torch.__version__, "x": f"normal, seed {_SEED}"},
-        layout={"job": found.job, "stored_bits": shape.stored_bits, "image_bits": 8 * len(data)},
+        layout={
+            "job": found.job,
+            "stored_bits": shape.stored_bits,
+            "image_bits": 8 * found.data.size,
+        },
         files=files,
     )
     manifest.write(folder)
@@ -91,15 +94,11 @@ def load(folder: Path, config: ImageShape) -> Pack:
     """
     folder = Path(folder)
     manifest = Manifest.read(folder, BLOCK, config.describe())
-    found = {}
-    for name, width in (("image", config.data_bits), ("x", FP16.bits), ("y", FP16.bits)):
-        entry = manifest.files.get(f"{name}.hex")
-        if entry is None:
-            raise PackError(f"{folder}: {name}.hex is not in the manifest")
-        if entry["width"] != width:
-            have = entry["width"]
-            raise PackError(f"{folder / name}.hex: width must be {width} bits, not {have}")
-        found[name] = [word for _, word in read_hex(folder, f"{name}.hex")]
+    widths = {"image": config.data_bits, "x": FP16.bits, "y": FP16.bits}
+    found = {
+        name: [word for _, word in manifest.words(folder, f"{name}.hex", width)]
+        for name, width in widths.items()
+    }
     return Pack(manifest, **found)
 
 

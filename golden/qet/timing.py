@@ -4,12 +4,13 @@ import math
 from fractions import Fraction
 
 from golden.index.timing import tree_levels
-from golden.qet.config import Stage
+from golden.qet.config import QetShape, Stage
+from golden.qet.format import ImageShape
 from golden.timing import Timing
 
 __all__ = [
     "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_fill",
-    "nearest_depth", "swap", "unswap",
+    "image_bound", "nearest_depth", "swap", "unswap",
 ]  # fmt: skip
 
 _GEMV_PIPELINE = 25  # from a job to its first request, and from a word to its result
@@ -74,6 +75,13 @@ def gemv_bound(rows: int, tiles: int, books: Fraction, codes: Fraction, entries:
     load = max(books, Fraction(entries))
     middle = max(Fraction(rows), Fraction(entries), books + codes)
     return math.ceil(load + (tiles - 1) * middle + max(Fraction(rows), codes))
+
+
+def image_bound(matrix: QetShape, image: ImageShape) -> int:
+    """``gemv_bound`` of a matrix as its image has it, in whole words of memory."""
+    entries = sum(stage.entries for stage in matrix.stages)
+    books, rows = image.book_words(entries), image.row_words(matrix.rows)
+    return gemv_bound(matrix.rows, matrix.tiles, Fraction(books), Fraction(rows), entries)
 
 
 def gemv_fill(latency: int, ahead: int, words: int) -> int:

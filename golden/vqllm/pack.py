@@ -30,7 +30,7 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
-from golden.manifest import Manifest, PackError, read_hex, write_hex
+from golden.manifest import Manifest, split_words, write_hex
 from golden.million.config import HeadShape, MillionConfig
 from golden.million.pack import LLAMA, inputs
 from golden.vqllm import quip
@@ -146,8 +146,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     files, size = {}, config.image.word_bytes
     for name, each in matrices.items():
-        data = each.image.data.tobytes()
-        words = (int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size))
+        words = split_words(each.image.data.tobytes(), size)
         for stream, some, width in (
             ("image", words, config.image.data_bits),
             ("x", each.x.tolist(), FP16.bits),
@@ -180,12 +179,7 @@ def load(folder: Path, config: VqPackConfig) -> Pack:
         for stream in ("image", "x", "y"):
             file = f"{stream}_{name}.hex"
             width = config.image.data_bits if stream == "image" else FP16.bits
-            if file not in manifest.files:
-                raise PackError(f"{folder}: {file} is not in the manifest")
-            if manifest.files[file]["width"] != width:
-                have = manifest.files[file]["width"]
-                raise PackError(f"{folder / file}: width must be {width} bits, not {have}")
-            found[name][stream] = [word for _, word in read_hex(folder, file)]
+            found[name][stream] = [word for _, word in manifest.words(folder, file, width)]
     return Pack(manifest, found)
 
 

@@ -12,7 +12,7 @@ from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.config import NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix, quantize
 
-__all__ = ["Served", "look_beats", "real_matrix", "tiers"]
+__all__ = ["Served", "look_beats", "real_matrix", "tiers", "up_projection"]
 
 _TRAINING = Training(iterations=5)
 
@@ -50,12 +50,17 @@ def tiers(matrix: VqMatrix, lookups: int, registers: int, banks: int) -> Served:
     return Served(beats, cycles, conflicts, hot / every)
 
 
-def real_matrix(name: str) -> VqMatrix:
-    """Layer 0's up projection of SmolLM2, each codebook in the order of its look-ups."""
+def up_projection(layer: int) -> torch.Tensor:
+    """A weight of SmolLM2 as FP32. ValueError: the model cannot be loaded."""
     try:
         model = load().model
     except CheckpointError as error:
         raise ValueError(str(error)) from None
-    weight = model.get_parameter("model.layers.0.mlp.up_proj.weight").detach().float()
+    return model.get_parameter(f"model.layers.{layer}.mlp.up_proj.weight").detach().float()
+
+
+def real_matrix(name: str) -> VqMatrix:
+    """Layer 0's up projection of SmolLM2, each codebook in the order of its look-ups."""
+    weight = up_projection(0)
     shape = MatrixShape(rows=weight.shape[0], columns=weight.shape[1], vq=NAMED[name])
     return reordered(quantize(weight, shape, None, _TRAINING))

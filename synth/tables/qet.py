@@ -1,11 +1,8 @@
 """QET: a decoder by its parts next to one of plain product quantization, and gemv next to VQ's."""
 
-import dataclasses
-from fractions import Fraction
-
 from golden.markers import table
 from golden.qet.config import Stage, TileShape
-from golden.qet.timing import gemv_bound
+from golden.qet.timing import image_bound
 from golden.vqllm.config import NAMED, VqShape
 from golden.vqllm.format import Plan
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
@@ -87,7 +84,8 @@ def _vq_engine(vq: VqShape, lookups: int) -> VqGemvConfig:
 
 def engine_table(map_block: Map, library: Library) -> dict[str, str]:
     """Section ``qet_gemv``: engines, their bits and errors on the same weight."""
-    from golden.vqllm.bounds import job_bounds  # torch, only now
+    from golden.qet.pack import shape_of  # torch, only now
+    from golden.vqllm.bounds import job_bounds
     from synth.tables.weight_codes import error_of, qet, vq, weight
 
     rows = []
@@ -104,19 +102,10 @@ def engine_table(map_block: Map, library: Library) -> dict[str, str]:
 
     for bits in (4, 3):
         matrix = qet(bits)
-        stages = tuple(
-            dataclasses.replace(stage, entries=max(2, stage.entries))
-            for stage in matrix.shape.stages
-        )
-        config = QetDequantGemvConfig(shape=TileShape(stages=stages), columns=1536, rows=1536)
-        entries = sum(stage.entries for stage in matrix.shape.stages)
-        books = config.image.book_words(entries)
-        codes = config.image.row_words(matrix.shape.rows)
-        size = matrix.shape.rows, matrix.shape.tiles
-        cycles = gemv_bound(*size, Fraction(books), Fraction(codes), entries)
+        config = QetDequantGemvConfig(shape=shape_of(matrix), columns=1536, rows=1536)
         add(
             f"qet-{bits}b", matrix.shape.stored_bits / weight().numel(),
-            error_of(matrix.real()), config.shape.columns, cycles,
+            error_of(matrix.real()), config.shape.columns, image_bound(matrix.shape, config.image),
             QetDequantGemv(config), "qet_dequant_gemv",
         )  # fmt: skip
     for name, (vq_shape, lookups) in ENGINES.items():

@@ -4,23 +4,19 @@ import functools
 
 import torch
 
-from golden.checkpoint import CheckpointError, load
 from golden.eval.methods.qet import Qet
 from golden.qet.matrix import QetMatrix
 from golden.vqllm import quip
 from golden.vqllm.config import MatrixShape, VqShape
 from golden.vqllm.matrix import VqMatrix, quantize
+from synth.tables.look_ups import up_projection
 
 __all__ = ["error_of", "qet", "vq", "weight"]
 
 
 @functools.lru_cache(maxsize=1)
 def weight() -> torch.Tensor:
-    try:
-        model = load().model
-    except CheckpointError as error:
-        raise ValueError(str(error)) from None
-    return model.get_parameter("model.layers.15.mlp.up_proj.weight").detach().float()
+    return up_projection(15)
 
 
 def qet(bits: int) -> QetMatrix:

@@ -4,14 +4,12 @@
 of each matrix to its last words, and the processor time.
 """
 
-import json
-import os
 import time
-from pathlib import Path
 
 import cocotb
 
-from tb.bench import Bench, interface, params, vectors
+from tb.bench import Bench, interface, vectors
+from tb.qet.support.replay import save_replay
 from tb.words import unpack_ints
 
 
@@ -25,11 +23,5 @@ async def replay(dut):
     flow = await bench.run(offers, {name: len(words[name]) for name in bench.sinks})
     for name in bench.sinks:
         flow.check(name, words[name])
-    found, first = [], 0
-    for end in params["packets"]:
-        cycles = flow.cycles["o"][end - 1] - flow.cycles["row"][first]
-        found.append({"cycles": cycles, "rows": end - first})
-        first = end
     simulated = {"cycles": flow.cycles["o"][-1], "seconds": time.process_time() - began}
-    text = json.dumps({"matrices": found, "simulated": simulated})
-    Path(os.environ["TB_DIR"], "replay.json").write_text(text)
+    save_replay(flow.cycles["row"], flow.cycles["o"], simulated)

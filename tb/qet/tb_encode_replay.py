@@ -5,16 +5,14 @@ edge, says what the next rising edge moves. ``params["packets"]``: rows after ea
 to replay.json the cycles from the first row of each matrix to its last codes, and the time.
 """
 
-import json
-import os
 import time
-from pathlib import Path
 
 import cocotb
 from cocotb.triggers import FallingEdge
 
-from tb.bench import Bench, interface, params, vectors
+from tb.bench import Bench, interface, vectors
 from tb.ports import stream_port
+from tb.qet.support.replay import save_replay
 from tb.words import unpack_ints
 
 LIMIT = 50_000  # cycles without a row
@@ -68,10 +66,5 @@ async def replay(dut):
         await FallingEdge(dut.clk)
         cycle += 1
     assert at == {name: len(words[name]) for name in port}, at
-    found, first = [], 0
-    for end in params["packets"]:
-        found.append({"cycles": cycles["o"][end - 1] - cycles["x"][first], "rows": end - first})
-        first = end
     simulated = {"cycles": cycle, "seconds": time.process_time() - began}
-    text = json.dumps({"matrices": found, "simulated": simulated})
-    Path(os.environ["TB_DIR"], "replay.json").write_text(text)
+    save_replay(cycles["x"], cycles["o"], simulated)

@@ -11,13 +11,11 @@ Shown to fail with:
 - a wrong row known by its words alone
 """
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.qet.timing import gemv_bound, gemv_fill
+from golden.qet.timing import gemv_fill, image_bound
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from tb.qet.support.gemv import SPOILS, bad_jobs, gemv_job, random_matrix
@@ -62,10 +60,9 @@ CONFIGS = {
 def most_cycles(config, matrix) -> int:
     """1.05 x the bound, and the fill."""
     shape = matrix.shape
-    entries = sum(stage.entries for stage in shape.stages)
-    books, rows = config.image.book_words(entries), config.image.row_words(shape.rows)
-    bound = gemv_bound(shape.rows, shape.tiles, Fraction(books), Fraction(rows), entries)
-    return int(1.05 * bound) + gemv_fill(LATENCY, config.ahead, shape.tiles * rows)
+    words = shape.tiles * config.image.row_words(shape.rows)
+    bound = image_bound(shape, config.image)
+    return int(1.05 * bound) + gemv_fill(LATENCY, config.ahead, words)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

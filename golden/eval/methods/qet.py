@@ -16,10 +16,9 @@ from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
-from golden.index.lloyd import Training
 from golden.patch import K, V
 from golden.qet.config import Budget, QetShape, Stage
-from golden.qet.matrix import QetMatrix, StageCodes, encode, quantize, seeds_for
+from golden.qet.matrix import QetMatrix, StageCodes, encode, quantize, training_for
 
 __all__ = ["Qet", "QetKv", "QetKvNoncausal"]
 
@@ -85,9 +84,7 @@ class _Shaped(Method):
         ConfigError: the size does not reach the rate.
         """
         shape = shape or self.shape(*matrix.shape)
-        seeds = seeds_for(max(stage.entries for stage in shape.stages))
-        training = Training(seed=seed, seeds=seeds, iterations=self.iterations, few=True)
-        return quantize(matrix.float(), shape, training)
+        return quantize(matrix.float(), shape, training_for(shape, seed, self.iterations))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

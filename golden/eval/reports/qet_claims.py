@@ -20,7 +20,6 @@ from golden.qet.config import QetShape, Stage
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golden.index.lloyd import Training
     from golden.qet.matrix import QetMatrix
 
 __all__ = ["DATA", "PAGE", "main", "sections"]
@@ -98,27 +97,22 @@ def _matrices(names: list[str], seeds: list[int], layer: int) -> Iterator[tuple]
             yield name, seed, matrix, bits
 
 
-def _training(seed: int, seeds: str = "plus_plus") -> "Training":
-    from golden.index.lloyd import Training
-
-    return Training(seed=seed, seeds=seeds, few=True)
-
-
 def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
-    from golden.qet.matrix import quantize, seeds_for
+    from golden.qet.matrix import quantize, training_for
 
-    seeds = seeds_for(max(stage.entries for stage in shape.stages))
-    return quantize(matrix, shape, _training(seed, seeds))
+    return quantize(matrix, shape, training_for(shape, seed))
 
 
 def _measure(
     name: str, seed: int, matrix: "Tensor", bits: int, ratios: list[int]
 ) -> Iterator[tuple[Key, dict[str, float]]]:
     """Errors of every method at every ratio that it reaches."""
+    from golden.index.lloyd import Training
     from golden.qet.metrics import errors
     from golden.qet.rivals import ROTATED, SPANS, VARIANTS, RotatedShape, rotate, round_to_nearest
 
     rows, columns = matrix.shape
+    training = Training(seed=seed, few=True)
     for ratio in (*ratios, *(each for each in _MEET if each not in ratios)):
         for method, variant in VARIANTS.items():
             if ratio not in ratios and method not in ("Vanilla", "QET"):
@@ -141,7 +135,7 @@ def _measure(
         for method, cells in ROTATED.items():
             asked = RotatedShape(rows=rows, columns=columns, element_bits=bits, cells=cells)
             try:
-                rotated = rotate(matrix, asked.solve(Fraction(ratio)), _training(seed))
+                rotated = rotate(matrix, asked.solve(Fraction(ratio)), training)
             except ConfigError:
                 continue
             yield (name, ratio, method, seed), {"mse": errors(matrix, rotated.matrix).mse}

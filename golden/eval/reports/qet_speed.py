@@ -60,15 +60,14 @@ def _clock(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _ours(matrix: "Tensor", method: str, iterations: int) -> Timed:
-    from golden.index.lloyd import Training
-    from golden.qet.matrix import quantize, seeds_for
+    from golden.qet.matrix import quantize, training_for
     from golden.qet.metrics import errors
     from golden.qet.rivals import VARIANTS
 
     rows, columns = matrix.shape
     shape = VARIANTS[method].shape(rows, columns, 32, Fraction(_RATIO))
     entries = tuple(stage.entries for stage in shape.stages)
-    training = Training(seeds=seeds_for(max(entries)), few=True, iterations=iterations)
+    training = training_for(shape, iterations=iterations)
 
     def run() -> "QetMatrix":
         return quantize(matrix, shape, training)

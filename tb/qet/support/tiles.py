@@ -232,9 +232,7 @@ class DecoderWords(TileWords):
             code = rng.integers(0, high, (count, shape.groups))
             code[::3] = rng.choice([0, high - 1], code[::3].shape)
             codes.append(code)
-            bits = rng.integers(
-                0, 2, (count, shape.networks(stage), stage.levels << stage.levels >> 1)
-            )
+            bits = rng.integers(0, 2, (count, shape.networks(stage), swap_bits(stage.levels)))
             bits[1::5] = rng.integers(0, 2)
             maps.append(bits)
         words = np.full((count, shape.columns), FP16.canonical_nan)

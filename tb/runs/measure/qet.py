@@ -23,7 +23,7 @@ from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, encode, padded_words, quantize
 from golden.qet.metrics import errors
 from golden.qet.tiling import Tile, tiles_of
-from golden.qet.timing import gemv_bound, gemv_fill
+from golden.qet.timing import gemv_fill, image_bound
 from golden.vqllm.pack import layer_of
 from hdl.arguments import write_page
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
@@ -138,11 +138,8 @@ def tile_words(config, tiles: list[Tile], exponent: int, words: np.ndarray) -> d
 
 def bound_of(config: QetDequantGemvConfig, made: QetMatrix, latency: int) -> int:
     """Cycles of all tiles as the image has them, and of the fill."""
-    shape = made.shape
-    entries = sum(stage.entries for stage in shape.stages)
-    books, rows = config.image.book_words(entries), config.image.row_words(shape.rows)
-    bound = gemv_bound(shape.rows, shape.tiles, Fraction(books), Fraction(rows), entries)
-    return bound + gemv_fill(latency, config.ahead, shape.tiles * rows)
+    words = made.shape.tiles * config.image.row_words(made.shape.rows)
+    return image_bound(made.shape, config.image) + gemv_fill(latency, config.ahead, words)
 
 
 class _Runs:
