@@ -1,0 +1,104 @@
+"""How a chip works: the interface of the files in ``sim/engines``, and their register."""
+
+import abc
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import sim.engines
+from golden.config import Config, ConfigError
+from sim.cost import Cost
+from sim.hardware import Hardware, find_hardware
+from sim.model import Model
+from sim.work import Pass
+
+__all__ = ["Engine", "check_fits", "engine_of", "engines"]
+
+
+class Engine(abc.ABC):
+    """A chip with its memory. ``cost`` may be called with any pass of any model.
+
+    name : as files of hardware spell it
+    constants : each constant that the file must state, with its unit and its meaning
+    Settings : the file's ``settings``, a dataclass that checks itself
+
+    An engine keeps nothing that depends on earlier calls, so one object serves all passes.
+    """
+
+    name: ClassVar[str]
+    constants: ClassVar[Mapping[str, tuple[str, str]]]
+    Settings: ClassVar[type[Config]]
+
+    def __init__(self, hardware: Hardware):
+        self.hardware = hardware
+        self.memory = hardware.memory
+        self.settings: Any = self._settings(hardware)
+
+    def _settings(self, hardware: Hardware) -> Config:
+        try:
+            return self.Settings(**hardware.settings)
+        except TypeError as error:
+            text = str(error).partition("__init__() ")[2]
+            raise ConfigError(f"{hardware.name}: settings: {text}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{hardware.name}: settings: {error}") from None
+
+    def base(self, name: str) -> float:
+        """A constant of the file, in its base unit."""
+        return self.hardware.constants[name].base
+
+    @abc.abstractmethod
+    def weight_bytes(self, model: Model) -> float:
+        """Of all weights, as they are stored, scales and codebooks included."""
+
+    @abc.abstractmethod
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        """Of K and V of all layers of a sequence of ``tokens`` tokens, as they are stored."""
+
+    @abc.abstractmethod
+    def cost(self, model: Model, step: Pass) -> Cost:
+        """Time, bytes and energy of one pass. ConfigError: the chip cannot do it."""
+
+    def check(self, model: Model, batch: int, context: int) -> None:  # noqa: B027, few chips refuse
+        """ConfigError: the chip has no way to run the model at all, whatever its memory."""
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        """Square metres of the chip, by whose figure it is: ``paper``, ``ours``."""
+        return {}
+
+
+@functools.cache
+def engines() -> dict[str, type[Engine]]:
+    """Engines by name: each subclass that a file of ``sim/engines`` defines."""
+    found: dict[str, type[Engine]] = {}
+    for each in pkgutil.iter_modules(sim.engines.__path__):
+        module = importlib.import_module(f"sim.engines.{each.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Engine) and "name" in vars(value):
+                found[value.name] = value
+    return found
+
+
+def engine_of(text: str) -> Engine:
+    """The engine of a known chip or a file. ConfigError: no such chip, or a bad field."""
+    hardware = find_hardware(text)
+    return engines()[hardware.engine](hardware)
+
+
+def check_fits(engine: Engine, model: Model, batch: int, context: int) -> None:
+    """ConfigError: the memory lacks room; the line says how much, and what batch would fit."""
+    engine.check(model, batch, context)
+    weights, each = engine.weight_bytes(model), engine.kv_bytes(model, context)
+    missing = weights + batch * each - engine.memory.capacity
+    if missing <= 0:
+        return
+    left = engine.memory.capacity - weights
+    most = int(left // each) if left > 0 and each else 0
+    can = f"batch {most} would fit" if most else "no batch would fit"
+    raise ConfigError(
+        f"{model.name} at batch {batch} and {context} tokens lacks {missing / 1e9:.2f} GB of "
+        f"{engine.memory.capacity / 1e9:.0f} GB on {engine.hardware.name}; {can}"
+    )

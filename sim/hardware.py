@@ -1,0 +1,214 @@
+"""Hardware as JSON: an engine, its settings, its constants and its memory. Pure Python.
+
+``sim/hardware`` holds the chips that come with the simulator, ``sim/memories`` kinds of memory.
+``python -m sim.run --template ENGINE`` writes a file in which each field is explained.
+
+A file is an object:
+
+| field | content |
+|---|---|
+| engine | how the chip works: a file of ``sim/engines`` |
+| about | one line |
+| base | name of another chip whose fields this one takes where it has none of its own |
+| settings | the engine's choices: whole numbers, texts, true or false |
+| constants | the engine's numbers, each with value, unit, kind and source |
+| memory | ``kind``, a file of ``sim/memories``; ``channels``; constants that replace the kind's |
+"""
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from golden.config import ConfigError
+from sim.constant import Constant, Interval, constant_of
+
+__all__ = ["FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "find_hardware", "known"]
+
+FOLDER = Path(__file__).parent / "hardware"
+MEMORIES = Path(__file__).parent / "memories"
+_FIELDS = ("engine", "about", "base", "settings", "constants", "memory")
+# Of a memory, each with its base unit: what it is.
+MEMORY_FIELDS = {
+    "bandwidth": ("B/s", "of one channel, peak"),
+    "capacity": ("B", "of one channel"),
+    "efficiency": ("", "share of the peak that long bursts reach"),
+    "latency": ("s", "from a request to its first byte, no queue"),
+    "energy": ("pJ/bit", "of a byte read or written, the interface included"),
+    "static": ("W", "of one channel, refresh and standby"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Memory of a chip. constants: those of MEMORY_FIELDS, all of one channel."""
+
+    kind: str
+    channels: int
+    constants: Mapping[str, Constant]
+
+    @property
+    def peak(self) -> float:
+        """Bytes per second."""
+        return self.channels * self.constants["bandwidth"].base
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of long bursts."""
+        return self.peak * self.constants["efficiency"].base
+
+    @property
+    def capacity(self) -> float:
+        """Bytes."""
+        return self.channels * self.constants["capacity"].base
+
+    @property
+    def latency(self) -> float:
+        """Seconds."""
+        return self.constants["latency"].base
+
+    def seconds(self, amount: float) -> float:
+        """Of ``amount`` bytes in long bursts, all channels at once."""
+        return amount / self.bandwidth
+
+    def joules(self, amount: float) -> Interval:
+        """Of ``amount`` bytes."""
+        return self.constants["energy"].interval * amount
+
+    @property
+    def watts(self) -> Interval:
+        """Without traffic."""
+        return self.constants["static"].interval * self.channels
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """A chip as its file states it."""
+
+    name: str
+    engine: str
+    about: str
+    settings: Mapping[str, Any]
+    constants: Mapping[str, Constant]
+    memory: Memory
+
+
+def known() -> dict[str, Path]:
+    """Names of the chips that come with the simulator."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path.name}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path.name}: must be an object")
+    return found
+
+
+def _nearest(what: str, text: str, names: Mapping[str, Path]) -> ConfigError:
+    near = difflib.get_close_matches(text, names, 1, 0.0)
+    return ConfigError(f"{what} must be a known name or a file, not {text!r}; nearest: {near[0]}")
+
+
+def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields of a file and of its bases, ``settings``, ``constants``, ``memory`` merged."""
+    found = _read(path)
+    if unknown := sorted(set(found) - set(_FIELDS)):
+        raise ConfigError(f"{path.name}: unknown fields {', '.join(unknown)}")
+    for name in ("settings", "constants", "memory"):
+        if not isinstance(found.get(name, {}), dict):
+            raise ConfigError(f"{path.name}: {name} must be an object")
+    base = found.pop("base", None)
+    if base is None:
+        return found
+    if base in seen:
+        raise ConfigError(f"{path.name}: base {base!r} is its own base")
+    if base not in known():
+        raise _nearest(f"{path.name}: base", str(base), known())
+    made = _fields(known()[base], (*seen, base))
+    for name in ("settings", "constants", "memory"):
+        found[name] = {**made.get(name, {}), **found.get(name, {})}
+    return {**made, **found}
+
+
+def _memory(where: str, found: Mapping[str, Any]) -> Memory:
+    kinds = {path.stem: path for path in sorted(MEMORIES.glob("*.json"))}
+    kind = found.get("kind")
+    if kind not in kinds:
+        raise _nearest(f"{where}: memory.kind", str(kind), kinds)
+    channels = found.get("channels", 1)
+    if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
+        raise ConfigError(f"{where}: memory.channels must be 1 or more, not {channels!r}")
+    fields = _read(kinds[kind])
+    fields.pop("about", None)
+    fields |= {name: each for name, each in found.items() if name not in ("kind", "channels")}
+    units = {name: unit for name, (unit, _) in MEMORY_FIELDS.items()}
+    return Memory(kind, channels, _constants(f"{where}: memory", fields, units))
+
+
+def _constants(
+    where: str, found: Mapping[str, Any], wanted: Mapping[str, str]
+) -> dict[str, Constant]:
+    """wanted: names and their units. ConfigError: others, or one is missing or of another unit."""
+    if unknown := sorted(set(found) - set(wanted)):
+        raise ConfigError(f"{where} has unknown constants: {', '.join(unknown)}")
+    made = {}
+    for name, unit in wanted.items():
+        if name not in found:
+            raise ConfigError(f"{where} lacks {name}, in {unit or 'no unit'}")
+        constant = constant_of(f"{where}.{name}", found[name])
+        made[name] = constant
+        if _dimension(constant.unit) != _dimension(unit):
+            raise ConfigError(f"{where}.{name} must be in {unit or 'no unit'}, not {constant.unit}")
+    return made
+
+
+_DIMENSIONS = (
+    ("", "%"),
+    ("B", "KiB", "MiB", "GiB", "GB", "TB", "bits"),
+    ("B/s", "GB/s", "TB/s"),
+    ("s", "ms", "us", "ns"),
+    ("Hz", "MHz", "GHz"),
+    ("W", "mW"),
+    ("pJ/bit",),
+    ("pJ", "J"),
+    ("TFLOPS", "TOPS"),
+    ("mm2", "um2"),
+    ("cycles",),
+    ("lanes",),
+)
+
+
+def _dimension(unit: str) -> int:
+    return next(n for n, units in enumerate(_DIMENSIONS) if unit in units)
+
+
+def find_hardware(text: str) -> Hardware:
+    """A known name or a file. ConfigError: neither, or a field that is missing or odd."""
+    from sim.engine import engines
+
+    names = known()
+    path = names.get(text, Path(text))
+    if not path.is_file():
+        raise _nearest("--hw", text, names)
+    found = _fields(path)
+    where = path.stem
+    if missing := sorted({"engine", "about", "memory"} - set(found)):
+        raise ConfigError(f"{where}: lacks {', '.join(missing)}")
+    kinds = engines()
+    if found["engine"] not in kinds:
+        raise ConfigError(
+            f"{where}: engine must be one of {', '.join(kinds)}, not {found['engine']!r}"
+        )
+    engine = kinds[found["engine"]]
+    wanted = {name: unit for name, (unit, _) in engine.constants.items()}
+    constants = _constants(where, found.get("constants", {}), wanted)
+    memory = _memory(where, found["memory"])
+    return Hardware(
+        where, found["engine"], found["about"], found.get("settings", {}), constants, memory
+    )
