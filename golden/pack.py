@@ -42,7 +42,8 @@ from golden.million.config import SYSTEMS
 from golden.vqllm.format import MATRICES, PACKS
 
 if TYPE_CHECKING:
-    from golden.kllm.layer import CompiledLayer, LayerRun
+    from golden.kllm.layer.compiler import CompiledLayer
+    from golden.kllm.layer.host import LayerRun
 
 __all__ = ["BLOCK", "Pack", "load", "main", "write"]
 
@@ -243,16 +244,12 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     import torch
 
     from golden import checkpoint
-    from golden.kllm.layer import (
-        LayerOptions,
-        compile_layer,
-        layer_inputs,
-        layer_weights,
-        quantize_cache,
-        quantize_layer,
-        reference,
-        run_layer,
-    )
+    from golden.kllm.layer.compiler import compile_layer
+    from golden.kllm.layer.host import run_layer
+    from golden.kllm.layer.quantized import quantize_cache, quantize_layer
+    from golden.kllm.layer.reference import layer_inputs, reference
+    from golden.kllm.layer.shape import LayerOptions
+    from golden.kllm.layer.weights import layer_weights
 
     config = MachineConfig.parse(MACHINES[options.config or "table1"], options.set)
     layout = LayerOptions.parse(LayerOptions(), options.option)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import sim.engines
 from golden.config import Config, ConfigError
 from sim.cost import Cost
-from sim.hardware import Hardware, find_hardware
+from sim.hardware import Hardware, fields_of, hardware_of
 from sim.model import Model
 from sim.work import Pass
 
@@ -84,8 +84,15 @@ def engines() -> dict[str, type[Engine]]:
 
 def engine_of(text: str) -> Engine:
     """The engine of a known chip or a file. ConfigError: no such chip, or a bad field."""
-    hardware = find_hardware(text)
-    return engines()[hardware.engine](hardware)
+    name, fields = fields_of(text)
+    kinds = engines()
+    if fields["engine"] not in kinds:
+        raise ConfigError(
+            f"{name}: engine must be one of {', '.join(kinds)}, not {fields['engine']!r}"
+        )
+    kind = kinds[fields["engine"]]
+    units = {constant: unit for constant, (unit, _) in kind.constants.items()}
+    return kind(hardware_of(name, fields, units))
 
 
 def check_fits(engine: Engine, model: Model, batch: int, context: int) -> None:

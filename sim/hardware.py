@@ -25,7 +25,10 @@ from typing import Any
 from golden.config import ConfigError
 from sim.constant import Constant, Interval, constant_of
 
-__all__ = ["FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "find_hardware", "known"]
+__all__ = [
+    "FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "fields_of", "hardware_of",
+    "known",
+]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "hardware"
 MEMORIES = Path(__file__).parent / "memories"
@@ -188,27 +191,28 @@ def _dimension(unit: str) -> int:
     return next(n for n, units in enumerate(_DIMENSIONS) if unit in units)
 
 
-def find_hardware(text: str) -> Hardware:
-    """A known name or a file. ConfigError: neither, or a field that is missing or odd."""
-    from sim.engine import engines
-
+def fields_of(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the fields of a known chip or of a file. ConfigError: neither."""
     names = known()
     path = names.get(text, Path(text))
     if not path.is_file():
         raise _nearest("--hw", text, names)
     found = _fields(path)
-    where = path.stem
     if missing := sorted({"engine", "about", "memory"} - set(found)):
-        raise ConfigError(f"{where}: lacks {', '.join(missing)}")
-    kinds = engines()
-    if found["engine"] not in kinds:
-        raise ConfigError(
-            f"{where}: engine must be one of {', '.join(kinds)}, not {found['engine']!r}"
-        )
-    engine = kinds[found["engine"]]
-    wanted = {name: unit for name, (unit, _) in engine.constants.items()}
-    constants = _constants(where, found.get("constants", {}), wanted)
-    memory = _memory(where, found["memory"])
+        raise ConfigError(f"{path.stem}: lacks {', '.join(missing)}")
+    return path.stem, found
+
+
+def hardware_of(name: str, fields: Mapping[str, Any], units: Mapping[str, str]) -> Hardware:
+    """``fields`` as a Hardware. units: of each constant that the engine needs.
+
+    ConfigError: a constant or a field of the memory is missing, odd, or of another unit.
+    """
     return Hardware(
-        where, found["engine"], found["about"], found.get("settings", {}), constants, memory
+        name=name,
+        engine=fields["engine"],
+        about=fields["about"],
+        settings=fields.get("settings", {}),
+        constants=_constants(name, fields.get("constants", {}), units),
+        memory=_memory(name, fields["memory"]),
     )

@@ -30,7 +30,7 @@ import torch
 
 import tb.run
 from golden.capture import Captured
-from golden.kllm.layer import LayerOptions
+from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.timing import lane_cycles
 from golden.million.config import PqShape, RateShape
 from golden.million.example import Seen

@@ -400,6 +400,18 @@ def test_timing_is_a_number(name):
         assert isinstance(described["interval"], int | float)
 
 
+def test_sim_loads_neither_torch_nor_amaranth():
+    """What the simulator imports of golden is pure. Seen to fail with golden.kllm.orizuru."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sources("sim")
+        if path.stem not in ("__init__", "__main__")
+    ]
+    program = f"import sys, importlib; [importlib.import_module(m) for m in {modules}];"
+    program += "sys.exit('torch' in sys.modules or 'amaranth' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
 def test_timing_loads_neither_torch_nor_amaranth():
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -16,12 +16,12 @@ from golden.attention.softmax import softmax
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, mul
 from golden.index.codebook import check_codebook
+from golden.kllm.config import outlier_count
 from golden.kllm.flow import SCORES, attention_steps, follow
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.functional import binary
 from golden.kllm.isa import Binary, Norm, OutlierMode, Outliers, Statistics
 from golden.kllm.matmul import MatmulResult, integer_matmul, matmul
-from golden.kllm.orizuru import outlier_count
 from golden.kllm.products import integer_words
 from golden.kllm.quantize import QuantizedWeight
 from golden.kllm.quantizer import SlotTokens, quantize_command, quantize_integer_command

@@ -13,7 +13,10 @@ from golden.kllm.format import (
 )
 from golden.kllm.isa import ROW_ELEMENTS
 
-__all__ = ["MACHINES", "LaneShape", "MachineConfig", "PortShape", "SlotShape", "VectorShape"]
+__all__ = [
+    "MACHINES", "LaneShape", "MachineConfig", "PortShape", "SlotShape", "VectorShape",
+    "outlier_count",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,6 +225,16 @@ class MachineConfig(Shape):
     def image_words(self, length: int, outputs: int) -> int:
         """Port words that a weight image takes of the memory of port 0, which holds the most."""
         return -(-self.array_beats(length, outputs) * self.beat_words // self.ports.ports)
+
+
+def outlier_count(length: int, share: float = 0.005) -> int:
+    """``k = max(1, round(share * length))``, ties to even: outliers on each side of a token.
+
+    ValueError: share outside 0..0.5.
+    """
+    if not 0 <= share < 0.5:
+        raise ValueError(f"share must be in 0..0.5, not {share}")
+    return max(1, round(share * length))
 
 
 MACHINES = {

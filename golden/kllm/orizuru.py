@@ -18,23 +18,12 @@ __all__ = [
     "PoppedToken",
     "comparison_bound",
     "extremes",
-    "outlier_count",
     "pop_order",
     "pop_token",
     "select_unit",
 ]
 
 _MAGNITUDE = FP16.sign_bit - 1
-
-
-def outlier_count(length: int, share: float = 0.005) -> int:
-    """``k = max(1, round(share * length))``, ties to even: outliers on each side of a token.
-
-    ValueError: share outside 0..0.5.
-    """
-    if not 0 <= share < 0.5:
-        raise ValueError(f"share must be in 0..0.5, not {share}")
-    return max(1, round(share * length))
 
 
 def pop_order(x: Tensor, k_max: int, k_min: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,8 +17,9 @@ from golden.index.codebook import codebook_bits
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.index.kmeans import kmeans_1d
 from golden.index.nearest import cluster
+from golden.kllm.config import outlier_count
 from golden.kllm.matmul import MatmulResult, matmul
-from golden.kllm.orizuru import outlier_count, pop_order
+from golden.kllm.orizuru import pop_order
 from golden.kllm.records import Codebooks, Tokens, Weight
 
 __all__ = [

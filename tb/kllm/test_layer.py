@@ -15,15 +15,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import hdl.kllm.functional_unit
-from golden.kllm.layer import (
-    LayerOptions,
-    compile_layer,
-    layer_weights,
-    quantize_cache,
-    quantize_layer,
-    reference,
-    run_layer,
-)
+from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.host import run_layer
+from golden.kllm.layer.quantized import quantize_cache, quantize_layer
+from golden.kllm.layer.reference import reference
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.weights import layer_weights
 from golden.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.function.result_rows import KllmResultRows

@@ -22,17 +22,13 @@ from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
-from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.layer import (
-    LayerOptions,
-    QuantizedLayer,
-    compile_layer,
-    layer_inputs,
-    layer_weights,
-    quantize_cache,
-    run_layer,
-)
-from golden.kllm.orizuru import outlier_count
+from golden.kllm.config import MACHINES, MachineConfig, outlier_count
+from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.host import run_layer
+from golden.kllm.layer.quantized import QuantizedLayer, quantize_cache
+from golden.kllm.layer.reference import layer_inputs
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.weights import layer_weights
 from golden.kllm.quantize import (
     QuantizedWeight,
     Training,

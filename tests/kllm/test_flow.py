@@ -11,7 +11,8 @@ from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES
 from golden.kllm.flow import ATTENTION, SCORES, attention_steps, follow, readers, sites
 from golden.kllm.isa import Opcode, decode
-from golden.kllm.layer import LayerOptions, compile_layer
+from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.shape import LayerOptions
 from tests.kllm.test_layer import tiny_quantized
 
 BOOK = bits_from_float(torch.linspace(-1, 1, 16).double())

@@ -24,27 +24,15 @@ from golden.eval.accuracy.bench import code_version
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.assembler import Assembler, AssemblyError
 from golden.kllm.bounds import CYCLES, Bound, Rates, bounds, schedule
-from golden.kllm.config import MACHINES, MachineConfig, PortShape
+from golden.kllm.config import MACHINES, MachineConfig, PortShape, outlier_count
 from golden.kllm.isa import MatmulMode, Opcode, Outliers, Unit
-from golden.kllm.layer import (
-    Cache,
-    CompiledLayer,
-    LayerInputs,
-    LayerOptions,
-    LayerRun,
-    LayerShape,
-    LayerWeights,
-    QuantizedLayer,
-    compile_layer,
-    layer_inputs,
-    layer_weights,
-    quantize_cache,
-    quantize_layer,
-    reference,
-    run_layer,
-)
+from golden.kllm.layer.compiler import CompiledLayer, compile_layer
+from golden.kllm.layer.host import LayerRun, run_layer
+from golden.kllm.layer.quantized import Cache, QuantizedLayer, quantize_cache, quantize_layer
+from golden.kllm.layer.reference import LayerInputs, layer_inputs, reference
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.machine import Machine
-from golden.kllm.orizuru import outlier_count
 from golden.kllm.quantize import quantize_unsigned
 from golden.kllm.quantizer import quantize_command
 
@@ -266,6 +254,7 @@ def test_bounds_and_schedule() -> None:
         assert max(planned.busy.values()) <= planned.cycles <= sum(b.cycles for b in found)
         for bound in found:
             first[bound.unit] += 1
+
     def first_of(opcode: Opcode, part: int = 0, **rates: int) -> Bound:
         found = bounds(compiled.parts[part], SMALL, Rates(**rates))
         return next(bound for bound in found if bound.opcode == opcode)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from golden.kllm.config import outlier_count
 from golden.kllm.format import OrizuruStatus
 from golden.kllm.orizuru import (
     OrizuruTrees,
     comparison_bound,
     extremes,
-    outlier_count,
     pop_order,
     pop_token,
     select_unit,

@@ -9,8 +9,9 @@ import torch
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import cluster, midpoints, mismatch, nearest, thresholds
+from golden.kllm.config import outlier_count
 from golden.kllm.format import Status
-from golden.kllm.orizuru import outlier_count, pop_order
+from golden.kllm.orizuru import pop_order
 from golden.kllm.quantize import (
     Training,
     linear,

@@ -20,10 +20,10 @@ from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
+from golden.kllm.config import outlier_count
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers, sites
 from golden.kllm.format import ALL_PRODUCTS
 from golden.kllm.norms import fold
-from golden.kllm.orizuru import outlier_count
 from golden.kllm.quantize import (
     QuantizedWeight,
     Training,
@@ -192,7 +192,10 @@ class Kllm(Method):
                         ]
                         squares = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
                     made[f"{i}.weight.{group}"] = train_weight_codebook(
-                        weight, self.weight_bits, squares, data.seed,
+                        weight,
+                        self.weight_bits,
+                        squares,
+                        data.seed,
                         Training(_SAMPLES, self.antisymmetric),
                     ).cpu()
                 return made

@@ -2,10 +2,12 @@
 
 | module | what it does |
 |---|---|
-| shape | sizes, layout options, real weights |
+| shape | sizes and layout options |
+| weights | real weights of a layer of a model |
+| program | ``layer_program`` makes the programs, from sizes alone: pure Python |
 | reference | the layer in float64, and what a layer of a model sees |
 | quantized | ``quantize_layer`` trains codebooks and finds weight indices |
-| compiler | ``compile_layer`` makes the programs for some new tokens after a cached context |
+| compiler | ``compile_layer`` adds codebooks and weights to a program: its memories |
 | host | ``run_layer`` runs them on the golden machine and plays the host |
 
 The order of the commands, from the table of golden.kllm.flow:
@@ -21,30 +23,3 @@ Cached K and V have no outliers. K of a KV head is a weight image of K = head_si
 output scales are K's token scales. V is an image of K = tokens, N = head_size with scales 1.0. V's
 token scales multiply the probabilities.
 """
-
-from golden.kllm.layer.compiler import CompiledLayer, compile_layer
-from golden.kllm.layer.host import LayerRun, PartRun, append_host, memories, run_layer
-from golden.kllm.layer.quantized import Cache, QuantizedLayer, quantize_cache, quantize_layer
-from golden.kllm.layer.reference import LayerInputs, layer_inputs, reference
-from golden.kllm.layer.shape import LayerOptions, LayerShape, LayerWeights, layer_weights
-
-__all__ = [
-    "Cache",
-    "CompiledLayer",
-    "LayerInputs",
-    "LayerOptions",
-    "LayerRun",
-    "LayerShape",
-    "LayerWeights",
-    "PartRun",
-    "QuantizedLayer",
-    "append_host",
-    "compile_layer",
-    "layer_inputs",
-    "layer_weights",
-    "memories",
-    "quantize_cache",
-    "quantize_layer",
-    "reference",
-    "run_layer",
-]

@@ -14,7 +14,8 @@ from golden.fp16.ops import bits_from_float
 from golden.kllm.flow import LINEARS, SITES, matmuls
 from golden.kllm.functional import Slot
 from golden.kllm.isa import Outliers
-from golden.kllm.layer.shape import LayerOptions, LayerShape, LayerWeights
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.weights import LayerWeights
 from golden.kllm.norms import fold
 from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
 from golden.kllm.quantizer import quantize_command

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.kllm.layer.shape import LayerWeights
+from golden.kllm.layer.weights import LayerWeights
 from golden.patch import Patch
 
 __all__ = ["LayerInputs", "layer_inputs", "reference"]

@@ -13,11 +13,10 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MachineConfig, outlier_count
 from golden.kllm.image import weight_image
 from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, Outliers, Statistics, decode
 from golden.kllm.machine import Machine
-from golden.kllm.orizuru import outlier_count
 from golden.kllm.vectors import codebook_packet
 from hdl.arguments import write_page
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig

@@ -1,0 +1,509 @@
+"""The programs of a decoder layer and of a model's head, from sizes alone. Pure Python.
+
+What the memories hold is named here and made by golden.kllm.layer.compiler. So a simulator has the
+same programs without a checkpoint.
+"""
+
+import dataclasses
+import operator
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from golden.config import ConfigError
+from golden.kllm.assembler import Assembler, Slots, Vector
+from golden.kllm.config import MachineConfig, outlier_count
+from golden.kllm.flow import FUSED, LINEARS, SITES, attention_steps, follow, matmuls
+from golden.kllm.isa import (
+    ROW_ELEMENTS,
+    Binary,
+    Codebook,
+    Function,
+    MatmulMode,
+    Norm,
+    Outliers,
+    Statistics,
+    row_count,
+)
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+
+__all__ = ["LayerProgram", "head_program", "layer_program", "linear_sizes"]
+
+_LANES = {"scores": Codebook.KMEANS, "cached_v": Codebook.INTEGER}  # of attention
+
+
+def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of each linear layer of golden.kllm.flow."""
+    query, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    return {
+        "q": (shape.hidden, query),
+        "k": (shape.hidden, kv),
+        "v": (shape.hidden, kv),
+        "o": (query, shape.hidden),
+        "gate": (shape.hidden, shape.intermediate),
+        "up": (shape.hidden, shape.intermediate),
+        "down": (shape.intermediate, shape.hidden),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerProgram:
+    """Commands, and where they expect what.
+
+    tokens : new tokens; context : cached tokens before them
+    caches : sequences that the new tokens belong to, 1 or ``tokens``
+    parts : words of part 0 and part 1
+    place : first row and rows of each vector of the data memory, in order
+    image : word address and shape (K, N) of each weight image, in order; of k and v of a KV head
+        the cache image, ``k0`` of one sequence and ``k0.1`` of the second of several
+    words : port words of all images
+    """
+
+    config: MachineConfig
+    shape: LayerShape
+    options: LayerOptions
+    tokens: int
+    context: int
+    caches: int
+    parts: list[list[int]]
+    place: Mapping[str, tuple[int, int]]
+    image: Mapping[str, tuple[int, int, int]]
+    words: int
+
+
+class _Program:
+    def __init__(
+        self,
+        shape: LayerShape,
+        options: LayerOptions,
+        config: MachineConfig,
+        tokens: int,
+        context: int,
+        caches: int,
+    ):
+        self.shape, self.options, self.config = shape, options, config
+        self.tokens, self.context, self.caches = tokens, context, caches
+        self.all_tokens = context + (tokens if caches == 1 else 1)
+        self.asm = Assembler(config)
+        self.head_rows = shape.head_size // ROW_ELEMENTS
+        self.image: dict[str, tuple[int, int, int]] = {}
+        self.words = self._images()
+        self.rows = 0
+        self.place: dict[str, tuple[int, int]] = {}
+        self._constants()
+
+    # Memories.
+
+    def _images(self) -> int:
+        """Port words of all images. Those of single linear layers come first."""
+        shape, config, address = self.shape, self.config, 0
+        sizes = linear_sizes(shape)
+        made = matmuls(self.options.fuse, shape.intermediate)
+        placed = []
+        for name in sorted(made, key=lambda name: len(made[name]) > 1):
+            outputs = sum(sizes[each][1] for each in made[name])
+            placed.append((name, sizes[made[name][0]][0], outputs))
+        for cache in range(self.caches):
+            for head in range(shape.kv_heads):
+                k, v = (self._cached(name, cache, head) for name in "kv")
+                placed.append((k, shape.head_size, self.all_tokens))
+                placed.append((v, self.all_tokens, shape.head_size))
+        for name, length, outputs in placed:
+            self.image[name] = address, length, outputs
+            address += config.image_words(length, outputs)
+        return address
+
+    def _cached(self, name: str, cache: int, head: int) -> str:
+        """The name of a cache image, or of another thing of a KV head of a sequence."""
+        return f"{name}{head}" if self.caches == 1 else f"{name}{head}.{cache}"
+
+    def _add(self, name: str, length: int, count: int = 1) -> None:
+        """Rows of the data memory for ``count`` vectors."""
+        rows = count * row_count(length)
+        self.place[name] = self.rows, rows
+        self.rows += rows
+
+    def _constants(self) -> None:
+        shape, config = self.shape, self.config
+        for name in SITES:
+            self._add(f"codebook.{name}", ROW_ELEMENTS, 2)
+        for name in self.image:
+            if name in LINEARS or name in FUSED:
+                self._add(f"packet.{name}", config.kmeans_words)
+        self._add("packet.scores", config.kmeans_words)
+        self._add("packet.cached_v", config.integer_words)
+        for t in range(self.tokens):
+            for name in ("cos", "sin"):
+                self._add(f"{name}{t}", shape.head_size // 2)
+        for t in range(self.tokens - 1 if self.caches == 1 else 0):
+            self._add(f"mask{t}", self.all_tokens)
+        for cache in range(self.caches):
+            for head in range(shape.kv_heads):
+                self._add(self._cached("v_scale", cache, head), self.all_tokens)
+        self._add("x", shape.hidden, self.tokens)
+
+    # Pieces.
+
+    def _load(self, name: str, length: int, tokens: int = 1) -> Vector:
+        vector = self.asm.vector(length, tokens)
+        self._load_into(name, vector)
+        return vector
+
+    def _load_into(self, name: str, vector: Vector) -> None:
+        address, rows = self.place[name]
+        assert vector.rows == rows, name
+        self.asm.load(address=address, dst=vector)
+
+    def _clustering(self, name: str) -> None:
+        rows = self._load(f"codebook.{name}", 2 * ROW_ELEMENTS)
+        self.asm.activation_codebook(src=rows)
+        self.asm.free(rows)
+
+    def _lanes(self, name: str, kind: Codebook = Codebook.KMEANS) -> None:
+        words = self.config.kmeans_words if kind == Codebook.KMEANS else self.config.integer_words
+        packet = self._load(f"packet.{name}", words)
+        self.asm.lane_codebook(src=packet, kind=kind)
+        self.asm.free(packet)
+
+    def _table(self, name: str, table: int) -> None:
+        rows = self._load(f"codebook.{name}", 2 * ROW_ELEMENTS)
+        self.asm.function_codebook(src=rows, table=table)
+        self.asm.free(rows)
+
+    def _quantize(self, name: str, src: Vector) -> Slots:
+        site, slots = SITES[name], self.asm.slots(src.tokens)
+        norm = Norm.RMS if site.norm else Norm.NONE
+        k = 0
+        if site.outliers and self.options.share:
+            k = min(outlier_count(src.length, self.options.share), self.config.outliers_max // 2)
+        statistics = Statistics(norm, _epsilon(self.shape))
+        self.asm.quantize(src=src, slot=slots, outliers=Outliers(k, k), statistics=statistics)
+        return slots
+
+    def _linear(self, name: str, slots: Slots, dst: Vector, fold_norm: bool = False) -> None:
+        """``dst``: (tokens, N) vectors."""
+        self._lanes(name)
+        self._multiply(name, slots, (dst,), fold_norm)
+
+    def _multiply(
+        self, name: str, slots: Slots, pieces: tuple[Vector, ...], fold_norm: bool = False
+    ) -> None:
+        """One MATMUL per piece; the lanes hold the codebook.
+
+        The pieces are the outputs of ``name`` in order. All but the last piece end with a group.
+        """
+        address, length, outputs = self.image[name]
+        assert outputs == sum(piece.length for piece in pieces), name
+        first = 0
+        for piece in pieces:
+            weights = address + self._group_address(length, first)
+            self.asm.matmul(
+                weights=weights, dst=piece, length=length, slot=slots, fold_norm=fold_norm
+            )
+            first += piece.length
+
+    def _group_address(self, length: int, outputs: int) -> int:
+        """Port words before the group that begins with output ``outputs`` of an image."""
+        assert self._splits(length, outputs)
+        return self.config.image_words(length, outputs)
+
+    def _splits(self, length: int, outputs: int) -> bool:
+        """A group begins with output ``outputs``, at the same word of every port."""
+        config = self.config
+        words = config.array_beats(length, outputs) * config.beat_words
+        return outputs % config.group_outputs == 0 and words % config.ports.ports == 0
+
+    # The layer.
+
+    def layer(self) -> LayerProgram:
+        asm, shape = self.asm, self.shape
+        x = asm.vector(shape.hidden, self.tokens)
+        rotated = self._project(x)
+        asm.part()
+        attention = self._attend(rotated)
+        self._residual("attention", "o", attention, x)
+        self._mlp(x)
+        asm.read(src=x)
+        return LayerProgram(
+            self.config, self.shape, self.options, self.tokens, self.context, self.caches,
+            asm.parts, self.place, self.image, self.words,
+        )  # fmt: skip
+
+    def _project(self, x: Vector) -> Vector:
+        """Loads x; q, k, v; rotated q and k are left; quantized v and k go to the host.
+
+        The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
+        ROTARY. v goes first because it does not wait for ROTARY.
+        """
+        asm, shape, size = self.asm, self.shape, self.shape.head_size
+        q, kv = shape.heads * size, shape.kv_heads * size
+        fused = "qkv" in self.image
+        self._lanes("qkv" if fused else "q")
+        self._load_into("x", x)
+        self._clustering("x")
+        slots = self._quantize("x", x)
+        made = asm.vector(q + 2 * kv, self.tokens)
+        if fused:
+            self._multiply("qkv", slots, (made,), fold_norm=True)
+        else:
+            for name, first, outputs in (("q", 0, q), ("k", q, kv), ("v", q + kv, kv)):
+                dst = made.part(first, outputs, self.tokens, made.stride)
+                if name != "q":
+                    self._lanes(name)
+                self._multiply(name, slots, (dst,), fold_norm=True)
+        asm.free(slots)
+        lanes = next(iter(attention_steps(self.options.scores)))
+        self._lanes(lanes, _LANES[lanes])
+        rotated = asm.vector(q + kv, self.tokens)
+        for t in range(self.tokens):
+            cos, sin = (self._load(f"{name}{t}", size // 2) for name in ("cos", "sin"))
+            asm.rotary(
+                src=made.token(t), dst=rotated.token(t), cos=cos, sin=sin,
+                heads=shape.heads + shape.kv_heads, head_size=size,
+            )  # fmt: skip
+            asm.free(cos, sin)
+        step = max(1, min(shape.kv_heads, self.config.slots // 2))
+        for name, source, first in (("v", made, q + kv), ("k", rotated, q)):
+            self._clustering(name)
+            for t in range(self.tokens):
+                for head in range(0, shape.kv_heads, step):
+                    count = min(step, shape.kv_heads - head)
+                    heads = source.token(t).part(first + head * size, size, count, self.head_rows)
+                    slots = self._quantize(name, heads)
+                    for n in range(count):
+                        asm.read_slot(slot=slots.first + n)
+                    asm.free(slots)
+        asm.free(made)
+        return rotated
+
+    def _attend(self, rotated: Vector) -> Vector:
+        """Attention of all heads: KV heads in blocks that the slots hold.
+
+        Part 0 has loaded the first lane codebook.
+        A block does the steps of one lane codebook for all of its heads, then those of the next.
+        """
+        asm, shape = self.asm, self.shape
+        attention = asm.vector(shape.heads * shape.head_size, self.tokens)
+        jobs = [(t, head) for t in range(self.tokens) for head in range(shape.kv_heads)]
+        phases = attention_steps(self.options.scores)
+        quantizes = any("query" in steps for steps in phases.values())
+        free = self.config.slots - (shape.group if quantizes else 0)  # q needs slots, too
+        block = max(1, free // shape.group)
+        size = shape.group * shape.head_size  # of the queries, and of the result
+        for first in range(0, len(jobs), block):
+            some = jobs[first : first + block]
+            value: list[Any] = [self._heads(rotated, t, head * size) for t, head in some]
+            for lanes, steps in phases.items():
+                if "query" in steps:
+                    self._clustering("q")
+                if first or lanes != next(iter(phases)):
+                    self._lanes(lanes, _LANES[lanes])
+                for n, (t, head) in enumerate(some):
+                    dst = self._heads(attention, t, head * size)
+                    value[n] = follow(steps, self._commands(t, head, dst), value[n])
+        asm.free(rotated)
+        return attention
+
+    def _heads(self, vectors: Vector, t: int, first: int) -> Vector:
+        """The vectors of token t's query heads that share a KV head."""
+        shape = self.shape
+        return vectors.token(t).part(first, shape.head_size, shape.group, self.head_rows)
+
+    def _commands(self, t: int, head: int, dst: Vector) -> dict[str, Callable[[Any], Any]]:
+        """The steps of golden.kllm.flow.ATTENTION for token t's heads that share a KV head."""
+        asm, shape, context = self.asm, self.shape, self.all_tokens
+        cache = 0 if self.caches == 1 else t
+        scales = self._cached("v_scale", cache, head)
+
+        def scores(q: Vector | Slots) -> Vector:
+            """DIRECT for words, by indices for slots."""
+            made = asm.vector(context, shape.group)
+            address, size = self.image[self._cached("k", cache, head)][0], shape.head_size
+            if isinstance(q, Slots):
+                asm.matmul(weights=address, dst=made, length=size, slot=q)
+                asm.free(q)
+            else:
+                asm.matmul(weights=address, dst=made, length=size, src=q, mode=MatmulMode.DIRECT)
+            return made
+
+        def binary(op: Binary, name: str, a: Vector) -> Vector:
+            b = self._load(name, context)
+            asm.binary(op=op, a=a, b=b, dst=a)
+            asm.free(b)
+            return a
+
+        def mask(value: Vector) -> Vector:
+            """Nothing is hidden from a sequence's last token."""
+            name = f"mask{t}"
+            return binary(Binary.ADD, name, value) if name in self.place else value
+
+        def softmax(value: Vector) -> Vector:
+            asm.softmax(src=value, dst=value)
+            return value
+
+        def integers(value: Vector) -> Slots:
+            slots = asm.slots(shape.group)
+            asm.quantize_integer(src=value, slot=slots)
+            asm.free(value)
+            return slots
+
+        def values(slots: Slots) -> Vector:
+            address = self.image[self._cached("v", cache, head)][0]
+            asm.matmul(
+                weights=address, dst=dst, length=context, slot=slots, mode=MatmulMode.INTEGER
+            )
+            asm.free(slots)
+            return dst
+
+        return {
+            "query": lambda q: self._quantize("q", q),
+            "scores": scores,
+            "mask": mask,
+            "softmax": softmax,
+            "weight": lambda value: binary(Binary.MULTIPLY, scales, value),
+            "integers": integers,
+            "values": values,
+        }
+
+    def _residual(self, name: str, linear: str, value: Vector, x: Vector) -> None:
+        """``x += linear(quantized value)``; frees ``value``."""
+        asm = self.asm
+        self._clustering(name)
+        slots = self._quantize(name, value)
+        asm.free(value)
+        made = asm.vector(self.shape.hidden, self.tokens)
+        self._linear(linear, slots, made)
+        asm.binary(op=Binary.ADD, a=x, b=made, dst=x)
+        asm.free(made, slots)
+
+    def _mlp(self, x: Vector) -> None:
+        asm, shape = self.asm, self.shape
+        self._clustering("post")
+        slots = self._quantize("post", x)
+        half = -(-shape.intermediate // ROW_ELEMENTS) * ROW_ELEMENTS
+        made = asm.vector(2 * half, self.tokens)
+        gate = made.part(0, shape.intermediate, self.tokens, made.stride)
+        up = made.part(half, shape.intermediate, self.tokens, made.stride)
+        if "gate_up" in self.image:
+            # QUANTIZE of gate overlaps the product of up.
+            split = self._splits(shape.hidden, half)
+            self._lanes("gate_up")
+            self._multiply("gate_up", slots, (gate, up) if split else (made,), fold_norm=True)
+        else:
+            self._linear("gate", slots, gate, fold_norm=True)
+            self._linear("up", slots, up, fold_norm=True)
+        asm.free(slots)
+        h = asm.vector(shape.intermediate, self.tokens)
+        if self.options.glu == "index":
+            self._clustering("gate")
+            gates = self._quantize("gate", gate)
+            self._clustering("up")
+            ups = self._quantize("up", up)
+            self._table("gate", 0)
+            self._table("up", 1)
+            for t in range(self.tokens):
+                asm.glu(
+                    function=Function.SILU, slot_a=gates.first + t, slot_b=ups.first + t,
+                    dst=h.token(t),
+                )  # fmt: skip
+            asm.free(gates, ups)
+        else:
+            for t in range(self.tokens):
+                asm.function(function=Function.SILU, src=gate.token(t), dst=h.token(t))
+            asm.binary(op=Binary.MULTIPLY, a=h, b=up, dst=h)
+        asm.free(made)
+        self._residual("h", "down", h, x)
+
+
+def _epsilon(shape: LayerShape) -> int:
+    """The FP32 word of the norms' addend, rounded to nearest even."""
+    return int(struct.unpack("<I", struct.pack("<f", shape.epsilon))[0])
+
+
+def layer_program(
+    shape: LayerShape,
+    options: LayerOptions,
+    config: MachineConfig,
+    tokens: int = 1,
+    context: int = 0,
+    caches: int = 1,
+) -> LayerProgram:
+    """Programs for ``tokens`` new tokens after ``context`` cached ones.
+
+    caches: 1: the tokens follow each other in one sequence; ``tokens``: each is the newest of a
+    sequence of its own, with ``context`` cached tokens. ConfigError: a layer that the machine has
+    no room for; AssemblyError: no rows or slots left.
+    """
+    if tokens < 1 or context < 0:
+        raise ConfigError(f"tokens must be at least 1, context at least 0, not {tokens}, {context}")
+    if caches not in (1, tokens):
+        raise ConfigError(f"caches must be 1 or {tokens}, as many as tokens, not {caches}")
+    attended = context + (tokens if caches == 1 else 1)
+    longest = max(shape.hidden, shape.intermediate, attended, shape.heads * shape.head_size)
+    sizes = {
+        "slot.elements": longest,
+        "softmax_elements": attended,
+        "slot.outliers_max": shape.head_size if options.scores == "direct" else 2,
+        "slot.slots": max(shape.group, 2 * tokens),
+    }
+    _check_sizes(config, sizes)
+    # Longest tokens that share weights: heads of one KV head, or the new tokens.
+    shared = [attended] if shape.group > 1 else []
+    if tokens > 1:
+        shared += [longest]
+    needed = max((-(-length // config.elements) for length in shared), default=0)
+    if config.replay_beats < needed:
+        raise ConfigError(
+            f"MachineConfig.replay_beats must be at least {needed} for this layer, "
+            f"not {config.replay_beats}"
+        )
+    return _Program(shape, options, config, tokens, context, caches).layer()
+
+
+def _check_sizes(config: MachineConfig, sizes: Mapping[str, int]) -> None:
+    """ConfigError: a field of the machine is below what ``sizes`` needs of it."""
+    for field, needed in sizes.items():
+        found = operator.attrgetter(field)(config)
+        if found < needed:
+            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+
+
+def head_program(
+    shape: LayerShape, config: MachineConfig, vocabulary: int, tokens: int = 1, share: float = 0.005
+) -> list[int]:
+    """The final norm and the model's head for ``tokens`` tokens: words of one program.
+
+    LOAD of the tokens, QUANTIZE with RMS, and MATMUL of the vocabulary in pieces, each read by the
+    host while the next one runs. ConfigError, AssemblyError: no room.
+    """
+    _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
+    asm = Assembler(config)
+    codebook = asm.vector(2 * ROW_ELEMENTS)
+    asm.load(address=0, dst=codebook)
+    packet = asm.vector(config.kmeans_words)
+    asm.load(address=codebook.rows, dst=packet)
+    x = asm.vector(shape.hidden, tokens)
+    asm.load(address=codebook.rows + packet.rows, dst=x)
+    asm.activation_codebook(src=codebook)
+    asm.lane_codebook(src=packet)
+    k = min(outlier_count(shape.hidden, share), config.outliers_max // 2) if share else 0
+    slots = asm.slots(tokens)
+    asm.quantize(
+        src=x, slot=slots, outliers=Outliers(k, k), statistics=Statistics(Norm.RMS, _epsilon(shape))
+    )
+    asm.free(codebook, packet, x)
+    step = _head_step(config, vocabulary, tokens)
+    for first in range(0, vocabulary, step):
+        made = asm.vector(min(step, vocabulary - first), tokens)
+        address = config.image_words(shape.hidden, first) if first else 0
+        asm.matmul(weights=address, dst=made, length=shape.hidden, slot=slots, fold_norm=True)
+        asm.read(src=made)
+        asm.free(made)
+    return asm.words()
+
+
+def _head_step(config: MachineConfig, vocabulary: int, tokens: int) -> int:
+    """Outputs of a piece: whole groups, and three pieces fit the vector memory."""
+    room = config.vector_rows * ROW_ELEMENTS // (3 * tokens)
+    most = min(room, vocabulary, (1 << 16) - 1) // config.group_outputs * config.group_outputs
+    return max(most, config.group_outputs)
