@@ -238,9 +238,9 @@ _MAIN = '\nif __name__ == "__main__":\n'
 
 
 def commands():
-    """Files of golden, hdl, synth and tb that ``python -m`` runs."""
+    """Files of golden, hdl, sim, synth and tb that ``python -m`` runs."""
     found = []
-    for package in ("golden", "hdl", "synth", "tb"):
+    for package in ("golden", "hdl", "sim", "synth", "tb"):
         for path in sorted((ROOT / package).rglob("*.py")):
             is_command = path.name == "__main__.py" or _MAIN in path.read_text()
             if is_command and path != ROOT / "golden" / "command.py":

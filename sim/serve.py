@@ -1,0 +1,206 @@
+"""Serve requests on a chip and print what their users see.
+
+    python -m sim.serve --hw oaken-lpddr --hw a100-vllm --model llama-2-7b --trace conv.csv
+    python -m sim.serve --hw kllm --model llama-2-7b --arrivals poisson --rate 4 --requests 2000 \\
+        --prompt 1024 --out 256
+
+``sim.serving.schedule`` says what the schedules do, ``sim.serving.times`` what is exact.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golden.command import Parser, elapsed, run
+from golden.config import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from sim.model import Model
+    from sim.serving.report import Result
+    from sim.serving.trace import Request
+
+__all__ = ["main"]
+
+_PERIOD = 2.0  # seconds between two lines of progress
+
+
+def _parser() -> Parser:
+    from sim.serving.arrivals import ARRIVALS
+    from sim.serving.policy import SCHEDULES
+
+    parser = Parser(prog="python -m sim.serve", description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--hw", action="append", required=True, metavar="H", help="a chip; repeat it to compare")
+    add("--model", required=True, metavar="M", help="a built-in model or a config.json")
+    add("--trace", type=Path, metavar="FILE", help="requests as TIMESTAMP, ContextTokens, "
+        "GeneratedTokens")  # fmt: skip
+    add("--arrivals", choices=ARRIVALS, help="requests of no trace; burst: all at once")
+    add("--rate", type=float, metavar="R", help="requests per second, for --arrivals")
+    add("--requests", type=int, metavar="N", help="how many, or the first N of the trace")
+    add("--prompt", type=int, metavar="P", help="tokens of a prompt, for --arrivals")
+    add("--out", type=int, metavar="O", help="tokens of an output, for --arrivals")
+    add("--spread", type=float, metavar="D", help="deviation of a length's logarithm (default: 0)")
+    add("--seed", type=int, metavar="S", help="for --arrivals (default: 0)")
+    add("--speed", type=float, default=1.0, metavar="X", help="X times the requests per second")
+    add("--schedule", choices=SCHEDULES, default="continuous", help="default: %(default)s")
+    defaults = ", ".join(f"{name} {tokens}" for name, tokens in SCHEDULES.items())
+    meaning = "prompt tokens of a pass (continuous, static), its tokens (chunked), cores"
+    meaning += f" (token-level); default: {defaults}, or the chip's cores"
+    add("--tokens", type=int, metavar="N", help=meaning)
+    add("--max-batch", type=int, default=256, metavar="N", help="default: %(default)s")
+    add("--page", default="16", metavar="SIZE", help="tokens (16), or bytes of each stream of "
+        "K and V (4KiB); default: %(default)s")  # fmt: skip
+    add("--refuse-long", action="store_true", help="refuse requests above the model's positions")
+    add("--limit-ttft", type=float, metavar="S", help="seconds to the first word, for goodput")
+    add("--limit-token", type=float, metavar="S", help="seconds per word, for goodput")
+    add("--json", action="store_true", help="print JSON instead of the table")
+    add("--csv", type=Path, metavar="FILE", help="write a row per request")
+    add("--plot", type=Path, metavar="FILE.svg", help="draw latencies, batch and pages")
+    return parser
+
+
+def _positive(name: str, value: float | None) -> None:
+    if value is not None and not 0 < value < float("inf"):
+        raise ConfigError(f"{name} must be above 0, not {value:g}")
+
+
+def _requests(asked: "argparse.Namespace") -> "list[Request]":
+    from sim.serving.arrivals import Load, requests_of
+    from sim.serving.trace import read_trace, scaled
+
+    made = ("rate", "prompt", "out", "spread", "seed")
+    given = [name for name in made if getattr(asked, name) is not None]
+    if (asked.trace is None) == (asked.arrivals is None):
+        raise ConfigError("give one of --trace and --arrivals")
+    if asked.requests is not None and asked.requests < 1:
+        raise ConfigError(f"--requests must be 1 or more, not {asked.requests}")
+    if asked.trace is not None:
+        if given:
+            raise ConfigError(f"--{given[0]} needs --arrivals")
+        return scaled(read_trace(asked.trace, asked.requests), asked.speed)
+    needed = ["requests", "prompt", "out"] + ([] if asked.arrivals == "burst" else ["rate"])
+    if missing := [f"--{name}" for name in needed if getattr(asked, name) is None]:
+        raise ConfigError(f"--arrivals {asked.arrivals} needs {', '.join(missing)}")
+    fields = {"output" if name == "out" else name: getattr(asked, name) for name in given}
+    load = Load(arrivals=asked.arrivals, requests=asked.requests, **fields)
+    return scaled(requests_of(load), asked.speed)
+
+
+def _watch(name: str, total: int) -> Callable[[int, float], None]:
+    """Progress on a terminal, every _PERIOD seconds."""
+    if not sys.stderr.isatty():
+        return lambda ended, now: None
+    say = elapsed(lambda line: print(line, file=sys.stderr))
+    last = time.monotonic()
+
+    def watch(ended: int, now: float) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PERIOD:
+            last = time.monotonic()
+            say(f"{name}: {ended:,} of {total:,} requests, {now:,.1f} s of the chip")
+
+    return watch
+
+
+def _served(
+    asked: "argparse.Namespace", hardware: str, model: "Model", requests: "list[Request]"
+) -> "Result":
+    from sim.engine import engine_of
+    from sim.serving.metrics import Limits, summary
+    from sim.serving.pages import Pages, page_of
+    from sim.serving.policy import Policy, tokens_of
+    from sim.serving.report import Result
+    from sim.serving.schedule import serve
+    from sim.serving.times import StepTimes
+
+    engine = engine_of(hardware)
+    tokens = asked.tokens
+    if tokens is None:
+        tokens = tokens_of(asked.schedule, engine.settings)
+    policy = Policy(
+        schedule=asked.schedule,
+        max_batch=asked.max_batch,
+        tokens=tokens,
+        positions=model.positions if asked.refuse_long else 0,
+    )
+    pages = Pages(engine, model, page_of(asked.page))
+    engine.check(model, min(policy.max_batch, len(requests)), 1)
+    made: list[StepTimes] = []
+
+    def times(longest: int) -> StepTimes:
+        made.append(StepTimes(engine, model, longest))
+        return made[0]
+
+    outcome = serve(
+        requests, pages, times, policy,
+        window=model.window,
+        check=lambda tokens: engine.check(model, 1, tokens),
+        watch=_watch(engine.hardware.name, len(requests)),
+    )  # fmt: skip
+    limits = Limits(asked.limit_ttft, asked.limit_token)
+    figures: dict[str, Any] = {"model": model.name, "policy": policy.describe()}
+    figures |= summary(outcome, pages, limits, made[0].has_energy)
+    figures["extrapolated"] = list(made[0].extrapolated)
+    figures["engine_calls"] = made[0].calls
+    return Result(engine.hardware.name, outcome, figures)
+
+
+def _notes(
+    asked: "argparse.Namespace",
+    model: "Model",
+    requests: "list[Request]",
+    results: "list[Result]",
+) -> list[str]:
+    notes = [
+        f"{each.hardware}: extrapolated: {why}"
+        for each in results
+        for why in each.figures["extrapolated"]
+    ]
+    long = sum(each.prompt + each.output > model.positions for each in requests)
+    if model.positions and long and not asked.refuse_long:
+        text = f"{long:,} requests are longer than the {model.positions:,} positions of"
+        notes.append(f"{text} {model.name}; --refuse-long refuses them")
+    return notes
+
+
+def main() -> int:
+    asked = _parser().parse_args()
+    from golden.files import check_output
+    from sim.model import find_model
+    from sim.serving.report import print_table, write_csv, write_plot
+
+    try:
+        for name in ("speed", "limit_ttft", "limit_token"):
+            _positive(f"--{name.replace('_', '-')}", getattr(asked, name))
+        for file in (asked.csv, asked.plot):
+            if file is not None:
+                check_output(file)
+        model = find_model(asked.model)
+        requests = _requests(asked)
+        results = [_served(asked, each, model, requests) for each in asked.hw]
+    except ConfigError as error:
+        print(f"sim.serve: {error}", file=sys.stderr)
+        return 2
+    if asked.csv is not None:
+        write_csv(asked.csv, results)
+    if asked.plot is not None:
+        write_plot(asked.plot, results)
+    notes = _notes(asked, model, requests, results)
+    if asked.json:
+        described = [each.describe() for each in results]
+        print(json.dumps({"notes": notes, "results": described}, indent=1))
+        return 0
+    source = asked.trace.name if asked.trace is not None else f"{asked.arrivals} arrivals"
+    print_table(f"{model.name}, {source}, {asked.schedule}", results)
+    for note in notes:
+        print(note)
+    return 0
+
+
+if __name__ == "__main__":
+    run("sim.serve", main)

@@ -1,0 +1,61 @@
+"""Requests of no trace: seeded arrivals and lengths. The same seed gives the same requests."""
+
+import dataclasses
+import math
+import random
+
+from golden.config import Config
+from sim.serving.trace import MOST_TOKENS, Request
+
+__all__ = ["ARRIVALS", "Load", "requests_of"]
+
+ARRIVALS = ("poisson", "fixed", "burst")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load(Config):
+    """Requests to make.
+
+    arrivals : ``poisson`` and ``fixed`` have a rate; ``burst`` has all requests at time 0
+    rate : requests per second
+    prompt, output : tokens, on average
+    spread : standard deviation of the logarithm of a length (log-normal); 0: all lengths are equal
+    """
+
+    arrivals: str
+    requests: int
+    prompt: int
+    output: int
+    rate: float = 1.0
+    spread: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_choice("arrivals", ARRIVALS)
+        self._check_range("requests", 1, 10_000_000)
+        self._check_range("prompt", 1, MOST_TOKENS)
+        self._check_range("output", 1, MOST_TOKENS)
+        self._check_real("rate", 1e-9, 1e9)
+        self._check_real("spread", 0.0, 4.0)
+        self._check_range("seed", 0, (1 << 63) - 1)
+
+
+def _length(random_: random.Random, mean: int, spread: float) -> int:
+    # The mean of a log-normal is above its median by exp(spread^2 / 2).
+    middle = math.log(mean) - spread * spread / 2
+    drawn = round(random_.lognormvariate(middle, spread)) if spread else mean
+    return min(max(drawn, 1), MOST_TOKENS)
+
+
+def requests_of(load: Load) -> list[Request]:
+    """The requests in order of arrival, the first at time 0."""
+    random_ = random.Random(load.seed)
+    made, at = [], 0.0
+    for number in range(1, load.requests + 1):
+        sizes = [_length(random_, mean, load.spread) for mean in (load.prompt, load.output)]
+        made.append(Request(number, at, *sizes))
+        if load.arrivals == "poisson":
+            at += random_.expovariate(load.rate)
+        elif load.arrivals == "fixed":
+            at = number / load.rate
+    return made
