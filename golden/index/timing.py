@@ -11,6 +11,7 @@ __all__ = [
     "codebook_store",
     "histogram_parallel",
     "histogram_ram",
+    "multipliers_max",
     "nearest",
     "reducer",
     "table",
@@ -97,3 +98,8 @@ def tree_levels(terms: int) -> int:
 def table_lane(terms: int) -> int:
     """Cycles of an entry of a table of products: products, sum, rounding."""
     return 2 + tree_levels(terms) + TABLE_ROUNDING
+
+
+def multipliers_max(bits_a: int) -> int:
+    """Thresholds that are scaled in a cycle at most: a third of them, rounded up."""
+    return (2**bits_a + 1) // 3

@@ -19,7 +19,7 @@ from hdl.fp16.pipeline import TAG_TEXT
 from hdl.kinds import BITS, index_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["IndexNearest", "IndexNearestConfig", "multipliers_max"]
+__all__ = ["IndexNearest", "IndexNearestConfig"]
 
 _MUL_STAGES = 2
 _LOWEST_KEY, _HIGHEST_KEY = -(1 << 15), (1 << 15) - 1  # beyond the keys of both infinities
@@ -39,7 +39,7 @@ class IndexNearestConfig(Config):
         self._check_range("elements", 1, 32)
         self._check_range("tag_bits", 0, 128)
         # Scaling then takes 3 cycles or more: a token's thresholds fill the multipliers' pipeline.
-        self._check_range("multipliers", 1, multipliers_max(self.bits_a))
+        self._check_range("multipliers", 1, timing.multipliers_max(self.bits_a))
 
     @property
     def bounds(self) -> int:
@@ -81,11 +81,6 @@ class IndexNearestConfig(Config):
             last=(1, "end of the token"),
             **self._tag,
         )
-
-
-def multipliers_max(bits_a: int) -> int:
-    """A third of the thresholds, rounded up: the most that IndexNearestConfig takes."""
-    return (2**bits_a + 1) // 3
 
 
 class IndexNearest(Block):

@@ -6,13 +6,14 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config
+from golden.index.timing import multipliers_max
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import QuantizerCycles, orizuru, quantizer
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.emit import add
-from hdl.index.nearest import IndexNearest, IndexNearestConfig, multipliers_max
+from hdl.index.nearest import IndexNearest, IndexNearestConfig
 from hdl.kllm.engine import (
     command_stream,
     entry_write_layout,

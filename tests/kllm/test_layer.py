@@ -13,6 +13,7 @@ import dataclasses
 import functools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -22,19 +23,27 @@ from golden import checkpoint, text
 from golden.config import ConfigError
 from golden.eval.accuracy.bench import code_version
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, AssemblyError
 from golden.kllm.bounds import CYCLES, Bound, Rates, bounds, schedule
-from golden.kllm.config import MACHINES, MachineConfig, PortShape, outlier_count
+from golden.kllm.config import MACHINES, MachineConfig, PortShape, VectorShape, outlier_count
 from golden.kllm.isa import MatmulMode, Opcode, Outliers, Unit
-from golden.kllm.layer.compiler import CompiledLayer, compile_layer
-from golden.kllm.layer.host import LayerRun, run_layer
+from golden.kllm.layer.compiler import CompiledLayer, compile_layer, write_image
+from golden.kllm.layer.host import LayerRun, append_host, memories, run_layer
+from golden.kllm.layer.program import head_program, layer_program
 from golden.kllm.layer.quantized import Cache, QuantizedLayer, quantize_cache, quantize_layer
 from golden.kllm.layer.reference import LayerInputs, layer_inputs, reference
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.machine import Machine
-from golden.kllm.quantize import quantize_unsigned
+from golden.kllm.quantize import (
+    QuantizedWeight,
+    quantize_unsigned,
+    quantize_weight,
+    train_activation_codebook,
+)
 from golden.kllm.quantizer import quantize_command
+from golden.kllm.vectors import codebook_packet
 
 SMALL = MACHINES["small"]
 TOKENS = 64
@@ -205,6 +214,99 @@ def test_parts_run_alone_from_what_is_recorded() -> None:
         assert machine.run(part.words) == part.results
         assert machine.readback == part.readback
     assert len(run.parts[1].readback) * 2 == 80
+
+
+@pytest.mark.parametrize("scores", ["direct", "index"])
+def test_tokens_of_several_sequences(scores: str) -> None:
+    """Each token of a batch gives what it gives alone, after its own cache.
+
+    Shown to fail: the cache of sequence 0 for all tokens.
+    """
+    options = LayerOptions(scores=scores)
+    quantized = tiny_quantized(options)
+    _, weights, (cos, sin) = tiny()
+    context, batch = 5, 2
+    alone, caches, tokens = [], [], []
+    for n in range(batch):
+        x = torch.randn(context + 1, 80, generator=torch.Generator().manual_seed(10 + n))
+        seen = reference(weights, x, cos[: context + 1], sin[: context + 1])
+        cache = quantize_cache(quantized, seen["k"][:context], seen["v"][:context])
+        compiled = compile_layer(quantized, SMALL, 1, context)
+        at = slice(context, context + 1)
+        alone.append(run_layer(compiled, x[at], cos[at], sin[at], cache))
+        caches.append(cache)
+        tokens.append(x[context])
+    compiled = compile_layer(quantized, SMALL, batch, context, batch)
+    angles = (each[context].expand(batch, -1) for each in (cos, sin))
+    data, ports = memories(compiled, torch.stack(tokens), *angles)
+    machine = Machine(SMALL, data, ports)
+    assert not any(result.status for result in machine.run(compiled.parts[0]))
+    for n, run in enumerate(alone):
+        # part 0 gives the slots of V of all tokens, then of K: here those of the runs alone
+        images = [memory.data for memory in machine.weights]
+        append_host(compiled, machine.data.data, images, run.cache, n)
+    assert not any(result.status for result in machine.run(compiled.parts[1]))
+    rows = torch.tensor(machine.readback)
+    y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(batch, -1)[:, :80]
+    assert torch.equal(y, torch.cat([run.y for run in alone]))
+
+
+def test_programs_need_no_weights() -> None:
+    """``layer_program`` of sizes alone gives the words and places of a compiled layer."""
+    for options in (LayerOptions(), LayerOptions(fuse=False), LayerOptions(glu="exact")):
+        quantized = tiny_quantized(options)
+        compiled = compile_layer(quantized, SMALL, 2, 7)
+        program = layer_program(quantized.shape, options, SMALL, 2, 7)
+        assert program == compiled.program
+
+
+def head_readback(rows: int, weight: QuantizedWeight, book: Tensor, x: Tensor) -> Tensor:
+    """(pieces of (tokens, outputs) in the order of READ) of a machine with so many rows."""
+    config = dataclasses.replace(SMALL, vectors=VectorShape(rows=rows))
+    shape = LayerShape(hidden=x.shape[1], heads=4, kv_heads=2, head_size=32, intermediate=96)
+    outputs = weight.index.shape[1]
+    vectors = [book, midpoints(book), codebook_packet(book, weight.codebook)]
+    vectors += list(bits_from_float(x))
+    memory = []
+    for vector in vectors:
+        words = np.asarray(vector, dtype="<u2")
+        memory.append(np.pad(words, (0, -len(words) % 16)))
+    size = config.image_words(x.shape[1], outputs) * config.port_bits // 8
+    ports = [np.zeros(size, np.uint8) for _ in range(config.ports.ports)]
+    write_image(ports, config, 0, weight.index, weight.scale)
+    machine = Machine(config, np.concatenate(memory).view(np.uint8), ports)
+    words = head_program(shape, config, outputs, len(x))
+    assert not any(result.status for result in machine.run(words))
+    found = torch.tensor(machine.readback)
+    return torch.stack((found & 0xFFFF, found >> 16), dim=1).flatten()
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_head_program(tokens: int) -> None:
+    """Pieces give the words of one piece, and these are near the product in float64.
+
+    Shown to fail: all pieces from the first weights.
+    """
+    generator = torch.Generator().manual_seed(4)
+    outputs = 1000
+    weight = quantize_weight(torch.randn(outputs, 80, generator=generator).double(), 4)
+    x = torch.randn(tokens, 80, generator=generator).double()
+    book = train_activation_codebook(bits_from_float(x), 4)
+    whole = head_readback(1024, weight, book, x).reshape(tokens, -1)[:, :outputs]
+    pieces = head_readback(128, weight, book, x)
+    step = 128 * 16 // (3 * tokens) // 32 * 32
+    assert step < outputs
+    first = 0
+    for start in range(0, outputs, step):
+        count = min(step, outputs - start)
+        wide = -(-count // 16) * 16
+        part = pieces[first : first + tokens * wide].reshape(tokens, wide)[:, :count]
+        assert torch.equal(part, whole[:, start : start + count])
+        first += tokens * wide
+    assert first == len(pieces)
+    normed = x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5)
+    expected = normed @ weight.dequantize()
+    assert relative(float_from_bits(whole), expected) < 0.2
 
 
 def test_saved_layer_comes_back(tmp_path: Path) -> None:

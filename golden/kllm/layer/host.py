@@ -18,16 +18,23 @@ __all__ = ["LayerRun", "PartRun", "append_host", "memories", "run_layer"]
 
 
 def append_host(
-    compiled: CompiledLayer, data: np.ndarray, weights: list[np.ndarray], cache: Cache
+    compiled: CompiledLayer,
+    data: np.ndarray,
+    weights: list[np.ndarray],
+    cache: Cache,
+    sequence: int = 0,
 ) -> None:
-    """Write the cache images and V's scales into the memories, as the host does before part 1."""
-    size = compiled.quantized.shape.head_size
+    """Write the cache images and V's scales into the memories, as the host does before part 1.
+
+    sequence: whose cache it is, of ``compiled.program.caches``.
+    """
+    size, of = compiled.quantized.shape.head_size, compiled.program.cached
     for head in range(len(cache.k_scale)):
-        k, v = compiled.image[f"k{head}"], compiled.image[f"v{head}"]
+        k, v = (compiled.image[of(name, sequence, head)] for name in "kv")
         write_image(weights, compiled.config, k[0], cache.k_index[head].t(), cache.k_scale[head])
         ones = torch.full((size,), ONE)
         write_image(weights, compiled.config, v[0], cache.v_index[head], ones)
-        _write_vector(compiled, data, f"v_scale{head}", cache.v_scale[head])
+        _write_vector(compiled, data, of("v_scale", sequence, head), cache.v_scale[head])
 
 
 def _write_vector(

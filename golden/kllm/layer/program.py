@@ -5,6 +5,7 @@ same programs without a checkpoint.
 """
 
 import dataclasses
+import math
 import operator
 import struct
 from collections.abc import Callable, Mapping
@@ -70,6 +71,14 @@ class LayerProgram:
     image: Mapping[str, tuple[int, int, int]]
     words: int
 
+    def cached(self, name: str, sequence: int, head: int) -> str:
+        """The name of k, v or v_scale of a KV head of a sequence."""
+        return _cached(name, sequence, head, self.caches)
+
+
+def _cached(name: str, sequence: int, head: int, caches: int) -> str:
+    return f"{name}{head}" if caches == 1 else f"{name}{head}.{sequence}"
+
 
 class _Program:
     def __init__(
@@ -114,8 +123,7 @@ class _Program:
         return address
 
     def _cached(self, name: str, cache: int, head: int) -> str:
-        """The name of a cache image, or of another thing of a KV head of a sequence."""
-        return f"{name}{head}" if self.caches == 1 else f"{name}{head}.{cache}"
+        return _cached(name, cache, head, self.caches)
 
     def _add(self, name: str, length: int, count: int = 1) -> None:
         """Rows of the data memory for ``count`` vectors."""
@@ -492,7 +500,7 @@ def head_program(
         src=x, slot=slots, outliers=Outliers(k, k), statistics=Statistics(Norm.RMS, _epsilon(shape))
     )
     asm.free(codebook, packet, x)
-    step = _head_step(config, vocabulary, tokens)
+    step = _head_step(config, shape.hidden, vocabulary, tokens)
     for first in range(0, vocabulary, step):
         made = asm.vector(min(step, vocabulary - first), tokens)
         address = config.image_words(shape.hidden, first) if first else 0
@@ -502,8 +510,15 @@ def head_program(
     return asm.words()
 
 
-def _head_step(config: MachineConfig, vocabulary: int, tokens: int) -> int:
-    """Outputs of a piece: whole groups, and three pieces fit the vector memory."""
-    room = config.vector_rows * ROW_ELEMENTS // (3 * tokens)
-    most = min(room, vocabulary, (1 << 16) - 1) // config.group_outputs * config.group_outputs
-    return max(most, config.group_outputs)
+def _head_step(config: MachineConfig, length: int, vocabulary: int, tokens: int) -> int:
+    """Outputs of a piece, of which three fit the vector memory.
+
+    The next piece begins with a group, at the same word of every port.
+    """
+    most = min(config.vector_rows * ROW_ELEMENTS // (3 * tokens), (1 << 16) - 1)
+    if most >= vocabulary:
+        return vocabulary
+    words = config.array_beats(length, 1) * config.beat_words  # of a group
+    ports = config.ports.ports
+    unit = config.group_outputs * (ports // math.gcd(ports, words))
+    return max(most // unit * unit, unit)

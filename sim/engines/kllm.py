@@ -1,0 +1,374 @@
+"""KLLM: the cycles of its own programs, on memories of the file's speed.
+
+A step of decoding runs the programs of golden.kllm.layer.program. A program takes as many sequences
+as the vector memory and the slots hold. Each program reads the weights once. Prefill runs the same
+programs with tokens that follow each other.
+
+    seconds of a layer = (cycles of part 0 + cycles of part 1) / clock + the host's hand-over
+
+The host appends K and V between the parts. It sees the logits of the last program.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from golden.config import Config, ConfigError
+from golden.kllm.assembler import AssemblyError
+from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
+from golden.kllm.isa import Opcode, Unit
+from golden.kllm.layer.program import head_program, layer_program, linear_sizes
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+from sim.constant import Interval
+from sim.cost import Cost, Spent, total
+from sim.engine import Engine
+from sim.hardware import Hardware
+from sim.kllm.schedule import Placed, Timeline, timeline
+from sim.kllm.units import CommandCycles, Timings, Units
+from sim.model import Model
+from sim.work import Part, Pass
+
+__all__ = ["Kllm"]
+
+_OPERATION = {
+    Opcode.LOAD: "load",
+    Opcode.LANE_CODEBOOK: "codebooks",
+    Opcode.ACTIVATION_CODEBOOK: "quantize",
+    Opcode.QUANTIZE: "quantize",
+    Opcode.QUANTIZE_INTEGER: "quantize",
+    Opcode.READ: "read",
+    Opcode.READ_SLOT: "read",
+}  # others are functions, but for MATMUL
+_SAMPLES = 4  # of the context of a long prompt: the programs between are interpolated
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmSettings(Config):
+    """machine, set: a named machine of golden.kllm.config, and fields of it that differ.
+
+    counter, macs, function_width, integer_lanes, online: of sim.kllm.units.Units
+    scores, glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
+    chunk: most tokens of a program; 0: as many as fit
+    """
+
+    machine: str = "table1"
+    set: tuple[str, ...] = ()
+    counter: str = "select"
+    macs: int = 32
+    function_width: int = 8
+    integer_lanes: int = 4
+    online: bool = True
+    scores: str = "direct"
+    glu: str = "index"
+    fuse: bool = True
+    share: float = 0.005
+    chunk: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_choice("machine", MACHINES)
+        if isinstance(self.set, list):
+            object.__setattr__(self, "set", tuple(self.set))
+        if not isinstance(self.set, tuple) or not all(isinstance(each, str) for each in self.set):
+            self._refuse("set", "a list of texts FIELD=VALUE")
+        self._check_choice("scores", SCORES)
+        self._check_choice("glu", GLU)
+        self._check_range("chunk", 0, 256)
+        _ = self.units, self.options, self.config
+
+    @property
+    def units(self) -> Units:
+        return Units(
+            counter=self.counter,
+            macs=self.macs,
+            function_width=self.function_width,
+            integer_lanes=self.integer_lanes,
+            online=self.online,
+        )
+
+    @property
+    def options(self) -> LayerOptions:
+        return LayerOptions(fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share)
+
+    @property
+    def config(self) -> MachineConfig:
+        made = MachineConfig.parse(MACHINES[self.machine], self.set)
+        assert isinstance(made, MachineConfig)
+        return made
+
+
+class Kllm(Engine):
+    """See the module."""
+
+    name = "kllm"
+    Settings: ClassVar[type[Config]] = KllmSettings
+    constants: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "clock": ("Hz", "of the whole chip"),
+        "command": ("cycles", "from a command of the host to the next"),
+        "handover": ("s", "of the host, for each layer: K and V appended to their images"),
+        "core_power": ("W", "of the units while a pass runs, buffers apart"),
+        "sram_power": ("W", "of the buffers while a pass runs"),
+        "area": ("mm2", "of the chip without its memory, as ``source`` has it"),
+    }
+
+    def __init__(self, hardware: Hardware):
+        super().__init__(hardware)
+        self.machine: MachineConfig = self.settings.config
+        self.clock = self.base("clock")
+        ports = self.machine.ports
+        wanted = ports.ports * ports.bits / 8 * self.clock
+        timings = Timings(
+            latency=round(self.memory.latency * self.clock),
+            command=round(self.base("command")),
+            word=max(1.0, wanted / self.memory.bandwidth),
+        )
+        self.cycles = CommandCycles(self.machine, self.settings.units, timings)
+        self._layer = functools.lru_cache(4096)(self._run_layer)
+        self._head = functools.lru_cache(64)(self._run_head)
+
+    # Sizes.
+
+    @staticmethod
+    def shape(model: Model) -> LayerShape:
+        """The layer of a model. ConfigError: KLLM has no program for it."""
+        if model.experts > 1 or not model.gated:
+            what = "experts" if model.experts > 1 else "a feed-forward network without a gate"
+            raise ConfigError(f"{model.name}: KLLM's compiler has no program for {what}")
+        return LayerShape(
+            hidden=model.hidden,
+            heads=model.heads,
+            kv_heads=model.kv_heads,
+            head_size=model.head_size,
+            intermediate=model.intermediate,
+        )
+
+    def check(self, model: Model, batch: int, context: int) -> None:
+        self._chunk(model, 1, max(context - 1, 0))
+
+    def _image_bytes(self, length: int, outputs: int) -> float:
+        ports = self.machine.ports
+        return self.machine.image_words(length, outputs) * ports.ports * ports.bits / 8
+
+    def weight_bytes(self, model: Model) -> float:
+        shape = self.shape(model)
+        sizes = linear_sizes(shape)
+        layer = 0.0
+        for members in matmuls(self.settings.fuse, shape.intermediate).values():
+            outputs = sum(sizes[each][1] for each in members)
+            layer += self._image_bytes(sizes[members[0]][0], outputs)
+        head = self._image_bytes(model.hidden, model.vocabulary)
+        embeddings = 2.0 * model.hidden * model.vocabulary  # FP16, a row for each token
+        return model.layers * layer + head + embeddings
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        """Indices with the scales of their groups, and FP16 scales of V."""
+        if model.window:
+            tokens = min(tokens, model.window)
+        k = self._image_bytes(model.head_size, tokens)
+        v = self._image_bytes(tokens, model.head_size)
+        return model.layers * model.kv_heads * (k + v + 2.0 * tokens)
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        return {self.hardware.constants["area"].kind: self.base("area")}
+
+    # Programs.
+
+    def _chunk(self, model: Model, tokens: int, context: int) -> int:
+        """Tokens of a program, at most ``tokens``. ConfigError: not even one fits."""
+        most = min(tokens, self.settings.chunk or self.machine.slots // 2)
+        while True:
+            try:
+                self._layer(self.shape(model), max(most, 1), context, True)
+                return max(most, 1)
+            except (ConfigError, AssemblyError) as error:
+                if most <= 1:
+                    raise ConfigError(f"{model.name} on {self.hardware.name}: {error}") from None
+                most //= 2
+
+    def _run_layer(
+        self, shape: LayerShape, tokens: int, context: int, separate: bool
+    ) -> tuple[tuple[str, float, float, float], ...]:
+        """(operation, cycles, those of the ports, those of the lanes) of a layer's programs."""
+        caches = tokens if separate else 1
+        program = layer_program(shape, self.settings.options, self.machine, tokens, context, caches)
+        names = _Names(program.image)
+        first = dict.fromkeys(Unit, 0)
+        found: dict[str, list[float]] = {}
+        for words in program.parts:
+            _add(found, timeline(words, self.cycles, first), names, self.cycles.timings.interval)
+        return tuple((name, *amounts) for name, amounts in found.items())  # type: ignore[misc]
+
+    def _run_head(
+        self, shape: LayerShape, vocabulary: int, tokens: int
+    ) -> tuple[tuple[str, float, float, float], ...]:
+        words = head_program(shape, self.machine, vocabulary, tokens, self.settings.share)
+        found: dict[str, list[float]] = {}
+        made = timeline(words, self.cycles, dict.fromkeys(Unit, 0))
+        _add(found, made, _Names({}), self.cycles.timings.interval)
+        cycles, port, lanes = (sum(each[n] for each in found.values()) for n in range(3))
+        return (("head", cycles, port, lanes),)
+
+    # A pass.
+
+    def cost(self, model: Model, step: Pass) -> Cost:
+        shape = self.shape(model)
+        costs: list[tuple[float, Cost]] = []
+        for part in step.parts:
+            shares = self._prompt(model, part) if part.new > 1 else self._step(model, part)
+            costs += [(factor, self._pass(model, share)) for factor, share in shares]
+        if step.words:
+            costs.append((1.0, self._logits(model, shape, step.words)))
+        made = total(costs)
+        return dataclasses.replace(made, energy=self._energy(made))
+
+    def _step(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
+        """Shares of a batch: how often, and tokens, context, whether each has its own cache."""
+        context = min(part.context, model.window - 1) if model.window else part.context
+        chunk = self._chunk(model, part.count, context)
+        whole, left = divmod(part.count, chunk)
+        shares: list[tuple[float, tuple[int, int, bool]]] = [(whole, (chunk, context, True))]
+        return shares + ([(1.0, (left, context, True))] if left else [])
+
+    def _prompt(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
+        """Of ``new`` tokens of one sequence, in programs of a chunk; the contexts are sampled."""
+        last = part.context + part.new
+        chunk = self._chunk(model, min(part.new, self.machine.slots // 2), last)
+        count = -(-part.new // chunk)
+        contexts = [part.context + n * chunk for n in range(count)]
+        shares = []
+        for weight, at in _weights(contexts):
+            context = min(at, model.window - 1) if model.window else at
+            shares.append((part.count * weight, (chunk, context, False)))
+        return shares
+
+    def _pass(self, model: Model, share: tuple[int, int, bool]) -> Cost:
+        """All layers of one program's tokens."""
+        shape = self.shape(model)
+        tokens, context, separate = share
+        found = self._layer(shape, tokens, context, separate)
+        traffic = self._traffic(shape, tokens, context, separate)
+        spent = []
+        # What is not on the path takes no time, but its bytes are read.
+        idle = [
+            (name, 0.0, 0.0, 0.0) for name in traffic if name not in {each[0] for each in found}
+        ]
+        for name, cycles, port, lanes in (*found, *idle):
+            limits = {"memory": port / self.clock, "lanes": lanes / self.clock}
+            if not port and not lanes:
+                limits = {name: cycles / self.clock}
+            spent.append(
+                Spent(
+                    name,
+                    model.layers * cycles / self.clock,
+                    {each: model.layers * seconds for each, seconds in limits.items()},
+                    {k: model.layers * v for k, v in traffic.get(name, {}).items()},
+                )
+            )
+        handover = model.layers * self.base("handover")
+        if handover:
+            spent.append(Spent("hand-over", handover, {"host": handover}, {}))
+        return Cost(tuple(spent))
+
+    def _traffic(
+        self, shape: LayerShape, tokens: int, context: int, separate: bool
+    ) -> dict[str, dict[str, float]]:
+        """Bytes of the memories by operation, of one layer."""
+        sizes = linear_sizes(shape)
+        made: dict[str, dict[str, float]] = {}
+        for name, members in matmuls(self.settings.fuse, shape.intermediate).items():
+            outputs = sum(sizes[each][1] for each in members)
+            made[name] = {"weights": self._image_bytes(sizes[members[0]][0], outputs)}
+        attended = context + (1 if separate else tokens)
+        each = self._image_bytes(shape.head_size, attended)
+        each += self._image_bytes(attended, shape.head_size)
+        written = shape.kv_heads * shape.head_size * self.machine.bits_a / 8
+        made["attention"] = {
+            "kv_read": tokens * shape.kv_heads * each,
+            "kv_written": 2.0 * tokens * written,
+        }
+        return made
+
+    def _logits(self, model: Model, shape: LayerShape, words: int) -> Cost:
+        chunk = max(1, min(words, self.machine.slots // 2))
+        while True:
+            try:
+                found = self._head(shape, model.vocabulary, chunk)
+                break
+            except (ConfigError, AssemblyError):
+                if chunk == 1:
+                    raise
+                chunk //= 2
+        times = -(-words // chunk)
+        read = self._image_bytes(model.hidden, model.vocabulary)
+        spent = [
+            Spent(
+                name,
+                times * cycles / self.clock,
+                {"memory": times * port / self.clock, "lanes": times * lanes / self.clock},
+                {"weights": times * read},
+            )
+            for name, cycles, port, lanes in found
+        ]
+        return Cost(tuple(spent))
+
+    def _energy(self, cost: Cost) -> dict[str, Interval]:
+        constants = self.hardware.constants
+        return {
+            "static": self.memory.watts * cost.seconds,
+            "dram": self.memory.joules(cost.bytes),
+            "sram": constants["sram_power"].interval * cost.seconds,
+            "core": constants["core_power"].interval * cost.seconds,
+        }
+
+
+def _weights(contexts: list[int]) -> list[tuple[float, int]]:
+    """Some of the contexts with weights; between two of them the cost is a line."""
+    if len(contexts) <= _SAMPLES:
+        return [(1.0, context) for context in contexts]
+    last = len(contexts) - 1
+    chosen = sorted({round(n * last / (_SAMPLES - 1)) for n in range(_SAMPLES)})
+    weight = dict.fromkeys(chosen, 0.0)
+    for low, high in itertools.pairwise(chosen):
+        gap = high - low
+        for n in range(low, high):  # position n lies between the two samples
+            weight[low] += (high - n) / gap
+            weight[high] += (n - low) / gap
+    weight[last] += 1.0
+    return [(amount, contexts[n]) for n, amount in weight.items()]
+
+
+class _Names:
+    """Operations of a program's commands."""
+
+    def __init__(self, image: Mapping[str, tuple[int, int, int]]):
+        self.addresses: list[tuple[int, str]] = sorted(
+            (place[0], self._operation(name)) for name, place in image.items()
+        )
+
+    @staticmethod
+    def _operation(image: str) -> str:
+        return image if image in LINEARS or image in FUSED else "attention"
+
+    def of(self, placed: Placed) -> str:
+        if placed.opcode != Opcode.MATMUL:
+            return _OPERATION.get(placed.opcode, "functions")
+        found = [name for address, name in self.addresses if address <= placed.address]
+        return found[-1] if found else "head"
+
+
+def _add(found: dict[str, list[float]], made: Timeline, names: _Names, word: float) -> None:
+    """Add the cycles of the path by operation, of no resource more than of the operation.
+
+    word: cycles from a port's word to the next.
+    """
+    for number, cycles in made.path():
+        placed: Any = None if number is None else made.placed[number]
+        name = "host" if placed is None else names.of(placed)
+        amounts = found.setdefault(name, [0.0, 0.0, 0.0])
+        amounts[0] += cycles
+        if placed is not None and placed.opcode == Opcode.MATMUL:
+            amounts[1] += min(cycles, placed.words * word)
+            amounts[2] += min(cycles, placed.compute)

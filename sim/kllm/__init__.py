@@ -1,0 +1,1 @@
+"""KLLM's accelerator: cycles of its commands, and when they run."""

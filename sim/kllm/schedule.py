@@ -1,0 +1,125 @@
+"""When the commands of a program run: an in-order dispatcher, five units, and the weight ports.
+
+command i of a program reaches the dispatcher at (i + 1) * Timings.command
+it goes to its unit's queue once the commands before it went, and the queue has room
+it starts once its unit is idle and the commands that it waits for have ended
+weights of a MATMUL are requested once it is at the head of its queue and the ports are free
+at most ``ahead`` words per port come before the start of their MATMUL
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from golden.kllm.bounds import ahead_max
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, decode
+from golden.kllm.timing import dispatcher
+from sim.kllm.units import CommandCycles, slot_words
+
+__all__ = ["Placed", "Timeline", "timeline"]
+
+_QUEUE = 4  # commands that wait for a unit
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A command from ``begin`` to ``end``.
+
+    cause : number of the command whose end let it begin; None: it came from the host just then
+    bound : cycles that golden.kllm.bounds gives
+    words : of a port, that a MATMUL reads; address : of its weights
+    compute : cycles of its lanes
+    """
+
+    opcode: Opcode
+    unit: Unit
+    begin: float
+    end: float
+    cause: int | None
+    bound: int
+    words: int = 0
+    address: int = 0
+    compute: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """cycles: from the start of a part to its last end; busy: of each unit; words: of a port."""
+
+    placed: tuple[Placed, ...]
+    cycles: float
+    busy: dict[Unit, float]
+    words: int
+
+    def path(self) -> list[tuple[int | None, float]]:
+        """The commands that decide ``cycles``, in order, and the cycles that each adds.
+
+        None is the host, which sends the first of them. The cycles add up to ``cycles``.
+        """
+        if not self.placed:
+            return []
+        number: int | None = max(range(len(self.placed)), key=lambda n: self.placed[n].end)
+        found: list[tuple[int | None, float]] = []
+        until = self.cycles
+        while number is not None:
+            each = self.placed[number]
+            before = each.begin if each.cause is None else self.placed[each.cause].end
+            found.append((number, until - before))
+            until, number = before, each.cause
+        return [(None, until), *reversed(found)]
+
+
+def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]) -> Timeline:
+    """One part of a program. first: commands of each unit before it; the part adds its own."""
+    machine, t = cycles.machine, cycles.timings
+    ahead, word = ahead_max(machine), t.interval
+    step = dispatcher(COMMAND_WORDS)
+    ends: dict[Unit, list[float]] = {unit: [] for unit in Unit}
+    begins: dict[Unit, list[float]] = {unit: [] for unit in Unit}
+    numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
+    placed: list[Placed] = []
+    slots: dict[int, int] = {}  # words that READ_SLOT gives of each
+    sent, served = 0.0, 0.0
+    for number, at in enumerate(range(0, len(words), COMMAND_WORDS)):
+        opcode, _, after, o = decode(list(words[at : at + COMMAND_WORDS]))
+        unit = COMMANDS[opcode].unit
+        mine = begins[unit]
+        sent = max(sent + float(step.interval), (number + 1) * t.command)
+        if len(mine) >= _QUEUE:  # its place is free once an earlier one starts
+            sent = max(sent, mine[-_QUEUE])
+        offered = max(sent + step.latency, mine[-1] if mine else 0.0)
+        begin, cause = sent + step.latency, None
+        if ends[unit] and ends[unit][-1] + t.turn > begin:
+            begin, cause = ends[unit][-1] + t.turn, numbers[unit][-1]
+        for other, count in after.items():
+            waited = count - first[other]
+            if 0 < waited <= len(ends[other]) and ends[other][waited - 1] + t.status > begin:
+                begin, cause = ends[other][waited - 1] + t.status, numbers[other][waited - 1]
+        if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
+            for slot in range(o["slot"], o["slot"] + max(o["tokens"], 1)):
+                slots[slot] = slot_words(o)
+        elif opcode == Opcode.READ_SLOT:
+            o["words"] = slots.get(o["slot"], 0)
+        taken = cycles.of(opcode, o)
+        end, port_words = begin + taken, 0
+        if opcode == Opcode.MATMUL:
+            port_words = machine.image_words(o["length"], o["outputs"])
+            came = max(served, offered) + cycles.supply(o)
+            served = max(came + port_words * word, begin + (port_words - ahead) * word)
+            end = max(max(begin, came) + taken, served + cycles.tail(o))
+        compute = taken if opcode == Opcode.MATMUL else 0
+        placed.append(
+            Placed(
+                opcode, unit, begin, end, cause, cycles.bound(opcode, o), port_words,
+                o.get("weights", 0), compute,
+            )
+        )  # fmt: skip
+        numbers[unit].append(number)
+        ends[unit].append(end)
+        begins[unit].append(begin)
+    for unit, found in ends.items():
+        first[unit] += len(found)
+    busy = dict.fromkeys(Unit, 0.0)
+    for each in placed:
+        busy[each.unit] += each.end - each.begin
+    last = max((each.end for each in placed), default=0.0)
+    return Timeline(tuple(placed), last, busy, sum(each.words for each in placed))

@@ -1,0 +1,293 @@
+"""Cycles of KLLM's commands, each alone. They are golden's: no formula is written twice.
+
+| commands | cycles |
+|---|---|
+| QUANTIZE, QUANTIZE_INTEGER, ACTIVATION_CODEBOOK | golden.kllm.timing.QuantizerCycles |
+| BINARY, ROTARY, SOFTMAX, FUNCTION, GLU, ACTIVATE, AXPY | golden.kllm.timing.FunctionCycles |
+| MATMUL | golden.kllm.timing.lane_cycles of its jobs, and words of the ports |
+| LOAD, READ, READ_SLOT, LANE_CODEBOOK | golden.kllm.bounds and the delays of ``Timings`` |
+
+Outliers lie anywhere in a token. The model spreads them evenly over rows, so those of a row follow
+a binomial distribution, and it takes the mean of what they cost.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+from golden.axi.timing import read_interval
+from golden.config import Config
+from golden.index.timing import multipliers_max
+from golden.kllm.bounds import CYCLES, Rates
+from golden.kllm.config import MachineConfig
+from golden.kllm.format import groups, integer_digits
+from golden.kllm.isa import ROW_ELEMENTS, Function, MatmulMode, Norm, Opcode, OutlierMode, row_count
+from golden.kllm.timing import (
+    FunctionCycles,
+    LaneJob,
+    LaneTiming,
+    QuantizerCycles,
+    lane_cycles,
+    matmul_supply,
+    matmul_ticket,
+    orizuru,
+)
+from golden.timing import Timing
+
+__all__ = ["CommandCycles", "Timings", "Units", "slot_words"]
+
+Operands = Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Units(Config):
+    """How the units are built, and delays that their pages state. tests/sim compares with hdl.
+
+    The defaults are those of ``kllm_accelerator``.
+    """
+
+    counter: str = "select"  # of a lane: select, or flipflop, the paper's bins
+    macs: int = 32  # of a reducer; flipflop alone has one
+    function_width: int = 8  # elements per cycle
+    function_stages: int = 2  # registers of an operator
+    integer_lanes: int = 4  # dividers
+    threshold_multipliers: int = 5  # thresholds scaled per cycle
+    online: bool = True  # outliers by Orizuru; false: by thresholds, KLLM-S
+
+    def __post_init__(self) -> None:
+        self._check_choice("counter", ("select", "flipflop"))
+        self._check_power_of_two("macs", 1, 256)
+        self._check_choice("function_width", (4, 8, 16))
+        self._check_range("function_stages", 1, 8)
+        self._check_power_of_two("integer_lanes", 1, ROW_ELEMENTS)
+        self._check_range("threshold_multipliers", 1, 15)
+        self._check_bool("online")
+
+    def lane(self, machine: MachineConfig) -> LaneTiming:
+        """What the lanes' cycles depend on."""
+        if self.counter == "select":
+            digits = integer_digits(machine.integer_bits, machine.bits_a)
+            words = integer_words = 1
+        else:
+            digits = 0
+            bins = machine.columns << machine.bits_b
+            words = max(1, (bins << machine.bits_a) // self.macs // machine.columns)
+            integer_words = max(1, bins // self.macs // machine.columns)
+        return LaneTiming(
+            columns=machine.columns,
+            elements=machine.elements,
+            words=words,
+            integer_words=integer_words,
+            digits=digits,
+        )
+
+    def quantizer(self, machine: MachineConfig) -> QuantizerCycles:
+        """Cycles of the quantizer's commands."""
+        thresholds = (1 << machine.bits_a) - 1
+        levels = max(2, math.ceil(math.log(machine.slot_elements, ROW_ELEMENTS) - 1e-9))
+        reduce, rms, layer = _NORMS[machine.bits_a]
+        return QuantizerCycles(
+            thresholds=thresholds,
+            scaling=-(
+                -thresholds // min(self.threshold_multipliers, multipliers_max(machine.bits_a))
+            ),
+            trees=orizuru(levels, "shared"),
+            norms=Timing(
+                latency=rms,
+                latency_max=layer,
+                delays=(("from a token's last beat to the next job", reduce),),
+            ),
+            parts=ROW_ELEMENTS // self.integer_lanes,
+            scale=16,
+        )
+
+
+# Of the statistics, by bits of an index: reducing, RMS, LayerNorm (kllm_norm_stats).
+_NORMS = {2: (14, 64, 90), 3: (18, 68, 94), 4: (26, 76, 102)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timings(Config):
+    """Delays around the commands, in cycles, all of the whole accelerator.
+
+    latency : from a request of the memories to its first word
+    command : from one command of the host to the next
+    load : of a LOAD without its rows and the latency
+    lanes : of a LANE_CODEBOOK without its words
+    start, finish : of a MATMUL before its first beat, and after its last output
+    turn : from the end of a command to the start of the next one of its unit
+    status : from the end of a command to the start of one of another unit that waits for it
+    read, read_word : of READ and READ_SLOT, and of each word
+    word : from a port's word to the next; above 1 where the memory is slower than the ports
+    burst_beats, outstanding : words of a burst of a port, and bursts in flight
+    """
+
+    latency: int = 40
+    command: int = 48
+    load: int = 6
+    lanes: int = 2
+    start: int = 6
+    finish: int = 14
+    turn: int = 3
+    status: int = 4
+    read: int = 16
+    read_word: float = 1.2
+    word: float = 1.0
+    burst_beats: int = 32
+    outstanding: int = 4
+
+    def __post_init__(self) -> None:
+        for name in (
+            "latency",
+            "command",
+            "load",
+            "lanes",
+            "start",
+            "finish",
+            "turn",
+            "status",
+            "read",
+        ):
+            self._check_range(name, 0, 1 << 20)
+        self._check_real("read_word", 0.0, 1000.0)
+        self._check_real("word", 1.0, 1e6)
+        self._check_range("burst_beats", 1, 256)
+        self._check_range("outstanding", 1, 16)
+
+    @property
+    def interval(self) -> float:
+        """Cycles from a port's word to the next, of the memory and of the bursts in flight."""
+        return max(
+            self.word, float(read_interval(self.burst_beats, self.outstanding, self.latency))
+        )
+
+
+class CommandCycles:
+    """Cycles of every command on one machine.
+
+    extra : means over rows of what outliers add: ``crowded`` of a token
+    """
+
+    def __init__(self, machine: MachineConfig, units: Units, timings: Timings):
+        self.machine, self.units, self.timings = machine, units, timings
+        self.lane = units.lane(machine)
+        self.quantizer = units.quantizer(machine)
+        self.function = FunctionCycles(
+            units.function_width, machine.bits_a, units.function_stages, 2
+        )
+        self.rates = Rates(
+            None if units.counter == "select" else units.macs,
+            units.function_width,
+            units.integer_lanes,
+        )
+        self._jobs = functools.cache(self._job_cycles)
+
+    def bound(self, opcode: Opcode, o: Operands) -> int:
+        """Of golden.kllm.bounds."""
+        return CYCLES[opcode](o, self.machine, self.rates)[0]
+
+    def of(self, opcode: Opcode, o: Operands) -> int:
+        """Cycles from a command's start to its end, where nothing else runs."""
+        t = self.timings
+        if opcode == Opcode.LOAD:
+            return t.load + t.latency + o["rows"]
+        if opcode == Opcode.LANE_CODEBOOK:
+            return t.lanes + self.bound(opcode, o)
+        if opcode == Opcode.ACTIVATION_CODEBOOK:
+            return self.quantizer.codebook()
+        if opcode == Opcode.QUANTIZE:
+            return self._quantize(o)
+        if opcode == Opcode.QUANTIZE_INTEGER:
+            return self.quantizer.integer(row_count(o["length"]), max(o["tokens"], 1))
+        if opcode == Opcode.MATMUL:
+            return self.compute(o)
+        if opcode in (Opcode.READ, Opcode.READ_SLOT):
+            words = 8 * o["rows"] if opcode == Opcode.READ else o["words"]
+            return t.read + math.ceil(t.read_word * words)
+        return self._function(opcode, o)
+
+    # MATMUL.
+
+    def steps(self, o: Operands) -> int:
+        """Cycles in which a job's beats enter a lane, outliers that share a beat counted."""
+        length = o["length"]
+        beats = -(-length // self.machine.elements)
+        if o["mode"] == MatmulMode.DIRECT:
+            return length
+        return beats
+
+    def _job_cycles(self, mode: int, steps: int) -> tuple[int, int]:
+        """Of one job, and of each further one."""
+        job = LaneJob(steps=steps, outputs=self.machine.columns, mode=MatmulMode(mode))
+        one, two = (lane_cycles(self.lane, job, n) for n in (1, 2))
+        return one, two - one
+
+    def jobs(self, o: Operands) -> int:
+        return groups(o["outputs"], self.machine.group_outputs) * max(o["tokens"], 1)
+
+    def compute(self, o: Operands, outliers: float = 0.0) -> int:
+        """Of a MATMUL whose weights are there. outliers: cycles that they add to each job."""
+        one, further = self._jobs(o["mode"], self.steps(o) + round(outliers))
+        t = self.timings
+        ticket = matmul_ticket(0 if o["mode"] == MatmulMode.DIRECT else o["tokens"], 2)
+        return t.start + ticket + one + (self.jobs(o) - 1) * further + t.finish
+
+    def supply(self, o: Operands) -> int:
+        """From the offer of a MATMUL to the first word of its weights."""
+        count = groups(o["outputs"], self.machine.group_outputs)
+        return matmul_supply(count) + self.timings.latency
+
+    def tail(self, o: Operands) -> int:
+        """From the last word of a MATMUL's weights to its end."""
+        one, _ = self._jobs(o["mode"], 1)
+        return one + self.timings.finish
+
+    # QUANTIZE.
+
+    def _quantize(self, o: Operands) -> int:
+        rows, tokens = row_count(o["length"]), max(o["tokens"], 1)
+        outliers = o["k_max"] + o["k_min"]
+        online = self.units.online and o["mode"] == OutlierMode.ONLINE
+        return self.quantizer.quantize(
+            rows=rows,
+            tokens=tokens,
+            outliers=outliers,
+            crowded=round(crowded(outliers, rows)),
+            full=0,
+            pops=max(o["k_max"], o["k_min"]) if online else None,
+            norm=Norm(o["norm"]),
+        )
+
+    # The functional unit.
+
+    def _function(self, opcode: Opcode, o: Operands) -> int:
+        cycles = self.function
+        rows = row_count(o["length"]) if "length" in o else 0
+        if opcode == Opcode.BINARY:
+            return cycles.rows(rows * max(o["tokens"], 1))
+        if opcode == Opcode.AXPY:
+            return cycles.axpy(rows) if o["scalar"] else cycles.rows(rows)
+        if opcode == Opcode.ROTARY:
+            return cycles.rotary(row_count(o["heads"] * o["head_size"]))
+        if opcode == Opcode.SOFTMAX:
+            return cycles.softmax(rows, max(o["tokens"], 1))
+        if opcode == Opcode.FUNCTION:
+            return cycles.function(rows, Function(o["function"]).name)
+        if opcode in (Opcode.GLU, Opcode.ACTIVATE):
+            none = [0] * rows
+            second = none if opcode == Opcode.GLU else None
+            return cycles.slots(none, Function(o["function"]).name, second)[0]
+        return cycles.codebook
+
+
+def slot_words(o: Operands) -> int:
+    """Words that READ_SLOT gives of a slot that QUANTIZE has written (golden.kllm.machine)."""
+    return 4 + 5 * row_count(o["length"]) + o.get("k_max", 0) + o.get("k_min", 0)
+
+
+def crowded(outliers: float, rows: int) -> float:
+    """The mean number of ``outliers`` that are not the first of their row, spread evenly."""
+    if not outliers:
+        return 0.0
+    return float(outliers - rows * (1 - (1 - 1 / rows) ** outliers))

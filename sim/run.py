@@ -1,0 +1,278 @@
+"""``python -m sim.run``: one model on one chip: time, energy, bytes, and what binds.
+
+    total = prefill of the prompt + one step of decoding for each further token
+
+The steps are computed at a few contexts, and the cost between two of them is a line. ``--exact``
+computes every step.
+"""
+
+import argparse
+import csv
+import io
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from golden import command
+from golden.config import ConfigError
+from golden.files import replacing
+from sim.constant import Interval
+from sim.cost import Cost, total
+from sim.engine import Engine, check_fits, engine_of
+from sim.model import Model, find_model
+from sim.work import Pass
+
+__all__ = ["Run", "add_sizes", "decoding", "main", "run", "size"]
+
+_SAMPLES = 5  # contexts of the steps of decoding that are computed
+
+
+def size(text: str) -> int:
+    """A whole number of 1 or more; K is 1024 and M is 1024**2."""
+    found = re.fullmatch(r"(\d+)([kKmM]?)", text)
+    value = int(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20}[found[2].lower()] if found else 0
+    if not 1 <= value <= 1 << 30:
+        raise argparse.ArgumentTypeError(f"must be a whole number of 1 or more, not {text!r}")
+    return value
+
+
+def _sampled(first: int, count: int, most: int) -> list[tuple[float, int]]:
+    """At most ``most`` of ``count`` contexts from ``first`` on, with weights."""
+    if count <= most:
+        return [(1.0, first + n) for n in range(count)]
+    last = count - 1
+    chosen = sorted({round(n * last / (most - 1)) for n in range(most)})
+    weight = dict.fromkeys(chosen, 0.5)
+    for low, high in itertools.pairwise(chosen):
+        weight[low] += (high - low) / 2
+        weight[high] += (high - low) / 2
+    # A trapezoid counts both ends of each stretch by half: the first and the last by a half more.
+    for n in chosen[1:-1]:
+        weight[n] -= 0.5
+    return [(amount, first + n) for n, amount in weight.items()]
+
+
+def decoding(
+    engine: Engine, model: Model, batch: int, first: int, count: int, exact: bool = False
+) -> Cost:
+    """``count`` steps of ``batch`` sequences, the first after ``first`` cached tokens."""
+    most = count if exact else _SAMPLES
+    return total(
+        (weight, engine.cost(model, Pass.decode(batch, context)))
+        for weight, context in _sampled(first, count, most)
+    )
+
+
+class Run:
+    """A model on a chip: ``prefill`` gives the first token, ``decode`` the others.
+
+    prompt, out : tokens of each of ``batch`` sequences, before and after
+    """
+
+    def __init__(self, engine: Engine, model: Model, batch: int, prompt: int, out: int):
+        self.engine, self.model = engine, model
+        self.batch, self.prompt, self.out = batch, prompt, out
+        check_fits(engine, model, batch, prompt + out)
+        self.prefill = Cost(())
+        self.decode = Cost(())
+
+    def compute(self, exact: bool = False) -> "Run":
+        self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))
+        if self.out > 1:
+            self.decode = decoding(
+                self.engine, self.model, self.batch, self.prompt, self.out - 1, exact
+            )
+        return self
+
+    @property
+    def cost(self) -> Cost:
+        return total(((1.0, self.prefill), (1.0, self.decode)))
+
+    @property
+    def seconds(self) -> float:
+        return self.prefill.seconds + self.decode.seconds
+
+    @property
+    def token_seconds(self) -> float:
+        """Of a step of decoding, on average; of the prefill where nothing else runs."""
+        return self.decode.seconds / (self.out - 1) if self.out > 1 else self.prefill.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens of all sequences in a second of decoding."""
+        return self.batch / self.token_seconds
+
+    @property
+    def joules_per_token(self) -> Interval:
+        """Of all that runs, by new token."""
+        return self.cost.joules * (1 / (self.batch * self.out))
+
+    def summary(self) -> dict[str, Any]:
+        """Plain values; seconds, bytes, joules, square millimetres."""
+        energy = self.joules_per_token
+        areas = {f"area_{kind}_mm2": area * 1e6 for kind, area in self.engine.area.items()}
+        return {
+            "hardware": self.engine.hardware.name,
+            "model": self.model.name,
+            "batch": self.batch,
+            "prompt": self.prompt,
+            "out": self.out,
+            "seconds": self.seconds,
+            "first_token_seconds": self.prefill.seconds,
+            "token_seconds": self.token_seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "joules_per_token": energy.value,
+            "joules_per_token_low": energy.low,
+            "joules_per_token_high": energy.high,
+            **{f"bytes_{name}": amount for name, amount in self.cost.traffic().items()},
+            "weight_bytes": self.engine.weight_bytes(self.model),
+            "kv_bytes": self.engine.kv_bytes(self.model, self.prompt + self.out) * self.batch,
+            "capacity_bytes": self.engine.memory.capacity,
+            **areas,
+            "extrapolated": list(self.cost.extrapolated),
+        }
+
+    def operations(self) -> list[dict[str, Any]]:
+        """A row for each operation of the decoding, or of the prefill where nothing else runs."""
+        cost, steps = (self.decode, self.out - 1) if self.out > 1 else (self.prefill, 1)
+        whole = cost.seconds
+        return [
+            {
+                "operation": each.name,
+                "seconds": each.seconds / steps,
+                "share": each.seconds / whole,
+                "binds": each.binds,
+                "slack_seconds": each.slack / steps,
+                "bytes": sum(each.traffic.values()) / steps,
+                **{f"{name}_seconds": value / steps for name, value in each.limits.items()},
+            }
+            for each in cost.spent
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        return {
+            **self.summary(),
+            "energy_joules": {
+                name: [each.low, each.value, each.high] for name, each in self.cost.energy.items()
+            },
+            "operations": self.operations(),
+        }
+
+
+def run(hardware: str, model: str, batch: int, prompt: int, out: int, exact: bool = False) -> Run:
+    """ConfigError: no such chip or model, or the model does not fit."""
+    return Run(engine_of(hardware), find_model(model), batch, prompt, out).compute(exact)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """``--batch``, ``--prompt``, ``--out`` and ``--context``."""
+    parser.add_argument("--batch", type=size, default=1, help="sequences side by side (1)")
+    parser.add_argument("--prompt", type=size, default=128, help="tokens before (128)")
+    parser.add_argument("--out", type=size, default=128, help="tokens after (128)")
+
+
+def _shown(value: float, unit: str) -> str:
+    """With a prefix of the unit, three digits."""
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""),
+                          (1e-3, "m"), (1e-6, "u"), (1e-9, "n")):  # fmt: skip
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def _print(made: Run) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=110, soft_wrap=True)
+    engine, energy = made.engine, made.joules_per_token
+    console.print(f"{made.model.name} on {engine.hardware.name}: {engine.hardware.about}")
+    capacity = engine.memory.capacity
+    used = engine.weight_bytes(made.model)
+    used += made.batch * engine.kv_bytes(made.model, made.prompt + made.out)
+    low, high = (_shown(each, "J") for each in (energy.low, energy.high))
+    lines = [
+        ("first token", _shown(made.prefill.seconds, "s")),
+        ("further token", _shown(made.token_seconds, "s")),
+        ("new tokens", f"{made.tokens_per_second:.1f} /s in decoding, batch {made.batch}"),
+        ("whole run", _shown(made.seconds, "s")),
+        ("energy", f"{_shown(energy.value, 'J')} per token, {low} to {high}"),
+        ("memory", f"{used / 1e9:.2f} GB of {capacity / 1e9:.0f} GB"),
+        *((f"area, {kind}", f"{area * 1e6:.2f} mm2") for kind, area in engine.area.items()),
+    ]
+    for name, text in lines:
+        console.print(f"  {name:14} {text}")
+    table = Table(
+        title="a step of decoding" if made.out > 1 else "the prefill", title_justify="left"
+    )
+    for name in ("operation", "time", "share", "binds", "by", "bytes"):
+        table.add_column(name, justify="left" if name in ("operation", "binds") else "right")
+    for row in made.operations():
+        table.add_row(
+            row["operation"], _shown(row["seconds"], "s"), f"{100 * row['share']:.1f} %",
+            row["binds"], _shown(row["slack_seconds"], "s"), _shown(row["bytes"], "B"),
+        )  # fmt: skip
+    console.print(table)
+    for reason in made.cost.extrapolated:
+        console.print(f"extrapolated: {reason}")
+
+
+def write_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows with the union of their fields, in the order in which they come."""
+    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _give(file: Path | None, text: Callable[[], str]) -> None:
+    if file is None:
+        return
+    try:
+        with replacing(file) as part:
+            part.write_text(text())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(prog="python -m sim.run", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--hw", required=True, help="a known chip, or a JSON file")
+    parser.add_argument("--model", required=True, help="a known model, config.json or its folder")
+    add_sizes(parser)
+    parser.add_argument(
+        "--context", type=size, help="tokens before, in the place of --prompt, without its prefill"
+    )
+    parser.add_argument("--exact", action="store_true", help="compute every step")
+    parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the operations")
+    options = parser.parse_args(arguments)
+    try:
+        made = Run(
+            engine_of(options.hw), find_model(options.model), options.batch,
+            options.context or options.prompt, options.out,
+        ).compute(options.exact)  # fmt: skip
+        if options.strict and made.cost.extrapolated:
+            raise ConfigError(f"extrapolated: {'; '.join(made.cost.extrapolated)}")
+        _give(options.csv, lambda: write_csv(made.operations()))
+    except ConfigError as error:
+        print(f"sim.run: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(made.describe(), indent=1))
+    else:
+        _print(made)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.run", main)
