@@ -1,10 +1,12 @@
 """When the commands of a program run: an in-order dispatcher, five units, and the weight ports.
 
-command i of a program reaches the dispatcher at (i + 1) * Timings.command
-it goes to its unit's queue once the commands before it went, and the queue has room
-it starts once its unit is idle and the commands that it waits for have ended
-weights of a MATMUL are requested once it is at the head of its queue and the ports are free
-at most ``ahead`` words per port come before the start of their MATMUL
+| event | not before |
+|---|---|
+| command i reaches the dispatcher | (i + 1) * Timings.command |
+| it goes to its unit's queue | the commands before it went, and the queue has room |
+| it starts | its unit is idle, and the commands that it waits for have ended |
+| a MATMUL requests its weights | it is at the head of its queue, and the ports are free |
+| a word of its weights comes | fewer than ``ahead`` words are held, or the MATMUL has started |
 """
 
 import dataclasses

@@ -19,15 +19,12 @@ from golden.kllm.machine import Machine
 from golden.manifest import PackError
 from golden.pack import Pack, load
 from hdl.arguments import write_page
-from hdl.kllm.accelerator import KllmAccelerator
-from hdl.kllm.room import BLOCKS
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from tb.kllm.support.rebase import counted, rebase
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
 
 __all__ = ["measured_cycles", "parameters", "report"]
-
-CONFIGS = BLOCKS["kllm_accelerator"].configs
 
 
 def _state_program(config: MachineConfig, base: list[int]) -> list[int]:
@@ -119,16 +116,25 @@ def measured_cycles(
     return cycles
 
 
+def _given(pack: Pack) -> dict[str, int | float | str]:
+    """What the programs depend on: tokens, context, sizes and options of the layer."""
+    model = pack.manifest.model
+    made: dict[str, int | float | str] = {}
+    for fields in ({n: model[n] for n in ("tokens", "context")}, model["shape"], model["options"]):
+        made |= {n: int(value) if isinstance(value, bool) else value for n, value in fields.items()}
+    return made
+
+
 def _report(
     console: Console,
-    name_of_config: str,
+    section: str,
+    config: KllmAcceleratorConfig,
     pack: Pack,
     made: dict,
-    latency: int,
 ) -> tuple[list[Figure], dict[str, str]]:
     """Print the cycles of each command. (Those, and the page's section with their sums.)"""
-    config = CONFIGS[name_of_config]
     machine = config.machine
+    given = {"memory_latency": made["latency"], **_given(pack)}
     rates = Rates(
         macs=None if config.build.counter == "select" else config.lane.macs,
         function_width=config.width,
@@ -143,7 +149,7 @@ def _report(
             command="tb.runs.layer",
             block="kllm_accelerator",
             configuration=described(config),
-            parameters={"part": part, "opcode": command, "memory_latency": latency},
+            parameters={"part": part, "opcode": command, **given},
             span=span,
             cycles=cycles,
             bound=bound,
@@ -199,17 +205,19 @@ def _report(
         f"slot equal to golden; {simulated} cycles simulated with the rows before and after, "
         f"{simulated / seconds:.0f} per second of processor time"
     )
-    return figures, {f"layer_{name_of_config}": head + "\n".join(rows) + "\n"}
+    return figures, {section: head + "\n".join(rows) + "\n"}
 
 
 def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
     console = Console(width=100)
-    config = CONFIGS[options.config]
-    folder = options.pack or ROOT / "build" / f"layer{options.layer}-{options.config}"
+    config = options.machine
+    name = "-".join([f"layer{options.layer}", options.config, *options.set])
+    folder = options.pack or ROOT / "build" / name
     if not (folder / "manifest.json").exists():
         command = [sys.executable, "-m", "golden.pack", "--layer", str(options.layer)]
         command += ["--config", options.config, "-o", str(folder)]
+        command += [word for each in options.set for word in ("--set", each)]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             return 2
     try:
@@ -221,8 +229,8 @@ def report(options: argparse.Namespace) -> int:
     model = build_model(KllmAccelerator(config), long_run=True)
     params = parameters(pack, config.machine, options.latency)
     work = run_model(model, "tb.kllm.tb_layer", config=config, params=params)
-    made = json.loads((work / "layer.json").read_text())
-    figures, sections = _report(console, options.config, pack, made, options.latency)
+    made = json.loads((work / "layer.json").read_text()) | {"latency": options.latency}
+    figures, sections = _report(console, f"layer_{options.config}", config, pack, made)
     write_page(options.page, sections)
     save(options.json, figures)
     return 0
