@@ -132,11 +132,14 @@ class _Pool:
 
     def take(self, count: int) -> int:
         size = len(self.used)
-        for start in (*range(self.next, size - count + 1), *range(0, min(self.next, size))):
-            if start + count <= size and not self.used[start : start + count].any():
-                self.used[start : start + count] = True
-                self.next = (start + count) % size
-                return start
+        for start, end in ((self.next, size - count + 1), (0, min(self.next, size - count + 1))):
+            while start < end:
+                taken = self.used[start : start + count].nonzero()[0]
+                if not len(taken):
+                    self.used[start : start + count] = True
+                    self.next = (start + count) % size
+                    return start
+                start += int(taken[-1]) + 1  # every place up to there holds a taken one
         free = size - int(self.used.sum())
         raise AssemblyError(f"no {count} {self.what} in a row are free: {free} of {size} are")
 

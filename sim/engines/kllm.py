@@ -119,7 +119,7 @@ class Kllm(Engine):
         self.clock = self.base("clock")
         ports = self.machine.ports
         wanted = ports.ports * ports.bits / 8 * self.clock
-        timings = Timings(
+        timings = Timings.fitted(
             latency=round(self.memory.latency * self.clock),
             command=round(self.base("command")),
             word=max(1.0, wanted / self.memory.bandwidth),

@@ -13,8 +13,11 @@ a binomial distribution, and it takes the mean of what they cost.
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from golden.axi.timing import read_interval
 from golden.config import Config
@@ -35,7 +38,12 @@ from golden.kllm.timing import (
 )
 from golden.timing import Timing
 
-__all__ = ["CommandCycles", "Timings", "Units", "slot_words"]
+__all__ = ["FITTED", "CommandCycles", "Timings", "Units", "slot_words"]
+
+_FILE = Path(__file__).parent.parent / "calib" / "kllm_timings.json"
+# Delays that ``python -m sim.calibrate --fit`` finds.
+FITTED = ("load", "lanes", "start", "finish", "turn", "status", "read", "read_word")
+
 
 Operands = Mapping[str, int]
 
@@ -154,6 +162,11 @@ class Timings(Config):
         self._check_real("word", 1.0, 1e6)
         self._check_range("burst_beats", 1, 256)
         self._check_range("outstanding", 1, 16)
+
+    @classmethod
+    def fitted(cls, **others: Any) -> "Timings":
+        """The delays of ``sim.calibrate --fit``; others: fields that are not fitted."""
+        return cls(**json.loads(_FILE.read_text()), **others)
 
     @property
     def interval(self) -> float:

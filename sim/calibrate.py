@@ -1,0 +1,103 @@
+"""``python -m sim.calibrate``: measured layers to CSV, and the delays that fit them.
+
+    python -m tb.runs.layer --config smollm2 --json FILE        once for each run
+    python -m sim.calibrate FILE... --commit COMMIT             writes sim/calib/*.csv
+    python -m sim.calibrate --fit                               writes the delays
+
+The fit changes one delay at a time by whole cycles. It minimises, over the runs for fitting, the
+squared relative error of the total, and of the cycles of each kind of command by its share.
+"""
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from golden import command
+from golden.config import ConfigError
+from golden.files import replacing
+from sim.calibration import FOLDER, TRAIN, LayerRun, load_runs, read_figures, save
+from sim.kllm.predict import predict
+from sim.kllm.units import FITTED, Timings
+
+__all__ = ["fit", "loss", "main"]
+
+_STEPS = (4, 2, 1)  # of a delay in cycles, one after the other
+
+
+def loss(runs: Sequence[LayerRun], timings: Timings) -> float:
+    """What the fit minimises."""
+    error = 0.0
+    for run in runs:
+        cycles, kinds = predict(run, timings)
+        error += (cycles / run.total - 1) ** 2
+        measured = run.opcodes()
+        whole = sum(measured.values())
+        for name, amount in measured.items():
+            error += amount / whole * (kinds[name] / amount - 1) ** 2
+    return error / len(runs)
+
+
+def fit(runs: Sequence[LayerRun], start: Timings) -> Timings:
+    """The best delays near ``start``, by one delay at a time until none improves."""
+    best, least = start, loss(runs, start)
+    for step in _STEPS:
+        improved = True
+        while improved:
+            improved = False
+            for name in FITTED:
+                for change in (step, -step):
+                    value = getattr(best, name) + (change if name != "read_word" else change / 20)
+                    if value < 0:
+                        continue
+                    trial = dataclasses.replace(best, **{name: value})
+                    found = loss(runs, trial)
+                    if found < least:
+                        best, least, improved = trial, found, True
+    return best
+
+
+def _save(timings: Timings, file: Path) -> None:
+    made = {name: round(getattr(timings, name), 4) for name in FITTED}
+    with replacing(file) as part:
+        part.write_text(json.dumps(made, indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(
+        prog="python -m sim.calibrate", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="of tb.runs.layer")
+    parser.add_argument("--commit", help="of the RTL that was measured; with FILE")
+    parser.add_argument("--fit", action="store_true", help="find the delays")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if not options.files and not options.fit:
+        parser.error("FILE or --fit must be given")
+    if options.files and not re.fullmatch("[0-9a-f]{7,40}", options.commit or ""):
+        parser.error(f"--commit must be 7 to 40 hex digits with FILE, not {options.commit!r}")
+    try:
+        if options.files:
+            runs = [read_figures(file, options.commit) for file in options.files]
+            save(runs, options.folder)
+            for run in runs:
+                print(f"{run.mark:8}  {run.total:6d} cycles  {run.name}")
+        if options.fit:
+            runs = [run for run in load_runs(options.folder) if run.mark == TRAIN]
+            if not runs:
+                raise ConfigError(f"{options.folder}: no run is for fitting")
+            made = fit(runs, Timings())
+            _save(made, options.folder / "kllm_timings.json")
+            print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, made):.6f}")
+    except ConfigError as error:
+        print(f"sim.calibrate: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.calibrate", main)

@@ -1,0 +1,230 @@
+"""Measured cycles as CSV, and which rows may be fitted. Pure Python.
+
+``sim/calib`` has two files of KLLM's decoder layers:
+
+| file | a row is |
+|---|---|
+| kllm_runs.csv | a run of a layer: the machine, the layer, the memory's latency, the commit |
+| kllm_cycles.csv | the commands of one kind in a part of a run: how many, and their cycles |
+
+A run is for fitting (``train``) or for judging (``held-out``). A hash of the run's fields draws it,
+so nobody chooses. A third is for fitting.
+"""
+
+import csv
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from golden.config import ConfigError
+from golden.files import replacing
+from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+from sim.kllm.units import Units
+
+__all__ = ["CYCLES", "FOLDER", "RUNS", "LayerRun", "load_runs", "mark_of", "read_figures", "save"]
+
+FOLDER = Path(__file__).parent / "calib"
+RUNS, CYCLES = "kllm_runs.csv", "kllm_cycles.csv"
+VERSION = 1  # of the files of tb.runs.cycles
+SHARE = 3  # one run in so many is for fitting
+TRAIN, HELD_OUT = "train", "held-out"
+
+
+def mark_of(fields: Mapping[str, Any]) -> str:
+    """TRAIN or HELD_OUT, by a hash of the fields."""
+    text = json.dumps(dict(sorted(fields.items())), sort_keys=True)
+    return HELD_OUT if hashlib.sha256(text.encode()).digest()[0] % SHARE else TRAIN
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRun:
+    """A measured layer. fields: of RUNS, without mark and commit; cycles: by part and opcode.
+
+    ``all`` is the opcode of a whole part. A value of ``cycles`` is (commands, cycles).
+    """
+
+    fields: Mapping[str, Any]
+    commit: str
+    cycles: Mapping[tuple[int, str], tuple[int, int]]
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.fields)
+
+    @property
+    def name(self) -> str:
+        """Short and unique: what differs between runs."""
+        f = self.fields
+        made = f"{f['lanes']} lanes, {f['ports']} ports, context {f['context']}"
+        made += f", latency {f['latency']}"
+        if f["tokens"] > 1:
+            made += f", {f['tokens']} tokens"
+        for name, usual in (("scores", "direct"), ("glu", "index"), ("fuse", 1)):
+            made += f", {name} {f[name]}" if f[name] != usual else ""
+        return made
+
+    def _of(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self.fields[name] for name in names}
+
+    @property
+    def machine(self) -> MachineConfig:
+        f = self.fields
+        return MachineConfig(
+            lane=LaneShape(**self._of(("lanes", "columns", "elements", "bits_b"))),
+            slot=SlotShape(
+                elements=f["slot_elements"],
+                **self._of(("slots", "outliers_max", "bits_a", "integer_bits")),
+            ),
+            vectors=VectorShape(rows=f["vector_rows"]),
+            ports=PortShape(ports=f["ports"], bits=f["port_bits"]),
+            **self._of(("product", "softmax_elements", "replay_beats")),
+        )
+
+    @property
+    def units(self) -> Units:
+        return Units(function_width=self.fields["width"], **self._of(("counter", "macs")))
+
+    @property
+    def shape(self) -> LayerShape:
+        names = ("hidden", "heads", "kv_heads", "head_size", "intermediate", "epsilon")
+        return LayerShape(**self._of(names))
+
+    @property
+    def options(self) -> LayerOptions:
+        return LayerOptions(fuse=bool(self.fields["fuse"]), **self._of(("scores", "glu", "share")))
+
+    @property
+    def total(self) -> int:
+        """Cycles of all parts."""
+        return sum(cycles for (_, name), (_, cycles) in self.cycles.items() if name == "all")
+
+    def opcodes(self) -> dict[str, int]:
+        """Cycles of the commands of each kind, of all parts."""
+        made: dict[str, int] = {}
+        for (_, name), (_, cycles) in self.cycles.items():
+            if name != "all":
+                made[name] = made.get(name, 0) + cycles
+        return made
+
+
+def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    machine = configuration["machine"]
+    lane, slot = machine["lane"], machine["slot"]
+    return {
+        **{name: lane[name] for name in ("lanes", "columns", "elements", "bits_b")},
+        "slot_elements": slot["elements"],
+        **{name: slot[name] for name in ("slots", "outliers_max", "bits_a", "integer_bits")},
+        "vector_rows": machine["vectors"]["rows"],
+        "ports": machine["ports"]["ports"],
+        "port_bits": machine["ports"]["bits"],
+        **{name: machine[name] for name in ("product", "softmax_elements", "replay_beats")},
+        "counter": configuration["build"]["counter"],
+        "macs": configuration["build"]["macs"],
+        "width": configuration["width"],
+    }
+
+
+_SHAPE = (
+    "tokens", "context", "hidden", "heads", "kv_heads", "head_size", "intermediate", "epsilon",
+    "fuse", "scores", "glu", "share",
+)  # fmt: skip
+
+
+def read_figures(file: Path, commit: str) -> LayerRun:
+    """The run of one file of tb.runs.layer. ConfigError names the file and what is wrong."""
+    try:
+        found = json.loads(file.read_text())
+        if found["version"] != VERSION:
+            raise ConfigError(f"{file}: version must be {VERSION}, not {found['version']!r}")
+        figures = found["figures"]
+        first = figures[0]
+        if first["command"] != "tb.runs.layer":
+            raise ConfigError(f"{file}: must come from tb.runs.layer, not {first['command']}")
+        given = first["parameters"]
+        fields = {
+            **_flat(first["configuration"]),
+            "latency": given["memory_latency"],
+            **{name: given[name] for name in _SHAPE},
+        }
+        cycles: dict[tuple[int, str], tuple[int, int]] = {}
+        for each in figures:
+            key = each["parameters"]["part"], each["parameters"]["opcode"].partition(" ")[0]
+            count, total = cycles.get(key, (0, 0))
+            cycles[key] = count + 1, total + each["cycles"]
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{file}: no figures of a layer: {error!r}") from None
+    return LayerRun(fields, commit, cycles)
+
+
+def save(runs: Sequence[LayerRun], folder: Path = FOLDER) -> None:
+    """Write both files; a run's number joins them."""
+    names = list(runs[0].fields)
+    rows = [
+        {"run": n, "mark": run.mark, **run.fields, "commit": run.commit}
+        for n, run in enumerate(runs)
+    ]
+    _write(folder / RUNS, ["run", "mark", *names, "commit"], rows)
+    cycles = [
+        {"run": n, "part": part, "opcode": name, "commands": count, "cycles": total}
+        for n, run in enumerate(runs)
+        for (part, name), (count, total) in run.cycles.items()
+    ]
+    _write(folder / CYCLES, ["run", "part", "opcode", "commands", "cycles"], cycles)
+
+
+def _write(file: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    with replacing(file) as part, part.open("w", newline="") as out:
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
+    """ConfigError: a file is missing or odd, a mark is not the hash's, or commits differ."""
+    try:
+        with (folder / RUNS).open() as file:
+            rows = list(csv.DictReader(file))
+        with (folder / CYCLES).open() as file:
+            cycles = list(csv.DictReader(file))
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    made = []
+    try:
+        for row in rows:
+            number, mark, commit = row.pop("run"), row.pop("mark"), row.pop("commit")
+            fields = {name: _value(text) for name, text in row.items()}
+            own = {
+                (int(each["part"]), each["opcode"]): (int(each["commands"]), int(each["cycles"]))
+                for each in cycles
+                if each["run"] == number
+            }
+            if mark_of(fields) != mark:
+                raise ConfigError(
+                    f"{folder / RUNS}: mark of run {number} must be {mark_of(fields)}, not {mark}"
+                )
+            made.append(LayerRun(fields, commit, own))
+    except (KeyError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{folder / RUNS}: {error!r}") from None
+    commits = sorted({run.commit for run in made})
+    if len(commits) > 1:
+        raise ConfigError(f"{folder / RUNS}: commit must be one, not {', '.join(commits)}")
+    return made

@@ -1,0 +1,161 @@
+"""``python -m sim.validate``: predictions next to measured cycles, fitted and held-out rows apart.
+
+Each table says how many parameters were fitted, and on how many rows. A command's cycles run from
+the last end that it waits for to its own. The host of the bench polls, so it sees each end up to
+6 cycles late: of a command of 12 cycles that is half.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from golden import command
+from golden.config import ConfigError
+from golden.markers import rewrite, table
+from sim.calibration import FOLDER, HELD_OUT, TRAIN, LayerRun, load_runs
+from sim.kllm.predict import predict
+from sim.kllm.units import FITTED, Timings
+
+__all__ = ["PAGE", "Layer", "layers", "main", "sections"]
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "sim.md"
+_FEW = 60  # cycles of all commands of a kind; below, the bench's polls are the error
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A measured layer and its prediction; kinds: measured and predicted cycles by opcode."""
+
+    run: LayerRun
+    predicted: float
+    kinds: dict[str, tuple[int, float]]
+
+    @property
+    def error(self) -> float:
+        """Of the whole, as a share."""
+        return self.predicted / self.run.total - 1
+
+    def worst(self) -> tuple[str, float]:
+        """The kind of command with the largest error, and the error."""
+        errors = {
+            name: made / measured - 1
+            for name, (measured, made) in self.kinds.items()
+            if measured >= _FEW
+        }
+        name = max(errors, key=lambda each: abs(errors[each]))
+        return name, errors[name]
+
+
+def layers(folder: Path = FOLDER) -> list[Layer]:
+    """All measured layers. ConfigError: no or bad files of calibration."""
+    timings, made = Timings.fitted(), []
+    for run in load_runs(folder):
+        whole, kinds = predict(run, timings)
+        both = {name: (measured, kinds[name]) for name, measured in run.opcodes().items()}
+        made.append(Layer(run, whole, both))
+    return made
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
+def _runs(found: Sequence[Layer]) -> str:
+    rows = []
+    for each in sorted(found, key=lambda layer: (layer.run.mark, layer.run.name)):
+        name, error = each.worst()
+        rows.append(
+            [
+                each.run.name, each.run.mark, each.run.total, round(each.predicted),
+                _percent(each.error), f"{name} {_percent(error)}",
+            ]
+        )  # fmt: skip
+    return table(["layer", "rows", "measured", "predicted", "error", "worst kind"], rows)
+
+
+def _summary(found: Sequence[Layer]) -> str:
+    rows = []
+    for mark in (TRAIN, HELD_OUT):
+        errors = [abs(each.error) for each in found if each.run.mark == mark]
+        if errors:
+            rows.append(
+                [
+                    f"decoder layers of KLLM, {mark}", len(errors),
+                    len(FITTED) if mark == TRAIN else 0,
+                    f"{100 * statistics.mean(errors):.2f} %", f"{100 * max(errors):.2f} %",
+                ]
+            )  # fmt: skip
+    return table(["what", "rows", "parameters fitted on them", "mean error", "worst"], rows)
+
+
+def _kinds(found: Sequence[Layer]) -> str:
+    """By kind of command, held-out layers: cycles of a layer, mean and worst error."""
+    held = [each for each in found if each.run.mark == HELD_OUT]
+    names = sorted({name for each in held for name in each.kinds})
+    rows = []
+    for name in names:
+        pairs = [each.kinds[name] for each in held if name in each.kinds]
+        errors = [made / measured - 1 for measured, made in pairs]
+        rows.append(
+            [
+                name, round(statistics.mean(measured for measured, _ in pairs)),
+                _percent(statistics.mean(errors)), _percent(max(errors, key=abs)),
+            ]
+        )  # fmt: skip
+    return table(["command", "cycles of a layer", "mean error", "worst"], rows)
+
+
+def sections(found: Sequence[Layer]) -> dict[str, str]:
+    """Of the page, by marker."""
+    return {
+        "sim_validate": _summary(found),
+        "sim_validate_layers": _runs(found),
+        "sim_validate_kinds": _kinds(found),
+    }
+
+
+def _described(found: Sequence[Layer]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": each.run.name,
+            "mark": each.run.mark,
+            "measured": each.run.total,
+            "predicted": each.predicted,
+            "kinds": {name: list(pair) for name, pair in each.kinds.items()},
+        }
+        for each in found
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(
+        prog="python -m sim.validate", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/sim.md")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    try:
+        found = layers(options.folder)
+    except ConfigError as error:
+        print(f"sim.validate: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(_described(found), indent=1))
+        return 0
+    made = sections(found)
+    for text in made.values():
+        print(text)
+    if options.page:
+        rewrite(PAGE, made)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.validate", main)
