@@ -4,8 +4,8 @@
     python -m sim.calibrate FILE... --commit COMMIT             writes sim/calib/*.csv
     python -m sim.calibrate --fit                               writes the delays
 
-The fit changes one delay at a time by whole cycles. It minimises, over the runs for fitting, the
-squared relative error of the total, and of the cycles of each kind of command by its share.
+The fit changes one delay at a time by whole cycles. It takes the runs for fitting alone. It
+minimises the squared relative error of the total, and of each kind of command by its share.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """How a chip works: the interface of the files in ``sim/engines``, and their register."""
 
 import abc
+import dataclasses
 import functools
 import importlib
 import pkgutil
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import sim.engines
 from golden.config import Config, ConfigError
 from sim.cost import Cost
-from sim.hardware import Hardware, fields_of, hardware_of
+from sim.hardware import Hardware, changed, fields_of, hardware_of
 from sim.model import Model
 from sim.work import Pass
 
@@ -23,6 +24,7 @@ class Engine(abc.ABC):
     name : as files of hardware spell it
     constants : each constant that the file must state, with its unit and its meaning
     Settings : the file's ``settings``, a dataclass that checks itself
+    samples : contexts that a run computes of its steps, 2 or more; what lies between is a line
 
     An engine keeps nothing that depends on earlier calls, so one object serves all passes.
     """
@@ -30,6 +32,7 @@ class Engine(abc.ABC):
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[str, str]]]
     Settings: ClassVar[type[Config]]
+    samples: ClassVar[int] = 17
 
     def __init__(self, hardware: Hardware):
         self.hardware = hardware
@@ -37,6 +40,9 @@ class Engine(abc.ABC):
         self.settings: Any = self._settings(hardware)
 
     def _settings(self, hardware: Hardware) -> Config:
+        fields = {field.name for field in dataclasses.fields(self.Settings)}
+        if unknown := sorted(set(hardware.settings) - fields):
+            raise ConfigError(f"{hardware.name}: settings has no field {', '.join(unknown)}")
         try:
             return self.Settings(**hardware.settings)
         except TypeError as error:
@@ -82,9 +88,13 @@ def engines() -> dict[str, type[Engine]]:
     return found
 
 
-def engine_of(text: str) -> Engine:
-    """The engine of a known chip or a file. ConfigError: no such chip, or a bad field."""
+def engine_of(text: str, changes: Mapping[str, Any] | None = None) -> Engine:
+    """The engine of a known chip or a file. changes: of its JSON, as ``sim.hardware.changed``.
+
+    ConfigError: no such chip, or a bad field.
+    """
     name, fields = fields_of(text)
+    fields = changed(name, fields, changes or {})
     kinds = engines()
     if fields["engine"] not in kinds:
         raise ConfigError(

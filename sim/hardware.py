@@ -26,8 +26,8 @@ from golden.config import ConfigError
 from sim.constant import Constant, Interval, constant_of
 
 __all__ = [
-    "FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "fields_of", "hardware_of",
-    "known",
+    "FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "changed", "fields_of",
+    "hardware_of", "known",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "hardware"
@@ -201,6 +201,25 @@ def fields_of(text: str) -> tuple[str, dict[str, Any]]:
     if missing := sorted({"engine", "about", "memory"} - set(found)):
         raise ConfigError(f"{path.stem}: lacks {', '.join(missing)}")
     return path.stem, found
+
+
+def changed(name: str, fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``fields`` with values replaced: ``constants.clock.value`` is a place in the JSON.
+
+    ConfigError: no such place, or a place that holds an object.
+    """
+    made: dict[str, Any] = json.loads(json.dumps(fields))
+    for place, value in changes.items():
+        *path, last = place.split(".")
+        at: Any = made
+        for step in path:
+            at = at.get(step) if isinstance(at, dict) else None
+        if not isinstance(at, dict) or (path[:1] != ["settings"] and last not in at):
+            raise ConfigError(f"{name}: has no field {place}")
+        if isinstance(at.get(last), dict):
+            raise ConfigError(f"{name}: {place} must be a value of the file, not an object")
+        at[last] = value
+    return made
 
 
 def hardware_of(name: str, fields: Mapping[str, Any], units: Mapping[str, str]) -> Hardware:

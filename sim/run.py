@@ -26,9 +26,7 @@ from sim.engine import Engine, check_fits, engine_of
 from sim.model import Model, find_model
 from sim.work import Pass
 
-__all__ = ["Run", "add_sizes", "decoding", "main", "run", "size"]
-
-_SAMPLES = 5  # contexts of the steps of decoding that are computed
+__all__ = ["Run", "add_sizes", "decoding", "main", "run", "shown", "size"]
 
 
 def size(text: str) -> int:
@@ -60,7 +58,7 @@ def decoding(
     engine: Engine, model: Model, batch: int, first: int, count: int, exact: bool = False
 ) -> Cost:
     """``count`` steps of ``batch`` sequences, the first after ``first`` cached tokens."""
-    most = count if exact else _SAMPLES
+    most = count if exact else engine.samples
     return total(
         (weight, engine.cost(model, Pass.decode(batch, context)))
         for weight, context in _sampled(first, count, most)
@@ -108,8 +106,10 @@ class Run:
 
     @property
     def joules_per_token(self) -> Interval:
-        """Of all that runs, by new token."""
-        return self.cost.joules * (1 / (self.batch * self.out))
+        """Of the steps of decoding; of the prefill where nothing else runs."""
+        if self.out > 1:
+            return self.decode.joules * (1 / (self.batch * (self.out - 1)))
+        return self.prefill.joules * (1 / self.batch)
 
     def summary(self) -> dict[str, Any]:
         """Plain values; seconds, bytes, joules, square millimetres."""
@@ -176,7 +176,7 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=size, default=128, help="tokens after (128)")
 
 
-def _shown(value: float, unit: str) -> str:
+def shown(value: float, unit: str) -> str:
     """With a prefix of the unit, three digits."""
     for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""),
                           (1e-3, "m"), (1e-6, "u"), (1e-9, "n")):  # fmt: skip
@@ -195,13 +195,13 @@ def _print(made: Run) -> None:
     capacity = engine.memory.capacity
     used = engine.weight_bytes(made.model)
     used += made.batch * engine.kv_bytes(made.model, made.prompt + made.out)
-    low, high = (_shown(each, "J") for each in (energy.low, energy.high))
+    low, high = (shown(each, "J") for each in (energy.low, energy.high))
     lines = [
-        ("first token", _shown(made.prefill.seconds, "s")),
-        ("further token", _shown(made.token_seconds, "s")),
+        ("first token", shown(made.prefill.seconds, "s")),
+        ("further token", shown(made.token_seconds, "s")),
         ("new tokens", f"{made.tokens_per_second:.1f} /s in decoding, batch {made.batch}"),
-        ("whole run", _shown(made.seconds, "s")),
-        ("energy", f"{_shown(energy.value, 'J')} per token, {low} to {high}"),
+        ("whole run", shown(made.seconds, "s")),
+        ("energy", f"{shown(energy.value, 'J')} per token, {low} to {high}"),
         ("memory", f"{used / 1e9:.2f} GB of {capacity / 1e9:.0f} GB"),
         *((f"area, {kind}", f"{area * 1e6:.2f} mm2") for kind, area in engine.area.items()),
     ]
@@ -214,8 +214,8 @@ def _print(made: Run) -> None:
         table.add_column(name, justify="left" if name in ("operation", "binds") else "right")
     for row in made.operations():
         table.add_row(
-            row["operation"], _shown(row["seconds"], "s"), f"{100 * row['share']:.1f} %",
-            row["binds"], _shown(row["slack_seconds"], "s"), _shown(row["bytes"], "B"),
+            row["operation"], shown(row["seconds"], "s"), f"{100 * row['share']:.1f} %",
+            row["binds"], shown(row["slack_seconds"], "s"), shown(row["bytes"], "B"),
         )  # fmt: skip
     console.print(table)
     for reason in made.cost.extrapolated:

