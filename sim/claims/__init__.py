@@ -1,0 +1,1 @@
+"""Claims of the papers about whole chips, each next to what the simulator gives."""

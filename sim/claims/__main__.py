@@ -1,0 +1,111 @@
+"""``python -m sim.claims``: every claim about whole chips next to the simulator's interval."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from golden import command
+from golden.config import ConfigError
+from golden.markers import rewrite, table
+from sim.claims import kllm, million, oaken
+from sim.claims.claim import STATUSES, Claim, Judged, judge
+
+__all__ = ["CLAIMS", "PAGE", "main", "rows"]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
+CLAIMS: list[Claim] = [*kllm.CLAIMS, *oaken.CLAIMS, *million.CLAIMS]
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def _interval(found: Judged) -> str:
+    if found.interval is None:
+        return ""
+    if found.claim.trend:
+        yes = sum(map(bool, (v for v in found.values.values() if v == v)))
+        return f"{yes} of {len(found.values)}"
+    low, high = (_number(each) for each in found.interval)
+    return low if low == high else f"{low} .. {high}"
+
+
+def _row(found: Judged) -> list[str]:
+    claim = found.claim
+    unit = f" {claim.unit}" if claim.unit else ""
+    claimed = "yes" if claim.trend else f"{_number(claim.claimed)}{unit}"
+    reason = claim.reason
+    if found.missing:
+        first = next(iter(found.missing.values()))
+        reason = f"{reason}; {first}" if reason else first
+    return [
+        claim.figure, claim.what, claimed, _interval(found), str(claim.fitted),
+        str(len(claim.variants)), found.status, reason,
+    ]  # fmt: skip
+
+
+_HEAD = ("figure", "claim", "claimed", "ours", "fitted", "variants", "status", "reason")
+
+
+def rows(judged: Sequence[Judged]) -> dict[str, str]:
+    """The page's sections: a table for each paper, and how many claims have each status."""
+    made = {}
+    papers = list(dict.fromkeys(each.claim.paper for each in judged))
+    for paper in papers:
+        own = [_row(each) for each in judged if each.claim.paper == paper]
+        name = f"claims_{paper.lower().replace('-', '')}"
+        made[name] = table(_HEAD, own, align_right=False)
+    counts = [
+        [paper, *(sum(e.status == s and e.claim.paper == paper for e in judged) for s in STATUSES)]
+        for paper in papers
+    ]
+    made["claims_summary"] = table(["paper", *STATUSES], counts)
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(
+        prog="python -m sim.claims", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--paper", choices=sorted({claim.paper for claim in CLAIMS}))
+    parser.add_argument("--json", action="store_true", help="print JSON, all variants")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/claims.md")
+    options: argparse.Namespace = parser.parse_args(arguments)
+    if options.page and options.paper:
+        parser.error("--page must be of all papers, without --paper")
+    say = command.elapsed(lambda text: print(text, file=sys.stderr))
+    chosen = [each for each in CLAIMS if options.paper in (None, each.paper)]
+    judged = []
+    try:
+        for number, claim in enumerate(chosen, 1):
+            judged.append(judge(claim))
+            if sys.stderr.isatty():
+                say(f"{number} of {len(chosen)}: {claim.what}")
+    except ConfigError as error:
+        print(f"sim.claims: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(
+            json.dumps(
+                [
+                    {"paper": e.claim.paper, "figure": e.claim.figure, "what": e.claim.what,
+                     "claimed": e.claim.claimed, "values": e.values, "status": e.status}
+                    for e in judged
+                ],
+                indent=1,
+            )
+        )  # fmt: skip
+        return 0
+    made = rows(judged)
+    for text in made.values():
+        print(text)
+    if options.page:
+        rewrite(PAGE, made)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.claims", main)
