@@ -92,7 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
             json.dumps(
                 [
                     {"paper": e.claim.paper, "figure": e.claim.figure, "what": e.claim.what,
-                     "claimed": e.claim.claimed, "values": e.values, "status": e.status}
+                     "claimed": e.claim.claimed, "status": e.status, "missing": e.missing,
+                     "values": {k: v for k, v in e.values.items() if v == v}}
                     for e in judged
                 ],
                 indent=1,

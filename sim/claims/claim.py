@@ -33,7 +33,7 @@ class Claim:
 
     variants : what it is tried on, each a text that ``measure`` understands
     measure : the number of a variant; None: not testable
-    fitted : parameters behind ``measure`` that were fitted to measurements
+    fitted : parameters of ``measure`` that were fitted to measurements
     reason : why the status is what it is, or what it means
     trend : whether ``claimed`` is 1 for true
     """
