@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from golden.config import Config
 from sim.model import Model
 
-__all__ = ["LINEAR", "Part", "Pass", "Work", "works"]
+__all__ = ["ATTENTION", "LINEAR", "Part", "Pass", "Work", "attention_work", "works"]
 
 LINEAR, ATTENTION, OTHER = "linear", "attention", "other"
 _MOST = 1 << 30
@@ -140,6 +140,20 @@ def _experts_read(model: Model, tokens: int) -> int:
     return max(model.active, round(model.experts * (1 - missed)))
 
 
+def attention_work(model: Model, step: Pass) -> Work:
+    """The one operation that depends on the contexts, and not only on the number of tokens."""
+    query, kv = model.heads * model.head_size, model.kv_heads * model.head_size
+    return Work(
+        name="attention",
+        kind=ATTENTION,
+        count=model.layers,
+        macs=2 * step.pairs(model) * query,
+        kv_read=2 * step.cached(model) * kv,
+        kv_written=2 * step.tokens * kv,
+        vectors=step.tokens * 2 * query,
+    )
+
+
 def works(model: Model, step: Pass) -> list[Work]:
     """All operations of a pass. Those of a layer have ``count`` = layers.
 
@@ -150,21 +164,12 @@ def works(model: Model, step: Pass) -> list[Work]:
     read = _experts_read(model, tokens) if model.experts > 1 else 1
     passed = tokens * model.active
     up = 2 * model.intermediate if model.gated else model.intermediate
-    pairs, cached = step.pairs(model), step.cached(model)
     made: Iterable[Work] = (
         Work(name="embed", kind=OTHER, count=1, vectors=2 * tokens * model.hidden),
         Work(name="norm", kind=OTHER, count=2 * layers, vectors=2 * tokens * model.hidden),
         _linear("qkv", layers, tokens, (model.hidden, query + 2 * kv)),
         Work(name="rotary", kind=OTHER, count=layers, vectors=2 * tokens * (query + kv)),
-        Work(
-            name="attention",
-            kind=ATTENTION,
-            count=layers,
-            macs=2 * pairs * query,
-            kv_read=2 * cached * kv,
-            kv_written=2 * tokens * kv,
-            vectors=tokens * 2 * query,
-        ),
+        attention_work(model, step),
         _linear("o", layers, tokens, (query, model.hidden)),
         *(
             [_linear("router", layers, tokens, (model.hidden, model.experts))]

@@ -14,6 +14,9 @@ A stream (sequence, layer, K or V, slot) is the records of its tokens, one after
 """
 
 import enum
+from fractions import Fraction
+
+from golden.config import ConfigError
 
 __all__ = [
     "BLOCK_MAX",
@@ -24,7 +27,9 @@ __all__ = [
     "Group",
     "ScaleWord",
     "Threshold",
+    "bits_read",
     "dense_slot",
+    "effective_bits",
     "entry",
     "entry_fields",
     "scale_slot",
@@ -86,3 +91,21 @@ def sparse_slot(head: int) -> int:
 
 def scale_slot(heads: int) -> int:
     return 2 * heads
+
+
+def effective_bits(f: float | Fraction, elements: int, block: int = 64) -> float:
+    """Bits stored per element: 4 dense, 8 per outlier, 8 per block of counts, 96 per vector."""
+    return float(4 + 8 * f + Fraction(8, block) + Fraction(8 * SCALE_BYTES, elements))
+
+
+def bits_read(
+    f: float | Fraction, heads: int, head_dim: int, block: int = 64, heads_read: int | None = None
+) -> float:
+    """Bits read per element when each request covers ``heads_read`` heads (all if None).
+
+    The scales of a vector belong to all its heads, so every request reads them all.
+    """
+    heads_read = heads if heads_read is None else heads_read
+    if not 1 <= heads_read <= heads:
+        raise ConfigError(f"heads_read must be 1..{heads}, not {heads_read}")
+    return effective_bits(f, heads_read * head_dim, block)

@@ -118,7 +118,7 @@ class Ratios:
     ) -> float:
         """Bits stored per element at f outliers: entries, counts, two words per group (>= 6).
 
-        Equals golden.oaken.quantize.effective_bits up to three groups.
+        Equals golden.oaken.format.effective_bits up to three groups.
         """
         words = 8 * SCALE_BYTES // 3 * max(3, self.groups)
         counts = Fraction(8, block) + Fraction(words, elements)

@@ -16,7 +16,6 @@ Rounding points, all to nearest with ties to even:
 
 import dataclasses
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -38,13 +37,11 @@ __all__ = [
     "Encoded",
     "RecordError",
     "ThresholdsError",
-    "bits_read",
     "check_thresholds",
     "codes",
     "decode",
     "decompose",
     "dense_bytes",
-    "effective_bits",
     "encode",
     "middle_bases",
     "pack_token",
@@ -532,21 +529,3 @@ def unpack_token(records: Sequence[bytes], head_dim: int, block: int = 64) -> En
 
 
 # ---- bits
-
-
-def effective_bits(f: float | Fraction, elements: int, block: int = 64) -> float:
-    """Bits stored per element: 4 dense, 8 per outlier, 8 per block of counts, 96 per vector."""
-    return float(4 + 8 * f + Fraction(8, block) + Fraction(8 * SCALE_BYTES, elements))
-
-
-def bits_read(
-    f: float | Fraction, heads: int, head_dim: int, block: int = 64, heads_read: int | None = None
-) -> float:
-    """Bits read per element when each request covers ``heads_read`` heads (all if None).
-
-    The scales of a vector belong to all its heads, so every request reads them all.
-    """
-    heads_read = heads if heads_read is None else heads_read
-    if not 1 <= heads_read <= heads:
-        raise ConfigError(f"heads_read must be 1..{heads}, not {heads_read}")
-    return effective_bits(f, heads_read * head_dim, block)

@@ -31,18 +31,24 @@ import torch
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.example import example
-from golden.oaken.format import Group, ScaleWord, Threshold, entry, entry_fields
+from golden.oaken.format import (
+    Group,
+    ScaleWord,
+    Threshold,
+    bits_read,
+    effective_bits,
+    entry,
+    entry_fields,
+)
 from golden.oaken.quantize import (
     Encoded,
     RecordError,
     ThresholdsError,
-    bits_read,
     check_thresholds,
     codes,
     decode,
     decompose,
     dense_bytes,
-    effective_bits,
     encode,
     middle_bases,
     pack_token,

@@ -18,6 +18,7 @@ import torch
 from golden.config import ConfigError
 from golden.eval.fake.grids import kivi_keys, kivi_values, uniform_grid
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.oaken.format import effective_bits
 from golden.oaken.groups import (
     Ratios,
     check_intervals,
@@ -26,7 +27,7 @@ from golden.oaken.groups import (
     restore_artifact,
     thresholds_of,
 )
-from golden.oaken.quantize import ThresholdsError, decode, effective_bits, encode
+from golden.oaken.quantize import ThresholdsError, decode, encode
 from golden.oaken.thresholds import ordered
 
 INTERVALS = {  # lower, upper, outermost first

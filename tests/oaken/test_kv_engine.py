@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from golden.oaken.config import CacheConfig, KvShape
-from golden.oaken.format import SCALE_BYTES
+from golden.oaken.format import SCALE_BYTES, bits_read
 from golden.oaken.kv_engine import KvEngine, Request
-from golden.oaken.quantize import bits_read, decode, encode
+from golden.oaken.quantize import decode, encode
 from golden.paging.format import Op, Status
 from tb.oaken.support.kv_script import THRESHOLDS, vector
 

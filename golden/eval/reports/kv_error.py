@@ -22,8 +22,8 @@ from golden.eval.methods.kv import Fp16Kv, KiviLike, RtnKv
 from golden.eval.methods.oaken import Oaken, count_block
 from golden.eval.perplexity import loss
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.oaken.format import bits_read, effective_bits
 from golden.oaken.groups import Ratios, group_index
-from golden.oaken.quantize import bits_read, effective_bits
 from golden.oaken.thresholds import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.patch import KVTap, attention_layers
 

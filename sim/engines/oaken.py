@@ -1,0 +1,206 @@
+"""Oaken: K and V in 4 bits with outliers, quantized and restored by engines of each core.
+
+The matrix unit, the vector unit and the memory are ``sim.matrix``. The engines take the cycles of
+``golden.oaken.timing``, and the bytes of ``golden.oaken.format``.
+
+A job is a sequence, or one KV head of it, in one layer. A core reads the heads of a job one after
+another. A READ of all heads reads the scales once, up to ``scale_tokens`` tokens. A longer READ, or
+one of a single head, reads the scales for each head. The cheaper of the two ways counts.
+
+The paper does not state its number of cores or the lanes of its engines. 264 cores of 512 products
+per cycle give 270 TFLOPS. Engines of 16 and 64 lanes have the areas of Table 4 (docs/area.md).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import ClassVar
+
+from golden.config import Config
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.format import SCALE_BYTES, bits_read, effective_bits
+from golden.oaken.timing import (
+    dequant_engine,
+    kv_append_cycles,
+    kv_head_cycles,
+    kv_read_cycles,
+)
+from sim.cost import Spent
+from sim.matrix import CONSTANTS, MatrixEngine, MatrixSettings, PartLoad, part_loads
+from sim.model import Model
+from sim.roofline import operation
+from sim.work import Pass, Work
+
+__all__ = ["Oaken", "OakenSettings", "Records"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OakenSettings(MatrixSettings):
+    """Choices of the engines of K and V, as the generators name them."""
+
+    records: str = "oaken"  # of K and V; none: FP16 words, without engines
+    quant_lanes: int = 16  # elements per cycle that a core quantizes, a power of two in 8..64
+    dequant_lanes: int = 64  # elements per cycle that a core restores, a power of two in 8..64
+    block: int = 64  # elements that share a count byte: 16, 32 or 64
+    data_bits: int = 256  # of a core's words of memory, a power of two in 64..1,024
+    scale_tokens: int = 1024  # tokens whose scales a core keeps, 4..65,536
+    scale_stages: int = 7  # cycles from scales to their parameters, 1..16
+    stages: int = 5  # cycles in the lanes, 1..16
+    sparse_beats: int = 128  # words of the queue of sparse records, 1..65,536
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("records", ("oaken", "none"))
+        self._check_choice("block", (16, 32, 64))
+        for lanes in ("quant_lanes", "dequant_lanes"):
+            self._check_power_of_two(lanes, 8, self.block)
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("scale_tokens", 4, 65536)
+        self._check_range("scale_stages", 1, 16)
+        self._check_range("stages", 1, 16)
+        self._check_range("sparse_beats", 1, 65536)
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """The records of a model's K and V, and the cycles of the engines for them.
+
+    outliers : share of the elements
+    memory : cycles from a request to its first word
+    """
+
+    kv: KvShape
+    settings: OakenSettings
+    outliers: float
+    memory: int
+
+    @functools.cached_property
+    def stored(self) -> float:
+        """Bytes of K and V of a token in a layer."""
+        bits = effective_bits(self.outliers, self.kv.elements, self.kv.block)
+        return 2 * self.kv.elements * bits / 8
+
+    @functools.cached_property
+    def _read(self) -> tuple[float, float]:
+        """Bytes that are read for them: one head at a time, all heads at once."""
+        f, heads, size = self.outliers, self.kv.heads, self.kv.head_dim
+        one, every = (bits_read(f, heads, size, self.kv.block, n) for n in (1, heads))
+        return 2 * self.kv.elements * one / 8, 2 * self.kv.elements * every / 8
+
+    def read(self, tokens: int, whole: bool) -> float:
+        """Bytes that a READ of ``tokens`` tokens reads."""
+        is_once = whole and tokens <= self.settings.scale_tokens
+        return tokens * self._read[is_once]
+
+    @functools.cached_property
+    def streams(self) -> tuple[tuple[int, float], ...]:
+        """Of K or V of a layer: how many streams, and bytes of a token in each."""
+        sparse = self.kv.head_blocks + self.outliers * self.kv.head_dim
+        return (
+            (self.kv.heads, float(self.kv.dense_bytes)),
+            (self.kv.heads, sparse),
+            (1, float(SCALE_BYTES)),
+        )
+
+    @functools.cached_property
+    def fill(self) -> int:
+        """Cycles from a READ to its first beat."""
+        found = self.settings
+        return kv_read_cycles(found.scale_stages, found.stages, found.sparse_beats, self.memory)
+
+    @functools.cached_property
+    def _token(self) -> float:
+        """Cycles of K or V of a token of a head at full rate."""
+        found = self.settings
+        beats = self.kv.head_dim // found.dequant_lanes
+        return beats * float(dequant_engine(found.scale_stages, found.stages).interval)
+
+    def restore(self, tokens: int) -> float:
+        """Cycles of K and V of ``tokens`` tokens of a head."""
+        return 2 * max(tokens * self._token, kv_head_cycles()) if tokens else 0.0
+
+    def quantize(self, heads: int) -> int:
+        """Cycles of K and V of a token, of ``heads`` heads."""
+        return 2 * heads * self.kv.head_dim // self.settings.quant_lanes
+
+    @functools.lru_cache(256)  # noqa: B019, records are few and kept anyway
+    def append(self, heads: int) -> int:
+        """Cycles of the MMU for them: records of ``heads`` heads, and the scales."""
+        slots = heads * len(self.kv.per_head) + len(self.kv.per_vector)
+        words = -(-8 * SCALE_BYTES // self.settings.data_bits)
+        return 2 * kv_append_cycles(slots, words, self.memory)
+
+
+@functools.lru_cache(64)
+def _records(model: Model, settings: OakenSettings, outliers: float, memory: int) -> Records:
+    """ConfigError: the engines do not have such heads, or a page has no room for two records."""
+    kv = KvShape(heads=model.kv_heads, head_dim=model.head_size, block=settings.block)
+    cache = CacheConfig(
+        kv=kv, sequences=1, layers=model.layers, pages=1 << 20, page_bytes=settings.page_bytes,
+        max_tokens=settings.max_tokens,
+    )  # fmt: skip
+    return Records(cache.kv, settings, outliers, memory)
+
+
+class Oaken(MatrixEngine):
+    """The paper's chip, or the same chip with a cache of FP16 words."""
+
+    name = "oaken"
+    constants: ClassVar[Mapping[str, tuple[str, str]]] = {
+        **CONSTANTS,
+        "outliers": ("", "share of the elements of K and V in the outer and the inner group"),
+    }
+    Settings: ClassVar[type[Config]] = OakenSettings
+
+    def records(self, model: Model) -> Records | None:
+        """None: FP16 words."""
+        if self.settings.records == "none":
+            return None
+        return _records(model, self.settings, self.base("outliers"), self.memory_cycles)
+
+    def check(self, model: Model, batch: int, context: int) -> None:
+        super().check(model, batch, context)
+        self.records(model)
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        """Records in pages, each stream by itself."""
+        records = self.records(model)
+        if records is None:
+            return super().kv_bytes(model, tokens)
+        kept = self.kept(model, tokens)
+        vector = sum(count * self.paged(kept * each) for count, each in records.streams)
+        return 2 * model.layers * vector
+
+    def attention(self, model: Model, step: Pass, work: Work) -> Spent:
+        records = self.records(model)
+        if records is None:
+            return super().attention(model, step, work)
+        loads = part_loads(model, step)
+        ways = (False, True) if self.settings.split else (True,)
+        found = [self._attention(model, records, loads, work, whole) for whole in ways]
+        return min(found, key=lambda each: each.seconds)
+
+    def _attention(
+        self, model: Model, records: Records, loads: list[PartLoad], work: Work, whole: bool
+    ) -> Spent:
+        heads = model.kv_heads if whole else 1  # of a job
+        jobs = model.kv_heads // heads  # of a sequence
+        restored = self.busiest(
+            (load.count * jobs, heads * records.restore(load.cached)) for load in loads
+        )
+        vectors = [(load.count * jobs, load.new) for load in loads]
+        once, appended = records.quantize(heads), records.append(heads)
+        moved = {
+            "kv_read": sum(load.count * records.read(load.cached, whole) for load in loads),
+            "kv_written": sum(load.count * load.new for load in loads) * records.stored,
+            "activations": self.spilled(work),
+        }
+        limits = {
+            "memory": self.memory.seconds(sum(moved.values())),
+            **self.attend_seconds(model, loads, whole),
+            "dequantize": restored / self.clock,
+            "quantize": self.busiest((n, new * once) for n, new in vectors) / self.clock,
+            "append": self.busiest((n, new * appended) for n, new in vectors) / self.clock,
+        }
+        waits = any(load.cached for load in loads)
+        return operation(work, limits, moved, records.fill / self.clock if waits else 0.0)

@@ -1,0 +1,257 @@
+"""A chip of a matrix unit, a vector unit and a memory; files of ``sim/engines`` add to it.
+
+Matrices: each weight is read once per operation, and meets all tokens. Attention: FP16 words of K
+and V. Activations are on chip, as far as the buffer has room for what an operation reads and
+writes. All resources of an operation work side by side.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from golden.config import Config, ConfigError
+from sim.constant import Interval
+from sim.cost import Cost, Spent
+from sim.engine import Engine
+from sim.hardware import Hardware
+from sim.model import Model
+from sim.roofline import operation
+from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_work, works
+
+__all__ = ["CONSTANTS", "MatrixEngine", "MatrixSettings", "PartLoad", "part_loads"]
+
+WORD = 2  # bytes of an FP16 word
+CONSTANTS: dict[str, tuple[str, str]] = {
+    "peak": ("TFLOPS", "FP16 products and sums of all cores, an operation each"),
+    "clock": ("Hz", "of the cores"),
+    "utilization": ("", "share of the peak that a large product reaches"),
+    "vector": ("TOPS", "elements that all vector units take per second"),
+    "buffer": ("B", "activations that stay on chip"),
+    "watts": ("W", "of the chip without its memory, all units at work"),
+    "idle": ("", "share of these watts that is taken without work"),
+    "core_area": ("mm2", "of a core"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatrixSettings(Config):
+    """Choices of a chip of a matrix unit."""
+
+    cores: int = 264  # 1..65,536
+    split: bool = True  # a token's matrices and heads go to several cores; false: to one
+    weight_bits: int = 16  # of an element of a matrix: 4, 8 or 16
+    weight_group: int = 128  # elements that share an FP16 scale below 16 bits, 1..65,536
+    page_bytes: int = 4096  # of a page of the cache, a power of two in 256..65,536
+    max_tokens: int = 1 << 17  # longest sequence, 1..2**20
+
+    def __post_init__(self) -> None:
+        self._check_range("cores", 1, 1 << 16)
+        self._check_bool("split")
+        self._check_choice("weight_bits", (4, 8, 16))
+        self._check_range("weight_group", 1, 1 << 16)
+        self._check_power_of_two("page_bytes", 256, 65536)
+        self._check_range("max_tokens", 1, 1 << 20)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Of an element, with its share of a scale."""
+        scales = 0.0 if self.weight_bits == 16 else WORD / self.weight_group
+        return self.weight_bits / 8 + scales
+
+
+@dataclasses.dataclass(frozen=True)
+class PartLoad:
+    """What attention has to do for each of ``count`` sequences, in one layer.
+
+    cached : tokens of the cache that are read
+    new : tokens that are computed and written
+    pairs : sum over new tokens of the tokens that each attends
+    """
+
+    count: int
+    cached: int
+    new: int
+    pairs: int
+
+
+def part_loads(model: Model, step: Pass) -> list[PartLoad]:
+    made = []
+    for part in step.parts:
+        alone, count = Pass((part,)), part.count
+        made.append(
+            PartLoad(count, alone.cached(model) // count, part.new, alone.pairs(model) // count)
+        )
+    return made
+
+
+class MatrixEngine(Engine):
+    """The base of chips with a matrix unit. It has no name, so that no file of hardware has it."""
+
+    constants: ClassVar[Mapping[str, tuple[str, str]]] = CONSTANTS
+    Settings: ClassVar[type[Config]] = MatrixSettings
+
+    def __init__(self, hardware: Hardware):
+        super().__init__(hardware)
+        # Serving asks for many passes, of which only the contexts differ.
+        self._without_attention = functools.lru_cache(1 << 12)(self._without_contexts)
+
+    def weight_bytes(self, model: Model) -> float:
+        return model.weights * self.settings.weight_bytes
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        """FP16 words in pages: a stream for each head of K and of V of each layer."""
+        kept = self.kept(model, tokens)
+        stream = self.paged(kept * model.head_size * WORD)
+        return 2.0 * model.layers * model.kv_heads * stream
+
+    def check(self, model: Model, batch: int, context: int) -> None:
+        most = self.settings.max_tokens
+        if self.kept(model, context) > most:
+            raise ConfigError(
+                f"{self.hardware.name}: context must be 1..{most} tokens, not {context}"
+            )
+
+    @staticmethod
+    def kept(model: Model, tokens: int) -> int:
+        """Tokens of a sequence that the cache holds."""
+        return min(tokens, model.window) if model.window else tokens
+
+    def paged(self, amount: float) -> float:
+        """Bytes of the pages that a stream of ``amount`` bytes takes."""
+        size: int = self.settings.page_bytes
+        return math.ceil(amount / size) * size
+
+    @property
+    def clock(self) -> float:
+        return self.base("clock")
+
+    @property
+    def macs(self) -> float:
+        """Products of all cores per second that a large product reaches."""
+        return self.base("peak") / 2 * self.base("utilization")
+
+    @property
+    def memory_cycles(self) -> int:
+        """From a request to its first word."""
+        return max(1, round(self.memory.latency * self.clock))
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        return {"paper": self.settings.cores * self.base("core_area")}
+
+    def cost(self, model: Model, step: Pass) -> Cost:
+        self.check(model, step.sequences, max(part.context + part.new for part in step.parts))
+        before, after = self._without_attention(model, step.tokens, step.words)
+        attention = self.attention(model, step, attention_work(model, step))
+        spent = (*before, attention, *after)
+        return Cost(spent, self.energy(spent))
+
+    def _without_contexts(
+        self, model: Model, tokens: int, words: int
+    ) -> tuple[tuple[Spent, ...], tuple[Spent, ...]]:
+        """The operations before attention and after it."""
+        found = works(model, Pass((Part(count=tokens, new=1, context=0),), logits=words))
+        place = next(n for n, work in enumerate(found) if work.kind == ATTENTION)
+        made = [
+            self.linear(model, work) if work.kind == LINEAR else self.other(work) for work in found
+        ]
+        return tuple(made[:place]), tuple(made[place + 1 :])
+
+    def spilled(self, work: Work) -> float:
+        """Bytes of activations that find no room on chip."""
+        if work.name == "embed":
+            return work.vectors / 2 * WORD  # a row of the table for each token
+        return max(0.0, work.vectors * WORD - self.base("buffer"))
+
+    def product_seconds(self, work: Work) -> float:
+        """Of the matrix unit. Without ``split`` a token is on one core, and has its rate."""
+        seconds = work.macs / self.macs
+        if self.settings.split or not work.rows:
+            return seconds
+        cores = self.settings.cores
+        return seconds * math.ceil(work.rows / cores) * cores / work.rows
+
+    def roofline(
+        self,
+        work: Work,
+        limits: Mapping[str, float],
+        traffic: Mapping[str, float],
+        overhead: float = 0.0,
+    ) -> Spent:
+        """An operation with the memory's and the vector unit's time; ``limits``: of the others."""
+        moved = {**traffic, "activations": self.spilled(work)}
+        made = {
+            "memory": self.memory.seconds(sum(moved.values())),
+            "vector": work.vectors / self.base("vector"),
+            **limits,
+        }
+        return operation(work, made, moved, overhead)
+
+    def linear(self, model: Model, work: Work) -> Spent:
+        limits = {"matrix": self.product_seconds(work)}
+        return self.roofline(work, limits, {"weights": work.weights * self.settings.weight_bytes})
+
+    def other(self, work: Work) -> Spent:
+        return self.roofline(work, {}, {})
+
+    def busiest(self, jobs: Iterable[tuple[int, float]]) -> float:
+        """Time of the busiest core. jobs: how many, and the time of each on one core.
+
+        A job is on one core. Sequences of many lengths are spread evenly over the layers.
+        """
+        total, longest = 0.0, 0.0
+        for count, each in jobs:
+            total += count * each
+            longest = max(longest, each)
+        return max(longest, total / self.settings.cores)
+
+    def attend_seconds(self, model: Model, loads: list[PartLoad], whole: bool) -> dict[str, float]:
+        """Of matrix unit and vector unit in a layer. whole: a token's heads are on one core."""
+        apart = 1 if whole else model.heads
+        macs, cores = self.macs, self.settings.cores
+        query = model.heads * model.head_size
+        products = [
+            (load.count * load.new * apart, 2 * load.pairs / load.new * query / apart)
+            for load in loads
+        ]
+        scores = sum(load.count * load.pairs for load in loads) * model.heads
+        vectors = sum(load.count * load.new for load in loads) * 2 * query
+        return {
+            "matrix": self.busiest(products) * cores / macs,
+            "vector": (scores + vectors) / self.base("vector"),
+        }
+
+    def attention(self, model: Model, step: Pass, work: Work) -> Spent:
+        limits = self.attend_seconds(model, part_loads(model, step), not self.settings.split)
+        traffic = {"kv_read": work.kv_read * WORD, "kv_written": work.kv_written * WORD}
+        return self.roofline(work, limits, traffic, self.memory.latency)
+
+    def energy(self, spent: Iterable[Spent]) -> dict[str, Interval]:
+        """Of a pass.
+
+        Static: the chip's share ``idle`` and the memory's standby. Core: the other watts, for as
+        long as the matrix unit works (low), some unit works (value), or the pass takes (high).
+        These watts include the memories on chip, so ``sram`` is 0 here.
+        """
+        seconds = matrix = units = moved = 0.0
+        for each in spent:
+            seconds += each.seconds
+            matrix += each.limits.get("matrix", 0.0)
+            units += max((s for n, s in each.limits.items() if n != "memory"), default=0.0)
+            moved += sum(each.traffic.values())
+        watts = self.hardware.constants["watts"].interval
+        idle = self.hardware.constants["idle"].interval
+        still = Interval(watts.low * idle.low, watts.value * idle.value, watts.high * idle.high)
+        core = Interval(
+            watts.low * (1 - idle.high) * matrix,
+            watts.value * (1 - idle.value) * units,
+            watts.high * (1 - idle.low) * seconds,
+        )
+        return {
+            "static": (still + self.memory.watts) * seconds,
+            "dram": self.memory.joules(moved),
+            "sram": Interval.of(0.0),
+            "core": core,
+        }
