@@ -20,7 +20,16 @@ from sim.model import Model
 from sim.roofline import operation
 from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_work, works
 
-__all__ = ["CONSTANTS", "MatrixEngine", "MatrixSettings", "PartLoad", "part_loads"]
+__all__ = [
+    "CONSTANTS",
+    "WORD",
+    "MatrixEngine",
+    "MatrixSettings",
+    "PartLoad",
+    "coded_matrices",
+    "part_loads",
+    "with_background",
+]
 
 WORD = 2  # bytes of an FP16 word
 CONSTANTS: dict[str, tuple[str, str]] = {
@@ -61,6 +70,19 @@ class MatrixSettings(Config):
         return self.weight_bits / 8 + scales
 
 
+# The matrices of a layer that an operation multiplies, where they are separate.
+_JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+
+
+def coded_matrices(model: Model, work: Work) -> list[tuple[int, int]]:
+    """Inputs and outputs of each matrix of a layer that an operation reads, of one expert.
+
+    Empty for the head and for the router, whose weights stay FP16 words.
+    """
+    sizes = model.linears
+    return [sizes[name] for name in _JOINED.get(work.name, (work.name,)) if name in sizes]
+
+
 @dataclasses.dataclass(frozen=True)
 class PartLoad:
     """What attention has to do for each of ``count`` sequences, in one layer.
@@ -86,6 +108,18 @@ def part_loads(model: Model, step: Pass) -> list[PartLoad]:
     return made
 
 
+def with_background(
+    limits: Mapping[str, float], background: Mapping[str, float], rest: float
+) -> dict[str, float]:
+    """``limits`` with those of engines that nothing in the layer waits for.
+
+    They may work for ``rest`` seconds more, since the next pass is the first to need their results.
+    Their time is cut to that of the operation.
+    """
+    front = max(limits.values())
+    return {**limits, **{name: min(s, max(front, s - rest)) for name, s in background.items()}}
+
+
 class MatrixEngine(Engine):
     """The base of chips with a matrix unit. It has no name, so that no file of hardware has it."""
 
@@ -96,6 +130,7 @@ class MatrixEngine(Engine):
         super().__init__(hardware)
         # Serving asks for many passes, of which only the contexts differ.
         self._without_attention = functools.lru_cache(1 << 12)(self._without_contexts)
+        self._supported = functools.lru_cache(64)(self.supports)
 
     def weight_bytes(self, model: Model) -> float:
         return model.weights * self.settings.weight_bytes
@@ -112,6 +147,10 @@ class MatrixEngine(Engine):
             raise ConfigError(
                 f"{self.hardware.name}: context must be 1..{most} tokens, not {context}"
             )
+        self._supported(model)
+
+    def supports(self, model: Model) -> None:
+        """ConfigError: the engines do not have such heads or such matrices."""
 
     @staticmethod
     def kept(model: Model, tokens: int) -> int:
@@ -144,9 +183,10 @@ class MatrixEngine(Engine):
     def cost(self, model: Model, step: Pass) -> Cost:
         self.check(model, step.sequences, max(part.context + part.new for part in step.parts))
         before, after = self._without_attention(model, step.tokens, step.words)
-        attention = self.attention(model, step, attention_work(model, step))
+        rest = sum(each.seconds for each in (*before, *after)) / model.layers
+        attention = self.attention(model, step, attention_work(model, step), rest)
         spent = (*before, attention, *after)
-        return Cost(spent, self.energy(spent))
+        return Cost(spent, {**self.energy(spent), "sram": self.on_chip(model, step)})
 
     def _without_contexts(
         self, model: Model, tokens: int, words: int
@@ -158,6 +198,10 @@ class MatrixEngine(Engine):
             self.linear(model, work) if work.kind == LINEAR else self.other(work) for work in found
         ]
         return tuple(made[:place]), tuple(made[place + 1 :])
+
+    def on_chip(self, model: Model, step: Pass) -> Interval:
+        """Joules of memories on chip that the chip's watts leave out: here none."""
+        return Interval.of(0.0)
 
     def spilled(self, work: Work) -> float:
         """Bytes of activations that find no room on chip."""
@@ -223,7 +267,8 @@ class MatrixEngine(Engine):
             "vector": (scores + vectors) / self.base("vector"),
         }
 
-    def attention(self, model: Model, step: Pass, work: Work) -> Spent:
+    def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
+        """rest: seconds of a layer's other operations, in which engines of the cache may work."""
         limits = self.attend_seconds(model, part_loads(model, step), not self.settings.split)
         traffic = {"kv_read": work.kv_read * WORD, "kv_written": work.kv_written * WORD}
         return self.roofline(work, limits, traffic, self.memory.latency)
@@ -233,7 +278,7 @@ class MatrixEngine(Engine):
 
         Static: the chip's share ``idle`` and the memory's standby. Core: the other watts, for as
         long as the matrix unit works (low), some unit works (value), or the pass takes (high).
-        These watts include the memories on chip, so ``sram`` is 0 here.
+        These watts include the memories of the cores.
         """
         seconds = matrix = units = moved = 0.0
         for each in spent:
@@ -252,6 +297,5 @@ class MatrixEngine(Engine):
         return {
             "static": (still + self.memory.watts) * seconds,
             "dram": self.memory.joules(moved),
-            "sram": Interval.of(0.0),
             "core": core,
         }

@@ -26,7 +26,14 @@ from golden.oaken.timing import (
     kv_read_cycles,
 )
 from sim.cost import Spent
-from sim.matrix import CONSTANTS, MatrixEngine, MatrixSettings, PartLoad, part_loads
+from sim.matrix import (
+    CONSTANTS,
+    MatrixEngine,
+    MatrixSettings,
+    PartLoad,
+    part_loads,
+    with_background,
+)
 from sim.model import Model
 from sim.roofline import operation
 from sim.work import Pass, Work
@@ -158,8 +165,7 @@ class Oaken(MatrixEngine):
             return None
         return _records(model, self.settings, self.base("outliers"), self.memory_cycles)
 
-    def check(self, model: Model, batch: int, context: int) -> None:
-        super().check(model, batch, context)
+    def supports(self, model: Model) -> None:
         self.records(model)
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
@@ -171,36 +177,51 @@ class Oaken(MatrixEngine):
         vector = sum(count * self.paged(kept * each) for count, each in records.streams)
         return 2 * model.layers * vector
 
-    def attention(self, model: Model, step: Pass, work: Work) -> Spent:
+    def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
         records = self.records(model)
         if records is None:
-            return super().attention(model, step, work)
+            return super().attention(model, step, work, rest)
         loads = part_loads(model, step)
-        ways = (False, True) if self.settings.split else (True,)
-        found = [self._attention(model, records, loads, work, whole) for whole in ways]
+        vectors = [(load.count, load.new) for load in loads]
+        found = []
+        for whole in (False, True) if self.settings.split else (True,):
+            limits, moved = self._read(model, records, loads, whole)
+            moved["kv_written"] = sum(n * new for n, new in vectors) * records.stored
+            moved["activations"] = self.spilled(work)
+            limits["memory"] = self.memory.seconds(sum(moved.values()))
+            background = self._written(model, records, vectors, whole)
+            waits = any(load.cached for load in loads)
+            found.append(
+                operation(
+                    work, with_background(limits, background, rest), moved,
+                    records.fill / self.clock if waits else 0.0,
+                )
+            )  # fmt: skip
         return min(found, key=lambda each: each.seconds)
 
-    def _attention(
-        self, model: Model, records: Records, loads: list[PartLoad], work: Work, whole: bool
-    ) -> Spent:
+    def _read(
+        self, model: Model, records: Records, loads: list[PartLoad], whole: bool
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Seconds of the units of a layer, and bytes. whole: a core reads all heads."""
         heads = model.kv_heads if whole else 1  # of a job
         jobs = model.kv_heads // heads  # of a sequence
         restored = self.busiest(
             (load.count * jobs, heads * records.restore(load.cached)) for load in loads
         )
-        vectors = [(load.count * jobs, load.new) for load in loads]
-        once, appended = records.quantize(heads), records.append(heads)
-        moved = {
-            "kv_read": sum(load.count * records.read(load.cached, whole) for load in loads),
-            "kv_written": sum(load.count * load.new for load in loads) * records.stored,
-            "activations": self.spilled(work),
+        limits = {"memory": 0.0, **self.attend_seconds(model, loads, whole)}
+        limits["dequantize"] = restored / self.clock
+        return limits, {
+            "kv_read": sum(load.count * records.read(load.cached, whole) for load in loads)
         }
-        limits = {
-            "memory": self.memory.seconds(sum(moved.values())),
-            **self.attend_seconds(model, loads, whole),
-            "dequantize": restored / self.clock,
-            "quantize": self.busiest((n, new * once) for n, new in vectors) / self.clock,
-            "append": self.busiest((n, new * appended) for n, new in vectors) / self.clock,
+
+    def _written(
+        self, model: Model, records: Records, vectors: list[tuple[int, int]], whole: bool
+    ) -> dict[str, float]:
+        """Seconds of the engines that write new tokens. vectors: sequences, and new tokens each."""
+        heads = model.kv_heads if whole else 1
+        jobs = model.kv_heads // heads
+        cycles = {"quantize": records.quantize(heads), "append": records.append(heads)}
+        return {
+            name: self.busiest((n * jobs, new * each) for n, new in vectors) / self.clock
+            for name, each in cycles.items()
         }
-        waits = any(load.cached for load in loads)
-        return operation(work, limits, moved, records.fill / self.clock if waits else 0.0)

@@ -1,0 +1,243 @@
+"""MILLION: attention on product-quantized codes of K and V, by engines next to a matrix unit.
+
+The matrix unit, the vector unit and the memory are ``sim.matrix``. Each core has an engine with the
+cycles of ``golden.million.bounds`` and ``golden.million.timing``. Codes of K and of V have a stream
+each (``kv_apart``).
+
+A job is the queries of one KV head of a sequence in one layer. The codes are read once for each
+group of ``queries`` queries. The first tokens and the recent ones are FP16 rows. Our engine holds
+them on chip. Here they are in memory, since many sequences have too many. As many rows as the
+window has are exact, if the sequence has them.
+
+In a prompt, the new tokens attend each other in FP16, in the matrix unit. The codebooks of a layer
+are read once per pass, for all cores, while another layer is at work.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import ClassVar
+
+from golden.config import Config
+from golden.million.bounds import Bound, bound, load_beats
+from golden.million.config import (
+    HeadShape,
+    MillionConfig,
+    PqShape,
+    RateShape,
+    WindowShape,
+)
+from golden.million.storage import storage, sum_bits
+from golden.million.timing import attention_stages, pq_encoder
+from sim.constant import Interval
+from sim.cost import Spent
+from sim.matrix import (
+    CONSTANTS,
+    WORD,
+    MatrixEngine,
+    MatrixSettings,
+    PartLoad,
+    part_loads,
+    with_background,
+)
+from sim.model import Model
+from sim.roofline import operation
+from sim.work import Pass, Work
+
+__all__ = ["Million", "MillionSettings"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MillionSettings(MatrixSettings):
+    """Choices of the engines of attention, as the generators name them."""
+
+    max_tokens: int = 32768  # longest sequence, 1..32,768
+    subspaces: int = 64  # M: parts of a vector
+    bits: int = 8  # of a code, 4..12
+    sinks: int = 4  # first tokens that stay exact, 0..64
+    keep: int = 0  # recent tokens that stay exact, 0..256
+    block: int = 32  # tokens that are encoded together, 0..256
+    macs: int = 64  # products per cycle with the codebook, a power of two in 4..256
+    keys: int = 1  # keys per cycle: 1, 2 or 4
+    queries: int = 4  # queries of a KV head side by side, 1..8
+    window_macs: int = 32  # products per cycle with exact rows, a power of two in 4..256
+    lanes: int = 16  # words per beat of q, K, V and outputs, a power of two in 4..64
+    elements: int = 4  # of the outputs per cycle, a divisor of lanes
+    data_bits: int = 512  # of a core's words of memory, a power of two in 64..1,024
+    scope_heads: bool = False  # a codebook for each KV head instead of one for all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("max_tokens", 1, 32768)
+        _ = self.rate, self.window  # they refuse their fields
+        if self.elements < 1 or self.lanes % self.elements:
+            self._refuse("elements", f"a divisor of lanes = {self.lanes}")
+        self._check_power_of_two("data_bits", 64, 1024)
+
+    @property
+    def rate(self) -> RateShape:
+        return RateShape(
+            macs=self.macs, keys=self.keys, queries=self.queries, window_macs=self.window_macs,
+            lanes=self.lanes,
+        )  # fmt: skip
+
+    @property
+    def window(self) -> WindowShape:
+        return WindowShape(sinks=self.sinks, keep=self.keep, block=self.block)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Engine:
+    """The engine of a core for a model; all cycles are of one layer."""
+
+    config: MillionConfig
+    rate: RateShape
+    settings: MillionSettings
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """Most exact rows."""
+        return self.config.window.rows
+
+    @functools.cached_property
+    def encode(self) -> float:
+        """Cycles of K and V of a token of a head."""
+        pq = self.config.pq
+        return 2 * float(pq_encoder(pq.entries, self.rate.parts(pq), pq.sub).interval)
+
+    @functools.cached_property
+    def load(self) -> int:
+        """Cycles of the codebooks."""
+        return load_beats(self.config, self.rate.lanes)
+
+    @functools.cached_property
+    def book_bytes(self) -> float:
+        """Of the codebooks of K and V."""
+        pq = self.config.pq
+        return 2.0 * self.config.books * pq.entries * pq.head_dim * WORD
+
+    def split(self, tokens: int) -> tuple[int, int]:
+        """Tokens in codes, and exact ones."""
+        exact = min(tokens, self.rows)
+        return tokens - exact, exact
+
+    def bytes(self, tokens: int) -> float:
+        """Of K and V of a head."""
+        codes, exact = self.split(tokens)
+        pq = self.config.pq
+        return 2.0 * (codes * pq.record_bytes + exact * pq.head_dim * WORD)
+
+    def groups(self, new: int) -> int:
+        """Of the queries of a job."""
+        return -(-new * self.config.head.group // self.rate.queries)
+
+    def attend(self, tokens: int, new: int) -> tuple[Bound, float]:
+        """A job with ``tokens`` in the cache: its bound, and the cycles of each of its groups."""
+        codes, exact = self.split(tokens)
+        pq, heads = self.config.pq, self.config.head
+        found = bound(pq, self.rate, heads.group * new, codes, self.settings.data_bits)
+        groups = heads.heads * found.groups
+        stages = attention_stages(pq, self.rate, self.settings.elements, exact, groups)
+        return found, max(float(found.interval), *map(float, stages.values()))
+
+
+@functools.lru_cache(64)
+def _engine(model: Model, settings: MillionSettings) -> _Engine:
+    """ConfigError: the engine does not have such heads."""
+    pq = PqShape(head_dim=model.head_size, subspaces=settings.subspaces, bits=settings.bits)
+    config = MillionConfig(
+        pq=pq,
+        head=HeadShape(heads=model.kv_heads, group=model.group),
+        window=settings.window,
+        layers=model.layers,
+        max_tokens=settings.max_tokens,
+        pages=1 << 20,
+        page_bytes=settings.page_bytes,
+        scope_heads=settings.scope_heads,
+    )
+    settings.rate.check_head(pq)
+    return _Engine(config, settings.rate, settings)
+
+
+class Million(MatrixEngine):
+    """A chip of a matrix unit and engines of attention on codes."""
+
+    name = "million"
+    constants: ClassVar[Mapping[str, tuple[str, str]]] = {
+        **CONSTANTS,
+        "sram": ("pJ/bit", "of a bit of the tables and bins, read or written"),
+    }
+    Settings: ClassVar[type[Config]] = MillionSettings
+
+    def engine(self, model: Model) -> _Engine:
+        return _engine(model, self.settings)
+
+    def supports(self, model: Model) -> None:
+        self.engine(model)
+
+    def weight_bytes(self, model: Model) -> float:
+        """With the codebooks of all layers."""
+        return super().weight_bytes(model) + model.layers * self.engine(model).book_bytes
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        """Codes in pages, a stream for each head of K and of V of each layer, and exact rows."""
+        engine = self.engine(model)
+        codes, exact = engine.split(self.kept(model, tokens))
+        stream = self.paged(codes * engine.config.pq.record_bytes)
+        head = stream + exact * model.head_size * WORD
+        return 2.0 * model.layers * model.kv_heads * head
+
+    def storage(self, model: Model) -> dict[str, float]:
+        """Bytes on chip of all cores, by what they hold; exact rows are in memory."""
+        engine = self.engine(model)
+        bits = storage(engine.config, engine.rate)
+        cores = self.settings.cores
+        return {name: cores * count / 8 for name, count in bits.items() if name != "rows"}
+
+    def on_chip(self, model: Model, step: Pass) -> Interval:
+        """Of a key and a query: an entry of each table is read, a bin of each is read, written."""
+        engine = self.engine(model)
+        pq, most = engine.config.pq, engine.config.max_tokens
+        key = pq.subspaces * (WORD + 2 * sum_bits(-(-most // engine.rate.keys)) / 8)
+        keys = sum(
+            load.count * load.new * engine.split(load.cached)[0] for load in part_loads(model, step)
+        )
+        moved = model.layers * model.heads * keys * key
+        return self.hardware.constants["sram"].interval * moved
+
+    def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
+        engine, loads = self.engine(model), part_loads(model, step)
+        heads, jobs, fill, read, written = model.kv_heads, [], 0, 0.0, 0.0
+        for load in loads:
+            if load.cached:
+                found, interval = engine.attend(load.cached, load.new)
+                jobs.append((load.count * heads, found.groups * interval))
+                fill = max(fill, found.fill)
+                read += load.count * heads * engine.bytes(load.cached) * found.groups
+            # A new token of a step is written as a row, and later as codes.
+            row = model.head_size * WORD * (load.new == 1)
+            written += load.count * load.new * heads * 2 * (row + engine.config.pq.record_bytes)
+        # New tokens of a prompt among themselves.
+        fresh = [
+            PartLoad(load.count, 0, load.new, max(load.pairs - load.new * load.cached, 0))
+            for load in loads
+            if load.new > 1
+        ]
+        moved = {
+            "weights": engine.book_bytes if jobs or written else 0.0,
+            "kv_read": read,
+            "kv_written": written,
+            "activations": self.spilled(work),
+        }
+        encoded = ((load.count * heads, load.new * engine.encode) for load in loads)
+        limits = {
+            "memory": self.memory.seconds(sum(moved.values())),
+            **self.attend_seconds(model, fresh, not self.settings.split),
+            "attend": self.busiest(jobs) / self.clock,
+        }
+        background = {
+            "encode": self.busiest(encoded) / self.clock,
+            "load": engine.load / self.clock,
+        }
+        limits = with_background(limits, background, rest)
+        return operation(work, limits, moved, fill / self.clock)
