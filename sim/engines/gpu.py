@@ -1,0 +1,343 @@
+"""A GPU: rooflines of kernels, the start of each kernel, and the host that launches them.
+
+An operation takes as long as the longer of two:
+
+- the device: the start of its kernels, then the slowest of arithmetic and memory;
+- the host: the launches of its kernels, where no captured graph replaces them.
+
+A matrix multiplication is cut into tiles, and all processors work on one wave of tiles at a time.
+The library is assumed to choose the best tile of TILES. A tile of a x b outputs reaches
+
+    tile_efficiency * r / (r + tile_half)   with r = a * b / (a + b)
+
+of the peak, as larger tiles use each operand more often. Weights that are narrower or wider than
+activations are expanded first: ``dequantize`` of them per second, which nothing hides.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from golden.config import Config, ConfigError
+from sim.constant import Interval
+from sim.cost import Cost, Spent
+from sim.engine import Engine
+from sim.hardware import Hardware
+from sim.model import Model
+from sim.work import ATTENTION, LINEAR, Pass, Work, works
+
+__all__ = ["KERNELS", "SPLITS", "TILES", "Gpu", "GpuSettings"]
+
+# Rows and columns of the outputs that one processor computes at a time.
+TILES = (
+    (256, 128), (128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64),
+    (32, 128), (32, 64), (16, 128), (16, 64),
+)  # fmt: skip
+
+# Parts into which the inputs of a matrix may be cut, each a tile of its own.
+SPLITS = (1, 2, 4)
+
+# Kernels of one execution of an operation, by what is fused; 1 where an operation is not named.
+KERNELS: dict[str, dict[str, int]] = {
+    # Each operation of the framework by itself: a norm casts, squares, averages, adds, takes the
+    # root, multiplies, casts and multiplies; a rotation negates, joins, multiplies and adds twice.
+    "none": {
+        "norm": 8, "final norm": 8, "qkv": 3, "rotary": 12, "attention": 5, "gate_up": 2,
+        "activation": 2, "head": 2, "router": 8,
+    },
+    "kernels": {"attention": 2, "router": 3},
+    "residual": {"attention": 2, "router": 3, "residual": 0},
+}  # fmt: skip
+
+_FP16 = 2.0  # bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuSettings(Config):
+    """What runs on the GPU.
+
+    weight_bits, activation_bits, kv_bits, head_bits : of an element; the head is the last matrix
+    weight_group, kv_group : elements that share a scale, 0: a whole column of a matrix, a whole
+    vector of a head
+    weight_scale, kv_scale : bits of a scale, its zero point included
+    kv_outliers : of 1000 elements of the cache, those that are kept apart in ``kv_outlier_bits``
+    kv_recent : latest tokens of a sequence whose K and V stay in FP16
+    fusion : ``none``, ``kernels`` (one for each operation), ``residual`` (the sums too)
+    graph : a captured graph launches the kernels, so the host limits nothing
+    concatenate : a pass copies the cache to append to it
+    scores : prefill writes the scores of all pairs to memory, in FP16 and in FP32
+    """
+
+    weight_bits: int = 16
+    weight_group: int = 0
+    weight_scale: int = 16
+    activation_bits: int = 16
+    head_bits: int = 16
+    kv_bits: int = 16
+    kv_group: int = 0
+    kv_scale: int = 16
+    kv_outliers: int = 0
+    kv_outlier_bits: int = 32
+    kv_recent: int = 0
+    fusion: str = "residual"
+    graph: bool = True
+    concatenate: bool = False
+    scores: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("weight_bits", "head_bits", "kv_bits"):
+            self._check_range(name, 1, 16)
+        self._check_choice("activation_bits", (4, 8, 16))
+        for name in ("weight_group", "kv_group", "kv_recent"):
+            self._check_range(name, 0, 1 << 20)
+        for name in ("weight_scale", "kv_scale", "kv_outlier_bits"):
+            self._check_range(name, 0, 64)
+        self._check_range("kv_outliers", 0, 1000)
+        self._check_choice("fusion", KERNELS)
+        for name in ("graph", "concatenate", "scores"):
+            self._check_bool(name)
+
+
+class Gpu(Engine):
+    """A GPU and the programs that run on it."""
+
+    name: ClassVar[str] = "gpu"
+    Settings: ClassVar[type[Config]] = GpuSettings
+    constants: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "peak_16": ("TFLOPS", "of products of FP16 in the matrix units, a sum is an operation"),
+        "peak_8": ("TOPS", "of products of 8-bit integers"),
+        "peak_4": ("TOPS", "of products of 4-bit integers"),
+        "processors": ("", "that compute a tile each"),
+        "tile_efficiency": ("", "share of the peak that the largest tile would reach"),
+        "tile_half": ("", "size of a tile, a * b / (a + b), that reaches half of that"),
+        "matrix_start": ("us", "of a kernel that multiplies matrices, before and after its work"),
+        "vector_start": ("us", "of any other kernel"),
+        "vector_efficiency": ("", "share of the memory's bandwidth that other kernels reach"),
+        "attention_efficiency": ("", "share of the peak that attention over a prompt reaches"),
+        "attention_bandwidth": ("", "share of the memory's bandwidth at which the cache is read"),
+        "dequantize": ("TOPS", "weights that are expanded, per second"),
+        "kv_dequantize": ("TOPS", "elements of a quantized cache that are expanded, per second"),
+        "launch": ("us", "of the host, to launch a kernel"),
+        "quantize_host": ("us", "of the host and a layer, to quantize new K and V by themselves"),
+        "attention_host": ("us", "of the host and a layer, in attention, besides its launches"),
+        "idle": ("W", "of the whole board, waiting"),
+        "busy": ("W", "of the whole board, working"),
+    }  # fmt: skip
+
+    def __init__(self, hardware: Hardware):
+        super().__init__(hardware)
+        use: GpuSettings = self.settings
+        base = self.base
+        for name, constant in hardware.constants.items():
+            allowed = "above 0" if name in _DIVISORS else "0 or more"
+            if constant.value < 0 or (name in _DIVISORS and constant.value == 0):
+                raise ConfigError(
+                    f"{hardware.name}: {name} must be {allowed}, not {constant.value!r}"
+                )
+        peak = base(f"peak_{use.activation_bits}")
+        self._processors = base("processors")
+        # Seconds of one wave for each element of the inputs.
+        self._tiles = [
+            (a, b, 2 * a * b * self._processors / (peak * self._tile_share(a, b))) for a, b in TILES
+        ]
+        self._bandwidth = self.memory.bandwidth
+        self._vector_bandwidth = self._bandwidth * base("vector_efficiency")
+        self._cache_bandwidth = self.memory.peak * base("attention_bandwidth")
+        self._attention_peak = base("peak_16") * base("attention_efficiency")
+        self._matrix_start, self._vector_start = base("matrix_start"), base("vector_start")
+        self._dequantize, self._kv_dequantize = base("dequantize"), base("kv_dequantize")
+        self._launch = 0.0 if use.graph else base("launch")
+        self._quantize_host = 0.0 if use.graph or use.kv_bits == 16 else base("quantize_host")
+        self._attention_host = 0.0 if use.graph else base("attention_host")
+        self._kernels = KERNELS[use.fusion]
+        idle, busy = (hardware.constants[name].interval for name in ("idle", "busy"))
+        self._idle, self._busy = idle, busy
+        self._operation = functools.lru_cache(maxsize=1 << 14)(self.operation)
+
+    def _tile_share(self, a: int, b: int) -> float:
+        size = a * b / (a + b)
+        return self.base("tile_efficiency") * size / (size + self.base("tile_half"))
+
+    def _matrix(self, inputs: float, outputs: float, bits: int) -> float:
+        """Bytes of a matrix as it is stored."""
+        use: GpuSettings = self.settings
+        made = inputs * outputs * bits / 8
+        if bits < 16:
+            groups = math.ceil(inputs / use.weight_group) if use.weight_group else 1
+            made += outputs * groups * use.weight_scale / 8
+        return made
+
+    def _element(self, model: Model) -> float:
+        """Bytes of an element of a quantized cache, with its share of scales and outliers."""
+        use: GpuSettings = self.settings
+        if use.kv_bits == 16:
+            return _FP16
+        scales = use.kv_scale / (use.kv_group or model.head_size)
+        return (use.kv_bits + scales + use.kv_outliers / 1000 * use.kv_outlier_bits) / 8
+
+    def weight_bytes(self, model: Model) -> float:
+        use: GpuSettings = self.settings
+        layer = 0.0
+        for name, (inputs, outputs) in model.linears.items():
+            copies = model.experts if name in ("gate", "up", "down") else 1
+            layer += copies * self._matrix(inputs, outputs, use.weight_bits)
+        if model.experts > 1:
+            layer += self._matrix(model.hidden, model.experts, use.weight_bits)
+        table = model.vocabulary * model.hidden * _FP16
+        head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)
+        return model.layers * layer + table + head
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        use: GpuSettings = self.settings
+        kept = min(tokens, model.window) if model.window else tokens
+        recent = min(kept, use.kv_recent)
+        each = (kept - recent) * self._element(model) + recent * _FP16
+        return model.kv_elements * each
+
+    def check(self, model: Model, batch: int, context: int) -> None:
+        use: GpuSettings = self.settings
+        if use.scores:
+            pairs = batch * model.heads * context * context * (_FP16 + 4.0)
+            missing = self.weight_bytes(model) + pairs - self.memory.capacity
+            if missing > 0:
+                raise ConfigError(
+                    f"{model.name}: the scores of a prompt of {context} tokens at batch {batch} "
+                    f"lack {missing / 1e9:.2f} GB of {self.memory.capacity / 1e9:.0f} GB on "
+                    f"{self.hardware.name}"
+                )
+
+    def matrix_seconds(self, rows: int, inputs: int, outputs: int, copies: int = 1) -> float:
+        """Arithmetic of ``rows`` tokens that are spread over ``copies`` matrices."""
+        each = -(-rows // copies)
+        least = math.inf
+        for a, b, wave in self._tiles:
+            tiles = copies * -(-each // a) * -(-outputs // b)
+            for parts in SPLITS:
+                seconds = math.ceil(parts * tiles / self._processors) * wave / parts * inputs
+                if parts > 1:  # each part writes sums in FP32, and they are read again
+                    seconds += 8.0 * parts * rows * outputs / self._bandwidth
+                least = min(least, seconds)
+        return least
+
+    def _linear(self, work: Work) -> Spent:
+        use: GpuSettings = self.settings
+        copies = work.weights // (work.inputs * work.outputs)
+        head = work.name == "head"
+        bits = use.head_bits if head else use.weight_bits
+        weights = copies * self._matrix(work.inputs, work.outputs, bits)
+        # The head's activations stay in FP16 where its weights do.
+        plain = head and bits == 16
+        moved = work.vectors * (_FP16 if plain else min(use.activation_bits, 16) / 8)
+        expanded = 0.0 if plain or bits == use.activation_bits else work.weights / self._dequantize
+        limits = {
+            "compute": self.matrix_seconds(work.rows, work.inputs, work.outputs, copies),
+            "memory": (weights + moved) / self._bandwidth,
+        }
+        traffic = {"weights": weights, "activations": moved}
+        kernels = self._kernels.get(work.name, 1)
+        if use.activation_bits < 16 and use.fusion == "none":
+            kernels += 1  # that quantizes the inputs
+        return self._spent(work, limits, traffic, kernels * self._matrix_start + expanded, kernels)
+
+    def _attention(self, work: Work, step: Pass, model: Model) -> Spent:
+        use: GpuSettings = self.settings
+        size = self._element(model)
+        kv_width = 2 * model.kv_heads * model.head_size
+        recent = 0
+        if use.kv_recent and size < _FP16:
+            recent = sum(p.count * min(p.context, use.kv_recent) for p in step.parts) * kv_width
+        old = work.kv_read - recent
+        read = old * size + recent * _FP16
+        written = work.kv_written * size
+        copied = read + written if use.concatenate else 0.0
+        moved = work.vectors * _FP16
+        memory = (read + written + 2 * copied) / self._cache_bandwidth + moved / self._bandwidth
+        limits = {
+            "compute": 2 * work.macs / self._attention_peak,
+            "memory": memory + (old / self._kv_dequantize if use.kv_bits < 16 else 0.0),
+        }
+        traffic = {
+            "kv_read": read + copied,
+            "kv_written": written + copied,
+            "activations": moved,
+        }
+        kernels = self._kernels.get(work.name, 1)
+        if self._attention_host:
+            limits["host"] = self._attention_host
+        return self._spent(work, limits, traffic, kernels * self._vector_start, kernels)
+
+    def _vector(self, work: Work) -> Spent:
+        moved = work.vectors * _FP16
+        kernels = self._kernels.get(work.name, 1)
+        limits = {"memory": moved / self._vector_bandwidth}
+        return self._spent(
+            work, limits, {"activations": moved}, kernels * self._vector_start, kernels
+        )
+
+    def _spent(
+        self,
+        work: Work,
+        limits: dict[str, float],
+        traffic: Mapping[str, float],
+        start: float,
+        kernels: int,
+    ) -> Spent:
+        """limits, traffic, start: of one execution on the device."""
+        host = limits.pop("host", 0.0) + kernels * self._launch
+        device = max(start + max(limits.values()), host)
+        if host:
+            limits["host"] = host
+        count = work.count
+        return Spent(
+            work.name,
+            count * device,
+            {name: count * seconds for name, seconds in limits.items()},
+            {name: count * amount for name, amount in traffic.items()},
+            float(count * work.macs),
+        )
+
+    def operation(self, work: Work) -> Spent:
+        """Any operation but attention."""
+        return self._linear(work) if work.kind == LINEAR else self._vector(work)
+
+    def cost(self, model: Model, step: Pass) -> Cost:
+        made: list[Spent] = []
+        for work in works(model, step):
+            if work.kind == ATTENTION:
+                if self._quantize_host:
+                    seconds = model.layers * self._quantize_host
+                    made.append(Spent("quantize", seconds, {"host": seconds}, {}))
+                made.append(self._attention(work, step, model))
+            else:
+                # The same work takes the same time, and many passes have as many tokens.
+                made.append(self._operation(work))
+        return Cost(tuple(made), self._energy(made))
+
+    def _energy(self, made: list[Spent]) -> dict[str, Interval]:
+        """The board's power: idle throughout, busy while a kernel does not wait for the host."""
+        seconds = busy = moved = 0.0
+        for each in made:
+            seconds += each.seconds
+            busy += max(
+                (value for name, value in each.limits.items() if name != "host"), default=0.0
+            )
+            moved += sum(each.traffic.values())
+        static, dram = self._idle * seconds, self.memory.joules(moved)
+        most = [
+            (top - idle) * busy - dram.value
+            for idle, top in (
+                (self._idle.high, self._busy.low),
+                (self._idle.value, self._busy.value),
+                (self._idle.low, self._busy.high),
+            )
+        ]
+        core = Interval(*(max(each, 0.0) for each in most))
+        return {"static": static, "dram": dram, "sram": Interval.of(0.0), "core": core}
+
+
+_DIVISORS = {
+    "peak_16", "peak_8", "peak_4", "processors", "tile_efficiency", "vector_efficiency",
+    "attention_efficiency", "attention_bandwidth", "dequantize", "kv_dequantize",
+}  # fmt: skip
