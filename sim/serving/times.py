@@ -6,7 +6,9 @@
 | decode | interpolated in the mean context; exact in the batch |
 
 A decode pass of unequal contexts is taken as one whose contexts all equal their mean. Engines add
-up what each sequence reads, so this changes what is rounded, not what is summed. In a mixed pass
+up what each sequence reads, so this changes what is rounded, not what is summed. An exception is a
+sequence that is so long that it binds alone. On 200 passes of 4, 16 and 64 log-normal contexts an
+A100 differs by 0.001 % at most. Oaken differs by 0.3 % on average and 4 % at most. In a mixed pass
 the mean is rounded to a whole token.
 
 A cell is a range of contexts of one batch. It is linear between its ends if ``Engine.cost`` at

@@ -2,13 +2,13 @@
 
 Seen to fail with each of:
 
-- a request that ends and keeps one of its pages (``test_like_one_pass_at_a_time``);
-- the advance up to the next end one step too long;
-- no cut of an advance at an arrival that may enter;
-- ``preempted`` put at the tail of the queue;
-- the window's bend left out of an advance;
-- TOLERANCE 0.1 (``test_interpolation``);
-- a preempted request that forgets its words.
+- a request that ends and keeps one of its pages;
+- an advance one step beyond the next end of a request;
+- an advance that does not end at an arrival that may enter;
+- an advance beyond the token at which a sequence fills its window;
+- the oldest request preempted in place of the youngest;
+- a preempted request that is lost, that forgets its words, or that goes to the tail of the queue;
+- TOLERANCE 0.1.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ REQUESTS = st.lists(
     st.tuples(st.integers(0, 300), st.integers(1, 25), st.integers(1, 20)), min_size=1, max_size=14
 ).map(
     lambda rows: [
-        Request(number + 1, at * 0.0317171, prompt, output)
+        Request(number + 1, at * 0.0023171, prompt, output)
         for number, (at, prompt, output) in enumerate(sorted(rows))
     ]
 )
