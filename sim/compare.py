@@ -4,13 +4,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from golden import command
 from golden.config import ConfigError
 from sim.engine import engine_of
 from sim.model import find_model
-from sim.run import Run, add_sizes, shown
+from sim.plot import comparison
+from sim.run import Run, add_sizes, give, shown
 
 __all__ = ["compare", "main"]
 
@@ -68,9 +70,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", required=True, help="a known model, config.json or its folder")
     add_sizes(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write pictures as SVG")
     options: argparse.Namespace = parser.parse_args(arguments)
     try:
         rows = compare(options.hw, options.model, options.batch, options.prompt, options.out)
+        give(options.plot, lambda: comparison(rows))
     except ConfigError as error:
         print(f"sim.compare: {error}", file=sys.stderr)
         return 2

@@ -24,9 +24,10 @@ from sim.constant import Interval
 from sim.cost import Cost, total
 from sim.engine import Engine, check_fits, engine_of
 from sim.model import Model, find_model
+from sim.plot import pictures
 from sim.work import Pass
 
-__all__ = ["Run", "add_sizes", "decoding", "main", "run", "shown", "size"]
+__all__ = ["Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size"]
 
 
 def size(text: str) -> int:
@@ -232,7 +233,8 @@ def write_csv(rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _give(file: Path | None, text: Callable[[], str]) -> None:
+def give(file: Path | None, text: Callable[[], str]) -> None:
+    """Write a file where one is asked. ConfigError: it cannot be written."""
     if file is None:
         return
     try:
@@ -255,6 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the operations")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write pictures as SVG")
     options = parser.parse_args(arguments)
     try:
         made = Run(
@@ -263,7 +266,12 @@ def main(arguments: list[str] | None = None) -> int:
         ).compute(options.exact)  # fmt: skip
         if options.strict and made.cost.extrapolated:
             raise ConfigError(f"extrapolated: {'; '.join(made.cost.extrapolated)}")
-        _give(options.csv, lambda: write_csv(made.operations()))
+        give(options.csv, lambda: write_csv(made.operations()))
+        sizes = {"batch": made.batch, "prompt": made.prompt, "out": made.out}
+        give(
+            options.plot,
+            lambda: pictures(made.engine, made.model, made.prefill, made.decode, sizes),
+        )
     except ConfigError as error:
         print(f"sim.run: {error}", file=sys.stderr)
         return 2

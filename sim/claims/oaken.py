@@ -106,6 +106,7 @@ CLAIMS: list[Claim] = [
     Claim(
         paper=_PAPER, figure="13", what="Oaken-HBM holds 16K", claimed=1, unit="", trend=True,
         variants=["oaken-hbm"], measure=_fits(16384),
+        reason="26 GB of weights and 64.7 GB of K and V at the paper's own 4.82 bits exceed 80 GB",
     ),
     Claim(
         paper=_PAPER, figure="13", what="Oaken-HBM does not hold 32K", claimed=1, unit="",

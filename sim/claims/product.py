@@ -4,6 +4,7 @@ from golden.kllm.assembler import Assembler
 from golden.kllm.config import outlier_count
 from golden.kllm.isa import ROW_ELEMENTS, Outliers, Unit
 from sim.engine import engine_of
+from sim.engines.gpu import Gpu
 from sim.engines.kllm import Kllm
 from sim.kllm.schedule import timeline
 from sim.work import LINEAR, Work
@@ -37,4 +38,5 @@ def gpu_product_seconds(hardware: str) -> float:
         name="product", kind=LINEAR, count=1, macs=SIZE * SIZE, inputs=SIZE, outputs=SIZE, rows=1,
         weights=SIZE * SIZE, vectors=2 * SIZE,
     )  # fmt: skip
-    return engine.work_seconds(work)  # type: ignore[attr-defined,no-any-return]
+    assert isinstance(engine, Gpu)
+    return engine.operation(work).seconds

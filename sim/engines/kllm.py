@@ -258,6 +258,7 @@ class Kllm(Engine):
         tokens, context, separate = share
         found = self._layer(shape, tokens, context, separate)
         traffic = self._traffic(shape, tokens, context, separate)
+        macs = self._macs(shape, tokens, context, separate)
         spent = []
         # What is not on the path takes no time, but its bytes are read.
         idle = [
@@ -273,12 +274,22 @@ class Kllm(Engine):
                     model.layers * cycles / self.clock,
                     {each: model.layers * seconds for each, seconds in limits.items()},
                     {k: model.layers * v for k, v in traffic.get(name, {}).items()},
+                    float(model.layers * macs.get(name, 0)),
                 )
             )
         handover = model.layers * self.base("handover")
         if handover:
             spent.append(Spent("hand-over", handover, {"host": handover}, {}))
         return Cost(tuple(spent))
+
+    def _macs(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> dict[str, int]:
+        """Products that are added up, by operation, of one layer; the lanes select them."""
+        sizes, made = linear_sizes(shape), {}
+        for name, members in matmuls(self.settings.fuse, shape.intermediate).items():
+            made[name] = tokens * sum(sizes[each][0] * sizes[each][1] for each in members)
+        attended = context + (1 if separate else tokens)
+        made["attention"] = 2 * tokens * attended * shape.heads * shape.head_size
+        return made
 
     def _traffic(
         self, shape: LayerShape, tokens: int, context: int, separate: bool
@@ -317,6 +328,7 @@ class Kllm(Engine):
                 times * cycles / self.clock,
                 {"memory": times * port / self.clock, "lanes": times * lanes / self.clock},
                 {"weights": times * read},
+                float(words * model.hidden * model.vocabulary),
             )
             for name, cycles, port, lanes in found
         ]
