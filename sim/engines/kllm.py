@@ -49,7 +49,7 @@ _SAMPLES = 3  # of the context of a long prompt: the programs between are interp
 class KllmSettings(Config):
     """machine, set: a named machine of golden.kllm.config, and fields of it that differ.
 
-    counter, macs, function_width, integer_lanes, online: of sim.kllm.units.Units
+    counter, macs, function_width, integer_lanes, queue, online: of sim.kllm.units.Units
     scores, glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
     chunk: most tokens of a program; 0: as many as fit
     """
@@ -60,6 +60,7 @@ class KllmSettings(Config):
     macs: int = 32
     function_width: int = 8
     integer_lanes: int = 4
+    queue: int = 4
     online: bool = True
     scores: str = "direct"
     glu: str = "index"
@@ -85,6 +86,7 @@ class KllmSettings(Config):
             macs=self.macs,
             function_width=self.function_width,
             integer_lanes=self.integer_lanes,
+            queue=self.queue,
             online=self.online,
         )
 

@@ -19,14 +19,13 @@ from sim.kllm.units import CommandCycles, slot_words
 
 __all__ = ["Placed", "Timeline", "timeline"]
 
-_QUEUE = 4  # commands that wait for a unit
-
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
     """A command from ``begin`` to ``end``.
 
-    cause : number of the command whose end let it begin; None: it came from the host just then
+    cause : number of the command that let it begin; None: it came from the host just then
+    since : when that was: the end of ``cause``, or its begin, which made room in a queue
     bound : cycles that golden.kllm.bounds gives
     words : of a port, that a MATMUL reads; address : of its weights
     compute : cycles of its lanes
@@ -37,6 +36,7 @@ class Placed:
     begin: float
     end: float
     cause: int | None
+    since: float
     bound: int
     words: int = 0
     address: int = 0
@@ -64,38 +64,43 @@ class Timeline:
         until = self.cycles
         while number is not None:
             each = self.placed[number]
-            before = each.begin if each.cause is None else self.placed[each.cause].end
-            found.append((number, until - before))
-            until, number = before, each.cause
+            found.append((number, until - each.since))
+            until, number = each.since, each.cause
         return [(None, until), *reversed(found)]
 
 
 def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]) -> Timeline:
     """One part of a program. first: commands of each unit before it; the part adds its own."""
     machine, t = cycles.machine, cycles.timings
-    ahead, word = ahead_max(machine), t.interval
+    ahead, word, queue = ahead_max(machine), t.interval, cycles.units.queue
     step = dispatcher(COMMAND_WORDS)
     ends: dict[Unit, list[float]] = {unit: [] for unit in Unit}
     begins: dict[Unit, list[float]] = {unit: [] for unit in Unit}
     numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     placed: list[Placed] = []
     slots: dict[int, int] = {}  # words that READ_SLOT gives of each
-    sent, served = 0.0, 0.0
-    for number, at in enumerate(range(0, len(words), COMMAND_WORDS)):
-        opcode, _, after, o = decode(list(words[at : at + COMMAND_WORDS]))
+    sent, served, since = 0.0, 0.0, 0.0
+    cause: int | None = None  # what held the dispatcher last, and since when
+    for number, place in enumerate(range(0, len(words), COMMAND_WORDS)):
+        opcode, _, after, o = decode(list(words[place : place + COMMAND_WORDS]))
         unit = COMMANDS[opcode].unit
         mine = begins[unit]
-        sent = max(sent + float(step.interval), (number + 1) * t.command)
-        if len(mine) >= _QUEUE:  # its place is free once an earlier one starts
-            sent = max(sent, mine[-_QUEUE])
+        written = float((number + 1) * t.command)
+        if written >= sent + float(step.interval):
+            sent, since, cause = written, written, None
+        else:
+            sent += float(step.interval)
+        if len(mine) >= queue and mine[-queue] > sent:  # its place is free once that one starts
+            sent, since, cause = mine[-queue], mine[-queue], numbers[unit][-queue]
         offered = max(sent + step.latency, mine[-1] if mine else 0.0)
-        begin, cause = sent + step.latency, None
+        begin, by, at = sent + step.latency, cause, since
         if ends[unit] and ends[unit][-1] + t.turn > begin:
-            begin, cause = ends[unit][-1] + t.turn, numbers[unit][-1]
+            begin, by, at = ends[unit][-1] + t.turn, numbers[unit][-1], ends[unit][-1]
         for other, count in after.items():
             waited = count - first[other]
             if 0 < waited <= len(ends[other]) and ends[other][waited - 1] + t.status > begin:
-                begin, cause = ends[other][waited - 1] + t.status, numbers[other][waited - 1]
+                at = ends[other][waited - 1]
+                begin, by = at + t.status, numbers[other][waited - 1]
         if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
             for slot in range(o["slot"], o["slot"] + max(o["tokens"], 1)):
                 slots[slot] = slot_words(o)
@@ -111,7 +116,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         compute = taken if opcode == Opcode.MATMUL else 0
         placed.append(
             Placed(
-                opcode, unit, begin, end, cause, cycles.bound(opcode, o), port_words,
+                opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
                 o.get("weights", 0), compute,
             )
         )  # fmt: skip

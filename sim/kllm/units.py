@@ -61,6 +61,7 @@ class Units(Config):
     function_stages: int = 2  # registers of an operator
     integer_lanes: int = 4  # dividers
     threshold_multipliers: int = 5  # thresholds scaled per cycle
+    queue: int = 4  # commands that wait for each unit
     online: bool = True  # outliers by Orizuru; false: by thresholds, KLLM-S
 
     def __post_init__(self) -> None:
@@ -70,6 +71,7 @@ class Units(Config):
         self._check_range("function_stages", 1, 8)
         self._check_power_of_two("integer_lanes", 1, ROW_ELEMENTS)
         self._check_range("threshold_multipliers", 1, 15)
+        self._check_range("queue", 3, 64)
         self._check_bool("online")
 
     def lane(self, machine: MachineConfig) -> LaneTiming:

@@ -49,6 +49,7 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     what = "from a token's last beat to the next job"
     assert ours.norms.delay(what) == theirs.norms.delay(what)
     assert units.function_stages == KllmFunctionPipelineConfig().stages
+    assert units.queue == config.queue
 
 
 @pytest.mark.parametrize("elements", [256, 4096, 11008, 16383])
@@ -80,7 +81,9 @@ def test_path_adds_up(options):
         assert made.cycles >= least * 0.97  # queues hold a few words more than the buffers
         for each in made.placed:
             if each.cause is not None:
-                assert each.begin >= made.placed[each.cause].end
+                before = made.placed[each.cause]
+                assert each.begin >= each.since
+                assert each.since in (before.end, before.begin)
             assert each.end >= each.begin + min(each.bound, 1)
         assert made.words == sum(bound.words for bound in found)
     assert sum(first.values()) == sum(len(words) // 16 for words in parts(machine, **options)[1])

@@ -1,0 +1,155 @@
+"""``python -m sim.questions``: answers that an architect asks for, as tables of docs/sim.md."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from golden import command
+from golden.config import ConfigError
+from golden.markers import rewrite, table
+from sim.claims.measure import served
+from sim.engine import Engine, check_fits, engine_of
+from sim.model import Model, find_model
+from sim.validate import PAGE
+from sim.work import Pass
+
+__all__ = ["QUESTIONS", "main"]
+
+_7B = "llama-2-7b"
+
+
+def _step(engine: Engine, model: Model, batch: int, context: int) -> float | None:
+    """Tokens per second of one step; None: it does not fit, or the chip has no way."""
+    try:
+        check_fits(engine, model, batch, context + 1)
+        return batch / engine.cost(model, Pass.decode(batch, context)).seconds
+    except ConfigError:
+        return None
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def batch_and_context() -> str:
+    """Tokens per second by batch and context; bold: where the A100 passes KLLM."""
+    model = find_model(_7B)
+    names = ("kllm-a4", "kllm-a4-wide", "a100-80gb", "a100-qserve")
+    engines = [engine_of(name) for name in names]
+    rows = []
+    for context, batch in itertools.product((128, 1024, 4096), (1, 4, 16, 64)):
+        found = [_step(engine, model, batch, context) for engine in engines]
+        best = max(each or 0.0 for each in found[:2])
+        cells = [
+            f"**{_shown(each)}**" if n > 1 and each and each > best else _shown(each)
+            for n, each in enumerate(found)
+        ]
+        rows.append([context, batch, *cells])
+    return table(["cached tokens", "batch", *names], rows)
+
+
+def lanes_and_ports() -> str:
+    """Tokens per second of KLLM after 512 tokens by lanes and ports, the clock the same."""
+    model, rows = find_model(_7B), []
+    fields = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]
+    ports = (12, 24, 48)
+    for lanes in (4, 8, 16, 32, 64):
+        cells = []
+        for count in ports:
+            changes = {
+                "settings.set": [*fields, f"lane.lanes={lanes}", f"ports.ports={count}"],
+                "memory.channels": count,
+            }
+            try:
+                cells.append(_shown(_step(engine_of("kllm-a4", changes), model, 1, 512)))
+            except ConfigError:
+                cells.append("")
+        rows.append([lanes, *cells])
+    return table(["lanes", *(f"{count} ports" for count in ports)], rows)
+
+
+def long_contexts() -> str:
+    """Tokens per second of a batch of 8 by context, K and V stored by each scheme."""
+    model = find_model(_7B)
+    names = ("oaken-hbm-fp16", "oaken-hbm", "oaken-lpddr-fp16", "oaken-lpddr", "million-4b")
+    engines = [engine_of(name) for name in names]
+    rows = []
+    for context in (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072):
+        rows.append([context, *(_shown(_step(each, model, 8, context)) for each in engines)])
+    return table(["cached tokens", *names], rows)
+
+
+def hbm_or_lpddr() -> str:
+    """Tokens per second of 1K:1K requests; LPDDR has 3.2 times the bytes of HBM."""
+    names, rows = ("oaken-hbm", "oaken-lpddr", "a100-vllm", "a100-qserve"), []
+    for model, batch in itertools.product((_7B, "llama-2-13b"), (16, 64, 256)):
+        cells = []
+        for name in names:
+            try:
+                cells.append(_shown(served(name, model, batch, 1024, 1024)))
+            except ConfigError:
+                cells.append("")
+        rows.append([model, batch, *cells])
+    return table(
+        ["model", "requests", "oaken-hbm", "oaken-lpddr", "a100-vllm", "a100-qserve"], rows
+    )
+
+
+def command_queues() -> str:
+    """Tokens per second of KLLM by the commands that wait for each unit, and by their pace."""
+    model, rows = find_model(_7B), []
+    for queue, cycles in itertools.product((4, 8, 16, 64), (48, 32)):
+        changes = {"settings.queue": queue, "constants.command.value": cycles}
+        engine = engine_of("kllm-a4", changes)
+        found = [_step(engine, model, 1, context) for context in (128, 1024, 4096)]
+        rows.append([queue, cycles, *map(_shown, found)])
+    return table(["queue", "cycles of a command", "after 128", "after 1024", "after 4096"], rows)
+
+
+def functions() -> str:
+    """Tokens per second of KLLM by elements per cycle of the functional unit, queues of 16."""
+    model, rows = find_model(_7B), []
+    for width in (4, 8, 16):
+        changes = {"settings.queue": 16, "settings.function_width": width}
+        engine = engine_of("kllm-a4", changes)
+        found = [_step(engine, model, 1, context) for context in (128, 1024, 4096)]
+        rows.append([width, *map(_shown, found)])
+    return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
+
+
+QUESTIONS: dict[str, Callable[[], str]] = {
+    "sim_batch": batch_and_context,
+    "sim_lanes": lanes_and_ports,
+    "sim_context": long_contexts,
+    "sim_memory": hbm_or_lpddr,
+    "sim_queues": command_queues,
+    "sim_functions": functions,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 2 after one line on stderr."""
+    parser = command.Parser(
+        prog="python -m sim.questions", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--only", nargs="+", choices=list(QUESTIONS), help="these tables")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/sim.md")
+    options: argparse.Namespace = parser.parse_args(arguments)
+    chosen: Sequence[str] = options.only or list(QUESTIONS)
+    made: dict[str, Any] = {}
+    try:
+        for name in chosen:
+            made[name] = QUESTIONS[name]()
+            print(QUESTIONS[name].__doc__, made[name], sep="\n\n")
+    except ConfigError as error:
+        print(f"sim.questions: {error}", file=sys.stderr)
+        return 2
+    if options.page:
+        rewrite(PAGE, made)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("sim.questions", main)
