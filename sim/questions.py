@@ -1,4 +1,4 @@
-"""``python -m sim.questions``: answers that an architect asks for, as tables of docs/sim.md."""
+"""``python -m sim.questions``: an architect's questions, answered in tables of docs/sim.md."""
 
 import argparse
 import itertools
@@ -82,7 +82,7 @@ def long_contexts() -> str:
 
 
 def hbm_or_lpddr() -> str:
-    """Tokens per second of 1K:1K requests; LPDDR has 3.2 times the bytes of HBM."""
+    """Tokens per second of requests that bring 1,024 tokens and make as many."""
     names, rows = ("oaken-hbm", "oaken-lpddr", "a100-vllm", "a100-qserve"), []
     for model, batch in itertools.product((_7B, "llama-2-13b"), (16, 64, 256)):
         cells = []
