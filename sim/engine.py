@@ -4,18 +4,20 @@ import abc
 import dataclasses
 import functools
 import importlib
+import json
 import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import sim.engines
 from golden.config import Config, ConfigError
+from sim.constant import KINDS
 from sim.cost import Cost
-from sim.hardware import Hardware, changed, fields_of, hardware_of
+from sim.hardware import MEMORY_FIELDS, Hardware, changed, fields_of, hardware_of
 from sim.model import Model
 from sim.work import Pass
 
-__all__ = ["Engine", "check_fits", "engine_of", "engines"]
+__all__ = ["Engine", "check_fits", "engine_of", "engines", "template"]
 
 
 class Engine(abc.ABC):
@@ -103,6 +105,34 @@ def engine_of(text: str, changes: Mapping[str, Any] | None = None) -> Engine:
     kind = kinds[fields["engine"]]
     units = {constant: unit for constant, (unit, _) in kind.constants.items()}
     return kind(hardware_of(name, fields, units))
+
+
+def template(name: str) -> dict[str, Any]:
+    """A file of hardware with every field of an engine: defaults of settings, units of constants.
+
+    The source of a constant says what it is; ``kind`` lists the choices. ConfigError: no such
+    engine.
+    """
+    if name not in engines():
+        raise ConfigError(f"--template must be one of {', '.join(engines())}, not {name!r}")
+    kind = engines()[name]
+
+    def constants(fields: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+        return {
+            each: {"value": None, "unit": unit, "kind": " or ".join(KINDS), "source": meaning}
+            for each, (unit, meaning) in fields.items()
+        }
+
+    settings = json.loads(json.dumps(kind.Settings().describe()))
+    memory = {"kind": "a file of sim/memories", "channels": 1, **constants(MEMORY_FIELDS)}
+    return {
+        "engine": name,
+        "about": "one line; settings and constants that equal the base's may be left out",
+        "base": "another chip, or leave this field out",
+        "settings": settings,
+        "constants": constants(kind.constants),
+        "memory": memory,
+    }
 
 
 def check_fits(engine: Engine, model: Model, batch: int, context: int) -> None:

@@ -22,8 +22,10 @@ from golden.config import ConfigError
 from golden.files import replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
-from sim.engine import Engine, check_fits, engine_of
-from sim.model import Model, find_model
+from sim.engine import Engine, check_fits, engine_of, template
+from sim.hardware import fields_of
+from sim.hardware import known as chips
+from sim.model import Model, built_in, find_model
 from sim.plot import pictures
 from sim.work import Pass
 
@@ -223,6 +225,14 @@ def _print(made: Run) -> None:
         console.print(f"extrapolated: {reason}")
 
 
+def _list() -> None:
+    for title, names in (("--hw", chips()), ("--model", built_in())):
+        print(title)
+        for name in names:
+            about = f"  {fields_of(name)[1]['about']}" if title == "--hw" else ""
+            print(f"  {name}{about}")
+
+
 def write_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Rows with the union of their fields, in the order in which they come."""
     names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
@@ -247,12 +257,16 @@ def give(file: Path | None, text: Callable[[], str]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
     parser = command.Parser(prog="python -m sim.run", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--hw", required=True, help="a known chip, or a JSON file")
-    parser.add_argument("--model", required=True, help="a known model, config.json or its folder")
+    parser.add_argument("--hw", help="a known chip, or a JSON file")
+    parser.add_argument("--model", help="a known model, config.json or its folder")
     add_sizes(parser)
     parser.add_argument(
         "--context", type=size, help="tokens before, in the place of --prompt, without its prefill"
     )
+    parser.add_argument(
+        "--template", metavar="ENGINE", help="print a file of hardware with every field, and end"
+    )
+    parser.add_argument("--list", action="store_true", help="print the known names, and end")
     parser.add_argument("--exact", action="store_true", help="compute every step")
     parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -260,6 +274,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write pictures as SVG")
     options = parser.parse_args(arguments)
     try:
+        if options.template:
+            print(json.dumps(template(options.template), indent=1))
+            return 0
+        if options.list:
+            _list()
+            return 0
+        for name in ("hw", "model"):
+            if getattr(options, name) is None:
+                raise ConfigError(f"--{name} must be given")
         made = Run(
             engine_of(options.hw), find_model(options.model), options.batch,
             options.context or options.prompt, options.out,

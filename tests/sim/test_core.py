@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from golden.config import ConfigError
 from sim import compare, run, sweep
-from sim.constant import Constant, Interval, constant_of
+from sim.constant import UNITS, Constant, Interval, constant_of
 from sim.cost import Cost, Spent, total
 from sim.engine import engine_of, engines
 from sim.hardware import changed, fields_of, known
@@ -262,6 +262,29 @@ def test_bad_input(module, options, line, capsys):
     assert err.count("\n") == 1
     assert err.startswith(f"{module.__name__}: ")
     assert line in err
+
+
+@pytest.mark.parametrize("name", engines())
+def test_template(name, capsys):
+    """It names every field of the engine; a value that is left open is refused by name."""
+    assert run.main(["--template", name]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["constants"].keys() == engines()[name].constants.keys()
+    fields = {field.name for field in dataclasses.fields(engines()[name].Settings)}
+    assert made["settings"].keys() == fields
+    assert made["memory"].keys() >= {"bandwidth", "capacity", "energy"}
+    for each in (*made["constants"].values(), made["memory"]["static"]):
+        assert each["unit"] in UNITS
+        assert each["source"]
+
+
+def test_no_such_template(capsys):
+    assert run.main(["--template", "tpu"]) == 2
+    assert "--template must be one of asic, gpu, kllm" in capsys.readouterr().err
+    assert run.main(["--hw", "kllm-a4"]) == 2
+    assert capsys.readouterr().err == "sim.run: --model must be given\n"
+    assert run.main(["--list"]) == 0
+    assert "  llama-2-7b" in capsys.readouterr().out
 
 
 def test_run_prints(capsys, tmp_path):
