@@ -1,7 +1,8 @@
 """MILLION's claims: Table IV and Figure 7, on an A40; VQ-LLM's abstract."""
 
+from golden.config import ConfigError
 from sim.claims.claim import Claim
-from sim.engine import engine_of
+from sim.engine import check_fits, engine_of
 from sim.model import find_model
 from sim.run import decoding
 
@@ -23,6 +24,16 @@ def _milliseconds(variant: str) -> float:
     return 1e3 * found.seconds / 100
 
 
+def _refused(variant: str) -> float:
+    """1 where the memory does not hold the prompt and its buffers."""
+    name, context = variant.split(" at ")
+    try:
+        check_fits(engine_of(name), find_model("llama-2-7b"), 1, int(context) + 100)
+    except ConfigError:
+        return 1.0
+    return 0.0
+
+
 def _speedup(variant: str) -> float:
     """Of a token at 32K, baseline by MILLION."""
     ours, theirs = variant.split(" / ")
@@ -38,8 +49,9 @@ def _table_4() -> list[Claim]:
                 made.append(
                     Claim(
                         paper="MILLION", figure="Table IV", what=f"{what}: out of memory",
-                        claimed=1, unit="",
-                        reason="buffers of the method's software; bytes alone would fit",
+                        claimed=1, unit="", trend=True, variants=[f"{name} at {context}"],
+                        measure=_refused,
+                        reason="by the scores of the prefill; the paper states no cause",
                     )
                 )  # fmt: skip
                 continue

@@ -110,6 +110,7 @@ class Kllm(Engine):
     constants: ClassVar[Mapping[str, tuple[str, str]]] = {
         "clock": ("Hz", "of the whole chip"),
         "command": ("cycles", "from a command of the host to the next"),
+        "poll": ("cycles", "from one word that the host reads to the next"),
         "handover": ("s", "of the host, for each layer: K and V appended to their images"),
         "core_power": ("W", "of the units while a pass runs, buffers apart"),
         "sram_power": ("W", "of the buffers while a pass runs"),
@@ -126,6 +127,7 @@ class Kllm(Engine):
         timings = Timings.fitted(
             latency=round(self.memory.latency * self.clock),
             command=round(self.base("command")),
+            poll=round(self.base("poll")),
             word=max(1.0, wanted / self.memory.bandwidth),
         )
         self.cycles = CommandCycles(self.machine, self.settings.units, timings)

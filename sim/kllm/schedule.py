@@ -6,6 +6,7 @@
 | it goes to its unit's queue | the commands before it went, and the queue has room |
 | it starts | its unit is idle, and the commands that it waits for have ended |
 | a MATMUL requests its weights | it is at the head of its queue, and the ports are free |
+| READ ends | the host has read all but ``Timings.readback`` words |
 | a word of its weights comes | fewer than ``ahead`` words are held, or the MATMUL has started |
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from golden.kllm.bounds import ahead_max
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, decode
 from golden.kllm.timing import dispatcher
-from sim.kllm.units import CommandCycles, slot_words
+from sim.kllm.units import CommandCycles, read_words, slot_words
 
 __all__ = ["Placed", "Timeline", "timeline"]
 
@@ -80,6 +81,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
     placed: list[Placed] = []
     slots: dict[int, int] = {}  # words that READ_SLOT gives of each
     sent, served, since = 0.0, 0.0, 0.0
+    host = 0.0  # when the host has read all words so far
     cause: int | None = None  # what held the dispatcher last, and since when
     for number, place in enumerate(range(0, len(words), COMMAND_WORDS)):
         opcode, _, after, o = decode(list(words[place : place + COMMAND_WORDS]))
@@ -107,12 +109,20 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         elif opcode == Opcode.READ_SLOT:
             o["words"] = slots.get(o["slot"], 0)
         taken = cycles.of(opcode, o)
+        if unit == Unit.QUANTIZE and by is not None and placed[by].unit == unit:
+            taken -= t.overlap
         end, port_words = begin + taken, 0
         if opcode == Opcode.MATMUL:
             port_words = machine.image_words(o["length"], o["outputs"])
             came = max(served, offered) + cycles.supply(o)
             served = max(came + port_words * word, begin + (port_words - ahead) * word)
             end = max(max(begin, came) + taken, served + cycles.tail(o))
+        elif COMMANDS[opcode].unit == Unit.READ:
+            # The last word finds room once the host has read all but ``readback`` words.
+            given = read_words(opcode, o)
+            waiting = max(0.0, host - begin) / t.poll
+            end = max(end, begin + (waiting + given - t.readback) * t.poll)
+            host = max(host, begin) + given * t.poll
         compute = taken if opcode == Opcode.MATMUL else 0
         placed.append(
             Placed(

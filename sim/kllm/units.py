@@ -38,11 +38,11 @@ from golden.kllm.timing import (
 )
 from golden.timing import Timing
 
-__all__ = ["FITTED", "CommandCycles", "Timings", "Units", "slot_words"]
+__all__ = ["FITTED", "CommandCycles", "Timings", "Units", "read_words", "slot_words"]
 
 _FILE = Path(__file__).parent.parent / "calib" / "kllm_timings.json"
 # Delays that ``python -m sim.calibrate --fit`` finds.
-FITTED = ("load", "lanes", "start", "finish", "turn", "status", "read", "read_word")
+FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
 
 
 Operands = Mapping[str, int]
@@ -127,9 +127,12 @@ class Timings(Config):
     lanes : of a LANE_CODEBOOK without its words
     start, finish : of a MATMUL before its first beat, and after its last output
     turn : from the end of a command to the start of the next one of its unit
+    overlap : by which a command of the quantizer is decoded during the one before it
     status : from the end of a command to the start of one of another unit that waits for it
     read, read_word : of READ and READ_SLOT, and of each word
     word : from a port's word to the next; above 1 where the memory is slower than the ports
+    poll : from one word that the host reads to the next
+    readback : words that wait for the host
     burst_beats, outstanding : words of a burst of a port, and bursts in flight
     """
 
@@ -140,10 +143,13 @@ class Timings(Config):
     start: int = 6
     finish: int = 14
     turn: int = 3
+    overlap: int = 6
     status: int = 4
     read: int = 16
     read_word: float = 1.2
     word: float = 1.0
+    poll: int = 6
+    readback: int = 256
     burst_beats: int = 32
     outstanding: int = 4
 
@@ -162,6 +168,8 @@ class Timings(Config):
             self._check_range(name, 0, 1 << 20)
         self._check_real("read_word", 0.0, 1000.0)
         self._check_real("word", 1.0, 1e6)
+        self._check_range("poll", 1, 1 << 20)
+        self._check_range("readback", 1, 1 << 16)
         self._check_range("burst_beats", 1, 256)
         self._check_range("outstanding", 1, 16)
 
@@ -218,8 +226,7 @@ class CommandCycles:
         if opcode == Opcode.MATMUL:
             return self.compute(o)
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
-            words = 8 * o["rows"] if opcode == Opcode.READ else o["words"]
-            return t.read + math.ceil(t.read_word * words)
+            return t.read + math.ceil(t.read_word * read_words(opcode, o))
         return self._function(opcode, o)
 
     # MATMUL.
@@ -261,18 +268,23 @@ class CommandCycles:
     # QUANTIZE.
 
     def _quantize(self, o: Operands) -> int:
+        """The vector memory gives a row per cycle to both passes of tokens that follow."""
         rows, tokens = row_count(o["length"]), max(o["tokens"], 1)
         outliers = o["k_max"] + o["k_min"]
         online = self.units.online and o["mode"] == OutlierMode.ONLINE
-        return self.quantizer.quantize(
-            rows=rows,
-            tokens=tokens,
-            outliers=outliers,
-            crowded=round(crowded(outliers, rows)),
-            full=0,
-            pops=max(o["k_max"], o["k_min"]) if online else None,
-            norm=Norm(o["norm"]),
+        one, two = (
+            self.quantizer.quantize(
+                rows=rows,
+                tokens=count,
+                outliers=outliers,
+                crowded=round(crowded(outliers, rows)),
+                full=0,
+                pops=max(o["k_max"], o["k_min"]) if online else None,
+                norm=Norm(o["norm"]),
+            )
+            for count in (1, 2)
         )
+        return one + (tokens - 1) * max(two - one, rows * (2 if online else 1))
 
     # The functional unit.
 
@@ -294,6 +306,11 @@ class CommandCycles:
             second = none if opcode == Opcode.GLU else None
             return cycles.slots(none, Function(o["function"]).name, second)[0]
         return cycles.codebook
+
+
+def read_words(opcode: Opcode, o: Operands) -> int:
+    """Words that READ or READ_SLOT gives; ``words`` of the latter is ``slot_words``."""
+    return 8 * o["rows"] if opcode == Opcode.READ else o["words"]
 
 
 def slot_words(o: Operands) -> int:
