@@ -139,17 +139,21 @@ def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     return {**made, **found}
 
 
-def _memory(where: str, found: Mapping[str, Any]) -> Memory:
+def _with_kind(where: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a memory, with those of its kind where it has none of its own."""
     kinds = {path.stem: path for path in sorted(MEMORIES.glob("*.json"))}
-    kind = found.get("kind")
-    if kind not in kinds:
-        raise _nearest(f"{where}: memory.kind", str(kind), kinds)
-    channels = found.get("channels", 1)
+    if found.get("kind") not in kinds:
+        raise _nearest(f"{where}: memory.kind", str(found.get("kind")), kinds)
+    fields = _read(kinds[found["kind"]])
+    fields.pop("about", None)
+    return {**fields, **found}
+
+
+def _memory(where: str, found: Mapping[str, Any]) -> Memory:
+    fields = dict(found)
+    kind, channels = fields.pop("kind"), fields.pop("channels", 1)
     if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
         raise ConfigError(f"{where}: memory.channels must be 1 or more, not {channels!r}")
-    fields = _read(kinds[kind])
-    fields.pop("about", None)
-    fields |= {name: each for name, each in found.items() if name not in ("kind", "channels")}
     units = {name: unit for name, (unit, _) in MEMORY_FIELDS.items()}
     return Memory(kind, channels, _constants(f"{where}: memory", fields, units))
 
@@ -200,6 +204,7 @@ def fields_of(text: str) -> tuple[str, dict[str, Any]]:
     found = _fields(path)
     if missing := sorted({"engine", "about", "memory"} - set(found)):
         raise ConfigError(f"{path.stem}: lacks {', '.join(missing)}")
+    found["memory"] = _with_kind(path.stem, found["memory"])
     return path.stem, found
 
 

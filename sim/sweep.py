@@ -12,8 +12,6 @@ a reason in its row.
 
 import argparse
 import concurrent.futures
-import functools
-import itertools
 import json
 import os
 import sys
@@ -24,73 +22,13 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
-from sim.engine import Engine, engine_of
-from sim.model import find_model
-from sim.run import Run, write_csv
+from sim.points import Point, point_rows, points
+from sim.run import write_csv
 
-__all__ = ["main", "pareto", "point_row", "points"]
+__all__ = ["main", "pareto"]
 
-_LISTS = ("hw", "model", "batch", "prompt", "out")
-_SIZES = {"batch": [1], "prompt": [128], "out": [128]}
 _BLOCK = 32  # points that a worker takes at a time
-
-Point = dict[str, Any]
-
-
-def points(file: Path) -> list[Point]:
-    """All combinations; the last field of ``set`` changes fastest. ConfigError: a bad file."""
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file}: must be an object of lists")
-    if unknown := sorted(set(found) - {*_LISTS, "set"}):
-        raise ConfigError(f"{file}: unknown fields {', '.join(unknown)}")
-    lists: dict[str, Any] = {name: found.get(name, _SIZES.get(name)) for name in _LISTS}
-    changes = found.get("set", {})
-    if not isinstance(changes, dict):
-        raise ConfigError(f"{file}: set must be an object of lists")
-    for name, values in {**lists, **changes}.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"{file}: {name} must be a list that is not empty, not {values!r}")
-    for name in ("batch", "prompt", "out"):
-        for value in lists[name]:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{file}: {name} must be 1 or more, not {value!r}")
-    made = []
-    for values in itertools.product(*lists.values(), *changes.values()):
-        point: Point = dict(zip(lists, values, strict=False))
-        point["set"] = dict(zip(changes, values[len(lists) :], strict=True))
-        made.append(point)
-    return made
-
-
-@functools.lru_cache(64)
-def _engine(hardware: str, changes: str) -> Engine:
-    """Points that follow each other share a chip, and what it has computed."""
-    return engine_of(hardware, json.loads(changes))
-
-
-_model = functools.lru_cache(64)(find_model)
-
-
-def point_row(point: Point) -> dict[str, Any]:
-    """The point's fields, and ``Run.summary`` or ``refused``."""
-    sizes = {name: point[name] for name in ("batch", "prompt", "out")}
-    row = {"hw": point["hw"], "model": point["model"], **sizes, **point["set"]}
-    try:
-        engine = _engine(point["hw"], json.dumps(point["set"], sort_keys=True))
-        made = Run(engine, _model(point["model"]), **sizes).compute()
-    except ConfigError as error:
-        return row | {"refused": str(error)}
-    summary = made.summary()
-    summary["extrapolated"] = "; ".join(summary["extrapolated"])
-    return row | {name: value for name, value in summary.items() if name not in row}
-
-
-def _rows(some: Sequence[Point]) -> list[dict[str, Any]]:
-    return [point_row(each) for each in some]
+_PATIENCE = 5.0  # seconds between looks for lost workers
 
 
 def _kept(file: Path, wanted: Sequence[Point]) -> dict[int, dict[str, Any]]:
@@ -117,10 +55,10 @@ def _mapped(
     if scheduler is not None:
         yield from _dask(blocks, scheduler)
     elif workers == 1:
-        yield from enumerate(map(_rows, blocks))
+        yield from enumerate(map(point_rows, blocks))
     else:
         with concurrent.futures.ProcessPoolExecutor(workers) as pool:
-            futures = {pool.submit(_rows, block): n for n, block in enumerate(blocks)}
+            futures = {pool.submit(point_rows, block): n for n, block in enumerate(blocks)}
             for done in concurrent.futures.as_completed(futures):
                 yield futures[done], done.result()
 
@@ -128,8 +66,9 @@ def _mapped(
 def _dask(
     blocks: Sequence[list[Point]], address: str
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """A block of a lost worker goes to another. ConfigError: none is left, or one fails."""
     try:
-        from distributed import Client, as_completed
+        from distributed import Client, wait
     except ImportError:
         raise ConfigError("--scheduler needs the package distributed: pip install it") from None
     try:
@@ -137,11 +76,19 @@ def _dask(
     except (OSError, ValueError) as error:
         raise ConfigError(f"--scheduler {address}: {error}") from None
     with client:
-        futures = {client.submit(_rows, block, pure=False): n for n, block in enumerate(blocks)}
-        for done in as_completed(futures):
-            if done.status != "finished":
-                raise ConfigError(f"--scheduler {address}: a worker was lost: {done.exception()!r}")
-            yield futures[done], done.result()
+        left = {client.submit(point_rows, each, pure=False): n for n, each in enumerate(blocks)}
+        while left:
+            try:
+                done = wait(list(left), timeout=_PATIENCE, return_when="FIRST_COMPLETED").done
+            except TimeoutError:
+                done = set()
+            if not done and not client.nthreads():
+                raise ConfigError(f"--scheduler {address}: no worker is left; finished points stay")
+            for each in done:
+                number = left.pop(each)
+                if each.status != "finished":
+                    raise ConfigError(f"--scheduler {address}: {each.exception()!r}")
+                yield number, each.result()
 
 
 def pareto(
