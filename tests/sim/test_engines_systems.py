@@ -19,15 +19,10 @@ from golden.vqllm.config import NAMED, MatrixShape
 from sim.constant import Constant
 from sim.cost import Cost
 from sim.engine import Engine, check_fits, engine_of
-from sim.hardware import MEMORIES
 from sim.matrix import with_background
 from sim.model import Model, find_model
 from sim.work import Part, Pass, works
 
-pytestmark = pytest.mark.skipif(
-    not all((MEMORIES / f"{kind}.json").exists() for kind in ("hbm2e", "lpddr5x")),
-    reason="sim/memories lacks the chips' kinds",
-)
 OAKEN = ("oaken-hbm", "oaken-lpddr", "oaken-hbm-fp16", "oaken-lpddr-fp16")
 MILLION = ("million-4b", "million-3b")
 VQLLM = ("vqllm-aqlm2x8", "vqllm-aqlm2x8-cq4", "vqllm-gptvq2-cq2")
