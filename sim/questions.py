@@ -119,6 +119,16 @@ def functions() -> str:
     return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
 
 
+def pair() -> str:
+    """Tokens per second of one sequence by context: KLLM, Oaken, and both in one chip."""
+    model, rows = find_model(_7B), []
+    names = ("kllm-a4", "oaken-hbm", "kllm-oaken")
+    engines = [engine_of(name) for name in names]
+    for context in (128, 1024, 4096, 8192, 16384, 32768):
+        rows.append([context, *(_shown(_step(each, model, 1, context)) for each in engines)])
+    return table(["cached tokens", *names], rows)
+
+
 QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_batch": batch_and_context,
     "sim_lanes": lanes_and_ports,
@@ -126,6 +136,7 @@ QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_memory": hbm_or_lpddr,
     "sim_queues": command_queues,
     "sim_functions": functions,
+    "sim_pair": pair,
 }
 
 

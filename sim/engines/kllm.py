@@ -6,7 +6,8 @@ programs with tokens that follow each other.
 
     seconds of a layer = (cycles of part 0 + cycles of part 1) / clock + the host's hand-over
 
-The host appends K and V between the parts. It sees the logits of the last program.
+The host appends K and V between the parts. x stays in the vector memory from layer to layer. The
+host reads the logits of the last program.
 """
 
 import dataclasses

@@ -251,6 +251,29 @@ def test_tokens_of_several_sequences(scores: str) -> None:
     assert torch.equal(y, torch.cat([run.y for run in alone]))
 
 
+def test_a_chained_layer_takes_x_where_it_is() -> None:
+    """It leaves its result in the rows that held x, without LOAD and READ."""
+    options = LayerOptions()
+    quantized = tiny_quantized(options)
+    _, weights, (cos, sin) = tiny()
+    context = 3
+    x = torch.randn(context + 1, 80, generator=torch.Generator().manual_seed(7))
+    seen = reference(weights, x, cos[: context + 1], sin[: context + 1])
+    cache = quantize_cache(quantized, seen["k"][:context], seen["v"][:context])
+    compiled = compile_layer(quantized, SMALL, 1, context)
+    at = slice(context, context + 1)
+    run = run_layer(compiled, x[at], cos[at], sin[at], cache)
+    program = layer_program(quantized.shape, options, SMALL, 1, context, chained=True)
+    assert (program.place, program.image) == (compiled.place, compiled.image)
+    data, ports = memories(compiled, torch.zeros_like(x[at]), cos[at], sin[at])
+    machine = Machine(SMALL, data, ports)
+    machine.vector[:5] = bits_from_float(x[context].double()).reshape(5, 16)
+    assert not any(result.status for result in machine.run(program.parts[0]))
+    append_host(compiled, machine.data.data, [m.data for m in machine.weights], run.cache)
+    assert not any(result.status for result in machine.run(program.parts[1]))
+    assert torch.equal(machine.vector[:5].flatten(), run.y[0])
+
+
 def test_programs_need_no_weights() -> None:
     """``layer_program`` of sizes alone gives the words and places of a compiled layer."""
     for options in (LayerOptions(), LayerOptions(fuse=False), LayerOptions(glu="exact")):

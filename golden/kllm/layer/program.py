@@ -89,7 +89,9 @@ class _Program:
         tokens: int,
         context: int,
         caches: int,
+        chained: bool,
     ):
+        self.chained = chained
         self.shape, self.options, self.config = shape, options, config
         self.tokens, self.context, self.caches = tokens, context, caches
         self.all_tokens = context + (tokens if caches == 1 else 1)
@@ -231,7 +233,8 @@ class _Program:
         attention = self._attend(rotated)
         self._residual("attention", "o", attention, x)
         self._mlp(x)
-        asm.read(src=x)
+        if not self.chained:
+            asm.read(src=x)
         return LayerProgram(
             self.config, self.shape, self.options, self.tokens, self.context, self.caches,
             asm.parts, self.place, self.image, self.words,
@@ -247,7 +250,8 @@ class _Program:
         q, kv = shape.heads * size, shape.kv_heads * size
         fused = "qkv" in self.image
         self._lanes("qkv" if fused else "q")
-        self._load_into("x", x)
+        if not self.chained:
+            self._load_into("x", x)
         self._clustering("x")
         slots = self._quantize("x", x)
         made = asm.vector(q + 2 * kv, self.tokens)
@@ -435,11 +439,15 @@ def layer_program(
     tokens: int = 1,
     context: int = 0,
     caches: int = 1,
+    chained: bool = False,
 ) -> LayerProgram:
     """Programs for ``tokens`` new tokens after ``context`` cached ones.
 
     caches: 1: the tokens follow each other in one sequence; ``tokens``: each is the newest of a
-    sequence of its own, with ``context`` cached tokens. ConfigError: a layer that the machine has
+    sequence of its own, with ``context`` cached tokens. chained: x is in the vector memory, as the
+    layer before left it, and stays there: no LOAD, no READ. All layers give x the same rows.
+
+    ConfigError: a layer that the machine has
     no room for; AssemblyError: no rows or slots left.
     """
     if tokens < 1 or context < 0:
@@ -465,7 +473,7 @@ def layer_program(
             f"MachineConfig.replay_beats must be at least {needed} for this layer, "
             f"not {config.replay_beats}"
         )
-    return _Program(shape, options, config, tokens, context, caches).layer()
+    return _Program(shape, options, config, tokens, context, caches, chained).layer()
 
 
 def _check_sizes(config: MachineConfig, sizes: Mapping[str, int]) -> None:

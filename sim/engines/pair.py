@@ -1,0 +1,90 @@
+"""Two chips in one: one has the weights, the other has K, V and attention, on one memory.
+
+A step of decoding is the first chip's, without its attention and without what its host reads, and
+then the attention of the second. They take turns. A prompt runs on the first chip alone, and the
+second stores its K and V.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from golden.config import Config, ConfigError
+from sim.constant import Interval
+from sim.cost import Cost
+from sim.engine import Engine, engine_of
+from sim.hardware import Hardware
+from sim.model import Model
+from sim.work import Part, Pass
+
+__all__ = ["Pair"]
+
+_CACHE = ("attention", "read", "hand-over")  # operations that a cache of its own replaces
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairSettings(Config):
+    """weights, cache: known chips or files; the memory is the pair's own."""
+
+    weights: str = "kllm-a4"
+    cache: str = "oaken-hbm"
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "cache"):
+            if not isinstance(getattr(self, name), str):
+                self._refuse(name, "a known chip or a file")
+
+
+class Pair(Engine):
+    """See the module."""
+
+    name = "pair"
+    Settings: ClassVar[type[Config]] = PairSettings
+    constants: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    samples: ClassVar[int] = 3
+
+    def __init__(self, hardware: Hardware):
+        super().__init__(hardware)
+        self.weights, self.cache = (
+            self._part(getattr(self.settings, name)) for name in ("weights", "cache")
+        )
+
+    def _part(self, name: str) -> Engine:
+        found = engine_of(name)
+        if isinstance(found, Pair):
+            raise ConfigError(f"{self.hardware.name}: settings: {name} must be no pair")
+        return type(found)(dataclasses.replace(found.hardware, memory=self.memory))
+
+    def weight_bytes(self, model: Model) -> float:
+        return self.weights.weight_bytes(model)
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        return self.cache.kv_bytes(model, tokens)
+
+    def check(self, model: Model, batch: int, context: int) -> None:
+        self.weights.check(model, batch, 1)
+        self.cache.check(model, batch, context)
+
+    def cost(self, model: Model, step: Pass) -> Cost:
+        if any(part.new > 1 for part in step.parts):
+            return self.weights.cost(model, step)
+        empty = Pass(tuple(Part(count=p.count, new=1, context=0) for p in step.parts), step.logits)
+        first, second = self.weights.cost(model, empty), self.cache.cost(model, step)
+        spent = [each for each in first.spent if each.name not in _CACHE]
+        attention = [each for each in second.spent if each.name == "attention"]
+        made = Cost((*spent, *attention))
+        # Watts of either chip while it works; bytes and standby once.
+        energy: dict[str, Interval] = {}
+        for cost, own in ((first, spent), (second, attention)):
+            share = sum(each.seconds for each in own) / cost.seconds
+            for name in ("core", "sram"):
+                part = cost.energy.get(name, Interval.of(0.0)) * share
+                energy[name] = energy.get(name, Interval.of(0.0)) + part
+        energy["dram"] = self.memory.joules(made.bytes)
+        energy["static"] = self.memory.watts * made.seconds
+        return dataclasses.replace(made, energy=energy)
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        both = [self.weights.area, self.cache.area]
+        return {name: sum(each.get(name, 0.0) for each in both) for name in ("paper",)}

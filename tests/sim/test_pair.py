@@ -1,0 +1,58 @@
+"""Two chips in one: their bytes and times add up, on one memory."""
+
+import pytest
+
+from golden.config import ConfigError
+from sim.engine import check_fits, engine_of
+from sim.model import find_model
+from sim.work import Pass
+
+MODEL = find_model("llama-2-7b")
+
+
+@pytest.fixture(scope="module")
+def chips():
+    pair = engine_of("kllm-oaken")
+    return pair, pair.weights, pair.cache
+
+
+def test_step_is_both(chips):
+    """Shown to fail: attention of the first chip counted too."""
+    pair, weights, cache = chips
+    made = pair.cost(MODEL, Pass.decode(1, 500))
+    first, second = weights.cost(MODEL, Pass.decode(1, 0)), cache.cost(MODEL, Pass.decode(1, 500))
+    attention = {each.name: each for each in second.spent}["attention"]
+    named = {each.name: each for each in made.spent}
+    assert named["attention"] == attention
+    assert named["qkv"] == {each.name: each for each in first.spent}["qkv"]
+    assert [each.name for each in made.spent].count("attention") == 1
+    assert made.traffic()["weights"] == pytest.approx(first.traffic()["weights"])
+    assert made.traffic()["kv_read"] == pytest.approx(second.traffic()["kv_read"])
+    assert made.seconds > attention.seconds
+
+
+def test_memory_is_shared(chips):
+    pair, weights, cache = chips
+    assert weights.memory is pair.memory
+    assert cache.memory is pair.memory
+    assert pair.kv_bytes(MODEL, 100) == cache.kv_bytes(MODEL, 100)
+    assert pair.weight_bytes(MODEL) == weights.weight_bytes(MODEL)
+    energy = pair.cost(MODEL, Pass.decode(1, 500)).energy
+    seconds = pair.cost(MODEL, Pass.decode(1, 500)).seconds
+    assert energy["static"].value == pytest.approx(pair.memory.watts.value * seconds)
+
+
+def test_longer_than_the_first_chip_alone(chips):
+    pair, weights, _ = chips
+    check_fits(pair, MODEL, 1, 32769)
+    with pytest.raises(ConfigError, match="softmax_elements"):
+        check_fits(weights, MODEL, 1, 32769)
+    found = [pair.cost(MODEL, Pass.decode(1, n)).seconds for n in (10, 1000, 30000)]
+    assert found == sorted(found)
+
+
+def test_no_pair_of_pairs():
+    with pytest.raises(ConfigError, match="kllm-oaken: settings: weights must be no pair"):
+        engine_of("kllm-oaken", {"settings.weights": "kllm-oaken"})
+    with pytest.raises(ConfigError, match="nearest: kllm-a4"):
+        engine_of("kllm-oaken", {"settings.weights": "kllm-a"})
