@@ -2,6 +2,7 @@
 
     python -m tb.runs.layer --config smollm2 --json FILE        once for each run
     python -m sim.calibrate FILE... --commit COMMIT             writes sim/calib/*.csv
+    python -m sim.calibrate --units FILE... --commit COMMIT     figures of other runs
     python -m sim.calibrate --fit                               writes the delays
 
 The fit changes one delay at a time by whole cycles. It takes the runs for fitting alone. It
@@ -19,7 +20,16 @@ from pathlib import Path
 from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
-from sim.calibration import FOLDER, TRAIN, LayerRun, load_runs, read_figures, save
+from sim.calibration import (
+    FOLDER,
+    TRAIN,
+    LayerRun,
+    load_runs,
+    read_figures,
+    read_units,
+    save,
+    save_units,
+)
 from sim.kllm.predict import predict
 from sim.kllm.units import FITTED, Timings
 
@@ -73,6 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="of tb.runs.layer")
     parser.add_argument("--commit", help="of the RTL that was measured; with FILE")
+    parser.add_argument(
+        "--units", action="store_true", help="FILE: of other runs, whose cycles golden predicts"
+    )
     parser.add_argument("--fit", action="store_true", help="find the delays")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -81,7 +94,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.files and not re.fullmatch("[0-9a-f]{7,40}", options.commit or ""):
         parser.error(f"--commit must be 7 to 40 hex digits with FILE, not {options.commit!r}")
     try:
-        if options.files:
+        if options.files and options.units:
+            units = [each for file in options.files for each in read_units(file, options.commit)]
+            save_units(units, options.folder)
+            print(f"{len(units)} figures that golden predicts")
+        elif options.files:
             runs = [read_figures(file, options.commit) for file in options.files]
             save(runs, options.folder)
             for run in runs:

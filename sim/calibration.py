@@ -1,9 +1,8 @@
 """Measured cycles as CSV, and which rows may be fitted. Pure Python.
 
-``sim/calib`` has two files of KLLM's decoder layers:
-
-| file | a row is |
+| file of ``sim/calib`` | a row is |
 |---|---|
+| units.csv | a block alone, or a whole operation, with what golden's timing predicts |
 | kllm_runs.csv | a run of a layer: the machine, the layer, the memory's latency, the commit |
 | kllm_cycles.csv | the commands of one kind in a part of a run: how many, and their cycles |
 
@@ -25,10 +24,13 @@ from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, V
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from sim.kllm.units import Units
 
-__all__ = ["CYCLES", "FOLDER", "RUNS", "LayerRun", "load_runs", "mark_of", "read_figures", "save"]
+__all__ = [
+    "CYCLES", "FOLDER", "RUNS", "UNITS", "LayerRun", "Unit", "load_runs", "load_units", "mark_of",
+    "read_figures", "read_units", "save", "save_units",
+]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "calib"
-RUNS, CYCLES = "kllm_runs.csv", "kllm_cycles.csv"
+RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
 VERSION = 1  # of the files of tb.runs.cycles
 SHARE = 3  # one run in so many is for fitting
 TRAIN, HELD_OUT = "train", "held-out"
@@ -109,6 +111,59 @@ class LayerRun:
             if name != "all":
                 made[name] = made.get(name, 0) + cycles
         return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """A figure of a bench at some rate: nothing of it is fitted.
+
+    parameters : JSON of what the block was given; predicted_by : a function of golden's timing
+    """
+
+    command: str
+    block: str
+    parameters: str
+    cycles: int
+    predicted: int
+    predicted_by: str
+    commit: str
+
+
+def read_units(file: Path, commit: str) -> list[Unit]:
+    """The figures that golden predicts. ConfigError names the file and what is wrong."""
+    try:
+        found = json.loads(file.read_text())
+        return [
+            Unit(
+                each["command"], each["block"], json.dumps(each["parameters"]), each["cycles"],
+                each["predicted"], each["predicted_by"], commit,
+            )
+            for each in found["figures"]
+            if each["predicted"] is not None
+        ]  # fmt: skip
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: no measured cycles: {error!r}") from None
+
+
+def save_units(units: Sequence[Unit], folder: Path = FOLDER) -> None:
+    names = [field.name for field in dataclasses.fields(Unit)]
+    _write(folder / UNITS, names, [dataclasses.asdict(each) for each in units])
+
+
+def load_units(folder: Path = FOLDER) -> list[Unit]:
+    """ConfigError: the file is missing or odd."""
+    try:
+        with (folder / UNITS).open() as file:
+            return [
+                Unit(**{**row, **{n: int(row[n]) for n in ("cycles", "predicted")}})  # type: ignore[arg-type]
+                for row in csv.DictReader(file)
+            ]
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{folder / UNITS}: {error!r}") from None
 
 
 def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
-from sim.calibration import FOLDER, HELD_OUT, TRAIN, LayerRun, load_runs
+from sim.calibration import FOLDER, HELD_OUT, TRAIN, LayerRun, Unit, load_runs, load_units
 from sim.kllm.predict import predict
 from sim.kllm.units import FITTED, Timings
 
@@ -110,9 +110,26 @@ def _kinds(found: Sequence[Layer]) -> str:
     return table(["command", "cycles of a layer", "mean error", "worst"], rows)
 
 
-def sections(found: Sequence[Layer]) -> dict[str, str]:
+def _units(units: Sequence[Unit]) -> str:
+    """By the function that predicts: rows, those without any difference, and the errors."""
+    rows = []
+    for name in sorted({each.predicted_by for each in units}):
+        own = [each for each in units if each.predicted_by == name]
+        errors = [abs(each.predicted / each.cycles - 1) for each in own]
+        exact = sum(each.predicted == each.cycles for each in own)
+        rows.append(
+            [
+                f"`{name}`", len(own), exact, f"{100 * statistics.mean(errors):.2f} %",
+                f"{100 * max(errors):.2f} %",
+            ]
+        )  # fmt: skip
+    return table(["predicted by", "rows", "exact", "mean error", "worst"], rows)
+
+
+def sections(found: Sequence[Layer], units: Sequence[Unit]) -> dict[str, str]:
     """Of the page, by marker."""
     return {
+        "sim_validate_units": _units(units),
         "sim_validate": _summary(found),
         "sim_validate_layers": _runs(found),
         "sim_validate_kinds": _kinds(found),
@@ -142,14 +159,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
-        found = layers(options.folder)
+        found, units = layers(options.folder), load_units(options.folder)
     except ConfigError as error:
         print(f"sim.validate: {error}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(_described(found), indent=1))
         return 0
-    made = sections(found)
+    made = sections(found, units)
     for text in made.values():
         print(text)
     if options.page:

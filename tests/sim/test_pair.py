@@ -45,14 +45,14 @@ def test_memory_is_shared(chips):
 def test_longer_than_the_first_chip_alone(chips):
     pair, weights, _ = chips
     check_fits(pair, MODEL, 1, 32769)
-    with pytest.raises(ConfigError, match="softmax_elements"):
+    with pytest.raises(ConfigError, match="slot.elements"):
         check_fits(weights, MODEL, 1, 32769)
     found = [pair.cost(MODEL, Pass.decode(1, n)).seconds for n in (10, 1000, 30000)]
     assert found == sorted(found)
 
 
 def test_no_pair_of_pairs():
-    with pytest.raises(ConfigError, match="kllm-oaken: settings: weights must be no pair"):
+    with pytest.raises(ConfigError, match="kllm-oaken: settings: kllm-oaken must be no pair"):
         engine_of("kllm-oaken", {"settings.weights": "kllm-oaken"})
     with pytest.raises(ConfigError, match="nearest: kllm-a4"):
         engine_of("kllm-oaken", {"settings.weights": "kllm-a"})

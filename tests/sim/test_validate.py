@@ -38,6 +38,35 @@ def test_kinds_of_commands(layers):
             assert predicted == pytest.approx(measured, rel=0.06), f"{each.run.name}: {name}"
 
 
+def test_units():
+    """Blocks alone are exact; whole operations with latency keep to 2 % and 5 %."""
+    units = calibration.load_units()
+    whole = [each for each in units if each.predicted_by.startswith("golden.oaken.timing.kv_")]
+    alone = [each for each in units if each not in whole]
+    assert len(alone) > 100
+    assert all(each.cycles == each.predicted for each in alone)
+    errors = [abs(each.predicted / each.cycles - 1) for each in whole]
+    assert max(errors) <= 0.05
+    assert sum(errors) <= 0.02 * len(errors)
+
+
+def test_units_become_rows(tmp_path, capsys):
+    figure = {
+        "command": "tb.runs.lane_rates", "block": "kllm_pe_lane", "parameters": {"length": 64},
+        "cycles": 9, "predicted": 9, "predicted_by": "golden.kllm.timing.lane_cycles",
+    }  # fmt: skip
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"figures": [figure, {**figure, "predicted": None}]}))
+    options = ["--units", str(file), "--commit", "0123456", "--folder", str(tmp_path)]
+    assert calibrate.main(options) == 0
+    (unit,) = calibration.load_units(tmp_path)
+    assert (unit.cycles, unit.block, unit.commit) == (9, "kllm_pe_lane", "0123456")
+    assert "1 figures" in capsys.readouterr().out
+    file.write_text("[]")
+    assert calibrate.main(options) == 2
+    assert "a.json: no measured cycles" in capsys.readouterr().err
+
+
 def test_runs_are_of_several_machines_and_contexts(layers):
     assert len({each.run.fields["lanes"] for each in layers}) >= 2
     assert len({each.run.fields["context"] for each in layers}) >= 4
