@@ -45,7 +45,7 @@ def test_memory_is_shared(chips):
 def test_longer_than_the_first_chip_alone(chips):
     pair, weights, _ = chips
     check_fits(pair, MODEL, 1, 32769)
-    with pytest.raises(ConfigError, match="slot.elements"):
+    with pytest.raises(ConfigError, match=r"slot\.elements"):
         check_fits(weights, MODEL, 1, 32769)
     found = [pair.cost(MODEL, Pass.decode(1, n)).seconds for n in (10, 1000, 30000)]
     assert found == sorted(found)
