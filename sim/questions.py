@@ -119,6 +119,16 @@ def functions() -> str:
     return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
 
 
+def scores() -> str:
+    """Tokens per second of KLLM by how q meets K: FP16 words, indices, or the faster of them."""
+    model, rows = find_model(_7B), []
+    names = ("direct", "index", "cheapest")
+    engines = [engine_of("kllm-a4", {"settings.scores": name}) for name in names]
+    for context in (128, 1024, 4096):
+        rows.append([context, *(_shown(_step(each, model, 1, context)) for each in engines)])
+    return table(["cached tokens", *names], rows)
+
+
 def pair() -> str:
     """Tokens per second of one sequence by context: KLLM, Oaken, and both in one chip."""
     model, rows = find_model(_7B), []
@@ -136,6 +146,7 @@ QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_memory": hbm_or_lpddr,
     "sim_queues": command_queues,
     "sim_functions": functions,
+    "sim_scores": scores,
     "sim_pair": pair,
 }
 

@@ -43,6 +43,7 @@ _OPERATION = {
     Opcode.READ: "read",
     Opcode.READ_SLOT: "read",
 }  # others are functions, but for MATMUL
+_CHEAPEST = "cheapest"
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
 
 
@@ -52,6 +53,7 @@ class KllmSettings(Config):
 
     counter, macs, function_width, integer_lanes, queue, online: of sim.kllm.units.Units
     scores, glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
+    scores: ``cheapest`` takes the faster of direct and index, context by context
     chunk: most tokens of a program; 0: as many as fit
     """
 
@@ -75,7 +77,7 @@ class KllmSettings(Config):
             object.__setattr__(self, "set", tuple(self.set))
         if not isinstance(self.set, tuple) or not all(isinstance(each, str) for each in self.set):
             self._refuse("set", "a list of texts FIELD=VALUE")
-        self._check_choice("scores", SCORES)
+        self._check_choice("scores", (*SCORES, _CHEAPEST))
         self._check_choice("glu", GLU)
         self._check_range("chunk", 0, 256)
         _ = self.units, self.options, self.config
@@ -92,8 +94,13 @@ class KllmSettings(Config):
         )
 
     @property
-    def options(self) -> LayerOptions:
-        return LayerOptions(fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share)
+    def options(self) -> tuple[LayerOptions, ...]:
+        """Those that a layer may have."""
+        chosen = SCORES if self.scores == _CHEAPEST else (self.scores,)
+        return tuple(
+            LayerOptions(fuse=self.fuse, scores=each, glu=self.glu, share=self.share)
+            for each in chosen
+        )
 
     @property
     def config(self) -> MachineConfig:
@@ -208,13 +215,23 @@ class Kllm(Engine):
         self, shape: LayerShape, tokens: int, context: int, separate: bool
     ) -> tuple[tuple[str, float, float, float], ...]:
         """(operation, cycles, those of the ports, those of the lanes) of a layer's programs."""
+        found = [
+            self._run_options(shape, options, tokens, context, separate)
+            for options in self.settings.options
+        ]
+        return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each))
+
+    def _run_options(
+        self, shape: LayerShape, options: LayerOptions, tokens: int, context: int, separate: bool
+    ) -> tuple[tuple[str, float, float, float], ...]:
         caches = tokens if separate else 1
-        program = layer_program(shape, self.settings.options, self.machine, tokens, context, caches)
+        program = layer_program(shape, options, self.machine, tokens, context, caches, chained=True)
         names = _Names(program.image)
         first = dict.fromkeys(Unit, 0)
         found: dict[str, list[float]] = {}
         for words in program.parts:
-            _add(found, timeline(words, self.cycles, first), names, self.cycles.timings.interval)
+            made = timeline(words, self.cycles, first)
+            _add(found, made, names, self.cycles.timings.interval)
         return tuple((name, *amounts) for name, amounts in found.items())  # type: ignore[misc]
 
     def _run_head(
