@@ -12,6 +12,7 @@ so nobody chooses. A third is for fitting.
 
 import csv
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -26,18 +27,21 @@ from sim.kllm.units import Units
 
 __all__ = [
     "CYCLES", "FOLDER", "RUNS", "UNITS", "LayerRun", "Unit", "load_runs", "load_units", "mark_of",
-    "read_figures", "read_units", "save", "save_units",
+    "ranges", "read_figures", "read_units", "save", "save_units",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
 VERSION = 1  # of the files of tb.runs.cycles
 SHARE = 3  # one run in so many is for fitting
-TRAIN, HELD_OUT = "train", "held-out"
+TRAIN, HELD_OUT, GUIDE = "train", "held-out", "guide"
+GUIDE_TOKENS = 3  # of the run that showed two rules which the schedule lacked
 
 
 def mark_of(fields: Mapping[str, Any]) -> str:
-    """TRAIN or HELD_OUT, by a hash of the fields."""
+    """TRAIN or HELD_OUT, by a hash of the fields; GUIDE for what rules were made from."""
+    if fields.get("tokens", 1) == GUIDE_TOKENS:
+        return GUIDE
     text = json.dumps(dict(sorted(fields.items())), sort_keys=True)
     return HELD_OUT if hashlib.sha256(text.encode()).digest()[0] % SHARE else TRAIN
 
@@ -251,6 +255,14 @@ def _value(text: str) -> Any:
     return text
 
 
+@functools.cache
+def ranges(folder: Path = FOLDER) -> dict[str, tuple[float, float]]:
+    """Least and largest of each number of the runs for fitting. ConfigError: as ``load_runs``."""
+    runs = [run.fields for run in load_runs(folder) if run.mark == TRAIN]
+    names = [name for name, value in runs[0].items() if isinstance(value, int | float)]
+    return {n: (min(run[n] for run in runs), max(run[n] for run in runs)) for n in names}
+
+
 def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
     """ConfigError: a file is missing or odd, a mark is not the hash's, or commits differ."""
     try:
@@ -279,6 +291,8 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{folder / RUNS}: {error!r}") from None
+    if not made or not all(run.total and run.opcodes() for run in made):
+        raise ConfigError(f"{folder}: {RUNS} and {CYCLES} must have runs, each with cycles")
     commits = sorted({run.commit for run in made})
     if len(commits) > 1:
         raise ConfigError(f"{folder / RUNS}: commit must be one, not {', '.join(commits)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
-from sim.engine import engine_of
+from sim.engine import engine_of, shown_error
 from sim.model import find_model
 from sim.plot import comparison
 from sim.run import Run, add_sizes, give, shown
@@ -74,9 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
     options: argparse.Namespace = parser.parse_args(arguments)
     try:
         rows = compare(options.hw, options.model, options.batch, options.prompt, options.out)
-        give(options.plot, lambda: comparison(rows))
-    except ConfigError as error:
-        print(f"sim.compare: {error}", file=sys.stderr)
+        if any("refused" not in row for row in rows):
+            give(options.plot, lambda: comparison(rows))
+    except (ConfigError, ArithmeticError) as error:
+        print(f"sim.compare: {shown_error(error)}", file=sys.stderr)
+        return 2
+    if all("refused" in row for row in rows):
+        print(f"sim.compare: {rows[0]['refused']}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(rows, indent=1))

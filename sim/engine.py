@@ -17,7 +17,7 @@ from sim.hardware import MEMORY_FIELDS, Hardware, changed, fields_of, hardware_o
 from sim.model import Model
 from sim.work import Pass
 
-__all__ = ["Engine", "check_fits", "engine_of", "engines", "template"]
+__all__ = ["Engine", "check_fits", "engine_of", "engines", "shown_error", "template"]
 
 
 class Engine(abc.ABC):
@@ -98,7 +98,9 @@ def engine_of(text: str, changes: Mapping[str, Any] | None = None) -> Engine:
     name, fields = fields_of(text)
     fields = changed(name, fields, changes or {})
     kinds = engines()
-    if fields["engine"] not in kinds:
+    if not isinstance(fields["about"], str):
+        raise ConfigError(f"{name}: about must be a text, not {fields['about']!r}")
+    if not isinstance(fields["engine"], str) or fields["engine"] not in kinds:
         raise ConfigError(
             f"{name}: engine must be one of {', '.join(kinds)}, not {fields['engine']!r}"
         )
@@ -133,6 +135,13 @@ def template(name: str) -> dict[str, Any]:
         "constants": constants(kind.constants),
         "memory": memory,
     }
+
+
+def shown_error(error: Exception) -> str:
+    """One line for a refusal, and for numbers of a file that no arithmetic can take."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    return f"a value of the hardware or of the model is out of range: {error}"
 
 
 def check_fits(engine: Engine, model: Model, batch: int, context: int) -> None:

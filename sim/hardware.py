@@ -106,7 +106,7 @@ def known() -> dict[str, Path]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name}: {error}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path.name}: must be an object")
@@ -114,8 +114,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _nearest(what: str, text: str, names: Mapping[str, Path]) -> ConfigError:
-    near = difflib.get_close_matches(text, names, 1, 0.0)
-    return ConfigError(f"{what} must be a known name or a file, not {text!r}; nearest: {near[0]}")
+    near = difflib.get_close_matches(text[:100], names, 1, 0.0)
+    return ConfigError(
+        f"{what} must be a known name or a file, not {text[:100]!r}; nearest: {near[0]}"
+    )
 
 
 def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         return found
     if base in seen:
         raise ConfigError(f"{path.name}: base {base!r} is its own base")
-    if base not in known():
+    if not isinstance(base, str) or base not in known():
         raise _nearest(f"{path.name}: base", str(base), known())
     made = _fields(known()[base], (*seen, base))
     for name in ("settings", "constants", "memory"):
@@ -142,7 +144,7 @@ def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
 def _with_kind(where: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a memory, with those of its kind where it has none of its own."""
     kinds = {path.stem: path for path in sorted(MEMORIES.glob("*.json"))}
-    if found.get("kind") not in kinds:
+    if not isinstance(found.get("kind"), str) or found["kind"] not in kinds:
         raise _nearest(f"{where}: memory.kind", str(found.get("kind")), kinds)
     fields = _read(kinds[found["kind"]])
     fields.pop("about", None)
@@ -170,10 +172,20 @@ def _constants(
             raise ConfigError(f"{where} lacks {name}, in {unit or 'no unit'}")
         constant = constant_of(f"{where}.{name}", found[name])
         made[name] = constant
+        least = "0 or more" if unit not in _POSITIVE else "above 0"
+        if constant.value < 0 or (unit in _POSITIVE and not constant.value):
+            raise ConfigError(f"{where}.{name} must be {least}, not {constant.value}")
+        if constant.value > _MOST:
+            raise ConfigError(f"{where}.{name} must be at most {_MOST:g}, not {constant.value:g}")
+        if name == "efficiency" and constant.value > 1:
+            raise ConfigError(f"{where}.{name} must be at most 1, not {constant.value}")
         if _dimension(constant.unit) != _dimension(unit):
             raise ConfigError(f"{where}.{name} must be in {unit or 'no unit'}, not {constant.unit}")
     return made
 
+
+_POSITIVE = ("B/s", "Hz", "TFLOPS", "TOPS")  # what a time is divided by
+_MOST = 1e30  # of a constant, in its unit
 
 _DIMENSIONS = (
     ("", "%"),
@@ -199,7 +211,11 @@ def fields_of(text: str) -> tuple[str, dict[str, Any]]:
     """The name and the fields of a known chip or of a file. ConfigError: neither."""
     names = known()
     path = names.get(text, Path(text))
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_file = False
+    if not is_file:
         raise _nearest("--hw", text, names)
     found = _fields(path)
     if missing := sorted({"engine", "about", "memory"} - set(found)):

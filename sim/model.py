@@ -111,6 +111,13 @@ def _whole(name: str, fields: Mapping[str, Any], field: str, default: int | None
     return value
 
 
+def _truth(name: str, fields: Mapping[str, Any], field: str, default: bool) -> bool:
+    value = fields.get(field, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: {field} must be true or false, not {value!r}")
+    return value
+
+
 def _llama(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     heads = _whole(name, fields, "num_attention_heads")
     hidden = _whole(name, fields, "hidden_size")
@@ -126,7 +133,7 @@ def _llama(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         "head_size": _whole(name, fields, "head_dim", max(hidden // heads, 1)),
         "intermediate": _whole(name, fields, "intermediate_size"),
         "vocabulary": _whole(name, fields, "vocab_size"),
-        "tied": bool(fields.get("tie_word_embeddings", False)),
+        "tied": _truth(name, fields, "tie_word_embeddings", False),
         "positions": _whole(name, fields, "max_position_embeddings", 0),
     }
 
@@ -138,7 +145,16 @@ def _mistral(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _qwen2(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return _mistral(name, fields) if fields.get("use_sliding_window") else _llama(name, fields)
+    made = _llama(name, fields)
+    full = fields.get("max_window_layers", made["layers"])  # the first layers attend all tokens
+    if not fields.get("use_sliding_window") or full == made["layers"]:
+        return made
+    if full != 0:
+        raise ConfigError(
+            f"{name}: max_window_layers must be 0 or {made['layers']}, not {full!r}: "
+            "a window of some layers is not supported"
+        )
+    return _mistral(name, fields)
 
 
 def _mixtral(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +172,7 @@ def _opt(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     as_llama = dict(fields) | {"intermediate_size": fields.get("ffn_dim")}
     if fields.get("ffn_dim") is None:
         raise ConfigError(f"{name}: lacks ffn_dim")
-    tied = bool(fields.get("tie_word_embeddings", True))
+    tied = _truth(name, fields, "tie_word_embeddings", True)
     return _llama(name, as_llama) | {"gated": False, "tied": tied}
 
 
@@ -177,7 +193,7 @@ def model_of(name: str, fields: Any) -> Model:
     kind = fields.get("model_type")
     if kind is None:
         raise ConfigError(f"{name}: lacks model_type")
-    if kind not in ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise ConfigError(f"{name}: model_type must be one of {known}, not {kind!r}")
     try:
@@ -199,17 +215,20 @@ def find_model(text: str) -> Model:
     """
     known = built_in()
     path = known.get(text.lower(), Path(text))
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.is_file():
-        near = difflib.get_close_matches(text.lower(), known, 1, 0.0)
+    try:
+        path = path / "config.json" if path.is_dir() else path
+        is_file = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_file = False
+    if not is_file:
+        near = difflib.get_close_matches(text.lower()[:100], known, 1, 0.0)
         raise ConfigError(
-            f"--model must be a config.json, a folder with one, or a built-in model, not {text!r}; "
-            f"the nearest is {near[0]}"
+            "--model must be a config.json, a folder with one, or a built-in model, "
+            f"not {text[:100]!r}; the nearest is {near[0]}"
         )
     try:
         fields = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from None
     name = path.stem if path.parent == FOLDER else str(path)
     return model_of(name, fields)

@@ -34,7 +34,10 @@ def _breakdown(prefill: Cost, decode: Cost, steps: int) -> list[StackedBars]:
 
 
 def _roofline(engine: Engine, cost: Cost) -> LineChart:
-    """Operations by their products per byte; no point is above the memory's line."""
+    """Operations by their products per byte.
+
+    A product whose weights came while another command ran may lie above the memory's line.
+    """
     points = []
     for each in cost.spent:
         amount = sum(each.traffic.values())

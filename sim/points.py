@@ -1,6 +1,7 @@
 """Points of a sweep: combinations of chips, models, sizes and fields, and the row of each."""
 
 import functools
+import hashlib
 import itertools
 import json
 from collections.abc import Sequence
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from golden.config import ConfigError
-from sim.engine import Engine, engine_of
+from sim.engine import Engine, engine_of, shown_error
+from sim.hardware import fields_of
 from sim.model import find_model
 from sim.run import Run
 
-__all__ = ["Point", "point_row", "point_rows", "points"]
+__all__ = ["Point", "chip", "point_row", "point_rows", "points"]
 
 _LISTS = ("hw", "model", "batch", "prompt", "out")
 _SIZES = {"batch": [1], "prompt": [128], "out": [128]}
@@ -36,6 +38,10 @@ def points(file: Path) -> list[Point]:
     for name, values in {**lists, **changes}.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{file}: {name} must be a list that is not empty, not {values!r}")
+    for name in ("hw", "model"):
+        for value in lists[name]:
+            if not isinstance(value, str):
+                raise ConfigError(f"{file}: {name} must be texts, not {value!r}")
     for name in ("batch", "prompt", "out"):
         for value in lists[name]:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -46,6 +52,20 @@ def points(file: Path) -> list[Point]:
         point["set"] = dict(zip(changes, values[len(lists) :], strict=True))
         made.append(point)
     return made
+
+
+@functools.lru_cache(64)
+def _digest(hardware: str) -> str:
+    try:
+        fields = fields_of(hardware)[1]
+    except ConfigError:
+        return ""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def chip(point: Point) -> str:
+    """A hash of the point's file of hardware: kept rows of a changed file are refused."""
+    return _digest(point["hw"])
 
 
 @functools.lru_cache(64)
@@ -60,12 +80,12 @@ _model = functools.lru_cache(64)(find_model)
 def point_row(point: Point) -> dict[str, Any]:
     """The point's fields, and ``Run.summary`` or ``refused``."""
     sizes = {name: point[name] for name in ("batch", "prompt", "out")}
-    row = {"hw": point["hw"], "model": point["model"], **sizes, **point["set"]}
+    row: dict[str, Any] = {"hw": point["hw"], "model": point["model"], **sizes, **point["set"]}
     try:
         engine = _engine(point["hw"], json.dumps(point["set"], sort_keys=True))
         made = Run(engine, _model(point["model"]), **sizes).compute()
-    except ConfigError as error:
-        return row | {"refused": str(error)}
+    except (ConfigError, ArithmeticError) as error:
+        return row | {"refused": shown_error(error)}
     summary = made.summary()
     summary["extrapolated"] = "; ".join(summary["extrapolated"])
     return row | {name: value for name, value in summary.items() if name not in row}

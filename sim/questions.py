@@ -10,7 +10,7 @@ from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims.measure import served
-from sim.engine import Engine, check_fits, engine_of
+from sim.engine import Engine, check_fits, engine_of, shown_error
 from sim.model import Model, find_model
 from sim.validate import PAGE
 from sim.work import Pass
@@ -165,8 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
         for name in chosen:
             made[name] = QUESTIONS[name]()
             print(QUESTIONS[name].__doc__, made[name], sep="\n\n")
-    except ConfigError as error:
-        print(f"sim.questions: {error}", file=sys.stderr)
+    except (ConfigError, ArithmeticError) as error:
+        print(f"sim.questions: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.page:
         rewrite(PAGE, made)

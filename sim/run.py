@@ -22,7 +22,7 @@ from golden.config import ConfigError
 from golden.files import replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
-from sim.engine import Engine, check_fits, engine_of, template
+from sim.engine import Engine, check_fits, engine_of, shown_error, template
 from sim.hardware import fields_of
 from sim.hardware import known as chips
 from sim.model import Model, built_in, find_model
@@ -81,8 +81,10 @@ class Run:
         self.prefill = Cost(())
         self.decode = Cost(())
 
-    def compute(self, exact: bool = False) -> "Run":
-        self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))
+    def compute(self, exact: bool = False, prefill: bool = True) -> "Run":
+        """Without ``prefill`` the prompt is cached already, and the first step gives a word."""
+        if prefill:
+            self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))
         if self.out > 1:
             self.decode = decoding(
                 self.engine, self.model, self.batch, self.prompt, self.out - 1, exact
@@ -267,7 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--template", metavar="ENGINE", help="print a file of hardware with every field, and end"
     )
     parser.add_argument("--list", action="store_true", help="print the known names, and end")
-    parser.add_argument("--exact", action="store_true", help="compute every step")
+    parser.add_argument("--exact", action="store_true", help="compute every step of decoding")
     parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the operations")
@@ -286,7 +288,9 @@ def main(arguments: list[str] | None = None) -> int:
         made = Run(
             engine_of(options.hw), find_model(options.model), options.batch,
             options.context or options.prompt, options.out,
-        ).compute(options.exact)  # fmt: skip
+        ).compute(options.exact, options.context is None)  # fmt: skip
+        if options.context and options.out < 2:
+            raise ConfigError("--out must be 2 or more with --context, which has no prefill")
         if options.strict and made.cost.extrapolated:
             raise ConfigError(f"extrapolated: {'; '.join(made.cost.extrapolated)}")
         give(options.csv, lambda: write_csv(made.operations()))
@@ -295,8 +299,8 @@ def main(arguments: list[str] | None = None) -> int:
             options.plot,
             lambda: pictures(made.engine, made.model, made.prefill, made.decode, sizes),
         )
-    except ConfigError as error:
-        print(f"sim.run: {error}", file=sys.stderr)
+    except (ConfigError, ArithmeticError) as error:
+        print(f"sim.run: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(made.describe(), indent=1))

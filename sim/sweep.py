@@ -22,7 +22,7 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
-from sim.points import Point, point_rows, points
+from sim.points import Point, chip, point_rows, points
 from sim.run import write_csv
 
 __all__ = ["main", "pareto"]
@@ -36,15 +36,18 @@ def _kept(file: Path, wanted: Sequence[Point]) -> dict[int, dict[str, Any]]:
     kept: dict[int, dict[str, Any]] = {}
     if not file.exists():
         return kept
-    for line in file.read_text().splitlines():
+    for line in file.read_text(errors="replace").splitlines():
         try:
             each = json.loads(line)
-            number, point = each["number"], each["point"]
+            number, point, row = int(each["number"]), each["point"], dict(each["row"])
+            _ = each["chip"]
         except (ValueError, KeyError, TypeError):
             continue  # a line that a stopped run has not finished
-        if number >= len(wanted) or wanted[number] != point:
-            raise ConfigError(f"{file}: is of another sweep; remove it, or give another --output")
-        kept[number] = each["row"]
+        if not 0 <= number < len(wanted) or wanted[number] != point or each["chip"] != chip(point):
+            raise ConfigError(
+                f"{file}: is of another sweep, or a chip has changed; give another --output"
+            )
+        kept[number] = row
     return kept
 
 
@@ -60,7 +63,10 @@ def _mapped(
         with concurrent.futures.ProcessPoolExecutor(workers) as pool:
             futures = {pool.submit(point_rows, block): n for n, block in enumerate(blocks)}
             for done in concurrent.futures.as_completed(futures):
-                yield futures[done], done.result()
+                try:
+                    yield futures[done], done.result()
+                except concurrent.futures.BrokenExecutor:
+                    raise ConfigError("a worker has ended; finished points stay") from None
 
 
 def _dask(
@@ -115,14 +121,18 @@ def _sweep(options: argparse.Namespace) -> list[dict[str, Any]]:
     numbers = [n for n in range(len(wanted)) if n not in kept]
     blocks = [numbers[n : n + _BLOCK] for n in range(0, len(numbers), _BLOCK)]
     say = command.elapsed(lambda text: print(text, file=sys.stderr))
+    before = options.output.read_bytes() if options.output.exists() else b""
     with options.output.open("a") as out:
+        if before and not before.endswith(b"\n"):
+            print(file=out)  # a stopped run has left a line without its end
         made = _mapped(
             [[wanted[n] for n in block] for block in blocks], options.workers, options.scheduler
         )
         for block, rows in made:
             for n, row in zip(blocks[block], rows, strict=True):
                 kept[n] = row
-                print(json.dumps({"number": n, "point": wanted[n], "row": row}), file=out)
+                line = {"number": n, "point": wanted[n], "chip": chip(wanted[n]), "row": row}
+                print(json.dumps(line), file=out)
             out.flush()
             if sys.stderr.isatty() or len(kept) == len(wanted):
                 say(f"{len(kept)} of {len(wanted)} points")
@@ -158,6 +168,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except OSError as error:
         print(f"sim.sweep: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    able = [row for row in rows if "refused" not in row]
+    unknown = [n for n in (*options.less, *options.more) if able and n not in able[0]]
+    if unknown:
+        fields = ", ".join(n for n, v in able[0].items() if isinstance(v, int | float))
+        print(
+            f"sim.sweep: --less and --more must be of {fields}, not {unknown[0]}", file=sys.stderr
+        )
         return 2
     best = pareto(rows, options.less, options.more)
     refused = sum("refused" in row for row in rows)

@@ -18,6 +18,7 @@ from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.calibration import FOLDER, HELD_OUT, TRAIN, LayerRun, Unit, load_runs, load_units
+from sim.engine import shown_error
 from sim.kllm.predict import predict
 from sim.kllm.units import FITTED, Timings
 
@@ -160,8 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         found, units = layers(options.folder), load_units(options.folder)
-    except ConfigError as error:
-        print(f"sim.validate: {error}", file=sys.stderr)
+    except (ConfigError, ArithmeticError) as error:
+        print(f"sim.validate: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(_described(found), indent=1))

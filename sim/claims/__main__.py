@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,11 @@ from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims import kllm, million, oaken
 from sim.claims.claim import STATUSES, Claim, Judged, judge
+from sim.engine import engine_of, shown_error
+from sim.engines.kllm import Kllm
+from sim.engines.pair import Pair
+from sim.hardware import known
+from sim.kllm.units import FITTED
 
 __all__ = ["CLAIMS", "PAGE", "main", "rows"]
 
@@ -32,6 +38,22 @@ def _interval(found: Judged) -> str:
     return low if low == high else f"{low} .. {high}"
 
 
+def _fitted(claim: Claim) -> int:
+    """Fitted constants of the chips that the variants name, the most of a variant."""
+    most = 0
+    for variant in claim.variants:
+        count = 0
+        for name in re.split(" / | at ", variant):
+            if name in known():
+                engine = engine_of(name)
+                parts = [engine.weights, engine.cache] if isinstance(engine, Pair) else [engine]
+                for part in parts:
+                    count += sum(c.kind == "fitted" for c in part.hardware.constants.values())
+                    count += len(FITTED) if isinstance(part, Kllm) else 0
+        most = max(most, count)
+    return most
+
+
 def _row(found: Judged) -> list[str]:
     claim = found.claim
     unit = f" {claim.unit}" if claim.unit else ""
@@ -41,7 +63,7 @@ def _row(found: Judged) -> list[str]:
         first = next(iter(found.missing.values()))
         reason = f"{reason}; {first}" if reason else first
     return [
-        claim.figure, claim.what, claimed, _interval(found), str(claim.fitted),
+        claim.figure, claim.what, claimed, _interval(found), str(_fitted(claim)),
         str(len(claim.variants)), found.status, reason,
     ]  # fmt: skip
 
@@ -84,8 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
             judged.append(judge(claim))
             if sys.stderr.isatty():
                 say(f"{number} of {len(chosen)}: {claim.what}")
-    except ConfigError as error:
-        print(f"sim.claims: {error}", file=sys.stderr)
+    except (ConfigError, ArithmeticError) as error:
+        print(f"sim.claims: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.json:
         print(

@@ -4,9 +4,10 @@ The variants of a claim were written down before any of them was computed.
 
 | status | when |
 |---|---|
-| reproduced | every variant is within 10 % of the claim |
+| reproduced | every variant is within 10 % of the claim, ``near`` |
 | consistent with | the claim lies in the interval of the variants, 5 % wider on each side |
 | not reproduced | it does not |
+| fitted | the number is one of those that constants were fitted on |
 | not testable | nothing here can compute it; ``reason`` says why |
 
 A trend is a claim of 1, true, that each variant answers by 1 or 0. It is reproduced where all
@@ -21,8 +22,8 @@ from golden.config import ConfigError
 
 __all__ = ["STATUSES", "Claim", "Judged", "geomean", "judge"]
 
-STATUSES = ("reproduced", "consistent with", "not reproduced", "not testable")
-_NEAR, _WIDER = 1.1, 1.05
+STATUSES = ("reproduced", "consistent with", "not reproduced", "fitted", "not testable")
+_WIDER = 1.05
 
 Measure = Callable[[str], float]
 
@@ -33,7 +34,8 @@ class Claim:
 
     variants : what it is tried on, each a text that ``measure`` understands
     measure : the number of a variant; None: not testable
-    fitted : parameters of ``measure`` that were fitted to measurements
+    near : factor within which a variant reproduces the claim; nearer 1 for sums of a table
+    is_fitted : whether constants of the chip were fitted on this very number
     reason : why the status is what it is, or what it means
     trend : whether ``claimed`` is 1 for true
     """
@@ -45,7 +47,8 @@ class Claim:
     unit: str = "x"
     variants: Sequence[str] = ()
     measure: Measure | None = None
-    fitted: int = 0
+    near: float = 1.1
+    is_fitted: bool = False
     reason: str = ""
     trend: bool = False
 
@@ -68,12 +71,14 @@ class Judged:
 def _status(claim: Claim, found: Sequence[float]) -> str:
     if not found:
         return "not testable"
+    if claim.is_fitted:
+        return "fitted"
     if claim.trend:
         if all(found):
             return "reproduced"
         return "consistent with" if any(found) else "not reproduced"
     low, high = min(found), max(found)
-    if all(claim.claimed / _NEAR <= value <= claim.claimed * _NEAR for value in found):
+    if all(claim.claimed / claim.near <= value <= claim.claimed * claim.near for value in found):
         return "reproduced"
     inside = low / _WIDER <= claim.claimed <= high * _WIDER
     return "consistent with" if inside else "not reproduced"

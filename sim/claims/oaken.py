@@ -134,9 +134,14 @@ CLAIMS: list[Claim] = [
         measure=_ahead(4096),
     ),
     Claim(
+        paper=_PAPER, figure="13", what="vLLM and QServe are ahead of Oaken-HBM at 4K", claimed=1,
+        unit="", trend=True, variants=["a100-vllm / oaken-hbm", "a100-qserve-kv4 / oaken-hbm"],
+        measure=_ahead(4096), reason="added after a review of the list",
+    ),
+    Claim(
         paper=_PAPER, figure="13", what="Oaken-HBM is ahead of QServe at 16K", claimed=1, unit="",
         trend=True, variants=["oaken-hbm / a100-qserve", "oaken-hbm / a100-qserve-kv4"],
-        measure=_ahead(16384),
+        measure=_ahead(16384), reason="in two waves, as the memory does not hold 16 at once",
     ),
     Claim(
         paper=_PAPER, figure="14", what="throughput on BurstGPT", claimed=1, unit="",
@@ -145,5 +150,6 @@ CLAIMS: list[Claim] = [
     Claim(
         paper=_PAPER, figure="text", what="power below an A100's 400 W", claimed=44.3, unit="%",
         variants=["222.7 W"], measure=lambda _: 100 * (1 - 222.7 / 400),
+        near=1.01, reason="the paper's own arithmetic",
     ),
 ]  # fmt: skip

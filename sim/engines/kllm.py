@@ -23,6 +23,7 @@ from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
 from golden.kllm.isa import Opcode, Unit
 from golden.kllm.layer.program import head_program, layer_program, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from sim.calibration import ranges
 from sim.constant import Interval
 from sim.cost import Cost, Spent, total
 from sim.engine import Engine
@@ -201,15 +202,18 @@ class Kllm(Engine):
 
         separate: whether each token has a cache of its own.
         """
-        most = min(tokens, self.settings.chunk or self.machine.slots // 2)
-        while True:
+        low, high = 0, max(1, min(tokens, self.settings.chunk or self.machine.slots // 2))
+        shape, refusal = self.shape(model), ""
+        while low < high:
+            middle = (low + high + 1) // 2
             try:
-                self._layer(self.shape(model), max(most, 1), context, separate)
-                return max(most, 1)
+                self._layer(shape, middle, context, separate)
+                low = middle
             except (ConfigError, AssemblyError) as error:
-                if most <= 1:
-                    raise ConfigError(f"{model.name} on {self.hardware.name}: {error}") from None
-                most //= 2
+                high, refusal = middle - 1, str(error)
+        if not low:
+            raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
+        return low
 
     def _run_layer(
         self, shape: LayerShape, tokens: int, context: int, separate: bool
@@ -255,7 +259,29 @@ class Kllm(Engine):
         if step.words:
             costs.append((1.0, self._logits(model, shape, step.words)))
         made = total(costs)
-        return dataclasses.replace(made, energy=self._energy(made))
+        return dataclasses.replace(
+            made, energy=self._energy(made), extrapolated=self._outside(model, step)
+        )
+
+    def _outside(self, model: Model, step: Pass) -> tuple[str, ...]:
+        """Numbers that lie outside those of the layers that the delays were fitted on."""
+        longest = max((part.context for part in step.parts), default=0)
+        numbers = {
+            "lanes": self.machine.lanes,
+            "ports": self.machine.ports.ports,
+            "latency": self.cycles.timings.latency,
+            "hidden": model.hidden,
+            "context": longest,
+        }
+        known = ranges()
+        found = [
+            f"{name} {value}, fitted on {known[name][0]}..{known[name][1]}"
+            for name, value in numbers.items()
+            if name != "context" and not known[name][0] <= value <= known[name][1]
+        ]
+        if longest > known["context"][1]:
+            found.append(f"contexts above {known['context'][1]}")
+        return (f"KLLM's delays: {', '.join(found)}",) if found else ()
 
     def _step(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
         """Shares of a batch: how often, and tokens, context, whether each has its own cache."""
@@ -269,10 +295,14 @@ class Kllm(Engine):
         """Of ``new`` tokens of one sequence, in programs of a chunk; the contexts are sampled."""
         last = self._before(model, part.context + part.new - 1)
         chunk = self._chunk(model, part.new, last, False)
-        contexts = [part.context + n * chunk for n in range(-(-part.new // chunk))]
+        whole, left = divmod(part.new, chunk)
+        contexts = [part.context + n * chunk for n in range(whole)]
         shares = []
         for weight, at in _weights(contexts):
             shares.append((part.count * weight, (chunk, self._before(model, at), False)))
+        if left:
+            at = self._before(model, part.context + whole * chunk)
+            shares.append((float(part.count), (left, at, False)))
         return shares
 
     def _pass(self, model: Model, share: tuple[int, int, bool]) -> Cost:

