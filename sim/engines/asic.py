@@ -185,7 +185,7 @@ class Asic(Engine):
         return operation(work, limits, traffic, self._start)
 
     def _vector(self, work: Work) -> Spent:
-        # Activations stay on the chip between operations.
+        # Fused with the product before it, whose traffic has the activations of both.
         return operation(work, {"vector": work.vectors / self._vector_rate}, {}, 0.0)
 
     def operation(self, work: Work) -> Spent:
