@@ -17,7 +17,7 @@ overlaps. Weights may come before their MATMUL starts, about as many as the repl
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from golden.kllm.config import MachineConfig
 from golden.kllm.format import beats, groups, integer_digits
@@ -33,7 +33,10 @@ from golden.kllm.isa import (
     decode,
 )
 
-__all__ = ["CYCLES", "Bound", "Rates", "Schedule", "ahead_max", "bounds", "schedule"]
+__all__ = [
+    "CYCLES", "Bound", "Rates", "Schedule", "Waiting", "ahead_max", "bounds", "schedule",
+    "waited", "waits",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +191,44 @@ def ahead_max(config: MachineConfig) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class Waiting:
+    """A command and what it waits for, as numbers of commands of the same part.
+
+    after : its unit's command before it, if any, then those of its waits
+    """
+
+    opcode: Opcode
+    tag: int
+    operands: Operands
+    after: tuple[int, ...]
+
+
+def waits(words: Sequence[int], first: Mapping[Unit, int]) -> list[Waiting]:
+    """Each command of a part. first: commands of each unit that were complete before the part.
+
+    ValueError: words that are no commands.
+    """
+    mine: dict[Unit, list[int]] = {unit: [] for unit in Unit}
+    found = []
+    for number, at in enumerate(range(0, len(words), COMMAND_WORDS)):
+        opcode, tag, counts, operands = decode(list(words[at : at + COMMAND_WORDS]))
+        own = mine[COMMANDS[opcode].unit]
+        after = own[-1:]
+        for unit, count in counts.items():
+            waited = count - first[unit]
+            if 0 < waited <= len(mine[unit]):
+                after = [*after, mine[unit][waited - 1]]
+        found.append(Waiting(opcode, tag, operands, tuple(after)))
+        own.append(number)
+    return found
+
+
+def waited(after: Iterable[int], ends: Sequence[float]) -> float:
+    """When the last command that one waits for has ended; 0 where it waits for none."""
+    return max((ends[number] for number in after), default=0)
+
+
+@dataclasses.dataclass(frozen=True)
 class Schedule:
     """start, end: cycle of each command; busy: cycles of each unit; cycles: of the program."""
 
@@ -208,25 +249,17 @@ def schedule(
     first: commands of each unit that were complete before this part of a program. ahead: at most so
     many port words of a MATMUL come before its start. The ports serve one MATMUL after another.
     """
-    ends: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     starts: list[int] = []
     finish: list[int] = []
     served = 0  # the ports' words of the MATMULs before
-    for number, bound in enumerate(found):
-        command = list(words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
-        _, _, after, _ = decode(command)
-        begin = ends[bound.unit][-1] if ends[bound.unit] else 0
-        for unit, count in after.items():
-            waited = count - first[unit]
-            if 0 < waited <= len(ends[unit]):
-                begin = max(begin, ends[unit][waited - 1])
+    for bound, command in zip(found, waits(words, first), strict=True):
+        begin = int(waited(command.after, finish))
         end = begin + bound.cycles
         if bound.opcode == Opcode.MATMUL:
             served = max(served, begin - ahead) + bound.words
             end = max(begin + bound.compute, served)
         starts.append(begin)
         finish.append(end)
-        ends[bound.unit].append(end)
     busy = dict.fromkeys(Unit, 0)
     for bound in found:
         busy[bound.unit] += bound.cycles

@@ -11,10 +11,11 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
-from golden.kllm.bounds import ahead_max
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, decode
+from golden.kllm.bounds import ahead_max, waits
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit
 from golden.kllm.timing import dispatcher
 from sim.kllm.units import CommandCycles, read_words, slot_words
 
@@ -46,12 +47,19 @@ class Placed:
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """cycles: from the start of a part to its last end; busy: of each unit; words: of a port."""
+    """The commands of a part, in order."""
 
     placed: tuple[Placed, ...]
-    cycles: float
-    busy: dict[Unit, float]
-    words: int
+
+    @functools.cached_property
+    def cycles(self) -> float:
+        """From the start of the part to its last end."""
+        return max((each.end for each in self.placed), default=0.0)
+
+    @property
+    def words(self) -> int:
+        """Of a port."""
+        return sum(each.words for each in self.placed)
 
     def path(self) -> list[tuple[int | None, float]]:
         """The commands that decide ``cycles``, in order, and the cycles that each adds.
@@ -75,34 +83,31 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
     machine, t = cycles.machine, cycles.timings
     ahead, word, queue = ahead_max(machine), t.interval, cycles.units.queue
     step = dispatcher(COMMAND_WORDS)
-    ends: dict[Unit, list[float]] = {unit: [] for unit in Unit}
-    begins: dict[Unit, list[float]] = {unit: [] for unit in Unit}
     numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     placed: list[Placed] = []
     slots: dict[int, int] = {}  # words that READ_SLOT gives of each
     sent, served, since = 0.0, 0.0, 0.0
     host = 0.0  # when the host has read all words so far
     cause: int | None = None  # what held the dispatcher last, and since when
-    for number, place in enumerate(range(0, len(words), COMMAND_WORDS)):
-        opcode, _, after, o = decode(list(words[place : place + COMMAND_WORDS]))
+    for number, command in enumerate(waits(words, first)):
+        opcode, o = command.opcode, dict(command.operands)
         unit = COMMANDS[opcode].unit
-        mine = begins[unit]
+        mine = numbers[unit]
         written = float((number + 1) * t.command)
         if written >= sent + float(step.interval):
             sent, since, cause = written, written, None
         else:
             sent += float(step.interval)
-        if len(mine) >= queue and mine[-queue] > sent:  # its place is free once that one starts
-            sent, since, cause = mine[-queue], mine[-queue], numbers[unit][-queue]
-        offered = max(sent + step.latency, mine[-1] if mine else 0.0)
+        if len(mine) >= queue and placed[mine[-queue]].begin > sent:
+            cause = mine[-queue]  # its place is free once it starts
+            sent = since = placed[cause].begin
+        offered = max(sent + step.latency, placed[mine[-1]].begin if mine else 0.0)
         begin, by, at = sent + step.latency, cause, since
-        if ends[unit] and ends[unit][-1] + t.turn > begin:
-            begin, by, at = ends[unit][-1] + t.turn, numbers[unit][-1], ends[unit][-1]
-        for other, count in after.items():
-            waited = count - first[other]
-            if 0 < waited <= len(ends[other]) and ends[other][waited - 1] + t.status > begin:
-                at = ends[other][waited - 1]
-                begin, by = at + t.status, numbers[other][waited - 1]
+        for before in command.after:
+            hand_over = t.turn if placed[before].unit == unit else t.status
+            if placed[before].end + hand_over > begin:
+                by, at = before, placed[before].end
+                begin = at + hand_over
         if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
             for slot in range(o["slot"], o["slot"] + max(o["tokens"], 1)):
                 slots[slot] = slot_words(o)
@@ -130,13 +135,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
                 o.get("weights", 0), compute,
             )
         )  # fmt: skip
-        numbers[unit].append(number)
-        ends[unit].append(end)
-        begins[unit].append(begin)
-    for unit, found in ends.items():
-        first[unit] += len(found)
-    busy = dict.fromkeys(Unit, 0.0)
-    for each in placed:
-        busy[each.unit] += each.end - each.begin
-    last = max((each.end for each in placed), default=0.0)
-    return Timeline(tuple(placed), last, busy, sum(each.words for each in placed))
+        mine.append(number)
+    for unit, own in numbers.items():
+        first[unit] += len(own)
+    return Timeline(tuple(placed))

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from golden.kllm.assembler import Assembler
-from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
+from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waited, waits
 from golden.kllm.config import MachineConfig
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, ROW_ELEMENTS, Unit, decode
+from golden.kllm.isa import ROW_ELEMENTS, Unit
 from golden.kllm.machine import Machine
 from golden.manifest import PackError
 from golden.pack import Pack, load
@@ -101,19 +101,12 @@ def measured_cycles(
     reports: (tag, unit, cycle) of one part; first: commands of each unit before it.
     """
     done = {tag: cycle for tag, _, cycle in reports}
-    history: dict[Unit, list[int]] = {unit: [] for unit in Unit}
-    cycles = {}
-    for at in range(0, len(words), COMMAND_WORDS):
-        opcode, tag, after, _ = decode(words[at : at + COMMAND_WORDS])
-        mine = history[COMMANDS[opcode].unit]
-        waited = [mine[-1]] if mine else [0]
-        for unit, count in after.items():
-            index = count - first[unit]
-            if 0 < index <= len(history[unit]):
-                waited.append(history[unit][index - 1])
-        cycles[tag] = done[tag] - max(waited)
-        mine.append(done[tag])
-    return cycles
+    commands = waits(words, first)
+    ends = [done[command.tag] for command in commands]
+    return {
+        command.tag: end - int(waited(command.after, ends))
+        for command, end in zip(commands, ends, strict=True)
+    }
 
 
 def _given(pack: Pack) -> dict[str, int | float | str]:
