@@ -137,13 +137,13 @@ class MatrixEngine(Engine):
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
         """FP16 words in pages: a stream for each head of K and of V of each layer."""
-        kept = self.kept(model, tokens)
+        kept = model.kept(tokens)
         stream = self.paged(kept * model.head_size * WORD)
         return 2.0 * model.layers * model.kv_heads * stream
 
     def check(self, model: Model, batch: int, context: int) -> None:
         most = self.settings.max_tokens
-        if self.kept(model, context) > most:
+        if model.kept(context) > most:
             raise ConfigError(
                 f"{self.hardware.name}: context must be 1..{most} tokens, not {context}"
             )
@@ -151,11 +151,6 @@ class MatrixEngine(Engine):
 
     def supports(self, model: Model) -> None:
         """ConfigError: the engines do not have such heads or such matrices."""
-
-    @staticmethod
-    def kept(model: Model, tokens: int) -> int:
-        """Tokens of a sequence that the cache holds."""
-        return min(tokens, model.window) if model.window else tokens
 
     def paged(self, amount: float) -> float:
         """Bytes of the pages that a stream of ``amount`` bytes takes."""

@@ -7,6 +7,7 @@ papers in the same form.
 import dataclasses
 import difflib
 import json
+import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,7 @@ class Model(Config):
     @property
     def layer_weights(self) -> int:
         """Elements of the matrices of a layer, all experts, and of its router."""
-        total = 0
-        for name, (rows, columns) in self.linears.items():
-            total += rows * columns * (self.experts if name in _EXPERT else 1)
-        return total + (self.hidden * self.experts if self.experts > 1 else 0)
+        return int(self.stored(operator.mul)) + self.router
 
     @property
     def weights(self) -> int:
@@ -92,9 +90,25 @@ class Model(Config):
         tables = 1 if self.tied else 2
         return self.layers * self.layer_weights + tables * self.vocabulary * self.hidden
 
+    def stored(self, matrix: Callable[[int, int], float]) -> float:
+        """Of a layer, the router left out: the sum of ``matrix(inputs, outputs)``, all experts."""
+        total = 0.0
+        for name, size in self.linears.items():
+            total += matrix(*size) * (self.experts if name in _EXPERT else 1)
+        return total
+
+    @property
+    def router(self) -> int:
+        """Elements of a layer's router."""
+        return self.hidden * self.experts if self.experts > 1 else 0
+
+    def kept(self, tokens: int) -> int:
+        """Tokens of a sequence of ``tokens`` that its cache holds."""
+        return min(tokens, self.window) if self.window else tokens
+
     def attended(self, context: int) -> int:
         """Tokens that the token after ``context`` others attends, itself included."""
-        return min(context + 1, self.window) if self.window else context + 1
+        return self.kept(context + 1)
 
 
 _EXPERT = ("gate", "up", "down")

@@ -27,6 +27,7 @@ from sim.hardware import fields_of
 from sim.hardware import known as chips
 from sim.model import Model, built_in, find_model
 from sim.plot import pictures
+from sim.sampling import sampled
 from sim.work import Pass
 
 __all__ = ["Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size"]
@@ -41,30 +42,14 @@ def size(text: str) -> int:
     return value
 
 
-def _sampled(first: int, count: int, most: int) -> list[tuple[float, int]]:
-    """At most ``most`` of ``count`` contexts from ``first`` on, with weights."""
-    if count <= most:
-        return [(1.0, first + n) for n in range(count)]
-    last = count - 1
-    chosen = sorted({round(n * last / (most - 1)) for n in range(most)})
-    weight = dict.fromkeys(chosen, 0.5)
-    for low, high in itertools.pairwise(chosen):
-        weight[low] += (high - low) / 2
-        weight[high] += (high - low) / 2
-    # A trapezoid counts both ends of each stretch by half: the first and the last by a half more.
-    for n in chosen[1:-1]:
-        weight[n] -= 0.5
-    return [(amount, first + n) for n, amount in weight.items()]
-
-
 def decoding(
     engine: Engine, model: Model, batch: int, first: int, count: int, exact: bool = False
 ) -> Cost:
     """``count`` steps of ``batch`` sequences, the first after ``first`` cached tokens."""
     most = count if exact else engine.samples
     return total(
-        (weight, engine.cost(model, Pass.decode(batch, context)))
-        for weight, context in _sampled(first, count, most)
+        (weight, engine.cost(model, Pass.decode(batch, first + n)))
+        for weight, n in sampled(count, most)
     )
 
 
@@ -175,7 +160,7 @@ def run(hardware: str, model: str, batch: int, prompt: int, out: int, exact: boo
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """``--batch``, ``--prompt``, ``--out`` and ``--context``."""
+    """``--batch``, ``--prompt`` and ``--out``."""
     parser.add_argument("--batch", type=size, default=1, help="sequences side by side (1)")
     parser.add_argument("--prompt", type=size, default=128, help="tokens before (128)")
     parser.add_argument("--out", type=size, default=128, help="tokens after (128)")
@@ -285,12 +270,12 @@ def main(arguments: list[str] | None = None) -> int:
         for name in ("hw", "model"):
             if getattr(options, name) is None:
                 raise ConfigError(f"--{name} must be given")
+        if options.context and options.out < 2:
+            raise ConfigError("--out must be 2 or more with --context, which has no prefill")
         made = Run(
             engine_of(options.hw), find_model(options.model), options.batch,
             options.context or options.prompt, options.out,
         ).compute(options.exact, options.context is None)  # fmt: skip
-        if options.context and options.out < 2:
-            raise ConfigError("--out must be 2 or more with --context, which has no prefill")
         if options.strict and made.cost.extrapolated:
             raise ConfigError(f"extrapolated: {'; '.join(made.cost.extrapolated)}")
         give(options.csv, lambda: write_csv(made.operations()))

@@ -123,18 +123,15 @@ class Asic(Engine):
 
     def weight_bytes(self, model: Model) -> float:
         use: AsicSettings = self.settings
-        layer = 0.0
-        for name, (inputs, outputs) in model.linears.items():
-            copies = model.experts if name in ("gate", "up", "down") else 1
-            layer += copies * self._matrix(inputs, outputs, use.weight_bits)
-        if model.experts > 1:
+        layer = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
+        if model.router:
             layer += self._matrix(model.hidden, model.experts, use.weight_bits)
         table = model.vocabulary * model.hidden * 2.0
         head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)
         return model.layers * layer + table + head
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
-        kept = min(tokens, model.window) if model.window else tokens
+        kept = model.kept(tokens)
         return model.kv_elements * kept * self._element(model)
 
     def _padded(self, rows: float) -> float:

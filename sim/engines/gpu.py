@@ -179,11 +179,8 @@ class Gpu(Engine):
 
     def weight_bytes(self, model: Model) -> float:
         use: GpuSettings = self.settings
-        layer = 0.0
-        for name, (inputs, outputs) in model.linears.items():
-            copies = model.experts if name in ("gate", "up", "down") else 1
-            layer += copies * self._matrix(inputs, outputs, use.weight_bits)
-        if model.experts > 1:
+        layer = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
+        if model.router:
             layer += self._matrix(model.hidden, model.experts, use.weight_bits)
         table = model.vocabulary * model.hidden * _FP16
         head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)
@@ -191,7 +188,7 @@ class Gpu(Engine):
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
         use: GpuSettings = self.settings
-        kept = min(tokens, model.window) if model.window else tokens
+        kept = model.kept(tokens)
         recent = min(kept, use.kv_recent)
         each = (kept - recent) * self._element(model) + recent * _FP16
         return model.kv_elements * each

@@ -12,7 +12,6 @@ host reads the logits of the last program.
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -31,6 +30,7 @@ from sim.hardware import Hardware
 from sim.kllm.schedule import Placed, Timeline, timeline
 from sim.kllm.units import CommandCycles, Timings, Units
 from sim.model import Model
+from sim.sampling import sampled
 from sim.work import Part, Pass
 
 __all__ = ["Kllm"]
@@ -167,21 +167,24 @@ class Kllm(Engine):
         ports = self.machine.ports
         return self.machine.image_words(length, outputs) * ports.ports * ports.bits / 8
 
-    def weight_bytes(self, model: Model) -> float:
-        shape = self.shape(model)
+    def _matrices(self, shape: LayerShape) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of each matrix of a layer, fused ones together."""
         sizes = linear_sizes(shape)
-        layer = 0.0
-        for members in matmuls(self.settings.fuse, shape.intermediate).values():
-            outputs = sum(sizes[each][1] for each in members)
-            layer += self._image_bytes(sizes[members[0]][0], outputs)
+        return {
+            name: (sizes[members[0]][0], sum(sizes[each][1] for each in members))
+            for name, members in matmuls(self.settings.fuse, shape.intermediate).items()
+        }
+
+    def weight_bytes(self, model: Model) -> float:
+        matrices = self._matrices(self.shape(model)).values()
+        layer = sum(self._image_bytes(inputs, outputs) for inputs, outputs in matrices)
         head = self._image_bytes(model.hidden, model.vocabulary)
         embeddings = 2.0 * model.hidden * model.vocabulary  # FP16, a row for each token
         return model.layers * layer + head + embeddings
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
         """Indices with the scales of their groups, and FP16 scales of V."""
-        if model.window:
-            tokens = min(tokens, model.window)
+        tokens = model.kept(tokens)
         k = self._image_bytes(model.head_size, tokens)
         v = self._image_bytes(tokens, model.head_size)
         return model.layers * model.kv_heads * (k + v + 2.0 * tokens)
@@ -296,14 +299,12 @@ class Kllm(Engine):
         last = self._before(model, part.context + part.new - 1)
         chunk = self._chunk(model, part.new, last, False)
         whole, left = divmod(part.new, chunk)
-        contexts = [part.context + n * chunk for n in range(whole)]
-        shares = []
-        for weight, at in _weights(contexts):
-            shares.append((part.count * weight, (chunk, self._before(model, at), False)))
-        if left:
-            at = self._before(model, part.context + whole * chunk)
-            shares.append((float(part.count), (left, at, False)))
-        return shares
+        found = [(weight, n, chunk) for weight, n in sampled(whole, _SAMPLES)]
+        found += [(1.0, whole, left)] if left else []
+        return [
+            (part.count * weight, (tokens, self._before(model, part.context + n * chunk), False))
+            for weight, n, tokens in found
+        ]
 
     def _pass(self, model: Model, share: tuple[int, int, bool]) -> Cost:
         """All layers of one program's tokens."""
@@ -337,9 +338,10 @@ class Kllm(Engine):
 
     def _macs(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> dict[str, int]:
         """Products that are added up, by operation, of one layer; the lanes select them."""
-        sizes, made = linear_sizes(shape), {}
-        for name, members in matmuls(self.settings.fuse, shape.intermediate).items():
-            made[name] = tokens * sum(sizes[each][0] * sizes[each][1] for each in members)
+        made = {
+            name: tokens * inputs * outputs
+            for name, (inputs, outputs) in self._matrices(shape).items()
+        }
         attended = context + (1 if separate else tokens)
         made["attention"] = 2 * tokens * attended * shape.heads * shape.head_size
         return made
@@ -348,11 +350,10 @@ class Kllm(Engine):
         self, shape: LayerShape, tokens: int, context: int, separate: bool
     ) -> dict[str, dict[str, float]]:
         """Bytes of the memories by operation, of one layer."""
-        sizes = linear_sizes(shape)
-        made: dict[str, dict[str, float]] = {}
-        for name, members in matmuls(self.settings.fuse, shape.intermediate).items():
-            outputs = sum(sizes[each][1] for each in members)
-            made[name] = {"weights": self._image_bytes(sizes[members[0]][0], outputs)}
+        made: dict[str, dict[str, float]] = {
+            name: {"weights": self._image_bytes(*size)}
+            for name, size in self._matrices(shape).items()
+        }
         attended = context + (1 if separate else tokens)
         each = self._image_bytes(shape.head_size, attended)
         each += self._image_bytes(attended, shape.head_size)
@@ -395,22 +396,6 @@ class Kllm(Engine):
             "sram": constants["sram_power"].interval * cost.seconds,
             "core": constants["core_power"].interval * cost.seconds,
         }
-
-
-def _weights(contexts: list[int]) -> list[tuple[float, int]]:
-    """Some of the contexts with weights; between two of them the cost is a line."""
-    if len(contexts) <= _SAMPLES:
-        return [(1.0, context) for context in contexts]
-    last = len(contexts) - 1
-    chosen = sorted({round(n * last / (_SAMPLES - 1)) for n in range(_SAMPLES)})
-    weight = dict.fromkeys(chosen, 0.0)
-    for low, high in itertools.pairwise(chosen):
-        gap = high - low
-        for n in range(low, high):  # position n lies between the two samples
-            weight[low] += (high - n) / gap
-            weight[high] += (n - low) / gap
-    weight[last] += 1.0
-    return [(amount, contexts[n]) for n, amount in weight.items()]
 
 
 class _Names:

@@ -182,7 +182,7 @@ class Million(MatrixEngine):
     def kv_bytes(self, model: Model, tokens: int) -> float:
         """Codes in pages, a stream for each head of K and of V of each layer, and exact rows."""
         engine = self.engine(model)
-        codes, exact = engine.split(self.kept(model, tokens))
+        codes, exact = engine.split(model.kept(tokens))
         stream = self.paged(codes * engine.config.pq.record_bytes)
         head = stream + exact * model.head_size * WORD
         return 2.0 * model.layers * model.kv_heads * head

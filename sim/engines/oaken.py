@@ -173,7 +173,7 @@ class Oaken(MatrixEngine):
         records = self.records(model)
         if records is None:
             return super().kv_bytes(model, tokens)
-        kept = self.kept(model, tokens)
+        kept = model.kept(tokens)
         vector = sum(count * self.paged(kept * each) for count, each in records.streams)
         return 2 * model.layers * vector
 

@@ -116,13 +116,8 @@ class Qet(MatrixEngine):
 
     def weight_bytes(self, model: Model) -> float:
         """Codes, maps and codebooks of the layers; router, embeddings and head as words."""
-        expert = ("gate", "up", "down")
-        layer = 0
-        for name, (inputs, outputs) in model.linears.items():
-            copies = model.experts if name in expert else 1
-            layer += copies * self.matrix(inputs, outputs).bytes
-        router = model.hidden * model.experts if model.experts > 1 else 0
-        words = model.layers * router + model.weights - model.layers * model.layer_weights
+        layer = model.stored(lambda *size: self.matrix(*size).bytes)
+        words = model.layers * model.router + model.weights - model.layers * model.layer_weights
         return model.layers * layer + words * self.settings.weight_bytes
 
     def linear(self, model: Model, work: Work) -> Spent:

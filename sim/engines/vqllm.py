@@ -153,13 +153,8 @@ class VqLlm(MatrixEngine):
 
     def weight_bytes(self, model: Model) -> float:
         """Codes and codebooks of the layers; router, embeddings and head as words."""
-        expert = ("gate", "up", "down")
-        layer = 0.0
-        for name, (inputs, outputs) in model.linears.items():
-            copies = model.experts if name in expert else 1
-            layer += copies * self.matrix_bytes(inputs, outputs)
-        router = model.hidden * model.experts if model.experts > 1 else 0
-        words = model.layers * router + model.weights - model.layers * model.layer_weights
+        layer = model.stored(self.matrix_bytes)
+        words = model.layers * model.router + model.weights - model.layers * model.layer_weights
         coded = self.coded(model)
         books = coded.book_bytes * model.kv_heads if coded else 0.0
         return model.layers * (layer + books) + words * self.settings.weight_bytes
@@ -169,7 +164,7 @@ class VqLlm(MatrixEngine):
         coded = self.coded(model)
         if coded is None:
             return super().kv_bytes(model, tokens)
-        stream = self.paged(self.kept(model, tokens) * coded.token_bytes)
+        stream = self.paged(model.kept(tokens) * coded.token_bytes)
         return 2.0 * model.layers * model.kv_heads * stream
 
     def _passes(self, tokens: int) -> int:

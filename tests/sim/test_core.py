@@ -18,6 +18,7 @@ from sim.cost import Cost, Spent, total
 from sim.engine import engine_of, engines
 from sim.hardware import changed, fields_of, known
 from sim.model import ARCHITECTURES, Model, built_in, find_model, model_of
+from sim.sampling import sampled
 from sim.work import Part, Pass, works
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,7 +214,7 @@ def test_steps_between_samples():
 def test_weights_of_samples_add_up():
     for count in (1, 2, 3, 7, 100):
         for most in (2, 3, 17):
-            found = run._sampled(5, count, most)
+            found = [(weight, 5 + n) for weight, n in sampled(count, most)]
             assert sum(weight for weight, _ in found) == pytest.approx(count)
             mean = sum(weight * at for weight, at in found) / count
             assert mean == pytest.approx(5 + (count - 1) / 2)
