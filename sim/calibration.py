@@ -274,19 +274,18 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
         raise ConfigError(f"{error.filename}: {error.strerror}") from None
     made = []
     try:
+        by_run: dict[str, dict[tuple[int, str], tuple[int, int]]] = {}
+        for each in cycles:
+            own = by_run.setdefault(each["run"], {})
+            own[int(each["part"]), each["opcode"]] = int(each["commands"]), int(each["cycles"])
         for row in rows:
             number, mark, commit = row.pop("run"), row.pop("mark"), row.pop("commit")
             fields = {name: _value(text) for name, text in row.items()}
-            own = {
-                (int(each["part"]), each["opcode"]): (int(each["commands"]), int(each["cycles"]))
-                for each in cycles
-                if each["run"] == number
-            }
             if mark_of(fields) != mark:
                 raise ConfigError(
                     f"{folder / RUNS}: mark of run {number} must be {mark_of(fields)}, not {mark}"
                 )
-            made.append(LayerRun(fields, commit, own))
+            made.append(LayerRun(fields, commit, by_run.get(number, {})))
     except (KeyError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise

@@ -19,22 +19,34 @@ from typing import Any
 
 from golden.config import Config, ConfigError
 
-__all__ = ["KINDS", "UNITS", "Constant", "Interval", "constant_of"]
+__all__ = ["KINDS", "UNITS", "Constant", "Interval", "constant_of", "dimension"]
 
 KINDS = ("measured", "paper", "fitted", "assumed")
 
-# Each unit and how many of its base unit it is: bytes, seconds, watts, joules, square metres.
-UNITS: dict[str, float] = {
-    "": 1.0,
-    "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "GB": 1e9, "TB": 1e12,
-    "B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12,
-    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9,
-    "Hz": 1.0, "MHz": 1e6, "GHz": 1e9,
-    "W": 1.0, "mW": 1e-3, "pJ/bit": 8e-12, "pJ": 1e-12, "J": 1.0,
-    "TFLOPS": 1e12, "TOPS": 1e12,
-    "mm2": 1e-6, "um2": 1e-12,
-    "cycles": 1.0, "bits": 0.125, "lanes": 1.0, "%": 0.01,
+# Units of each dimension, and how many of the base unit each is.
+_SCALES: dict[str, dict[str, float]] = {
+    "number": {"": 1.0, "%": 0.01},
+    "bytes": {
+        "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "GB": 1e9, "TB": 1e12,
+        "bits": 0.125,
+    },
+    "bandwidth": {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12},
+    "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    "frequency": {"Hz": 1.0, "MHz": 1e6, "GHz": 1e9},
+    "power": {"W": 1.0, "mW": 1e-3},
+    "energy of a byte": {"pJ/bit": 8e-12},
+    "energy": {"pJ": 1e-12, "J": 1.0},
+    "rate": {"TFLOPS": 1e12, "TOPS": 1e12},
+    "area": {"mm2": 1e-6, "um2": 1e-12},
+    "cycles": {"cycles": 1.0},
+    "lanes": {"lanes": 1.0},
 }  # fmt: skip
+UNITS = {unit: scale for units in _SCALES.values() for unit, scale in units.items()}
+
+
+def dimension(unit: str) -> str:
+    """What a unit of UNITS measures."""
+    return next(name for name, units in _SCALES.items() if unit in units)
 
 
 @dataclasses.dataclass(frozen=True)

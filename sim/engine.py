@@ -6,14 +6,14 @@ import functools
 import importlib
 import json
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import sim.engines
 from golden.config import Config, ConfigError
 from sim.constant import KINDS
 from sim.cost import Cost
-from sim.hardware import MEMORY_FIELDS, Hardware, changed, fields_of, hardware_of
+from sim.hardware import MEMORY_FIELDS, Hardware, changed, check_ranges, fields_of, hardware_of
 from sim.model import Model
 from sim.work import Pass
 
@@ -26,6 +26,7 @@ class Engine(abc.ABC):
     name : as files of hardware spell it
     constants : each constant that the file must state, with its unit and its meaning
     Settings : the file's ``settings``, a dataclass that checks itself
+    divisors, shares : constants that must be above 0, and those that must be 1 at most
     samples : contexts that a run computes of its steps, 2 or more; what lies between is a line
 
     An engine keeps nothing that depends on earlier calls, so one object serves all passes.
@@ -34,9 +35,12 @@ class Engine(abc.ABC):
     name: ClassVar[str]
     constants: ClassVar[Mapping[str, tuple[str, str]]]
     Settings: ClassVar[type[Config]]
+    divisors: ClassVar[Collection[str]] = ()
+    shares: ClassVar[Collection[str]] = ()
     samples: ClassVar[int] = 17
 
     def __init__(self, hardware: Hardware):
+        check_ranges(hardware.name, hardware.constants, self.divisors, self.shares)
         self.hardware = hardware
         self.memory = hardware.memory
         self.settings: Any = self._settings(hardware)

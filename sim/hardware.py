@@ -18,16 +18,16 @@ A file is an object:
 import dataclasses
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from golden.config import ConfigError
-from sim.constant import Constant, Interval, constant_of
+from sim.constant import Constant, Interval, constant_of, dimension
 
 __all__ = [
-    "FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "changed", "fields_of",
-    "hardware_of", "known",
+    "FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "changed", "check_ranges",
+    "fields_of",    "hardware_of", "known",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "hardware"
@@ -157,7 +157,9 @@ def _memory(where: str, found: Mapping[str, Any]) -> Memory:
     if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
         raise ConfigError(f"{where}: memory.channels must be 1 or more, not {channels!r}")
     units = {name: unit for name, (unit, _) in MEMORY_FIELDS.items()}
-    return Memory(kind, channels, _constants(f"{where}: memory", fields, units))
+    constants = _constants(f"{where}: memory", fields, units)
+    check_ranges(f"{where}: memory", constants, ("efficiency",), ("efficiency",))
+    return Memory(kind, channels, constants)
 
 
 def _constants(
@@ -172,39 +174,36 @@ def _constants(
             raise ConfigError(f"{where} lacks {name}, in {unit or 'no unit'}")
         constant = constant_of(f"{where}.{name}", found[name])
         made[name] = constant
-        least = "0 or more" if unit not in _POSITIVE else "above 0"
-        if constant.value < 0 or (unit in _POSITIVE and not constant.value):
-            raise ConfigError(f"{where}.{name} must be {least}, not {constant.value}")
-        if constant.value > _MOST:
-            raise ConfigError(f"{where}.{name} must be at most {_MOST:g}, not {constant.value:g}")
-        if name == "efficiency" and constant.value > 1:
-            raise ConfigError(f"{where}.{name} must be at most 1, not {constant.value}")
-        if _dimension(constant.unit) != _dimension(unit):
+        if dimension(constant.unit) != dimension(unit):
             raise ConfigError(f"{where}.{name} must be in {unit or 'no unit'}, not {constant.unit}")
     return made
 
 
-_POSITIVE = ("B/s", "Hz", "TFLOPS", "TOPS")  # what a time is divided by
+_RATES = ("bandwidth", "frequency", "rate")  # dimensions of what a time is divided by
 _MOST = 1e30  # of a constant, in its unit
 
-_DIMENSIONS = (
-    ("", "%"),
-    ("B", "KiB", "MiB", "GiB", "GB", "TB", "bits"),
-    ("B/s", "GB/s", "TB/s"),
-    ("s", "ms", "us", "ns"),
-    ("Hz", "MHz", "GHz"),
-    ("W", "mW"),
-    ("pJ/bit",),
-    ("pJ", "J"),
-    ("TFLOPS", "TOPS"),
-    ("mm2", "um2"),
-    ("cycles",),
-    ("lanes",),
-)
 
+def check_ranges(
+    where: str,
+    constants: Mapping[str, Constant],
+    divisors: Collection[str] = (),
+    shares: Collection[str] = (),
+) -> None:
+    """ConfigError: a constant is negative, too large, 0 where it divides, or a share above 1.
 
-def _dimension(unit: str) -> int:
-    return next(n for n, units in enumerate(_DIMENSIONS) if unit in units)
+    Rates and frequencies divide always.
+    """
+    for name, constant in constants.items():
+        value, allowed = constant.value, "0 or more"
+        if name in shares:
+            allowed = "0..1"
+        divides = name in divisors or dimension(constant.unit) in _RATES
+        if divides and value <= 0:
+            allowed = "above 0"
+        if value < 0 or (divides and not value) or (name in shares and constant.base > 1):
+            raise ConfigError(f"{where}.{name} must be {allowed}, not {value!r}")
+        if value > _MOST:
+            raise ConfigError(f"{where}.{name} must be at most {_MOST:g}, not {value:g}")
 
 
 def fields_of(text: str) -> tuple[str, dict[str, Any]]:

@@ -171,6 +171,7 @@ def _notes(
 def main() -> int:
     asked = _parser().parse_args()
     from golden.files import check_output
+    from sim.engine import shown_error
     from sim.model import find_model
     from sim.serving.report import print_table, write_csv, write_plot
 
@@ -183,8 +184,8 @@ def main() -> int:
         model = find_model(asked.model)
         requests = _requests(asked)
         results = [_served(asked, each, model, requests) for each in asked.hw]
-    except ConfigError as error:
-        print(f"sim.serve: {error}", file=sys.stderr)
+    except (ConfigError, ArithmeticError) as error:
+        print(f"sim.serve: {shown_error(error)}", file=sys.stderr)
         return 2
     if asked.csv is not None:
         write_csv(asked.csv, results)

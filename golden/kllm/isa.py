@@ -51,6 +51,7 @@ __all__ = [
     "decode",
     "encode",
     "row_count",
+    "slot_word_count",
 ]
 
 COMMAND_WORDS = 16
@@ -64,6 +65,11 @@ ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memor
 def row_count(length: int) -> int:
     """Rows of the vector memory that ``length`` elements take."""
     return -(-length // ROW_ELEMENTS)
+
+
+def slot_word_count(length: int, outliers: int) -> int:
+    """Words that READ_SLOT gives: a head of 4, 4 of entries and a mask for each row, outliers."""
+    return 4 + 5 * row_count(length) + outliers
 
 
 class Unit(IntEnum):

@@ -50,6 +50,7 @@ from golden.kllm.isa import (
     Unit,
     decode,
     row_count,
+    slot_word_count,
 )
 from golden.kllm.issue import codebook_fault, codebook_rows, matmul_fault
 from golden.kllm.matmul import integer_matmul, matmul
@@ -399,7 +400,7 @@ def slot_of_words(words: Sequence[int]) -> tuple[Slot, int]:
     """Inverse of ``slot_words`` at the beginning of ``words``: the slot, and how many it took."""
     length, outliers = words[0] & 0xFFFF, words[0] >> 16
     rows = row_count(length)
-    end = 4 + 5 * rows + outliers
+    end = slot_word_count(length, outliers)
     if len(words) < end:
         raise ValueError(f"a slot of {length} elements has {end} words, not {len(words)}")
     packed = np.array(words[4 : 4 + 4 * rows], dtype="<u4")

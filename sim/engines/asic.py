@@ -11,10 +11,10 @@ tokens of a sequence.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from golden.config import Config, ConfigError
+from golden.config import Config
 from sim.constant import Interval
 from sim.cost import Cost, Spent
 from sim.engine import Engine
@@ -82,18 +82,24 @@ class Asic(Engine):
         "static": ("W", "of the chip without its memory"),
         "area": ("mm2", "of the chip; 0: unknown"),
     }  # fmt: skip
+    divisors: ClassVar[Collection[str]] = (
+        "clock",
+        "matrix",
+        "matrix_16",
+        "matrix_efficiency",
+        "vector",
+        "sram_reuse",
+    )
+    shares: ClassVar[Collection[str]] = (
+        "matrix_efficiency",
+        "weights_read",
+        "weights_multiplied",
+        "tokens_kept",
+        "heads_kept",
+    )
 
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
-        for name, constant in hardware.constants.items():
-            least, most = constant.value < 0, name in _SHARES and constant.base > 1
-            allowed = "0..1" if name in _SHARES else "0 or more"
-            if name in _DIVISORS and constant.value <= 0:
-                least, allowed = True, "above 0"
-            if least or most:
-                raise ConfigError(
-                    f"{hardware.name}: {name} must be {allowed}, not {constant.value!r}"
-                )
         rate = self.base("clock") * self.base("matrix_efficiency")
         self._rate, self._rate_16 = rate * self.base("matrix"), rate * self.base("matrix_16")
         self._vector_rate = self.base("clock") * self.base("vector")
@@ -231,9 +237,3 @@ class Asic(Engine):
             "sram": constants["sram"].interval * operands,
             "core": core,
         }
-
-
-_DIVISORS = {"clock", "matrix", "matrix_16", "matrix_efficiency", "vector", "sram_reuse"}
-_SHARES = {
-    "matrix_efficiency", "weights_read", "weights_multiplied", "tokens_kept", "heads_kept",
-}  # fmt: skip

@@ -17,7 +17,7 @@ activations are expanded first: ``dequantize`` of them per second, which nothing
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from golden.config import Config, ConfigError
@@ -125,17 +125,23 @@ class Gpu(Engine):
         "idle": ("W", "of the whole board, waiting"),
         "busy": ("W", "of the whole board, working"),
     }  # fmt: skip
+    divisors: ClassVar[Collection[str]] = (
+        "peak_16",
+        "peak_8",
+        "peak_4",
+        "processors",
+        "tile_efficiency",
+        "vector_efficiency",
+        "attention_efficiency",
+        "attention_bandwidth",
+        "dequantize",
+        "kv_dequantize",
+    )
 
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
         use: GpuSettings = self.settings
         base = self.base
-        for name, constant in hardware.constants.items():
-            allowed = "above 0" if name in _DIVISORS else "0 or more"
-            if constant.value < 0 or (name in _DIVISORS and constant.value == 0):
-                raise ConfigError(
-                    f"{hardware.name}: {name} must be {allowed}, not {constant.value!r}"
-                )
         peak = base(f"peak_{use.activation_bits}")
         self._processors = base("processors")
         # Seconds of one wave for each element of the inputs.
@@ -332,9 +338,3 @@ class Gpu(Engine):
         ]
         core = Interval(*(max(each, 0.0) for each in most))
         return {"static": static, "dram": dram, "sram": Interval.of(0.0), "core": core}
-
-
-_DIVISORS = {
-    "peak_16", "peak_8", "peak_4", "processors", "tile_efficiency", "vector_efficiency",
-    "attention_efficiency", "attention_bandwidth", "dequantize", "kv_dequantize",
-}  # fmt: skip

@@ -25,7 +25,16 @@ from golden.index.timing import multipliers_max
 from golden.kllm.bounds import CYCLES, Rates
 from golden.kllm.config import MachineConfig
 from golden.kllm.format import groups, integer_digits
-from golden.kllm.isa import ROW_ELEMENTS, Function, MatmulMode, Norm, Opcode, OutlierMode, row_count
+from golden.kllm.isa import (
+    ROW_ELEMENTS,
+    Function,
+    MatmulMode,
+    Norm,
+    Opcode,
+    OutlierMode,
+    row_count,
+    slot_word_count,
+)
 from golden.kllm.timing import (
     FunctionCycles,
     LaneJob,
@@ -311,8 +320,8 @@ def read_words(opcode: Opcode, o: Operands) -> int:
 
 
 def slot_words(o: Operands) -> int:
-    """Words that READ_SLOT gives of a slot that QUANTIZE has written (golden.kllm.machine)."""
-    return 4 + 5 * row_count(o["length"]) + o.get("k_max", 0) + o.get("k_min", 0)
+    """Words that READ_SLOT gives of a slot that a command of the quantizer has written."""
+    return slot_word_count(o["length"], o.get("k_max", 0) + o.get("k_min", 0))
 
 
 def crowded(outliers: float, rows: int) -> float:

@@ -192,10 +192,7 @@ class Kllm(Method):
                         ]
                         squares = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
                     made[f"{i}.weight.{group}"] = train_weight_codebook(
-                        weight,
-                        self.weight_bits,
-                        squares,
-                        data.seed,
+                        weight, self.weight_bits, squares, data.seed,
                         Training(_SAMPLES, self.antisymmetric),
                     ).cpu()
                 return made

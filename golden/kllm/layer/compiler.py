@@ -1,6 +1,7 @@
 """A quantized layer as programs and memories of the accelerator."""
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,7 +134,7 @@ def compile_layer(
         "lane.bits_b": max(w.bits for w in quantized.weight.values()),
     }
     for field, needed in widths.items():
-        found = config.bits_a if field == "slot.bits_a" else config.bits_b
+        found = operator.attrgetter(field)(config)
         if found != needed:
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
     program = layer_program(quantized.shape, quantized.options, config, tokens, context, caches)
