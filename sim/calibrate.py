@@ -3,6 +3,7 @@
     python -m tb.runs.layer --config smollm2 --json FILE        once for each run
     python -m sim.calibrate FILE... --commit COMMIT             writes sim/calib/*.csv
     python -m sim.calibrate --units FILE... --commit COMMIT     figures of other runs
+    python -m sim.calibrate --products FILE... --commit COMMIT  of tb.runs.accelerator_rates
     python -m sim.calibrate --fit                               writes the delays
 
 The fit changes one delay at a time by whole cycles. It takes the runs for fitting alone. It
@@ -26,8 +27,10 @@ from sim.calibration import (
     LayerRun,
     load_runs,
     read_figures,
+    read_products,
     read_units,
     save,
+    save_products,
     save_units,
 )
 from sim.kllm.predict import predict
@@ -83,7 +86,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="of tb.runs.layer")
     parser.add_argument("--commit", help="of the RTL that was measured; with FILE")
-    parser.add_argument(
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--products", action="store_true", help="FILE: of tb.runs.accelerator_rates"
+    )
+    kind.add_argument(
         "--units", action="store_true", help="FILE: of other runs, whose cycles golden predicts"
     )
     parser.add_argument("--fit", action="store_true", help="find the delays")
@@ -98,6 +105,10 @@ def main(arguments: list[str] | None = None) -> int:
             units = [each for file in options.files for each in read_units(file, options.commit)]
             save_units(units, options.folder)
             print(f"{len(units)} figures that golden predicts")
+        elif options.files and options.products:
+            made = [each for file in options.files for each in read_products(file, options.commit)]
+            save_products(made, options.folder)
+            print(f"{len(made)} products, all for judging")
         elif options.files:
             runs = [read_figures(file, options.commit) for file in options.files]
             save(runs, options.folder)
@@ -107,9 +118,9 @@ def main(arguments: list[str] | None = None) -> int:
             runs = [run for run in load_runs(options.folder) if run.mark == TRAIN]
             if not runs:
                 raise ConfigError(f"{options.folder}: no run is for fitting")
-            made = fit(runs, Timings())
-            _save(made, options.folder / "kllm_timings.json")
-            print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, made):.6f}")
+            best = fit(runs, Timings())
+            _save(best, options.folder / "kllm_timings.json")
+            print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, best):.6f}")
     except ConfigError as error:
         print(f"sim.calibrate: {error}", file=sys.stderr)
         return 2

@@ -5,6 +5,7 @@
 | units.csv | a block alone, or a whole operation, with what golden's timing predicts |
 | kllm_runs.csv | a run of a layer: the machine, the layer, the memory's latency, the commit |
 | kllm_cycles.csv | the commands of one kind in a part of a run: how many, and their cycles |
+| kllm_products.csv | a product with its quantization on the whole accelerator, all for judging |
 
 A run is for fitting (``train``) or for judging (``held-out``). A hash of the run's fields draws it,
 so nobody chooses. A third is for fitting.
@@ -23,15 +24,18 @@ from golden.config import ConfigError
 from golden.files import replacing
 from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.product import ProductCase
 from sim.kllm.units import Units
 
 __all__ = [
-    "CYCLES", "FOLDER", "RUNS", "UNITS", "LayerRun", "Unit", "load_runs", "load_units", "mark_of",
-    "ranges", "read_figures", "read_units", "save", "save_units",
+    "CYCLES", "FOLDER", "PRODUCTS", "RUNS", "UNITS", "LayerRun", "ProductRun", "Unit",
+    "load_products", "load_runs", "load_units", "mark_of", "ranges", "read_figures",
+    "read_products", "read_units", "save", "save_products", "save_units",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
+PRODUCTS = "kllm_products.csv"
 VERSION = 1  # of the files of tb.runs.cycles
 SHARE = 3  # one run in so many is for fitting
 TRAIN, HELD_OUT, GUIDE = "train", "held-out", "guide"
@@ -47,31 +51,11 @@ def mark_of(fields: Mapping[str, Any]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerRun:
-    """A measured layer. fields: of RUNS, without mark and commit; cycles: by part and opcode.
-
-    ``all`` is the opcode of a whole part. A value of ``cycles`` is (commands, cycles).
-    """
+class _Run:
+    """A run on the accelerator. fields: the machine's, with the units and the latency."""
 
     fields: Mapping[str, Any]
     commit: str
-    cycles: Mapping[tuple[int, str], tuple[int, int]]
-
-    @property
-    def mark(self) -> str:
-        return mark_of(self.fields)
-
-    @property
-    def name(self) -> str:
-        """Short and unique: what differs between runs."""
-        f = self.fields
-        made = f"{f['lanes']} lanes, {f['ports']} ports, context {f['context']}"
-        made += f", latency {f['latency']}"
-        if f["tokens"] > 1:
-            made += f", {f['tokens']} tokens"
-        for name, usual in (("scores", "direct"), ("glu", "index"), ("fuse", 1)):
-            made += f", {name} {f[name]}" if f[name] != usual else ""
-        return made
 
     def _of(self, names: Sequence[str]) -> dict[str, Any]:
         return {name: self.fields[name] for name in names}
@@ -94,6 +78,32 @@ class LayerRun:
     def units(self) -> Units:
         return Units(function_width=self.fields["width"], **self._of(("counter", "macs")))
 
+
+@dataclasses.dataclass(frozen=True)
+class LayerRun(_Run):
+    """A measured layer. fields: of RUNS, without mark and commit; cycles: by part and opcode.
+
+    ``all`` is the opcode of a whole part. A value of ``cycles`` is (commands, cycles).
+    """
+
+    cycles: Mapping[tuple[int, str], tuple[int, int]]
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.fields)
+
+    @property
+    def name(self) -> str:
+        """Short and unique: what differs between runs."""
+        f = self.fields
+        made = f"{f['lanes']} lanes, {f['ports']} ports, context {f['context']}"
+        made += f", latency {f['latency']}"
+        if f["tokens"] > 1:
+            made += f", {f['tokens']} tokens"
+        for name, usual in (("scores", "direct"), ("glu", "index"), ("fuse", 1)):
+            made += f", {name} {f[name]}" if f[name] != usual else ""
+        return made
+
     @property
     def shape(self) -> LayerShape:
         names = ("hidden", "heads", "kv_heads", "head_size", "intermediate", "epsilon")
@@ -115,6 +125,33 @@ class LayerRun:
             if name != "all":
                 made[name] = made.get(name, 0) + cycles
         return made
+
+
+@dataclasses.dataclass(frozen=True)
+class ProductRun(_Run):
+    """A measured product. fields: of PRODUCTS, without cycles and commit.
+
+    quantized, cycles : from the program to the status of the first QUANTIZE, of the last MATMUL
+    """
+
+    quantized: int
+    cycles: int
+
+    @property
+    def case(self) -> ProductCase:
+        f = self.fields
+        return ProductCase(
+            tokens=f["tokens"],
+            at_a_time=f["tokens_at_a_time"],
+            online=f["outliers"] == "online",
+        )
+
+    @property
+    def name(self) -> str:
+        """Short and unique: what differs between runs."""
+        f = self.fields
+        made = f"{f['length']} x {f['outputs']}, {f['lanes']} lanes, latency {f['latency']}"
+        return f"{made}, {f['tokens']} tokens by {f['tokens_at_a_time']}, {f['outliers']}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,6 +258,62 @@ def read_figures(file: Path, commit: str) -> LayerRun:
             raise
         raise ConfigError(f"{file}: no figures of a layer: {error!r}") from None
     return LayerRun(fields, commit, cycles)
+
+
+_PRODUCT = ("length", "outputs", "tokens", "tokens_at_a_time", "outliers")
+
+
+def read_products(file: Path, commit: str) -> list[ProductRun]:
+    """The runs of one file of tb.runs.accelerator_rates. ConfigError names the file."""
+    try:
+        figures = json.loads(file.read_text())["figures"]
+        made = []
+        for one, last in zip(figures[::2], figures[1::2], strict=True):
+            given = last["parameters"]
+            if last["command"] != "tb.runs.accelerator_rates" or one["parameters"] != given:
+                raise ConfigError(f"{file}: must come from tb.runs.accelerator_rates")
+            fields = {
+                **_flat(last["configuration"]),
+                "latency": given["memory_latency"],
+                **{name: given[name] for name in _PRODUCT},
+            }
+            made.append(ProductRun(fields, commit, one["cycles"], last["cycles"]))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{file}: no measured products: {error!r}") from None
+    return made
+
+
+def save_products(runs: Sequence[ProductRun], folder: Path = FOLDER) -> None:
+    names = [*runs[0].fields, "quantized", "cycles", "commit"]
+    rows = [
+        {**run.fields, "quantized": run.quantized, "cycles": run.cycles, "commit": run.commit}
+        for run in runs
+    ]
+    _write(folder / PRODUCTS, names, rows)
+
+
+def load_products(folder: Path = FOLDER) -> list[ProductRun]:
+    """ConfigError: the file is missing or odd."""
+    try:
+        made = []
+        with (folder / PRODUCTS).open() as file:
+            for row in csv.DictReader(file):
+                numbers = int(row.pop("quantized")), int(row.pop("cycles"))
+                commit = row.pop("commit")
+                fields = {name: _value(text) for name, text in row.items()}
+                made.append(ProductRun(fields, commit, *numbers))
+                _ = made[-1].case, made[-1].machine, made[-1].units
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{folder / PRODUCTS}: {error!r}") from None
+    if not made:
+        raise ConfigError(f"{folder / PRODUCTS}: must have runs")
+    return made
 
 
 def save(runs: Sequence[LayerRun], folder: Path = FOLDER) -> None:

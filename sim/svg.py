@@ -7,7 +7,7 @@ no red or green can name each one. A long line keeps its least and greatest valu
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from xml.sax.saxutils import escape
+from html import escape
 
 __all__ = ["COLOURS", "Axis", "Line", "LineChart", "StackedBars", "amount", "page", "ticks"]
 
@@ -125,7 +125,7 @@ def _has(axis: Axis, value: float) -> bool:
 
 
 def _text(x: float, y: float, text: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text, quote=False)}</text>'
 
 
 def _frame(title: str, x_label: str, y: Axis, scale: _Scale) -> list[str]:

@@ -17,12 +17,22 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
-from sim.calibration import FOLDER, HELD_OUT, TRAIN, LayerRun, Unit, load_runs, load_units
+from sim.calibration import (
+    FOLDER,
+    HELD_OUT,
+    TRAIN,
+    LayerRun,
+    ProductRun,
+    Unit,
+    load_products,
+    load_runs,
+    load_units,
+)
 from sim.engine import shown_error
-from sim.kllm.predict import predict
+from sim.kllm.predict import predict, predict_product
 from sim.kllm.units import FITTED, Timings
 
-__all__ = ["PAGE", "Layer", "layers", "main", "sections"]
+__all__ = ["PAGE", "Layer", "Product", "layers", "main", "products", "sections"]
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "sim.md"
 _FEW = 60  # cycles of all commands of a kind; below, the bench's polls are the error
@@ -62,6 +72,31 @@ def layers(folder: Path = FOLDER) -> list[Layer]:
     return made
 
 
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A measured product and its predicted cycles, as ProductRun has them."""
+
+    run: ProductRun
+    quantized: float
+    cycles: float
+
+    @property
+    def error(self) -> float:
+        """To the last output, as a share."""
+        return self.cycles / self.run.cycles - 1
+
+    @property
+    def quantize_error(self) -> float:
+        """To the end of the first QUANTIZE, as a share."""
+        return self.quantized / self.run.quantized - 1
+
+
+def products(folder: Path = FOLDER) -> list[Product]:
+    """All measured products. ConfigError: no or bad files of calibration."""
+    timings = Timings.fitted()
+    return [Product(run, *predict_product(run, timings)) for run in load_products(folder)]
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
@@ -79,7 +114,18 @@ def _runs(found: Sequence[Layer]) -> str:
     return table(["layer", "rows", "measured", "predicted", "error", "worst kind"], rows)
 
 
-def _summary(found: Sequence[Layer]) -> str:
+def _products(made: Sequence[Product]) -> str:
+    rows = [
+        [
+            each.run.name, each.run.quantized, _percent(each.quantize_error), each.run.cycles,
+            round(each.cycles), _percent(each.error),
+        ]
+        for each in sorted(made, key=lambda product: product.run.name)
+    ]  # fmt: skip
+    return table(["product", "quantized", "error", "measured", "predicted", "error"], rows)
+
+
+def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
     rows = []
     for mark in (TRAIN, HELD_OUT):
         errors = [abs(each.error) for each in found if each.run.mark == mark]
@@ -91,6 +137,13 @@ def _summary(found: Sequence[Layer]) -> str:
                     f"{100 * statistics.mean(errors):.2f} %", f"{100 * max(errors):.2f} %",
                 ]
             )  # fmt: skip
+    errors = [abs(each.error) for each in made]
+    rows.append(
+        [
+            "products of KLLM, held-out", len(errors), 0, f"{100 * statistics.mean(errors):.2f} %",
+            f"{100 * max(errors):.2f} %",
+        ]
+    )  # fmt: skip
     return table(["what", "rows", "parameters fitted on them", "mean error", "worst"], rows)
 
 
@@ -127,11 +180,14 @@ def _units(units: Sequence[Unit]) -> str:
     return table(["predicted by", "rows", "exact", "mean error", "worst"], rows)
 
 
-def sections(found: Sequence[Layer], units: Sequence[Unit]) -> dict[str, str]:
+def sections(
+    found: Sequence[Layer], made: Sequence[Product], units: Sequence[Unit]
+) -> dict[str, str]:
     """Of the page, by marker."""
     return {
         "sim_validate_units": _units(units),
-        "sim_validate": _summary(found),
+        "sim_validate": _summary(found, made),
+        "sim_validate_products": _products(made),
         "sim_validate_layers": _runs(found),
         "sim_validate_kinds": _kinds(found),
     }
@@ -161,17 +217,18 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         found, units = layers(options.folder), load_units(options.folder)
+        made = products(options.folder)
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.validate: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(_described(found), indent=1))
         return 0
-    made = sections(found, units)
-    for text in made.values():
+    texts = sections(found, made, units)
+    for text in texts.values():
         print(text)
     if options.page:
-        rewrite(PAGE, made)
+        rewrite(PAGE, texts)
     return 0
 
 

@@ -4,12 +4,14 @@ import dataclasses
 from fractions import Fraction
 
 from golden.index.timing import adder_levels, table_lane, tree_levels
+from golden.million.bounds import Bound
 from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 
 __all__ = [
     "SCORE_ROUNDING",
     "attend_control",
+    "attend_cycles",
     "attention",
     "attention_stages",
     "code_reader",
@@ -19,6 +21,7 @@ __all__ = [
     "decode_values",
     "encode_control",
     "encoder_depth",
+    "group_interval",
     "kv_writer",
     "loader",
     "output",
@@ -339,6 +342,46 @@ def attention_stages(
         "output": ends.delay("from total to the next, at least")
         + Fraction(BETWEEN_ATTENDS, groups),
     }
+
+
+def group_interval(
+    pq: PqShape,
+    rate: RateShape,
+    found: Bound,
+    *,
+    elements: int,
+    exact: int,
+    groups: int,
+    apart: bool,
+) -> Fraction:
+    """Cycles from one group of queries to the next, in a long train of ATTENDs.
+
+    found : what the engines must do for its keys in codes
+    elements, exact, groups : as in ``attention_stages``
+    apart : codes of K and of V at the same time. Without it, scores and values take turns.
+    """
+    codes = found.memory if apart else max(found.memory, found.score + found.value)
+    engines = max(found.interval, codes)
+    return max(Fraction(engines), *attention_stages(pq, rate, elements, exact, groups).values())
+
+
+def attend_cycles(
+    pq: PqShape,
+    rate: RateShape,
+    found: Bound,
+    *,
+    heads: int,
+    elements: int,
+    exact: int,
+    apart: bool,
+    attends: int,
+) -> Fraction:
+    """Of ``attends`` ATTENDs in a long train; ``heads``: KV heads."""
+    groups = heads * found.groups
+    each = group_interval(
+        pq, rate, found, elements=elements, exact=exact, groups=groups, apart=apart
+    )
+    return attends * groups * each
 
 
 def attention(stages: dict[str, Fraction]) -> Timing:

@@ -9,8 +9,8 @@ from golden.qet.format import ImageShape
 from golden.timing import Timing
 
 __all__ = [
-    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_fill",
-    "image_bound", "nearest_depth", "swap", "unswap",
+    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_cycles",
+    "gemv_fill", "image_bound", "nearest_depth", "swap", "unswap",
 ]  # fmt: skip
 
 _GEMV_PIPELINE = 25  # from a job to its first request, and from a word to its result
@@ -90,3 +90,8 @@ def gemv_fill(latency: int, ahead: int, words: int) -> int:
     Rows are read ahead before the first codebooks are there: ``ahead`` words, or all ``words``.
     """
     return _GEMV_PIPELINE + latency + min(ahead, words)
+
+
+def gemv_cycles(bound: int, latency: int, ahead: int, words: int) -> int:
+    """Of a job that is alone: ``bound`` cycles and the fill."""
+    return bound + gemv_fill(latency, ahead, words)

@@ -10,6 +10,7 @@ The host appends K and V between the parts. x stays in the vector memory from la
 host reads the logits of the last program.
 """
 
+import bisect
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
@@ -17,10 +18,11 @@ from typing import Any, ClassVar
 
 from golden.config import Config, ConfigError
 from golden.kllm.assembler import AssemblyError
+from golden.kllm.bounds import waits
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
-from golden.kllm.isa import Opcode, Unit
-from golden.kllm.layer.program import head_program, layer_program, linear_sizes
+from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
+from golden.kllm.layer.program import LayerProgram, head_program, layer_program, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from sim.calibration import ranges
 from sim.constant import Interval
@@ -45,6 +47,7 @@ _OPERATION = {
     Opcode.READ_SLOT: "read",
 }  # others are functions, but for MATMUL
 _CHEAPEST = "cheapest"
+_ROW_BYTES = 2 * ROW_ELEMENTS
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
 
 
@@ -220,17 +223,17 @@ class Kllm(Engine):
 
     def _run_layer(
         self, shape: LayerShape, tokens: int, context: int, separate: bool
-    ) -> tuple[tuple[str, float, float, float], ...]:
-        """(operation, cycles, those of the ports, those of the lanes) of a layer's programs."""
+    ) -> "_Ran":
+        """A layer's programs, of the options the fastest."""
         found = [
             self._run_options(shape, options, tokens, context, separate)
             for options in self.settings.options
         ]
-        return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each))
+        return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each.operations))
 
     def _run_options(
         self, shape: LayerShape, options: LayerOptions, tokens: int, context: int, separate: bool
-    ) -> tuple[tuple[str, float, float, float], ...]:
+    ) -> "_Ran":
         caches = tokens if separate else 1
         program = layer_program(shape, options, self.machine, tokens, context, caches, chained=True)
         names = _Names(program.image)
@@ -239,7 +242,8 @@ class Kllm(Engine):
         for words in program.parts:
             made = timeline(words, self.cycles, first)
             _add(found, made, names, self.cycles.timings.interval)
-        return tuple((name, *amounts) for name, amounts in found.items())  # type: ignore[misc]
+        operations = tuple((name, *amounts) for name, amounts in found.items())
+        return _Ran(operations, _loaded(program))  # type: ignore[arg-type]
 
     def _run_head(
         self, shape: LayerShape, vocabulary: int, tokens: int
@@ -312,13 +316,16 @@ class Kllm(Engine):
         tokens, context, separate = share
         found = self._layer(shape, tokens, context, separate)
         traffic = self._traffic(shape, tokens, context, separate)
+        traffic["load"] = dict(found.loaded)
         macs = self._macs(shape, tokens, context, separate)
         spent = []
         # What is not on the path takes no time, but its bytes are read.
         idle = [
-            (name, 0.0, 0.0, 0.0) for name in traffic if name not in {each[0] for each in found}
+            (name, 0.0, 0.0, 0.0)
+            for name in traffic
+            if name not in {each[0] for each in found.operations}
         ]
-        for name, cycles, port, lanes in (*found, *idle):
+        for name, cycles, port, lanes in (*found.operations, *idle):
             limits = {"memory": port / self.clock, "lanes": lanes / self.clock}
             if not port and not lanes:
                 limits = {name: cycles / self.clock}
@@ -349,7 +356,7 @@ class Kllm(Engine):
     def _traffic(
         self, shape: LayerShape, tokens: int, context: int, separate: bool
     ) -> dict[str, dict[str, float]]:
-        """Bytes of the memories by operation, of one layer."""
+        """Bytes of the memories by operation, of one layer, LOADs apart; a scale has 2."""
         made: dict[str, dict[str, float]] = {
             name: {"weights": self._image_bytes(*size)}
             for name, size in self._matrices(shape).items()
@@ -357,7 +364,7 @@ class Kllm(Engine):
         attended = context + (1 if separate else tokens)
         each = self._image_bytes(shape.head_size, attended)
         each += self._image_bytes(attended, shape.head_size)
-        written = shape.kv_heads * shape.head_size * self.machine.bits_a / 8
+        written = shape.kv_heads * (shape.head_size * self.machine.bits_a / 8 + 2.0)
         made["attention"] = {
             "kv_read": tokens * shape.kv_heads * each,
             "kv_written": 2.0 * tokens * written,
@@ -396,6 +403,35 @@ class Kllm(Engine):
             "sram": constants["sram_power"].interval * cost.seconds,
             "core": constants["core_power"].interval * cost.seconds,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ran:
+    """A layer's programs.
+
+    operations : each with cycles, those of the ports, those of the lanes
+    loaded : bytes of all LOADs, by what they are
+    """
+
+    operations: tuple[tuple[str, float, float, float], ...]
+    loaded: tuple[tuple[str, float], ...]
+
+
+def _loaded(program: LayerProgram) -> tuple[tuple[str, float], ...]:
+    """Codebooks and packets count as weights, the scales of V as K and V, others as activations."""
+    places = sorted((first, name) for name, (first, _) in program.place.items())
+    firsts = [first for first, _ in places]
+    found: dict[str, float] = {}
+    for words in program.parts:
+        for command in waits(words, dict.fromkeys(Unit, 0)):
+            if command.opcode == Opcode.LOAD:
+                place = bisect.bisect_right(firsts, command.operands["address"]) - 1
+                name = places[place][1].rstrip("0123456789.")
+                kind = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
+                what = kind.get(name.partition(".")[0], "activations")
+                amount = _ROW_BYTES * float(command.operands["rows"])
+                found[what] = found.get(what, 0.0) + amount
+    return tuple(found.items())
 
 
 class _Names:

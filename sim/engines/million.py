@@ -28,7 +28,7 @@ from golden.million.config import (
     WindowShape,
 )
 from golden.million.storage import storage, sum_bits
-from golden.million.timing import attention_stages, pq_encoder
+from golden.million.timing import group_interval, pq_encoder
 from sim.constant import Interval
 from sim.cost import Spent
 from sim.matrix import (
@@ -136,9 +136,11 @@ class _Engine:
         codes, exact = self.split(tokens)
         pq, heads = self.config.pq, self.config.head
         found = bound(pq, self.rate, heads.group * new, codes, self.settings.data_bits)
-        groups = heads.heads * found.groups
-        stages = attention_stages(pq, self.rate, self.settings.elements, exact, groups)
-        return found, max(float(found.interval), *map(float, stages.values()))
+        interval = group_interval(
+            pq, self.rate, found, elements=self.settings.elements, exact=exact,
+            groups=heads.heads * found.groups, apart=True,
+        )  # fmt: skip
+        return found, float(interval)
 
 
 @functools.lru_cache(64)

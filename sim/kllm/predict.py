@@ -1,21 +1,23 @@
-"""Cycles of a layer as a bench measures them: whole, and of the commands of each kind.
+"""Cycles of a layer and of a product as benches measure them.
 
 A command's cycles run from the last end that it waits for to its own end, as in tb.runs.layer.
+Those of a product run from its program to a status, as in tb.runs.accelerator_rates.
 """
 
 import dataclasses
 from typing import TYPE_CHECKING
 
 from golden.kllm.bounds import waited, waits
-from golden.kllm.isa import Unit
+from golden.kllm.isa import Opcode, Unit
 from golden.kllm.layer.program import layer_program
+from golden.kllm.product import product_program
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings
 
 if TYPE_CHECKING:
-    from sim.calibration import LayerRun
+    from sim.calibration import LayerRun, ProductRun
 
-__all__ = ["predict"]
+__all__ = ["predict", "predict_product"]
 
 
 def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]:
@@ -36,3 +38,20 @@ def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]
             name = command.opcode.name
             kinds[name] = kinds.get(name, 0.0) + end - waited(command.after, ends)
     return whole, kinds
+
+
+def predict_product(run: "ProductRun", timings: Timings) -> tuple[float, float]:
+    """Cycles to the status of the first QUANTIZE, and of the last MATMUL.
+
+    The bench takes off what a command that ends at once needs: the second part of the program.
+    """
+    f = run.fields
+    parts = product_program(run.machine, f["length"], f["outputs"], [run.case])
+    timed = dataclasses.replace(timings, latency=f["latency"])
+    cycles = CommandCycles(run.machine, run.units, timed)
+    first = dict.fromkeys(Unit, 0)
+    lines = [timeline(words, cycles, first) for words in parts]
+    at_once, product = lines[1].cycles, lines[3].placed
+    quantized = next(each.end for each in product if each.opcode == Opcode.QUANTIZE)
+    last = max(each.end for each in product if each.opcode == Opcode.MATMUL)
+    return quantized - at_once, last - at_once

@@ -6,16 +6,22 @@
 | it goes to its unit's queue | the commands before it went, and the queue has room |
 | it starts | its unit is idle, and the commands that it waits for have ended |
 | a MATMUL requests its weights | it is at the head of its queue, and the ports are free |
+| it comes to the head of its queue | the lanes have the last beat of the MATMUL before it |
+| a QUANTIZE begins its first pass | at most one pass of the QUANTIZE before it is left |
 | READ ends | the host has read all but ``Timings.readback`` words |
+| the first group's beats go to the lanes | as its words come, if they are not held already |
 | a word of its weights comes | fewer than ``ahead`` words are held, or the MATMUL has started |
+
+The vector memory gives a row per cycle to one reader. A command of the functional unit that reads
+in every cycle takes a cycle more for each row that another unit reads meanwhile.
 """
 
 import dataclasses
 import functools
 from collections.abc import Sequence
 
-from golden.kllm.bounds import ahead_max, waits
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit
+from golden.kllm.bounds import Waiting, ahead_max, waits
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, row_count
 from golden.kllm.timing import dispatcher
 from sim.kllm.units import CommandCycles, read_words, slot_words
 
@@ -31,6 +37,8 @@ class Placed:
     bound : cycles that golden.kllm.bounds gives
     words : of a port, that a MATMUL reads; address : of its weights
     compute : cycles of its lanes
+    reads : rows of the vector memory per cycle
+    taken : when the next command of its unit is looked at
     """
 
     opcode: Opcode
@@ -43,6 +51,8 @@ class Placed:
     words: int = 0
     address: int = 0
     compute: float = 0.0
+    reads: float = 0.0
+    taken: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +88,72 @@ class Timeline:
         return [(None, until), *reversed(found)]
 
 
+class _Reading:
+    """Who reads the vector memory while a command of the functional unit does.
+
+    A later command may begin while the functional unit still works. It makes that command longer,
+    unless one that waits for it has its place already.
+    """
+
+    def __init__(self, placed: list[Placed]):
+        self._placed = placed
+        self._function: int | None = None  # the last command of the functional unit
+        self._others: list[int] = []  # readers of other units, the latest last
+
+    def lost(self, begin: float, end: float, rate: float) -> float:
+        """Cycles of a command of the functional unit for the readers placed before it."""
+        found = 0.0
+        for number in self._others[-8:]:
+            each = self._placed[number]
+            found += each.reads * rate * max(0.0, min(end, each.end) - max(begin, each.begin))
+        return found
+
+    def note(self, number: int, after: Sequence[int]) -> None:
+        """A command has its place; those that it waits for keep theirs."""
+        if self._function in after:
+            self._function = None
+        each = self._placed[number]
+        if each.unit == Unit.FUNCTION:
+            self._function = number
+        elif each.reads:
+            self._others.append(number)
+            if self._function is not None:
+                own = self._placed[self._function]
+                both = min(own.end, each.end) - max(own.begin, each.begin)
+                if both > 0:
+                    longer = own.end + own.reads * each.reads * both
+                    self._placed[self._function] = dataclasses.replace(own, end=longer)
+
+
+def _next_pass(
+    commands: Sequence[Waiting],
+    number: int,
+    placed: Sequence[Placed],
+    end: float,
+    cycles: CommandCycles,
+) -> int:
+    """The QUANTIZE whose first pass goes beside the second one of QUANTIZE ``number``; 0: none.
+
+    It is there in time, and all but QUANTIZE ``number`` that it waits for has ended.
+    """
+    this = commands[number]
+    if not cycles.two_passes(this.operands):
+        return 0
+    own = (n for n in range(number + 1, len(commands)) if _unit(commands[n]) == Unit.QUANTIZE)
+    later = next(own, 0)
+    if not later or commands[later].opcode != Opcode.QUANTIZE:
+        return 0
+    begin = end - row_count(this.operands["length"])
+    others = [n for n in commands[later].after if n != number]
+    in_time = (later + 1) * cycles.timings.command <= begin
+    known = all(n < number and placed[n].end <= begin for n in others)
+    return later if in_time and known else 0
+
+
+def _unit(command: Waiting) -> Unit:
+    return COMMANDS[command.opcode].unit
+
+
 def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]) -> Timeline:
     """One part of a program. first: commands of each unit before it; the part adds its own."""
     machine, t = cycles.machine, cycles.timings
@@ -89,7 +165,10 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
     sent, served, since = 0.0, 0.0, 0.0
     host = 0.0  # when the host has read all words so far
     cause: int | None = None  # what held the dispatcher last, and since when
-    for number, command in enumerate(waits(words, first)):
+    reading = _Reading(placed)
+    commands = waits(words, first)
+    early: dict[int, int] = {}  # rows of its first pass that a QUANTIZE reads before its begin
+    for number, command in enumerate(commands):
         opcode, o = command.opcode, dict(command.operands)
         unit = COMMANDS[opcode].unit
         mine = numbers[unit]
@@ -101,7 +180,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         if len(mine) >= queue and placed[mine[-queue]].begin > sent:
             cause = mine[-queue]  # its place is free once it starts
             sent = since = placed[cause].begin
-        offered = max(sent + step.latency, placed[mine[-1]].begin if mine else 0.0)
+        offered = max(sent + step.latency, placed[mine[-1]].taken if mine else 0.0)
         begin, by, at = sent + step.latency, cause, since
         for before in command.after:
             hand_over = t.turn if placed[before].unit == unit else t.status
@@ -116,12 +195,20 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         taken = cycles.of(opcode, o)
         if unit == Unit.QUANTIZE and by is not None and placed[by].unit == unit:
             taken -= t.overlap
+        if opcode == Opcode.QUANTIZE:
+            taken -= early.get(number, 0)
+            later = _next_pass(commands, number, placed, begin + taken, cycles)
+            if later:
+                early[later] = row_count(commands[later].operands["length"])
+                taken += early[later]
         end, port_words = begin + taken, 0
         if opcode == Opcode.MATMUL:
             port_words = machine.image_words(o["length"], o["outputs"])
             came = max(served, offered) + cycles.supply(o)
             served = max(came + port_words * word, begin + (port_words - ahead) * word)
-            end = max(max(begin, came) + taken, served + cycles.tail(o))
+            start = max(begin, came)
+            late = cycles.late(o, port_words, min(ahead, (start - came) / word))
+            end = max(start + taken + late, served + cycles.tail(o))
         elif COMMANDS[opcode].unit == Unit.READ:
             # The last word finds room once the host has read all but ``readback`` words.
             given = read_words(opcode, o)
@@ -129,12 +216,17 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             end = max(end, begin + (waiting + given - t.readback) * t.poll)
             host = max(host, begin) + given * t.poll
         compute = taken if opcode == Opcode.MATMUL else 0
+        looked = end - cycles.tail(o) if opcode == Opcode.MATMUL else begin
+        rate = min(1.0, cycles.row_reads(opcode, o) / (end - begin))
+        if unit == Unit.FUNCTION:
+            end += reading.lost(begin, end, rate)
         placed.append(
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
-                o.get("weights", 0), compute,
+                o.get("weights", 0), compute, rate, looked,
             )
         )  # fmt: skip
+        reading.note(number, command.after)
         mine.append(number)
     for unit, own in numbers.items():
         first[unit] += len(own)

@@ -235,6 +235,24 @@ class CommandCycles:
             return t.read + math.ceil(t.read_word * read_words(opcode, o))
         return self._function(opcode, o)
 
+    def row_reads(self, opcode: Opcode, o: Operands) -> int:
+        """Rows that a command reads of the vector memory, each as often as it is read.
+
+        Commands of long waits, such as SOFTMAX, are left out: others read between their rows.
+        """
+        rows = row_count(o["length"]) * max(o.get("tokens", 1), 1) if "length" in o else 0
+        if opcode in (Opcode.BINARY, Opcode.AXPY):
+            return 2 * rows
+        if opcode == Opcode.ROTARY:
+            return 2 * row_count(o["heads"] * o["head_size"])
+        if opcode == Opcode.QUANTIZE:
+            return rows * (2 if self.two_passes(o) else 1)
+        if opcode == Opcode.QUANTIZE_INTEGER:
+            return rows
+        if opcode == Opcode.LANE_CODEBOOK:
+            return row_count(self.machine.kmeans_words)
+        return o["rows"] if opcode == Opcode.READ else 0
+
     # MATMUL.
 
     def steps(self, o: Operands) -> int:
@@ -266,6 +284,14 @@ class CommandCycles:
         count = groups(o["outputs"], self.machine.group_outputs)
         return matmul_supply(count) + self.timings.latency
 
+    def late(self, o: Operands, words: int, held: float) -> float:
+        """Cycles of the first group beyond its beats, if ``held`` of a port's ``words`` are there.
+
+        Further tokens of the group take its beats from the buffers.
+        """
+        first = words / groups(o["outputs"], self.machine.group_outputs)
+        return max(0.0, (first - held) * self.timings.interval - self.steps(o))
+
     def tail(self, o: Operands) -> int:
         """From the last word of a MATMUL's weights to its end."""
         one, _ = self._jobs(o["mode"], 1)
@@ -273,11 +299,15 @@ class CommandCycles:
 
     # QUANTIZE.
 
+    def two_passes(self, o: Operands) -> bool:
+        """Whether a QUANTIZE finds its outliers by Orizuru, before its second pass."""
+        return self.units.online and o["mode"] == OutlierMode.ONLINE
+
     def _quantize(self, o: Operands) -> int:
         """The vector memory gives a row per cycle to both passes of tokens that follow."""
         rows, tokens = row_count(o["length"]), max(o["tokens"], 1)
         outliers = o["k_max"] + o["k_min"]
-        online = self.units.online and o["mode"] == OutlierMode.ONLINE
+        online = self.two_passes(o)
         one, two = (
             self.quantizer.quantize(
                 rows=rows,

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.index.nearest import midpoints
-from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.config import MachineConfig, outlier_count
+from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
-from golden.kllm.isa import COMMAND_WORDS, Norm, Opcode, OutlierMode, Outliers, Statistics, decode
+from golden.kllm.isa import COMMAND_WORDS, Opcode, decode
 from golden.kllm.machine import Machine
+from golden.kllm.product import ProductCase, product_program
 from golden.kllm.vectors import codebook_packet
 from hdl.arguments import write_page
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
@@ -28,7 +27,6 @@ from tb.runs.cycles import Figure, described, save
 __all__ = ["product_parts", "report"]
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
-_SEEN_ROWS = 2  # rows of each token's output that are read back
 Cases = list[tuple[int, int, str]]  # tokens; tokens at a time; online or offline
 
 
@@ -43,9 +41,8 @@ def product_parts(
 ):
     """Data memory, weight memories, and programs for tb_layer: ``size`` x ``size`` products.
 
-    The first parts are constants and a command that ends at once. Then each case has a load, the
-    quantization and product, and a read of the first rows of every token. norm: with RMS folded
-    into the scales. part: only 1/part of the outputs.
+    The programs are golden.kllm.product's. norm: with RMS folded into the scales. part: only
+    1/part of the outputs.
     """
     rng = np.random.default_rng(1)
     bits_a, bits_b = machine_config.bits_a, machine_config.bits_b
@@ -63,54 +60,23 @@ def product_parts(
     data = b"".join(
         (_rows(books[0]), _rows(midpoints(torch.from_numpy(books[0])).numpy()), _rows(packet))
     )
-    x_row = len(data) // 32
     data += b"".join(_rows(token) for token in x)
 
-    asm = Assembler(machine_config)
-    packet_rows = x_row - 2
-    book = asm.vector(32)
-    asm.load(address=0, dst=book)
-    asm.activation_codebook(src=book)
-    asm.free(book)
-    place = asm.vector(16 * packet_rows)
-    asm.load(address=2, dst=place)
-    asm.lane_codebook(src=place)
-    asm.free(place)
-    # How long a command takes to come over the register: this one ends at once.
-    asm.part()
-    asm.emit(Opcode.READ, {"src": 0, "rows": 0}, check=False)
-    k = outlier_count(size)
-    upper = int(bits_from_float(torch.tensor(2.576, dtype=torch.float64)))
-    for tokens, at_a_time, mode in cases:
-        asm.part()
-        source = asm.vector(size, tokens)
-        asm.load(address=x_row, dst=source)
-        slots = asm.slots(tokens)
-        asm.part()
-        online = mode == "online"
-        for first in range(0, tokens, at_a_time):
-            some = Vector(source.row + first * source.stride, size, at_a_time, source.stride)
-            theirs = Slots(slots.first + first, at_a_time)
-            offline = Outliers(0, 0, OutlierMode.OFFLINE, upper, upper | FP16.sign_bit)
-            asm.quantize(
-                src=some, slot=theirs, outliers=Outliers(k, k) if online else offline,
-                statistics=Statistics(Norm.RMS if norm else Norm.NONE),
-            )  # fmt: skip
-            made = dataclasses.replace(some, length=outputs)
-            asm.matmul(weights=0, dst=made, length=size, slot=theirs, fold_norm=norm)
-        asm.part()
-        for t in range(tokens):
-            asm.read(src=source.row + t * source.stride, rows=min(_SEEN_ROWS, source.stride))
-        asm.free(source, slots)
-
+    words = product_program(
+        machine_config, size, outputs,
+        [
+            ProductCase(tokens=tokens, at_a_time=at_a_time, online=mode == "online", norm=norm)
+            for tokens, at_a_time, mode in cases
+        ],
+    )  # fmt: skip
     machine = Machine(machine_config, np.frombuffer(data, dtype=np.uint8), weights)
     nothing: list = [[] for _ in range(1 + machine_config.ports.ports)]
     parts = []
-    for words in asm.parts:
-        results = machine.run(words)
+    for program in words:
+        results = machine.run(program)
         parts.append(
             {
-                "words": words,
+                "words": program,
                 "readback": machine.readback,
                 "results": [(r.tag, int(r.unit), int(r.status)) for r in results],
                 "append": nothing,

@@ -10,12 +10,13 @@ from rich.console import Console
 from golden.command import elapsed
 from golden.million.bounds import Bound, bound
 from golden.million.format import Op
+from golden.million.timing import attend_cycles
 from hdl.arguments import write_page
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from hdl.million.room import BLOCKS
 from tb.million.support.replay import Parts, random_books, some_words
 from tb.run import build_model, run_model
-from tb.runs.cycles import Figure, described, save
+from tb.runs.cycles import Figure, described, predicted, save
 
 __all__ = [
     "APART", "CONFIGS", "attend_parts", "encoder_parts", "lone_cycles", "report", "train_cycles",
@@ -208,7 +209,7 @@ def report(options: argparse.Namespace, keys: list[int]) -> int:
 
 def _figure(
     config: MillionAttentionConfig, what: dict, cycles: int, span: str, options: argparse.Namespace,
-    least: int | None = None,
+    least: int | None = None, **more,
 ) -> Figure:  # fmt: skip
     return Figure(
         command="tb.runs.million_rates",
@@ -218,14 +219,24 @@ def _figure(
         span=span,
         cycles=cycles,
         bound=least,
+        **more,
     )
 
 
 def _attend(
     config: MillionAttentionConfig, keys: int, cycles: int, number: int, options: argparse.Namespace
 ) -> Figure:
-    least = number * config.cache.head.heads * _bound(config, keys).head
-    return _figure(config, {"keys": keys, "requests": number}, cycles, _TRAIN, options, least)
+    cache, found = config.cache, _bound(config, keys)
+    heads = cache.head.heads
+    foreseen = attend_cycles(
+        cache.pq, config.rate, found, heads=heads, elements=config.output.elements,
+        exact=cache.window.sinks, apart=config.kv_apart, attends=number,
+    )  # fmt: skip
+    what = {"keys": keys, "requests": number, "apart": int(config.kv_apart)}
+    return _figure(
+        config, what, cycles, _TRAIN, options, number * heads * found.head,
+        **predicted(attend_cycles, round(foreseen)),
+    )  # fmt: skip
 
 
 def _bound(config: MillionAttentionConfig, keys: int) -> Bound:

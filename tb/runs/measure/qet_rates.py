@@ -12,14 +12,14 @@ from golden.config import ConfigError
 from golden.markers import table
 from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix
-from golden.qet.timing import gemv_bound, gemv_fill
+from golden.qet.timing import gemv_bound, gemv_cycles, gemv_fill
 from hdl.arguments import write_page
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from hdl.qet.room import BLOCKS
 from tb.qet.support.gemv import gemv_job, random_matrix
 from tb.run import build_model, run_model
-from tb.runs.cycles import Figure, described, save
+from tb.runs.cycles import Figure, described, predicted, save
 from tb.runs.measure.qet import SPANS
 from tb.runs.qet_rates import SECTION
 from tb.vqllm.support.engine import random_x
@@ -81,7 +81,9 @@ def measured(name: str, latency: int, say) -> list[tuple[tuple[object, ...], Fig
         of_rows, of_books = _tile_bits(matrix)
         books, codes = (Fraction(bits, config.data_bits) for bits in (of_books, of_rows))
         bound = gemv_bound(rows, _TILES, books, codes, 0)
-        bound += gemv_fill(latency, config.ahead, _TILES * config.image.row_words(rows))
+        words = _TILES * config.image.row_words(rows)
+        foreseen = gemv_cycles(bound, latency, config.ahead, words)
+        bound += gemv_fill(latency, config.ahead, words)
         cells = (
             name, rows, ratio, ", ".join(map(str, entries)), of_rows, of_books,
             f"{of_books / (of_books + of_rows):.1%}",
@@ -99,6 +101,7 @@ def measured(name: str, latency: int, say) -> list[tuple[tuple[object, ...], Fig
             span=SPANS[BLOCK],
             cycles=made["cycles"],
             bound=bound,
+            **predicted(gemv_cycles, foreseen),
         )  # fmt: skip
         found.append((cells, figure))
     return found
