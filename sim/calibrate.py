@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif options.files and options.products:
             made = [each for file in options.files for each in read_products(file, options.commit)]
             save_products(made, options.folder)
-            print(f"{len(made)} products, all for judging")
+            print(f"{len(made)} products, none for fitting")
         elif options.files:
             runs = [read_figures(file, options.commit) for file in options.files]
             save(runs, options.folder)

@@ -5,10 +5,11 @@
 | units.csv | a block alone, or a whole operation, with what golden's timing predicts |
 | kllm_runs.csv | a run of a layer: the machine, the layer, the memory's latency, the commit |
 | kllm_cycles.csv | the commands of one kind in a part of a run: how many, and their cycles |
-| kllm_products.csv | a product with its quantization on the whole accelerator, all for judging |
+| kllm_products.csv | a product on the whole accelerator, its tokens quantized before it |
 
 A run is for fitting (``train``) or for judging (``held-out``). A hash of the run's fields draws it,
 so nobody chooses. A third is for fitting.
+No product is.
 """
 
 import csv
@@ -40,6 +41,8 @@ VERSION = 1  # of the files of tb.runs.cycles
 SHARE = 3  # one run in so many is for fitting
 TRAIN, HELD_OUT, GUIDE = "train", "held-out", "guide"
 GUIDE_TOKENS = 3  # of the run that showed two rules which the schedule lacked
+# Of the products that were in view when the rules for QUANTIZEs and MATMULs in a row were made.
+GUIDE_PRODUCTS = {"length": 4096, "latency": 40}
 
 
 def mark_of(fields: Mapping[str, Any]) -> str:
@@ -136,6 +139,12 @@ class ProductRun(_Run):
 
     quantized: int
     cycles: int
+
+    @property
+    def mark(self) -> str:
+        """GUIDE or HELD_OUT: nothing was fitted on a product."""
+        is_guide = all(self.fields[name] == value for name, value in GUIDE_PRODUCTS.items())
+        return GUIDE if is_guide else HELD_OUT
 
     @property
     def case(self) -> ProductCase:
@@ -278,6 +287,7 @@ def read_products(file: Path, commit: str) -> list[ProductRun]:
                 **{name: given[name] for name in _PRODUCT},
             }
             made.append(ProductRun(fields, commit, one["cycles"], last["cycles"]))
+            _ = made[-1].case
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -311,8 +321,10 @@ def load_products(folder: Path = FOLDER) -> list[ProductRun]:
         raise ConfigError(f"{error.filename}: {error.strerror}") from None
     except (KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"{folder / PRODUCTS}: {error!r}") from None
-    if not made:
-        raise ConfigError(f"{folder / PRODUCTS}: must have runs")
+    commits = sorted({run.commit for run in made})
+    if len(commits) != 1:
+        wanted = "have runs" if not made else f"be of one commit, not {', '.join(commits)}"
+        raise ConfigError(f"{folder / PRODUCTS}: must {wanted}")
     return made
 
 

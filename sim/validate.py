@@ -117,12 +117,14 @@ def _runs(found: Sequence[Layer]) -> str:
 def _products(made: Sequence[Product]) -> str:
     rows = [
         [
-            each.run.name, each.run.quantized, _percent(each.quantize_error), each.run.cycles,
-            round(each.cycles), _percent(each.error),
+            each.run.name, each.run.mark, each.run.quantized, _percent(each.quantize_error),
+            each.run.cycles, round(each.cycles), _percent(each.error),
         ]
-        for each in sorted(made, key=lambda product: product.run.name)
+        for each in sorted(made, key=lambda product: (product.run.mark, product.run.name))
     ]  # fmt: skip
-    return table(["product", "quantized", "error", "measured", "predicted", "error"], rows)
+    return table(
+        ["product", "rows", "quantized", "error", "measured", "predicted", "error"], rows
+    )
 
 
 def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
@@ -137,7 +139,7 @@ def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
                     f"{100 * statistics.mean(errors):.2f} %", f"{100 * max(errors):.2f} %",
                 ]
             )  # fmt: skip
-    errors = [abs(each.error) for each in made]
+    errors = [abs(each.error) for each in made if each.run.mark == HELD_OUT]
     rows.append(
         [
             "products of KLLM, held-out", len(errors), 0, f"{100 * statistics.mean(errors):.2f} %",

