@@ -10,7 +10,15 @@ from pathlib import Path
 from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
-from sim.claims import kllm, million, oaken
+from sim.claims import (
+    kllm,
+    kllm_batches,
+    million,
+    oaken,
+    oaken_motivation,
+    oaken_tables,
+    oaken_traces,
+)
 from sim.claims.claim import STATUSES, Claim, Judged, judge
 from sim.engine import engine_of, shown_error
 from sim.engines.kllm import Kllm
@@ -21,7 +29,15 @@ from sim.kllm.units import FITTED
 __all__ = ["CLAIMS", "PAGE", "main", "rows"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
-CLAIMS: list[Claim] = [*kllm.CLAIMS, *oaken.CLAIMS, *million.CLAIMS]
+CLAIMS: list[Claim] = [
+    *kllm.CLAIMS,
+    *kllm_batches.CLAIMS,
+    *oaken_motivation.CLAIMS,
+    *oaken.CLAIMS,
+    *oaken_traces.CLAIMS,
+    *oaken_tables.CLAIMS,
+    *million.CLAIMS,
+]
 
 
 def _number(value: float) -> str:
@@ -68,6 +84,14 @@ def _row(found: Judged) -> list[str]:
     ]  # fmt: skip
 
 
+def _place(claim: Claim) -> tuple[int, int, str]:
+    """Figures by number, then tables, then the text."""
+    found = re.match(r"(\d+)(.*)", claim.figure)
+    if found:
+        return 0, int(found[1]), found[2]
+    return (1 if claim.figure.startswith("Table") else 2), 0, claim.figure
+
+
 _HEAD = ("figure", "claim", "claimed", "ours", "fitted", "variants", "status", "reason")
 
 
@@ -76,7 +100,8 @@ def rows(judged: Sequence[Judged]) -> dict[str, str]:
     made = {}
     papers = list(dict.fromkeys(each.claim.paper for each in judged))
     for paper in papers:
-        own = [_row(each) for each in judged if each.claim.paper == paper]
+        found = [each for each in judged if each.claim.paper == paper]
+        own = [_row(each) for each in sorted(found, key=lambda each: _place(each.claim))]
         name = f"claims_{paper.lower().replace('-', '')}"
         made[name] = table(_HEAD, own, align_right=False)
     counts = [

@@ -10,17 +10,31 @@ from sim.model import Model, find_model
 from sim.run import Run, decoding
 from sim.work import Pass
 
-__all__ = ["decode_step", "energy_ratio", "largest_batch", "served", "speed_ratio", "token"]
+__all__ = [
+    "decode_step", "energy_parts", "energy_ratio", "largest_batch", "served", "speed_ratio",
+    "token",
+]  # fmt: skip
 
 _engine = functools.cache(engine_of)
 _model = functools.cache(find_model)
 
 
 @functools.cache
+def _run(hardware: str, model: str, out: int, batch: int) -> Run:
+    """Of sequences that begin with one word."""
+    return Run(_engine(hardware), _model(model), batch, 1, out).compute()
+
+
 def token(hardware: str, model: str, out: int, batch: int = 1) -> tuple[float, float]:
     """Seconds and joules of a new token, of sequences that begin with one word."""
-    made = Run(_engine(hardware), _model(model), batch, 1, out).compute()
+    made = _run(hardware, model, out, batch)
     return made.token_seconds / batch, made.joules_per_token.value
+
+
+def energy_parts(hardware: str, model: str, out: int, batch: int = 1) -> dict[str, float]:
+    """Joules of the decoding of ``token`` by ``sim.cost.ENERGY``."""
+    energy = _run(hardware, model, out, batch).decode.energy
+    return {name: joules.value for name, joules in energy.items()}
 
 
 def speed_ratio(ours: str, theirs: str, models: tuple[str, ...], out: int = 2048) -> float:

@@ -1,4 +1,4 @@
-"""Oaken's claims: Figures 11, 12 and 13, Table 4 and the power."""
+"""Oaken's claims: Figures 11, 12 and 13, and the power."""
 
 from collections.abc import Callable
 
@@ -142,10 +142,6 @@ CLAIMS: list[Claim] = [
         paper=_PAPER, figure="13", what="Oaken-HBM is ahead of QServe at 16K", claimed=1, unit="",
         trend=True, variants=["oaken-hbm / a100-qserve", "oaken-hbm / a100-qserve-kv4"],
         measure=_ahead(16384), reason="in two waves, as the memory does not hold 16 at once",
-    ),
-    Claim(
-        paper=_PAPER, figure="14", what="throughput on BurstGPT", claimed=1, unit="",
-        reason="the trace is not at hand; ``sim.serve`` runs the conversation trace",
     ),
     Claim(
         paper=_PAPER, figure="text", what="power below an A100's 400 W", claimed=44.3, unit="%",

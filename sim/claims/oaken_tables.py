@@ -1,0 +1,174 @@
+"""Oaken's Tables 1 and 4: rates of three chips, and areas of a core.
+
+Areas of our engines are those of docs/area.md, which ``python -m synth.compare oaken`` writes. They
+are 28 nm equivalents without RAMs. The paper does not state how many elements its engines process
+per cycle, so each width is a variant.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from golden.config import ConfigError
+from sim.claims.claim import Claim
+from sim.engine import engine_of
+from sim.hardware import MEMORIES
+
+__all__ = ["CLAIMS", "synthesised"]
+
+_PAPER = "Oaken"
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "area.md"
+_CORE = 3.971  # mm2, Table 4
+_AREAS = {"matrix processing unit": 0.908, "vector processing unit": 0.239}
+_ENGINES = {"quantization": 0.074, "dequantization": 0.252}
+_SHARES = {
+    "matrix processing unit": 22.86, "vector processing unit": 6.03, "quantization": 1.86,
+    "dequantization": 6.35,
+}  # fmt: skip
+_LANES = (8, 16, 32, 64)
+_ROW = re.compile(r"^\| (\w+), (\d+) \|(?:[^|]*\|){2} ([\d.]+) \|", re.M)
+
+
+@functools.cache
+def synthesised(page: Path = _PAGE) -> dict[str, float]:
+    """mm2 of logic of each engine and width, ``NAME, LANES``. ConfigError: the page has none."""
+    try:
+        text = page.read_text()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{page.name}: {error}") from None
+    section = re.search(r"<!-- generated: oaken_engines -->(.*?)<!-- end", text, re.S)
+    rows = _ROW.findall(section[1] if section else "")
+    found = {f"{name}, {lanes}": float(mm2) for name, lanes, mm2 in rows}
+    if not found:
+        raise ConfigError(f"{page.name}: has no areas of Oaken's engines")
+    return found
+
+
+def _area(variant: str) -> float:
+    areas = synthesised()
+    if variant not in areas:
+        raise ConfigError(f"{_PAGE.name}: has no row {variant}")
+    return areas[variant]
+
+
+def _overhead(variant: str) -> float:
+    engines = sum(_ENGINES.values())
+    return 100 * engines / (_CORE if variant == "of the core" else _CORE - engines)
+
+
+def _file_bandwidth(hardware: str) -> float:
+    """TB/s, of the chip's file."""
+    return engine_of(hardware).memory.peak / 1e12
+
+
+def _standard_bandwidth(variant: str) -> float:
+    """TB/s, of channels as the memory's standard has them."""
+    kind, channels = variant.split(" x ")
+    fields = json.loads((MEMORIES / f"{kind}.json").read_text())
+    return int(channels) * float(fields["bandwidth"]["value"]) / 1e3
+
+
+def _file_capacity(hardware: str) -> float:
+    """GB, of the chip's file."""
+    return engine_of(hardware).memory.capacity / 1e9
+
+
+def _file_peak(hardware: str) -> float:
+    """TFLOPS, of the cores of the chip's file: 512 products each, at its clock."""
+    engine = engine_of(hardware)
+    return 2 * 512 * engine.settings.cores * engine.base("clock") / 1e12
+
+
+def _a100_peak(variant: str) -> float:
+    """TFLOPS of 108 processors of 1,024 products a cycle, as NVIDIA's white paper has them."""
+    return 2 * 108 * 1024 * float(variant.split()[0]) / 1e3
+
+
+def _table_1() -> list[Claim]:
+    def made(what: str, claimed: float, unit: str, variants: list[str], **fields: Any) -> Claim:
+        return Claim(
+            paper=_PAPER, figure="Table 1", what=what, claimed=claimed, unit=unit,
+            variants=variants, **fields,
+        )  # fmt: skip
+
+    taken = "our file takes it from this table"
+    return [
+        made(
+            "A100: peak in FP16", 312, "TFLOPS", ["1.4 GHz", "1.41 GHz"], measure=_a100_peak,
+            near=1.01, reason="NVIDIA's 108 processors of 1,024 products a cycle",
+        ),
+        made(
+            "Oaken: peak in FP16", 270, "TFLOPS", ["oaken-hbm", "oaken-lpddr"],
+            measure=_file_peak, is_fitted=True,
+            reason="264 cores of 512 products are chosen for it; the paper states neither",
+        ),
+        made(
+            "A100: memory bandwidth", 2.0, "TB/s", ["a100-80gb", "hbm2e x 40"],
+            measure=lambda v: _standard_bandwidth(v) if " x " in v else _file_bandwidth(v),
+            reason="NVIDIA's data sheet; five stacks of JEDEC's HBM2E at 3.2 Gb/s",
+        ),
+        made(
+            "Oaken-HBM: memory bandwidth", 2.0, "TB/s", ["hbm2e x 40"],
+            measure=_standard_bandwidth, reason="five stacks of JEDEC's HBM2E at 3.2 Gb/s",
+        ),
+        made(
+            "Oaken-LPDDR: memory bandwidth", 1.1, "TB/s", ["lpddr5x x 64"],
+            measure=_standard_bandwidth, reason="64 channels of JEDEC's LPDDR5X at 8.533 Gb/s",
+        ),
+        made(
+            "A100 and Oaken-HBM: capacity", 80, "GB", ["a100-80gb", "oaken-hbm"],
+            measure=_file_capacity, is_fitted=True, reason=taken,
+        ),
+        made(
+            "Oaken-LPDDR: capacity", 256, "GB", ["oaken-lpddr"], measure=_file_capacity,
+            is_fitted=True, reason=taken,
+        ),
+        made(
+            "Oaken: frequency", 1.0, "GHz", [],
+            reason="docs/timing.md has our depths in FO4; no FO4 of a 28 nm library is public",
+        ),
+    ]  # fmt: skip
+
+
+def _table_4() -> list[Claim]:
+    def made(what: str, claimed: float, unit: str, reason: str, **fields: Any) -> Claim:
+        return Claim(
+            paper=_PAPER, figure="Table 4", what=what, claimed=claimed, unit=unit,
+            reason=reason, **fields,
+        )  # fmt: skip
+
+    def share(name: str) -> Callable[[str], float]:
+        return lambda _: 100 * {**_AREAS, **_ENGINES}[name] / _CORE
+
+    return [
+        *(
+            made(
+                f"area of the {name} engine", area, "mm2",
+                "our synthesis at 8 to 64 elements a cycle; the paper states no width",
+                variants=[f"{name}, {lanes}" for lanes in _LANES], measure=_area,
+            )
+            for name, area in _ENGINES.items()
+        ),
+        *(
+            made(f"area of the {name}", area, "mm2", "no such unit here; its rate is not stated")
+            for name, area in {**_AREAS, "compute core": _CORE}.items()
+        ),
+        *(
+            made(
+                f"share of the {name}", claimed, "%", "the paper's own arithmetic",
+                variants=["of the core"], measure=share(name), near=1.01,
+            )
+            for name, claimed in _SHARES.items()
+        ),
+        made(
+            "overhead of both engines", 8.21, "%",
+            "the paper's own arithmetic; it counts the engines in the core that it divides by",
+            variants=["of the core", "of the core without them"], measure=_overhead, near=1.01,
+        ),
+    ]  # fmt: skip
+
+
+CLAIMS: list[Claim] = [*_table_1(), *_table_4()]
