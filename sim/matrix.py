@@ -17,7 +17,7 @@ from sim.cost import Cost, Spent
 from sim.engine import Engine
 from sim.hardware import Hardware
 from sim.model import Model
-from sim.roofline import operation
+from sim.roofline import operation, spilled
 from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_work, works
 
 __all__ = [
@@ -200,9 +200,7 @@ class MatrixEngine(Engine):
 
     def spilled(self, work: Work) -> float:
         """Bytes of activations that find no room on chip."""
-        if work.name == "embed":
-            return work.vectors / 2 * WORD  # a row of the table for each token
-        return max(0.0, work.vectors * WORD - self.base("buffer"))
+        return spilled(work, WORD, WORD, self.base("buffer"))
 
     def product_seconds(self, work: Work) -> float:
         """Of the matrix unit. Without ``split`` a token is on one core, and has its rate."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sim.cost import Spent
 from sim.work import Work
 
-__all__ = ["operation"]
+__all__ = ["operation", "spilled"]
 
 
 def operation(
@@ -27,3 +27,16 @@ def operation(
         {name: count * amount for name, amount in traffic.items()},
         float(count * work.macs),
     )
+
+
+def spilled(work: Work, element: float, table: float, buffer: float) -> float:
+    """Bytes of activations that an operation reads from memory and writes to it.
+
+    They are those that find no room on chip. ``embed`` reads a row of the table for each token.
+
+    element, table : bytes of an activation, and of an element of the table of words
+    buffer : bytes of activations that stay on chip
+    """
+    if work.name == "embed":
+        return work.vectors / 2 * table
+    return max(0.0, work.vectors * element - buffer)

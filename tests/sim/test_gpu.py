@@ -6,6 +6,8 @@ Shown to fail with the host's time left out of an operation, and with a cache wi
 import csv
 import dataclasses
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -32,9 +34,10 @@ PASSES = [
 ]
 
 
-def changed(name: str, **values: float) -> Engine:
-    """A chip with other constants; those of its memory start with ``memory_``."""
-    hardware = engine_of(name).hardware
+def changed(name: str, choices: Mapping[str, object] = MappingProxyType({}), **values: float):
+    """A chip with other settings and constants; those of its memory start with ``memory_``."""
+    changes = {f"settings.{each}": value for each, value in choices.items()}
+    hardware = engine_of(name, changes).hardware
     constants, memory = dict(hardware.constants), dict(hardware.memory.constants)
     for each, value in values.items():
         place = memory if each.startswith("memory_") else constants
@@ -324,3 +327,58 @@ def test_lanes_idle_where_few_rows_share_weights():
         for n in (1, 64, 65)
     )
     assert one.limits["matrix"] == full.limits["matrix"] == over.limits["matrix"] / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "in_16"),
+    [
+        ("asic-fp16", {}, ("linear", "attention", "head")),
+        ("olive", {}, ()),
+        ("olive", {"head_bits": 16}, ("head",)),
+        ("olive", {"kv_bits": 16}, ("attention",)),
+        ("olive", {"attention_16": True}, ("attention",)),
+        ("olive", {"weight_bits": 16}, ("linear",)),
+    ],
+)
+def test_each_product_takes_the_energy_of_its_format(name, settings, in_16):
+    """Joules by hand. Seen to fail with ``mac`` and ``mac_16`` swapped in the engine."""
+    step = Pass.decode(3, 500)
+    layer = 4 * 4096 * 4096 + 3 * 4096 * 11008
+    macs = {
+        "linear": 3 * 32 * layer, "attention": 3 * 32 * 2 * 501 * 4096, "head": 3 * 4096 * 32000,
+    }  # fmt: skip
+    narrow = sum(count for each, count in macs.items() if each not in in_16)
+    wide = sum(count for each, count in macs.items() if each in in_16)
+    engine = changed(name, settings, mac=1.0, mac_16=1000.0, vector_energy=0.0)
+    found = engine.cost(LLAMA, step).energy["core"].value
+    assert found == pytest.approx((narrow + 1000 * wide) * 1e-12, rel=1e-9)
+
+
+ASICS = [name for name in CHIPS if fields_of(name)[1]["engine"] == "asic"]
+
+
+@pytest.mark.parametrize("name", ASICS)
+def test_activations_move_where_the_buffer_has_no_room(name):
+    """All operations have one rule. Seen to fail with vector operations that move nothing."""
+    bits = engine_of(name).settings.activation_bits
+    rows = 40 * LLAMA.hidden * 2  # of the table of words, in FP16
+    step = Pass.prefill(1, 40)
+    roomy = changed(name, buffer=1 << 30).cost(LLAMA, step)
+    assert roomy.traffic()["activations"] == rows
+    without = changed(name, buffer=0).cost(LLAMA, step)
+    moved = sum(w.count * w.vectors for w in works(LLAMA, step) if w.name != "embed") * bits / 8
+    assert without.traffic()["activations"] == pytest.approx(rows + moved)
+    norm = next(each for each in without.spent if each.name == "norm")
+    assert norm.traffic["activations"] == pytest.approx(2 * 32 * 2 * 40 * 4096 * bits / 8)
+    assert without.energy["sram"].value > roomy.energy["sram"].value
+    assert without.seconds >= roomy.seconds
+
+
+def test_sram_takes_each_activation_once():
+    """By hand, without products: their operands are all reused."""
+    engine = changed("olive", buffer=1 << 30, sram_reuse=1e18, sram=1.0)
+    step = Pass.decode(2, 100)
+    cost = engine.cost(LLAMA, step)
+    vectors = sum(work.count * work.vectors for work in works(LLAMA, step))
+    moved = vectors / 2 + 2 * cost.bytes  # 4 bits each; memory's bytes are written and read
+    assert cost.energy["sram"].value == pytest.approx(8 * moved * 1e-12)
