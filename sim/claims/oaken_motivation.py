@@ -191,7 +191,7 @@ CLAIMS: list[Claim] = [
     _trend(
         "3c", "attention leaves most of the A100's unused core time",
         _at(("a100-80gb", "a100-vllm")), _attention_wastes_most,
-        "after 1K tokens; products of few rows wait for their weights",
+        "after 1K tokens; at batch 16 the products wait longer for their weights",
     ),
     _trend(
         "4a", "Llama2-13B: throughput rises less than the batch",
@@ -229,6 +229,6 @@ CLAIMS: list[Claim] = [
             *_at(("lpu", "oaken-lpddr-fp16")),
         ],
         _cache_gains_more,
-        "of a step in the middle of 1K:1K, Llama2-13B",
+        "of a step in the middle of 1K:1K, Llama2-13B; up to batch 16 the weights have more bytes",
     ),
 ]  # fmt: skip
