@@ -101,13 +101,15 @@ def rows(judged: Sequence[Judged]) -> dict[str, str]:
     papers = list(dict.fromkeys(each.claim.paper for each in judged))
     for paper in papers:
         found = [each for each in judged if each.claim.paper == paper]
-        own = [_row(each) for each in sorted(found, key=lambda each: _place(each.claim))]
+        shown = [_row(each) for each in sorted(found, key=lambda each: _place(each.claim))]
         name = f"claims_{paper.lower().replace('-', '')}"
-        made[name] = table(_HEAD, own, align_right=False)
-    counts = [
-        [paper, *(sum(e.status == s and e.claim.paper == paper for e in judged) for s in STATUSES)]
-        for paper in papers
-    ]
+        made[name] = table(_HEAD, shown, align_right=False)
+    counts = []
+    for paper in papers:
+        for kind, trend in (("numbers", False), ("trends", True)):
+            own = [e.status for e in judged if (e.claim.paper, e.claim.trend) == (paper, trend)]
+            if own:
+                counts.append([f"{paper}, {kind}", *(own.count(each) for each in STATUSES)])
     made["claims_summary"] = table(["paper", *STATUSES], counts)
     return made
 

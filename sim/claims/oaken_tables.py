@@ -94,7 +94,6 @@ def _table_1() -> list[Claim]:
             variants=variants, **fields,
         )  # fmt: skip
 
-    taken = "our file takes it from this table"
     return [
         made(
             "A100: peak in FP16", 312, "TFLOPS", ["1.4 GHz", "1.41 GHz"], measure=_a100_peak,
@@ -120,15 +119,16 @@ def _table_1() -> list[Claim]:
         ),
         made(
             "A100 and Oaken-HBM: capacity", 80, "GB", ["a100-80gb", "oaken-hbm"],
-            measure=_file_capacity, is_fitted=True, reason=taken,
+            measure=_file_capacity, is_fitted=True,
+            reason="our files take it from this table and NVIDIA's data sheet",
         ),
         made(
             "Oaken-LPDDR: capacity", 256, "GB", ["oaken-lpddr"], measure=_file_capacity,
-            is_fitted=True, reason=taken,
+            is_fitted=True, reason="our file takes it from this table",
         ),
         made(
             "Oaken: frequency", 1.0, "GHz", [],
-            reason="docs/timing.md has our depths in FO4; no FO4 of a 28 nm library is public",
+            reason="docs/timing.md has our depths in FO4; no FO4 of 28 nm is measured here",
         ),
     ]  # fmt: skip
 

@@ -11,6 +11,10 @@ from sim import calibrate, calibration, claims, validate
 from sim.calibration import FOLDER, GUIDE, HELD_OUT, TRAIN, load_runs, mark_of, read_figures
 from sim.claims.__main__ import CLAIMS, rows
 from sim.claims.claim import STATUSES, Claim, judge
+from sim.claims.oaken_motivation import core_use
+from sim.claims.oaken_tables import synthesised
+from sim.cost import Spent
+from sim.engine import engine_of
 from sim.kllm.units import FITTED, Timings
 
 assert claims  # the package of CLAIMS
@@ -308,7 +312,7 @@ def test_a_refused_variant_is_missing_not_zero():
 
 
 def test_every_claim_says_what_it_is():
-    assert len(CLAIMS) >= 85
+    assert len(CLAIMS) >= 160
     for each in CLAIMS:
         assert each.paper
         assert each.what
@@ -323,3 +327,83 @@ def test_claims_without_chips():
     found = {each.what: judge(each) for each in CLAIMS if each.figure == "Table I"}
     assert found["area of the chip"].status == "reproduced"
     assert found["power of the chip"].interval == pytest.approx((8.388, 8.388), abs=0.001)
+
+
+def judged(paper, figures):
+    """Claims by what they say, each computed."""
+    chosen = [each for each in CLAIMS if each.paper == paper and each.figure in figures]
+    return {each.what: judge(each) for each in chosen}
+
+
+def test_oaken_tables():
+    found = judged("Oaken", ("Table 1", "Table 4"))
+    assert found["overhead of both engines"].interval == pytest.approx((8.2095, 8.9436), abs=1e-3)
+    assert found["share of the dequantization"].status == "reproduced"
+    assert found["Oaken-LPDDR: memory bandwidth"].interval == pytest.approx((1.0925, 1.0925), 1e-3)
+    assert found["Oaken: peak in FP16"].status == "fitted"
+    assert found["area of the compute core"].status == "not testable"
+    for name, claimed in (("quantization", 0.074), ("dequantization", 0.252)):
+        area = found[f"area of the {name} engine"]
+        assert len(area.values) == 4
+        assert not area.missing
+        assert area.claim.claimed == claimed
+        assert area.values[f"{name}, 8"] < area.values[f"{name}, 64"]
+
+
+def test_memory_of_oaken_figures():
+    """By hand: OPT-30B has 60 GB of weights, Mixtral-8x7B 93 GB, and HBM 80 GB."""
+    assert judged("Oaken", ("4b",))["OPT-30B: HBM is out of memory"].status == "reproduced"
+    assert judged("Oaken", ("5a",))["K and V take more memory than the weights"].status == (
+        "reproduced"
+    )
+    mixtral = next(each for each in CLAIMS if each.what == "Mixtral-8x7B does not fit Oaken-HBM")
+    assert judge(mixtral).status == "reproduced"
+    assert mixtral.measure("oaken-lpddr") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "No such file"),
+        (b"\xff\xfe", "codec"),
+        (b"| quantization, 8 | 1 | 2 | 0.1 |", "has no areas of Oaken's engines"),
+        (b"<!-- generated: oaken_engines -->\n| a |\n<!-- end", "has no areas of Oaken's engines"),
+    ],
+)
+def test_a_page_without_areas(text, line, tmp_path):
+    page = tmp_path / "area.md"
+    if text is not None:
+        page.write_bytes(text)
+    with pytest.raises(ConfigError, match=r"^area\.md: ") as error:
+        synthesised(page)
+    assert line in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "products"), [("a100-80gb", 156e12), ("lpu", 135e12), ("oaken-hbm-fp16", 135e12)]
+)
+def test_use_of_cores(name, products):
+    """Products per second by the data sheets. Shown to fail with operations for products."""
+    spent = Spent("down", 2.0, {}, {}, products)
+    assert core_use(engine_of(name), spent) == pytest.approx(0.5)
+
+
+def test_a_page_has_figures_before_tables_and_trends_apart():
+    def made(figure, trend):
+        return judge(
+            Claim(
+                paper="p", figure=figure, what="w", claimed=1, variants=["a"],
+                measure=lambda _: 1.0, trend=trend,
+            )
+        )  # fmt: skip
+
+    found = rows([made(each, each == "9") for each in ("text", "Table 1", "10b", "9", "10a")])
+    lines = found["claims_p"].splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| 9",
+        "| 10a",
+        "| 10b",
+        "| Table 1",
+        "| text",
+    ]
+    assert "| p, numbers | 4 | 0 | 0 | 0 | 0 |\n| p, trends | 1 |" in found["claims_summary"]
