@@ -205,10 +205,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         if opcode == Opcode.MATMUL:
             port_words = machine.image_words(o["length"], o["outputs"])
             came = max(served, offered) + cycles.supply(o)
-            served = max(came + port_words * word, begin + (port_words - ahead) * word)
-            start = max(begin, came)
-            late = cycles.late(o, port_words, min(ahead, (start - came) / word))
-            end = max(start + taken + late, served + cycles.tail(o))
+            served, end = cycles.product(o, port_words, came, begin)
         elif COMMANDS[opcode].unit == Unit.READ:
             # The last word finds room once the host has read all but ``readback`` words.
             given = read_words(opcode, o)

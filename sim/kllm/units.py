@@ -284,16 +284,43 @@ class CommandCycles:
         count = groups(o["outputs"], self.machine.group_outputs)
         return matmul_supply(count) + self.timings.latency
 
-    def late(self, o: Operands, words: int, held: float) -> float:
-        """Cycles of the first group beyond its beats, if ``held`` of a port's ``words`` are there.
+    def product(self, o: Operands, words: int, came: float, begin: float) -> tuple[float, float]:
+        """When the last word of a MATMUL has come, and when the MATMUL ends.
 
-        Further tokens of the group take its beats from the buffers.
+        words : of a port; came : when the first one comes; begin : when the MATMUL may run
+        A buffer keeps a beat until the last token has taken it. The lanes take a group's beats for
+        each token in turn, for the first one as they come.
         """
-        first = words / groups(o["outputs"], self.machine.group_outputs)
-        return max(0.0, (first - held) * self.timings.interval - self.steps(o))
+        count, tokens = groups(o["outputs"], self.machine.group_outputs), max(o["tokens"], 1)
+        beats = max(-(-o["length"] // self.machine.elements), 1)  # of a group
+        one, further = self._jobs(o["mode"], self.steps(o))
+        ticket = matmul_ticket(0 if o["mode"] == MatmulMode.DIRECT else o["tokens"], 2)
+        step = words / count * self.timings.interval / beats  # cycles from a beat to the next
+        ends: list[float] = []  # of the groups in the lanes
+        last, end = came - step, begin + self.timings.start + ticket
+        for group in range(count):
+            last += beats * step
+            for number in self._places(group * beats, beats):
+                before, offset = divmod(number - self.machine.replay_beats, beats)
+                free = ends[before] - further + (offset + 1) * further / beats
+                last = max(last, free + ((group + 1) * beats - number) * step)
+            end = max(end + further, last) + (tokens - 1) * further
+            ends.append(end)
+        return last, end + one - further + self.timings.finish
+
+    def _places(self, first: int, beats: int) -> list[int]:
+        """Beats of a group, whose first is ``first``, that wait longest for their places.
+
+        The first one that takes a place of another, and the first one that takes one of the group
+        after that. None where the other is of the same group.
+        """
+        start = max(first, self.machine.replay_beats)
+        found = (start, start + (self.machine.replay_beats - start) % beats)
+        end = min(first + beats, first + self.machine.replay_beats)
+        return [number for number in found if number < end]
 
     def tail(self, o: Operands) -> int:
-        """From the last word of a MATMUL's weights to its end."""
+        """From the last beat of a MATMUL to its end."""
         one, _ = self._jobs(o["mode"], 1)
         return one + self.timings.finish
 
