@@ -20,7 +20,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from golden.kllm.bounds import Waiting, ahead_max, waits
+from golden.kllm.bounds import Waiting, waits
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, row_count
 from golden.kllm.timing import dispatcher
 from sim.kllm.units import CommandCycles, read_words, slot_words
@@ -157,7 +157,7 @@ def _unit(command: Waiting) -> Unit:
 def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]) -> Timeline:
     """One part of a program. first: commands of each unit before it; the part adds its own."""
     machine, t = cycles.machine, cycles.timings
-    ahead, word, queue = ahead_max(machine), t.interval, cycles.units.queue
+    queue = cycles.units.queue
     step = dispatcher(COMMAND_WORDS)
     numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     placed: list[Placed] = []
