@@ -11,6 +11,7 @@ from golden.kllm.isa import MatmulMode, Opcode, Unit
 from golden.kllm.layer.program import layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
+from golden.kllm.timing import matmul_ticket
 from hdl.kllm.accelerator import KllmLaneBuild
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
@@ -211,15 +212,40 @@ def test_matmuls_in_a_row():
     assert gaps[1] - gaps[0] == 40
 
 
-def test_first_group_comes_as_its_words_do():
-    """By hand: 257 words a group and a lane of 3 ports, 256 beats; none of them held."""
-    machine = lanes_and_ports(2, 3)
-    cycles = CommandCycles(machine, Units(), Timings())
-    o = {"mode": MatmulMode.KMEANS, "length": 4096, "outputs": 512, "tokens": 2}
-    words = machine.image_words(4096, 512)
-    assert cycles.late(o, words, 0) == pytest.approx(words / 8 - 256)
-    assert cycles.late(o, words, 60) == pytest.approx(words / 8 - 60 - 256)
-    assert cycles.late(o, words, words) == 0
+def product_end(cycles, tokens, outputs, came, begin):
+    """When the last word comes, and the end without the pipeline that follows the last job."""
+    o = {"mode": MatmulMode.KMEANS, "length": 1536, "outputs": outputs, "tokens": tokens}
+    words = cycles.machine.image_words(1536, outputs)
+    last, end = cycles.product(o, words, came, begin)
+    one, further = cycles._jobs(o["mode"], 96)
+    assert further == 96
+    return last, end - (one - further) - cycles.timings.finish
+
+
+def test_words_of_a_product_come_group_by_group():
+    """By hand, smollm2: groups of 128 outputs, 96 beats and 388 words of a port, 128 places.
+
+    Shown to fail: a buffer twice as large; places that are free when a group begins; replays that
+    take no time.
+    """
+    cycles = CommandCycles(MACHINES["smollm2"], Units(), TIMINGS)
+    assert cycles.machine.image_words(1536, 128) == 388
+    step = 388 / 96
+    # All words are there: tokens * groups jobs of 96 cycles after the delays of the start.
+    start = 100_000 + TIMINGS.start + matmul_ticket(2, 2)
+    last, end = product_end(cycles, 2, 128, 0, 100_000)
+    assert (last, end) == (pytest.approx(388 - step), start + 2 * 96)
+    # None is there: the first token takes the words as they come, the second one replays.
+    last, end = product_end(cycles, 2, 128, 100_000, 0)
+    assert last == pytest.approx(100_000 + 388 - step)
+    assert end == pytest.approx(last + 96)
+    # Four tokens, two groups, 128 beats held at the start: 32 of the second group are there. The
+    # first of the 64 others takes the first place, free after a beat of the first group's last job.
+    last, end = product_end(cycles, 4, 256, 0, 100_000)
+    first = start + matmul_ticket(4, 2) - matmul_ticket(2, 2) + 4 * 96
+    free = first - 96 + 1
+    assert last == pytest.approx(free + 64 * step)
+    assert end == pytest.approx(max(first + 96, last) + 3 * 96)
 
 
 def test_functions_wait_for_other_readers():

@@ -59,9 +59,9 @@ def test_held_out_products():
     made = validate.products()
     held = [each for each in made if each.run.mark == HELD_OUT]
     assert len(held) >= 24
-    assert {each.run.fields["length"] for each in held} >= {2048, 4096}
-    assert {each.run.case.tokens for each in held} == {1, 4, 16}
-    assert max(abs(each.error) for each in held) <= 0.05
+    assert {each.run.fields["length"] for each in held} >= {768, 3072}
+    assert {each.run.case.tokens for each in held} >= {1, 2, 8, 12}
+    assert max(abs(each.error) for each in made) <= 0.05
     assert sum(abs(each.error) for each in held) <= 0.02 * len(held)
 
 
@@ -104,7 +104,7 @@ def product_file(tmp_path, **changes):
             "machine": machine, "build": {"counter": "select", "macs": 32}, "width": 8
         },
         "parameters": {
-            "length": 576, "outputs": 576, "tokens": 4, "tokens_at_a_time": 2,
+            "length": 640, "outputs": 576, "tokens": 4, "tokens_at_a_time": 2,
             "outliers": "online", "memory_latency": 40, **changes,
         },
         "cycles": 300,
@@ -121,7 +121,7 @@ def test_products_become_rows(tmp_path, capsys):
     (run,) = calibration.load_products(tmp_path)
     assert (run.quantized, run.cycles, run.mark) == (300, 900, HELD_OUT)
     assert (run.case.tokens, run.case.at_a_time, run.case.online) == (4, 2, True)
-    assert "576 x 576, 4 lanes, latency 40, 4 tokens by 2, online" == run.name
+    assert run.name == "640 x 576, 4 lanes, latency 40, 4 tokens by 2, online"
     assert "1 products, none for fitting" in capsys.readouterr().out
 
 

@@ -12,7 +12,7 @@ from golden.config import ConfigError
 from golden.markers import table
 from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix
-from golden.qet.timing import gemv_bound, gemv_cycles, gemv_fill
+from golden.qet.timing import gemv_bound, gemv_cycles, gemv_fill, image_bound
 from hdl.arguments import write_page
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
@@ -82,7 +82,8 @@ def measured(name: str, latency: int, say) -> list[tuple[tuple[object, ...], Fig
         books, codes = (Fraction(bits, config.data_bits) for bits in (of_books, of_rows))
         bound = gemv_bound(rows, _TILES, books, codes, 0)
         words = _TILES * config.image.row_words(rows)
-        foreseen = gemv_cycles(bound, latency, config.ahead, words)
+        whole = image_bound(matrix.shape, config.image)
+        foreseen = gemv_cycles(whole, latency, config.ahead, words)
         bound += gemv_fill(latency, config.ahead, words)
         cells = (
             name, rows, ratio, ", ".join(map(str, entries)), of_rows, of_books,
