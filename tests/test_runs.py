@@ -83,7 +83,12 @@ def reports(params):
 
 
 def mmu_rates(params):
-    reads = [{**run, "words": CYCLES, "cycles": CYCLES} for run in params["runs"]]
+    words = dict.fromkeys(("words", "dense_words", "sparse_words", "scale_words"), CYCLES)
+    reads = [
+        {**run, **words, "memory_latency": latency, "cycles": CYCLES}
+        for latency in params["latencies"]
+        for run in params["runs"]
+    ]
     appends = [[latency, 9.5] for latency in params["append_latencies"]]
     return {"reads": reads, "appends": appends, "pages": [[1, 4096, 100]]}
 
@@ -549,6 +554,33 @@ def test_mmu_rates(command, figures, page):
     assert command.main(page) == 0
     assert len(command.ran) == 2
     assert {figure.parameters.get("appends") for figure in figures()} == {None, 8}
+
+
+def test_mmu_rates_of_a_sweep(monkeypatch, tmp_path, capsys):
+    """A figure for each MMU, latency and run. Shown to fail: the latency left out of a figure."""
+    measure = importlib.import_module("tb.runs.mmu_rates")
+    ran = []
+
+    def run_model(model, bench, **options):
+        ran.append(options["params"]["latencies"])
+        (tmp_path / "rates.json").write_text(json.dumps(mmu_rates(options["params"])))
+        return tmp_path
+
+    def build_model(block):
+        block._MustUse__silence = True  # nothing elaborates it
+
+    monkeypatch.setattr(measure, "build_model", build_model)
+    monkeypatch.setattr(measure, "run_model", run_model)
+    file = tmp_path / "mmu.json"
+    assert measure.main(["--sweep", "--json", str(file)]) == 0
+    assert ran == [list(measure.SWEEP_LATENCIES)] * len(measure.SWEEP)
+    found = cycles.load(file)
+    keys = [(f.parameters, f.configuration, f.span) for f in found]
+    assert all(key not in keys[:n] for n, key in enumerate(keys))
+    assert {f.parameters["memory_latency"] for f in found} == set(measure.SWEEP_LATENCIES)
+    with pytest.raises(SystemExit):
+        measure.main(["--sweep", "--page"])
+    assert "--page must not be given with --sweep" in capsys.readouterr().err
 
 
 @PAGE

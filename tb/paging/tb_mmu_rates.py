@@ -16,7 +16,7 @@ KV = config.cache.kv
 
 @cocotb.test()
 async def rates(dut):
-    """Cycles from the first request to the last word, for each run of ``params``."""
+    """Cycles from the first request to the last word, for each latency and run of ``params``."""
     host = Host(dut, config)
     await host.reset()
     shadow = Shadow(host)
@@ -45,31 +45,33 @@ async def rates(dut):
         start = host.cycle
         await host.until(lambda: shadow.is_done)
         appends.append((latency, (host.moved["status"][-1] - start) / count))
-    host.latency = (params["latency"],) * 2
     results = []
-    for run in params["runs"]:
-        await host.until(lambda: dut.idle.value)
-        for _ in range(20):
-            await host.step()
-        host.moved.clear()
-        for n in range(run["reads"]):
-            request = Request(Op.READ, n, layer=lengths.index(run["tokens"]))
-            request = request._replace(heads=run["heads"], token=run["tokens"])
-            shadow.send(request)
-        await host.until(lambda: shadow.is_done)
-        first = host.moved["request"][0]
-        words = [len(host.moved[name]) for name in CHANNELS]
-        end = max(host.moved[name][-1] for name in CHANNELS)
-        beats = host.moved["axi__r"]
-        results.append(
-            {
-                **run,
-                "words": sum(words),
-                "cycles": end - first + 1,
-                "bursts": len(host.moved["axi__ar"]),
-                "latency": beats[0] - first,
-                "status": host.moved["status"][-1] - first,
-            }
-        )
+    for latency in params["latencies"]:
+        host.latency = (latency, latency)
+        for run in params["runs"]:
+            found = await reads(dut, host, shadow, run, lengths.index(run["tokens"]))
+            results.append({**run, "memory_latency": latency, **found})
     out = {"reads": results, "appends": appends, "pages": pages}
     Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(out))
+
+
+async def reads(dut, host: Host, shadow: Shadow, run: dict, layer: int) -> dict:
+    """A train of equal READs: their words by kind, bursts and cycles."""
+    await host.until(lambda: dut.idle.value)
+    for _ in range(20):
+        await host.step()
+    host.moved.clear()
+    for n in range(run["reads"]):
+        request = Request(Op.READ, n, layer=layer)
+        shadow.send(request._replace(heads=run["heads"], token=run["tokens"]))
+    await host.until(lambda: shadow.is_done)
+    first = host.moved["request"][0]
+    words = {name: len(host.moved[name]) for name in CHANNELS}
+    return {
+        "words": sum(words.values()),
+        **{f"{name}_words": count for name, count in words.items()},
+        "cycles": max(host.moved[name][-1] for name in CHANNELS) - first + 1,
+        "bursts": len(host.moved["axi__ar"]),
+        "latency": host.moved["axi__r"][0] - first,
+        "status": host.moved["status"][-1] - first,
+    }
