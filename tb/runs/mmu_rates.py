@@ -62,6 +62,17 @@ SWEEP: dict[str, tuple[PagingMmuConfig, list[int]]] = {  # an MMU, and the heads
         [1],
     ),
     "deep": (_swept(4, 64, 2048, burst_beats=32, outstanding=8, dense_beats=512), [1, 4]),
+    "tight": (
+        _swept(
+            1, 64, 512, data_bits=64, burst_beats=8, outstanding=1, reads=1, appends=2,
+            dense_beats=8, sparse_beats=8, scale_beats=4,
+        ),
+        [1],
+    ),
+    "long": (
+        _swept(2, 128, 65536, data_bits=512, burst_beats=256, dense_beats=1024, sparse_beats=512),
+        [1, 2],
+    ),
 }  # fmt: skip
 SWEEP_LATENCIES = (2, 20, 50, 100, 200)
 SWEEP_LENGTHS = (1, 20, 64, 300)
