@@ -4,6 +4,7 @@
     python -m sim.calibrate FILE... --commit COMMIT             writes sim/calib/*.csv
     python -m sim.calibrate --units FILE... --commit COMMIT     figures of other runs
     python -m sim.calibrate --products FILE... --commit COMMIT  of tb.runs.accelerator_rates
+    python -m sim.calibrate --requests FILE --commit COMMIT     trains of tb.runs.mmu_rates
     python -m sim.calibrate --fit                               writes the delays
 
 The fit changes one delay at a time by whole cycles. It takes the runs for fitting alone. It
@@ -35,6 +36,7 @@ from sim.calibration import (
 )
 from sim.kllm.predict import predict
 from sim.kllm.units import FITTED, Timings
+from sim.request_rows import read_rows, save_rows
 
 __all__ = ["fit", "loss", "main"]
 
@@ -93,11 +95,16 @@ def main(arguments: list[str] | None = None) -> int:
     kind.add_argument(
         "--units", action="store_true", help="FILE: of other runs, whose cycles golden predicts"
     )
+    kind.add_argument(
+        "--requests", action="store_true", help="FILE: of tb.runs.mmu_rates --sweep"
+    )
     parser.add_argument("--fit", action="store_true", help="find the delays")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not options.files and not options.fit:
         parser.error("FILE or --fit must be given")
+    if options.units and options.requests:
+        parser.error("--units must not be given with --requests")
     if options.files and not re.fullmatch("[0-9a-f]{7,40}", options.commit or ""):
         parser.error(f"--commit must be 7 to 40 hex digits with FILE, not {options.commit!r}")
     try:
@@ -109,6 +116,10 @@ def main(arguments: list[str] | None = None) -> int:
             made = [each for file in options.files for each in read_products(file, options.commit)]
             save_products(made, options.folder)
             print(f"{len(made)} products, none for fitting")
+        elif options.files and options.requests:
+            rows = [row for file in options.files for row in read_rows(file, options.commit)]
+            save_rows(rows, options.folder)
+            print(f"{len(rows)} trains of READs and APPENDs")
         elif options.files:
             runs = [read_figures(file, options.commit) for file in options.files]
             save(runs, options.folder)

@@ -7,6 +7,7 @@ the last end that it waits for to its own. The host of the bench polls, so it se
 
 import argparse
 import dataclasses
+import itertools
 import json
 import statistics
 import sys
@@ -31,6 +32,7 @@ from sim.calibration import (
 from sim.engine import shown_error
 from sim.kllm.predict import predict, predict_product
 from sim.kllm.units import FITTED, Timings
+from sim.request_rows import Row, load_rows
 
 __all__ = ["PAGE", "Layer", "Product", "layers", "main", "products", "sections"]
 
@@ -182,11 +184,33 @@ def _units(units: Sequence[Unit]) -> str:
     return table(["predicted by", "rows", "exact", "mean error", "worst"], rows)
 
 
+def _requests(rows: Sequence[Row]) -> str:
+    """Of trains of READs and APPENDs, each mark apart; no parameter is fitted."""
+    made = []
+    for traffic, mark in itertools.product(("READ", "APPEND"), (TRAIN, HELD_OUT)):
+        own = [each for each in rows if each.fields["traffic"] == traffic and each.mark == mark]
+        if not own:
+            continue
+        errors = [abs(each.predicted / each.cycles - 1) for each in own]
+        exact = sum(each.predicted == each.cycles for each in own)
+        alone = [abs(each.alone / each.cycles - 1) for each in own]
+        made.append(
+            [
+                f"{traffic}s, {mark}", len(own), exact, 0, f"{100 * statistics.mean(errors):.2f} %",
+                f"{100 * max(errors):.2f} %",
+                f"{100 * statistics.mean(alone):.0f} %" if traffic == "READ" else "",
+            ]
+        )  # fmt: skip
+    headings = ["trains", "rows", "exact", "parameters fitted on them", "mean error", "worst"]
+    return table([*headings, "mean error of words alone"], made)
+
+
 def sections(
-    found: Sequence[Layer], made: Sequence[Product], units: Sequence[Unit]
+    found: Sequence[Layer], made: Sequence[Product], units: Sequence[Unit], rows: Sequence[Row]
 ) -> dict[str, str]:
     """Of the page, by marker."""
     return {
+        "sim_validate_requests": _requests(rows),
         "sim_validate_units": _units(units),
         "sim_validate": _summary(found, made),
         "sim_validate_products": _products(made),
@@ -220,13 +244,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found, units = layers(options.folder), load_units(options.folder)
         made = products(options.folder)
+        rows = load_rows(options.folder)
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.validate: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(_described(found), indent=1))
         return 0
-    texts = sections(found, made, units)
+    texts = sections(found, made, units, rows)
     for text in texts.values():
         print(text)
     if options.page:

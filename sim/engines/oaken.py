@@ -7,6 +7,20 @@ A job is a sequence, or one KV head of it, in one layer. A core reads the heads 
 another. A READ of all heads reads the scales once, up to ``scale_tokens`` tokens. A longer READ, or
 one of a single head, reads the scales for each head. The cheaper of the two ways counts.
 
+``memory_mode`` says how the pages are read:
+
+| memory_mode | K and V take |
+|---|---|
+| bursts | their bytes, at the bandwidth of all channels: long bursts, as for all other traffic |
+| requests | the longer of two times, below; APPENDs take the cycles of their walk |
+
+With ``requests``, the limit ``requests`` is that of the busiest core. Its MMU reads K and V of its
+jobs through its own window: ``outstanding`` bursts, its queues, and the latency of the chip's
+memory in cycles (``sim.requests``). The limit ``memory`` is that of all channels. It takes the
+whole words that the bursts bring. So the bandwidth is that of all cores' windows together, or that
+of the channels if it is less. The latency is that of an idle memory: channels that are full delay
+no single burst. The time up to the first word is in the overhead of both modes.
+
 The paper does not state its number of cores or the lanes of its engines. 264 cores of 512 products
 per cycle give 270 TFLOPS. Engines of 16 and 64 lanes have the areas of Table 4 (docs/area.md).
 """
@@ -25,6 +39,7 @@ from golden.oaken.timing import (
     kv_head_cycles,
     kv_read_cycles,
 )
+from golden.paging.timing import mmu
 from sim.cost import Spent
 from sim.matrix import (
     CONSTANTS,
@@ -35,6 +50,7 @@ from sim.matrix import (
     with_background,
 )
 from sim.model import Model
+from sim.requests import Window, append_cycles, read_of, record_sizes, train_cycles
 from sim.roofline import operation
 from sim.work import Pass, Work
 
@@ -54,6 +70,12 @@ class OakenSettings(MatrixSettings):
     scale_stages: int = 7  # cycles from scales to their parameters, 1..16
     stages: int = 5  # cycles in the lanes, 1..16
     sparse_beats: int = 128  # words of the queue of sparse records, 1..65,536
+    memory_mode: str = "bursts"  # how pages are read; requests: one by one, by the fields below
+    outstanding: int = 16  # bursts that a core has in flight, 1..256
+    burst_beats: int = 64  # words of the longest burst, 1..256
+    reads: int = 8  # READs that a core has in flight, 1..16
+    dense_beats: int = 256  # words of the queue of dense records, 4..4,096
+    scale_beats: int = 64  # words of the queue of scales, 4..4,096
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +88,16 @@ class OakenSettings(MatrixSettings):
         self._check_range("scale_stages", 1, 16)
         self._check_range("stages", 1, 16)
         self._check_range("sparse_beats", 1, 65536)
+        self._check_choice("memory_mode", ("bursts", "requests"))
+        self._check_range("outstanding", 1, 256)
+        self._check_range("burst_beats", 1, 256)
+        self._check_range("reads", 1, 16)
+        self._check_range("dense_beats", 4, 4096)
+        self._check_range("scale_beats", 4, 4096)
+        if self.memory_mode == "requests":
+            if self.records == "none":
+                self._refuse("memory_mode", "bursts where records is none")
+            self._check_range("sparse_beats", 4, 65536)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +130,36 @@ class Records:
         """Bytes that a READ of ``tokens`` tokens reads."""
         is_once = whole and tokens <= self.settings.scale_tokens
         return tokens * self._read[is_once]
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """Of a core's MMU. ConfigError: the memory's latency is out of its range."""
+        found = self.settings
+        return Window(
+            latency=self.memory,
+            **{
+                name: getattr(found, name)
+                for name in (
+                    "data_bits", "page_bytes", "burst_beats", "outstanding", "reads",
+                    "dense_beats", "sparse_beats", "scale_beats",
+                )
+            },
+        )  # fmt: skip
+
+    def requests(self, tokens: int, whole: bool) -> tuple[float, int]:
+        """Cycles from the first word of a READ of K and V to the last, and bytes of their words.
+
+        whole: of all heads, head by head where the scales find no place; else of one head.
+        """
+        if not tokens:
+            return 0.0, 0
+        heads = self.kv.heads if whole else 1
+        together = heads if tokens <= self.settings.scale_tokens else 1
+        read = read_of(self.window, self.kv, tokens, self.outliers, together)
+        count = 2 * heads // together
+        cycles = train_cycles(self.window, read, count)
+        first = mmu(self.kv, self.window.depths).latency + self.memory
+        return cycles - first, count * sum(read.words) * self.window.word_bytes
 
     @functools.cached_property
     def streams(self) -> tuple[tuple[int, float], ...]:
@@ -133,6 +195,10 @@ class Records:
     @functools.lru_cache(256)  # noqa: B019, records are few and kept anyway
     def append(self, heads: int) -> int:
         """Cycles of the MMU for them: records of ``heads`` heads, and the scales."""
+        if self.settings.memory_mode == "requests":
+            sizes = record_sizes(dataclasses.replace(self.kv, heads=heads), self.outliers)
+            few, more = (append_cycles(self.window, sizes, count) for count in (8, 24))
+            return 2 * -(-(more - few) // 16)
         slots = heads * len(self.kv.per_head) + len(self.kv.per_vector)
         words = -(-8 * SCALE_BYTES // self.settings.data_bits)
         return 2 * kv_append_cycles(slots, words, self.memory)
@@ -210,9 +276,12 @@ class Oaken(MatrixEngine):
         )
         limits = {"memory": 0.0, **self.attend_seconds(model, loads, whole)}
         limits["dequantize"] = restored / self.clock
-        return limits, {
-            "kv_read": sum(load.count * records.read(load.cached, whole) for load in loads)
-        }
+        if self.settings.memory_mode == "bursts":
+            amount = sum(load.count * records.read(load.cached, whole) for load in loads)
+            return limits, {"kv_read": amount}
+        found = [(load.count * jobs, *records.requests(load.cached, whole)) for load in loads]
+        limits["requests"] = self.busiest((n, cycles) for n, cycles, _ in found) / self.clock
+        return limits, {"kv_read": float(sum(n * amount for n, _, amount in found))}
 
     def _written(
         self, model: Model, records: Records, vectors: list[tuple[int, int]], whole: bool
