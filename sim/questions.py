@@ -139,6 +139,34 @@ def pair() -> str:
     return table(["cached tokens", *names], rows)
 
 
+_WINDOWS = ((16, 64), (1, 64), (4, 8), (1, 8))  # bursts in flight, and words of a burst
+
+
+def windows() -> str:
+    """Milliseconds of attention in a step of LLaMA-2-13B: long bursts, or each core's window."""
+    model, rows = find_model("llama-2-13b"), []
+    for name, context, batch in itertools.product(
+        ("oaken-lpddr", "oaken-hbm"), (1024, 16384), (1, 16, 64)
+    ):
+        chips = [engine_of(name)]
+        for outstanding, words in _WINDOWS:
+            changes = {"settings.outstanding": outstanding, "settings.burst_beats": words}
+            chips.append(engine_of(f"{name}-requests", changes))
+        try:
+            check_fits(chips[0], model, batch, context + 1)
+        except ConfigError:
+            continue
+        passed = Pass.decode(batch, context)
+        found = [each.cost(model, passed).spent for each in chips]
+        cells = [
+            sum(1e3 * each.seconds for each in spent if "kv_read" in each.traffic)
+            for spent in found
+        ]
+        rows.append([name, context, batch, *(f"{each:.3f}" for each in cells)])
+    headings = (f"{count} of {words}" for count, words in _WINDOWS)
+    return table(["chip", "cached tokens", "batch", "long bursts", *headings], rows)
+
+
 QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_batch": batch_and_context,
     "sim_lanes": lanes_and_ports,
@@ -148,6 +176,7 @@ QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_functions": functions,
     "sim_scores": scores,
     "sim_pair": pair,
+    "sim_windows": windows,
 }
 
 

@@ -1,10 +1,8 @@
 """Cycles of READs and APPENDs of the paged cache, request by request. Pure Python.
 
-``Memory.seconds`` divides bytes by a bandwidth. This module follows the requests instead: the page
-table's look-ups, the bursts within pages, the queues that keep room for their words, the bursts in
-flight, and the memory's latency. It walks from event to event and not from cycle to cycle. Its
-rules are those of ``golden.paging.timing``, ``golden.axi.timing`` and the blocks of
-``docs/blocks/paging_mmu.md``; nothing is fitted.
+``Memory.seconds`` divides bytes by a bandwidth. This module follows the requests instead, from
+event to event and not from cycle to cycle. Its rules are those of ``golden.paging.timing``,
+``golden.axi.timing`` and the blocks of ``docs/blocks/paging_mmu.md``; nothing is fitted.
 
 | part | what it does |
 |---|---|
@@ -23,6 +21,7 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from golden.axi import timing as axi
@@ -34,7 +33,7 @@ from golden.paging.timing import page_table_cycles
 
 __all__ = [
     "KINDS", "Read", "Run", "Walk", "Window", "append_cycles", "read_of", "record_sizes",
-    "train_cycles", "walk",
+    "train_cycles", "walk", "word_interval",
 ]  # fmt: skip
 
 KINDS = ("dense", "sparse", "scale")
@@ -471,6 +470,29 @@ class _Reader:
         yield self.table.held, max(-1, self.table.last - now), max(0, self.table_free - now)
         yield max(0, self.issued - now), max(0, self.bus_free - now)
         yield tuple(max(-1, last - now) for last in self.flights)
+
+
+def word_interval(window: Window, kind: str = "dense") -> Fraction:
+    """Cycles per word of a long run of one kind alone, in closed form.
+
+    The slowest of four loops counts: the memory's words, the bursts in flight, the queue, and the
+    channel. A burst has its room in the queue until its words are taken. The channel turns a page.
+    ConfigError: a queue or a page does not hold whole bursts, or ``kind`` is none of KINDS.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    channel = _Channel(window, window.depths[KINDS.index(kind)])
+    burst, page = channel.most, window.page_words
+    for name, size in ((f"{kind}_beats", channel.depth), ("page words", page)):
+        if size % burst:
+            raise ConfigError(f"{name} must be a multiple of {burst} words of a burst, not {size}")
+    trip = window.latency + (burst - 1) * window.word_cycles
+    return max(
+        Fraction(window.word_cycles),
+        Fraction(trip + _PORT, burst * window.outstanding),
+        Fraction(trip + _PORT + channel.delay + 1, channel.depth),
+        Fraction(max(2 * page // burst, _NEXT + 2) + 1, page),
+    )
 
 
 def walk(window: Window, reads: Sequence[Read], *, skips: bool = True) -> Walk:

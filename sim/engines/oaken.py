@@ -15,11 +15,12 @@ one of a single head, reads the scales for each head. The cheaper of the two way
 | requests | the longer of two times, below; APPENDs take the cycles of their walk |
 
 With ``requests``, the limit ``requests`` is that of the busiest core. Its MMU reads K and V of its
-jobs through its own window: ``outstanding`` bursts, its queues, and the latency of the chip's
-memory in cycles (``sim.requests``). The limit ``memory`` is that of all channels. It takes the
-whole words that the bursts bring. So the bandwidth is that of all cores' windows together, or that
-of the channels if it is less. The latency is that of an idle memory: channels that are full delay
-no single burst. The time up to the first word is in the overhead of both modes.
+jobs through its own window of ``outstanding`` bursts and of its queues (``sim.requests``). A word
+comes after the latency of the chip's memory, in cycles of the clock. The limit ``memory`` is that
+of all channels. It takes the whole words that the bursts bring. So the bandwidth is that of all
+cores' windows together, or that of the channels if it is less. The latency is that of an idle
+memory: channels that are full delay no single burst. The time up to the first word is in the
+overhead of both modes.
 
 The paper does not state its number of cores or the lanes of its engines. 264 cores of 512 products
 per cycle give 270 TFLOPS. Engines of 16 and 64 lanes have the areas of Table 4 (docs/area.md).
@@ -206,13 +207,19 @@ class Records:
 
 @functools.lru_cache(64)
 def _records(model: Model, settings: OakenSettings, outliers: float, memory: int) -> Records:
-    """ConfigError: the engines do not have such heads, or a page has no room for two records."""
+    """ConfigError: the engines do not have such heads, or a page has no room for two records.
+
+    With requests: the memory's latency has more cycles than ``Window`` takes.
+    """
     kv = KvShape(heads=model.kv_heads, head_dim=model.head_size, block=settings.block)
     cache = CacheConfig(
         kv=kv, sequences=1, layers=model.layers, pages=1 << 20, page_bytes=settings.page_bytes,
         max_tokens=settings.max_tokens,
     )  # fmt: skip
-    return Records(cache.kv, settings, outliers, memory)
+    made = Records(cache.kv, settings, outliers, memory)
+    if settings.memory_mode == "requests":
+        _ = made.window  # which checks its numbers
+    return made
 
 
 class Oaken(MatrixEngine):

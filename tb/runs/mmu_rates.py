@@ -176,13 +176,22 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, ["mmu_rates"])
     console = Console()
     if options.sweep:
-        save(options.json, _sweep(console))
-        return 0
+        figures = _sweep(console)
+    else:
+        text, figures = _tables(console)
+        write_page(options.page, {"mmu_rates": text + "\n"})
+    save(options.json, figures)
+    return 0
+
+
+def _tables(console: Console) -> tuple[str, list[Figure]]:
+    """The tables of PAGE, printed too, and their figures."""
     lines = [
         "| heads of a READ | tokens | READs | words | cycles | words / cycle |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    appends, pages, figures = [], [], []
+    appends, pages = [], []
+    figures: list[Figure] = []
     for name, config, heads in (("one", ONE_HEAD, [1]), ("eight", MANY_HEADS, [1, 8])):
         runs = [run for each in heads for run in _runs(each)]
         found = measure(config, runs)
@@ -213,9 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     text = "\n".join(lines)
     console.print(text, highlight=False)
-    write_page(options.page, {"mmu_rates": text + "\n"})
-    save(options.json, figures)
-    return 0
+    return text, figures
 
 
 if __name__ == "__main__":
