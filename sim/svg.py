@@ -73,9 +73,12 @@ def amount(value: float) -> str:
     return text if "e" not in text else text.replace("e-0", "e-")
 
 
+_LEAST = 1e-300  # of a range; a sixth of a smaller one may have no power of ten
+
+
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten in ``low..high``, ``most`` at most."""
-    if not high > low:
+    if not high - low > _LEAST:
         return [low]
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     for step in (power, 2 * power, 5 * power, 10 * power):

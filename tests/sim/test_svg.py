@@ -35,6 +35,7 @@ def test_ticks_of_plain_ranges():
     assert ticks(0, 100) == [0, 20, 40, 60, 80, 100]
     assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ticks(3, 3) == [3]
+    assert ticks(0.0, 5e-324) == [0.0]
 
 
 def parse(text):
