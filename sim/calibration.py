@@ -155,11 +155,16 @@ class ProductRun(_Run):
         )
 
     @property
-    def name(self) -> str:
-        """Short and unique: what differs between runs."""
+    def matrix(self) -> str:
+        """The matrix, the machine and its memory."""
         f = self.fields
-        made = f"{f['length']} x {f['outputs']}, {f['lanes']} lanes, latency {f['latency']}"
-        return f"{made}, {f['tokens']} tokens by {f['tokens_at_a_time']}, {f['outliers']}"
+        machine = f"{f['lanes']} lanes, {f['ports']} ports, latency {f['latency']}"
+        return f"{f['length']} x {f['outputs']}, {machine}"
+
+    @property
+    def tokens(self) -> str:
+        """How many, and how many at a time."""
+        return f"{self.fields['tokens']}/{self.fields['tokens_at_a_time']}"
 
 
 @dataclasses.dataclass(frozen=True)

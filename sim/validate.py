@@ -117,16 +117,29 @@ def _runs(found: Sequence[Layer]) -> str:
 
 
 def _products(made: Sequence[Product]) -> str:
-    rows = [
-        [
-            each.run.name, each.run.mark, each.run.quantized, _percent(each.quantize_error),
-            each.run.cycles, round(each.cycles), _percent(each.error),
-        ]
-        for each in sorted(made, key=lambda product: (product.run.mark, product.run.name))
-    ]  # fmt: skip
-    return table(
-        ["product", "rows", "quantized", "error", "measured", "predicted", "error"], rows
-    )
+    """By matrix, machine and memory: the worst errors of its tokens, online and offline."""
+    found: dict[tuple[str, ...], list[Product]] = {}
+    for each in made:
+        found.setdefault((each.run.mark, each.run.matrix), []).append(each)
+    rows = []
+    for (mark, matrix), own in sorted(found.items()):
+        errors = [each.error for each in own]
+        quantize = [each.quantize_error for each in own]
+        rows.append(
+            [
+                matrix, mark, len(own),
+                " ".join(sorted({each.run.tokens for each in own}, key=_first_number)),
+                f"{min(each.run.cycles for each in own)} to {max(each.run.cycles for each in own)}",
+                f"{100 * statistics.mean(map(abs, errors)):.2f} %",
+                _percent(max(errors, key=abs)), _percent(max(quantize, key=abs)),
+            ]
+        )  # fmt: skip
+    headings = ["product", "rows", "count", "tokens / at a time", "cycles", "mean error", "worst"]
+    return table([*headings, "worst of the first QUANTIZE"], rows)
+
+
+def _first_number(text: str) -> int:
+    return int(text.partition("/")[0])
 
 
 def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:

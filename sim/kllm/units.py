@@ -44,6 +44,7 @@ from golden.kllm.timing import (
     matmul_supply,
     matmul_ticket,
     orizuru,
+    readback,
 )
 from golden.timing import Timing
 
@@ -232,7 +233,8 @@ class CommandCycles:
         if opcode == Opcode.MATMUL:
             return self.compute(o)
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
-            return t.read + math.ceil(t.read_word * read_words(opcode, o))
+            words = read_words(opcode, o)
+            return t.read + math.ceil(t.read_word * words) if words else readback(1).latency
         return self._function(opcode, o)
 
     def row_reads(self, opcode: Opcode, o: Operands) -> int:

@@ -121,7 +121,7 @@ def test_products_become_rows(tmp_path, capsys):
     (run,) = calibration.load_products(tmp_path)
     assert (run.quantized, run.cycles, run.mark) == (300, 900, HELD_OUT)
     assert (run.case.tokens, run.case.at_a_time, run.case.online) == (4, 2, True)
-    assert run.name == "640 x 576, 4 lanes, latency 40, 4 tokens by 2, online"
+    assert (run.matrix, run.tokens) == ("640 x 576, 4 lanes, 4 ports, latency 40", "4/2")
     assert "1 products, none for fitting" in capsys.readouterr().out
 
 
