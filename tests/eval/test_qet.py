@@ -12,7 +12,8 @@ Shown to fail:
 - codebooks of the evaluated window in ``qet-kv``;
 - codebooks of all sequences of a batch together in ``qet-kv-noncausal``;
 - bits without the maps, and codebooks counted for the window instead of the context;
-- entries that calibration's tokens do not bound.
+- entries that calibration's tokens do not bound;
+- shared codebooks whose words go to the layers in another order, or whose bits all go to one.
 """
 
 import pytest
@@ -78,6 +79,35 @@ def test_installed_weights_are_those_of_golden(tiny, tiny_windows, state):
         assert torch.equal(weight_now, float_from_bits(words, FP16).float())
 
 
+def test_layers_may_share_codebooks(tiny, tiny_windows):
+    """Matrices of a kind are one matrix with the rows of both layers; others keep their own."""
+    method = parse(f"{SMALL},together=2")
+    data = CalibrationData(tiny.model, tiny_windows[:1])
+    names = list(data.linears)
+    groups = method.shared(names)
+    assert sorted(name for group in groups for name in group) == sorted(names)
+    assert [len(each) for each in groups] == [2] * (len(names) // 2)
+    assert all(first.replace(".0.", ".1.") == second for first, second in groups)
+    state = method.calibrate(data)
+    for group in groups[:3]:
+        own = [data.linears[name].weight.detach() for name in group]
+        number = names.index(group[0])
+        made = method.matrix(torch.cat(own), number * 16)
+        words = [state[f"{name}.words"].long() & 0xFFFF for name in group]
+        assert torch.equal(torch.cat(words), made.dequantized())
+        bits = [float(state[f"{name}.bits"]) for name in group]
+        assert bits == [made.shape.stored_bits / 2] * 2
+    found = evaluate(tiny, "qet", [method], tiny_windows, [state])
+    assert found.bits["weights"] <= 8
+
+
+def test_codebooks_of_other_widths_are_refused(tiny, tiny_windows, monkeypatch):
+    method = parse(f"{SMALL},together=2")
+    monkeypatch.setattr(type(method), "shared", lambda self, names: [names])
+    with pytest.raises(ConfigError, match=r"together: .* has other inputs"):
+        method.calibrate(CalibrationData(tiny.model, tiny_windows[:1]))
+
+
 def test_layers_have_seeds_of_their_own(tiny, tiny_windows, state):
     method = parse(SMALL)
     data = CalibrationData(tiny.model, tiny_windows[:1])
@@ -109,6 +139,7 @@ def test_more_bits_are_closer(tiny):
         ("qet-4b:stages=3", r"stages must be 1\.\.2, not 3"),
         ("qet-4b:share=1", r"share must be 0\.01\.\.0\.99, not 1\.0"),
         ("qet-4b:entry_bits=1", r"entry_bits must be 2\.\.16, not 1"),
+        ("qet-4b:together=0", r"together must be 1\.\.1024, not 0"),
         ("qet-4b:rate=3", "rate is in the name already"),
         ("qet-kv-0b", r"rate must be 1\.\.16, not 0"),
         ("qet-kv-4b:per_entry=0", r"per_entry must be 1\.\.1048576, not 0"),

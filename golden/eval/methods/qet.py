@@ -5,6 +5,8 @@ clusters a whole cache after its last token: ``QetKvNoncausal``.
 """
 
 import dataclasses
+import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -23,6 +25,7 @@ from golden.qet.matrix import QetMatrix, StageCodes, encode, quantize, training_
 __all__ = ["Qet", "QetKv", "QetKvNoncausal"]
 
 _ELEMENT_BITS = 16  # of a weight before
+_LAYER = re.compile(r"\.(\d+)\.")  # the number of a layer in a name
 _SALTS = 16  # seeds of a layer, more than it has stages
 
 
@@ -91,29 +94,59 @@ class _Shaped(Method):
 class Qet(_Shaped):
     """``qet-8b``, ``qet-4b``, ``qet-3b``: weights with at most so many bits each, after QET.
 
-    Each matrix has codebooks of its own, found without inputs of the model.
+    Codebooks are found without inputs of the model.
+
+    together: neighbouring layers whose matrices of a kind share codebooks. They are one matrix with
+    the rows of all, so the budget gives them more entries; 1: each matrix has its own
     """
 
     pattern: ClassVar[str] = r"qet-(?P<rate>\d{1,2})b"
     spellings: ClassVar[tuple[str, ...]] = ("qet-8b", "qet-4b", "qet-3b")
     calibrated: ClassVar[bool] = True
 
+    together: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_range("together", 1, 1024)
+
     @property
     def replaces_weights(self) -> bool:
         return True
 
     def calibrate(self, data: CalibrationData) -> State:
-        """Of each layer: words of the restored matrix, and the bits that it took."""
+        """Of each layer: words of the restored matrix, and the bits that it took.
+
+        ConfigError: a size does not reach the rate, or widths differ that share codebooks.
+        """
         state: State = {}
-        for number, (name, linear) in enumerate(data.linears.items()):
-            seed = data.seed_of(number * _SALTS)
+        numbers = {name: number for number, name in enumerate(data.linears)}
+        for names in self.shared(list(data.linears)):
+            own = [data.linears[name].weight.detach() for name in names]
+            seed = data.seed_of(numbers[names[0]] * _SALTS)
+            if len({weight.shape[1] for weight in own}) > 1:
+                raise ConfigError(f"{names[0]}: together: {names[-1]} has other inputs")
             try:
-                made = self.matrix(linear.weight.detach(), seed)
+                made = self.matrix(torch.cat(own), seed)
             except ConfigError as error:
-                raise ConfigError(f"{name}: {error}") from None
-            state[f"{name}.words"] = made.dequantized().to(torch.int16).cpu()
-            state[f"{name}.bits"] = torch.tensor(made.shape.stored_bits)
+                raise ConfigError(f"{names[0]}: {error}") from None
+            rows = [len(weight) for weight in own]
+            words = made.dequantized().to(torch.int16).cpu().split(rows)
+            for name, count, part in zip(names, rows, words, strict=True):
+                state[f"{name}.words"] = part.clone()
+                bits = made.shape.stored_bits * count / sum(rows)
+                state[f"{name}.bits"] = torch.tensor(bits, dtype=torch.float64)
         return state
+
+    def shared(self, names: Sequence[str]) -> list[list[str]]:
+        """Names of matrices that share codebooks: a kind, in ``together`` layers in a row."""
+        groups: dict[tuple[str, int], list[str]] = {}
+        for name in names:
+            found = _LAYER.search(name)
+            layer = int(found[1]) if found else 0
+            kind = name if found is None else f"{name[: found.start()]}.{name[found.end() :]}"
+            groups.setdefault((kind, layer // self.together), []).append(name)
+        return list(groups.values())
 
     def install(self, site: Site, state: State) -> None:
         for name, linear in site.linears.items():
@@ -121,7 +154,7 @@ class Qet(_Shaped):
             weight = float_from_bits(words, FP16).float()
             site.weight(name, weight.to(linear.weight.device))
             count = linear.weight.numel()
-            site.bits.add("weights", name, count, int(state[f"{name}.bits"]) / count)
+            site.bits.add("weights", name, count, float(state[f"{name}.bits"]) / count)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

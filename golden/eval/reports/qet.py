@@ -60,6 +60,17 @@ TABLES = (
         seeds=True,
     ),
     Table(
+        "qet_shared",
+        (
+            Entry(PLAIN, "FP32"),
+            Entry("qet-4b", "a matrix has its own codebooks"),
+            Entry("qet-4b:together=2", "2 layers share them"),
+            Entry("qet-4b:together=4", "4 layers share them"),
+        ),
+        whole=True,
+        seeds=True,
+    ),
+    Table(
         "qet_kv",
         (
             Entry(PLAIN, "FP32"),
@@ -82,7 +93,7 @@ REPORT = Counted(
     "qet",
     "Run QET and other methods in parts, and write their sections of a page.",
     TABLES,
-    {"qet_perplexity": "weights", "qet_swaps": "weights", "qet_kv": "kv"},
+    {"qet_perplexity": "weights", "qet_swaps": "weights", "qet_shared": "weights", "qet_kv": "kv"},
 )
 main = REPORT.main
 
