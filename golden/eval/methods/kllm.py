@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from golden.checkpoint import next_token_loss
+from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens, half_words
 from golden.eval.method import Method, Site, State
@@ -21,6 +22,7 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
 from golden.kllm.config import outlier_count
+from golden.kllm.fit import feedback, least_squares, refine
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers, sites
 from golden.kllm.format import ALL_PRODUCTS
 from golden.kllm.norms import fold
@@ -35,6 +37,7 @@ from golden.patch import K, Patch
 
 __all__ = ["Kllm", "KllmS"]
 
+FITS = ("largest", "squares", "feedback")
 _OFF = 16  # bits that leave a tensor as it is
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
@@ -45,6 +48,12 @@ _CACHED = ("k", "v")
 _NORMED = {name: readers(name)[0] for name, site in SITES.items() if site.norm}
 # Sites of whole tokens without a norm: a linear layer's input, or the output of that name's.
 _PLAIN = [name for name, site in SITES.items() if not site.norm and not site.heads]
+
+
+def _widest(layer: nn.Module) -> str:
+    """The linear layer with the most inputs."""
+    found = _modules(layer)
+    return max(found, key=lambda name: int(found[name].in_features))
 
 
 def _modules(layer: nn.Module) -> dict[str, Any]:
@@ -80,6 +89,11 @@ class Kllm(Method):
     cache_share: of outliers in a head's K and V
     pre_rope: K before RoPE
     fisher, weight_fisher: squared gradients as weights of the k-means
+    fit: scales and indices of weights. ``largest``: the largest magnitude of a channel and the
+        nearest centroids; ``squares``: scales and codebook of least squares, over all weights;
+        ``feedback``: the same in the Hessian of the quantized inputs, each column answering for the
+        errors of those before, then scales and indices once more (golden.kllm.fit)
+    damping: of the Hessian's diagonal, as a share of its mean
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
     product: of the codebooks in the lanes, bit-true only
@@ -105,6 +119,8 @@ class Kllm(Method):
     pre_rope: bool = False
     fisher: bool = False
     weight_fisher: bool = True
+    fit: str = "largest"
+    damping: float = 0.01
     fuse: bool = True
     antisymmetric: bool = False
     product: str = "rounded"
@@ -125,6 +141,12 @@ class Kllm(Method):
         self._check_range("integer_bits", 2, _OFF)
         for field in ("pre_rope", "fisher", "weight_fisher", "fuse", "antisymmetric"):
             self._check_bool(field)
+        self._check_choice("fit", FITS)
+        self._check_real("damping", 1e-6, 1.0)
+        if self.fit != "largest" and self.antisymmetric:
+            self._refuse("antisymmetric", f"false with fit={self.fit}")
+        if self.fit == "feedback" and self.activation_bits == _OFF:
+            self._refuse("fit", "largest or squares without quantized activations")
         self._check_choice("product", ALL_PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
 
@@ -156,14 +178,16 @@ class Kllm(Method):
         """Codebooks as FP16 words, "0.x", "0.weight.qkv" and so on; thresholds, "0.x.thresholds".
 
         Those of weights from the weights alone (and their Fisher information), of activations from
-        ``tokens`` tokens of the windows.
+        ``tokens`` tokens of the windows. With another ``fit`` also "0.index.qkv" (N, K) uint8 and
+        "0.scale.qkv" (N,) FP16 words.
         """
         state: State = {}
-        if self.weight_bits != _OFF:
-            state |= self._weight_codebooks(data)
         sites = self._sites()
         if sites:
             state |= self._activation_codebooks(data, sites)
+        if self.weight_bits != _OFF:
+            fitted = self.fit != "largest"
+            state |= self._fitted_weights(data, state) if fitted else self._weight_codebooks(data)
         return state
 
     def _key(self, what: str, *fields: str) -> str:
@@ -199,6 +223,88 @@ class Kllm(Method):
 
             state |= data.steps.once(f"{key}-{i}", make)
         return state
+
+    def _fitted_weights(self, data: CalibrationData, state: State) -> State:
+        """Codebook, scales and indices of each group of linear layers, fitted together.
+
+        ConfigError: fewer tokens than a Hessian has columns, so that it is singular.
+        """
+        with Patch(data.model) as patch:
+            layers = patch.layers
+        hessians: dict[str, Tensor] = {}
+        if self.fit == "feedback":
+            tokens = sum(map(len, data.windows))
+            widest = max(each.in_features for each in _modules(layers[0]).values())
+            if tokens < widest:
+                raise ConfigError(
+                    f"fit=feedback must have {widest} tokens of calibration or more, as many as "
+                    f"{_widest(layers[0])} has inputs, not {tokens}"
+                )
+            hessians = self._hessians(data, state)
+        fisher = {}
+        if self.fit == "squares" and self.weight_fisher:
+            fisher = data.weight_fisher()
+        names = {module: name for name, module in data.linears.items()}
+        made: State = {}
+        for i, layer in data.track(list(enumerate(layers)), "weights"):
+            for group, members in self._groups(layer).items():
+                folded = [self._folded(layer, name) for name in members]
+                weight = torch.cat([each for each, _ in folded])
+                hessian = hessians.get(f"{i}.{LINEARS[members[0]].site}")
+                importance = None if hessian is None else hessian.diagonal()
+                if fisher:
+                    parts = [
+                        fisher[names[_modules(layer)[name]]].double() / factor.cpu() ** 2
+                        for name, (_, factor) in zip(members, folded, strict=True)
+                    ]
+                    importance = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
+                try:
+                    found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
+                    if hessian is not None:
+                        found = feedback(weight, hessian, found, damping=self.damping)
+                        found = refine(weight, hessian, found)
+                except torch.linalg.LinAlgError:
+                    raise ConfigError(
+                        f"the Hessian of {group} of layer {i} is singular; more damping or tokens"
+                    ) from None
+                stored = found.quantized()
+                made[f"{i}.weight.{group}"] = stored.codebook.cpu()
+                made[f"{i}.index.{group}"] = stored.index.t().contiguous().cpu()
+                made[f"{i}.scale.{group}"] = stored.scale.cpu()
+        return made
+
+    def _hessians(self, data: CalibrationData, state: State) -> dict[str, Tensor]:
+        """Sums of x x^T of what the matmuls read, "LAYER.SITE" (K, K) float64.
+
+        The inputs are quantized, as the hardware has them, and the weights are not. A norm's factor
+        is in the weights, so it is taken out of x; a factor of 0 hides its channel.
+        """
+        total: dict[str, Tensor] = {}
+        with Site(data.model) as site:
+            for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
+                self._install_activations(site, state, i, name, layer)
+            self._install_attention(site, state)
+            for i, layer in enumerate(site.layers):
+                for where in {linear.site for linear in LINEARS.values()}:
+                    first = readers(where)[0]
+                    factor = torch.ones(1)
+                    if LINEARS[first].norm is not None and self.norm != "unfolded":
+                        factor = _norm(layer, first).weight.detach()
+
+                    def add(
+                        x: Tensor, key: str = f"{i}.{where}", factor: Tensor = factor
+                    ) -> Tensor:
+                        factor = factor.to(x.device)
+                        safe = torch.where(factor == 0, 1, factor)
+                        rows = torch.where(factor == 0, 0, x.flatten(0, -2) / safe)
+                        product = (rows.t() @ rows).double()
+                        total[key] = total[key] + product if key in total else product
+                        return x
+
+                    site.input(_modules(layer)[first], add)
+            for ids in data.track(data.windows, "Hessians"):
+                data.run(ids)
+        return total
 
     def _groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
         """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
@@ -366,8 +472,16 @@ class Kllm(Method):
         made = {}
         for group, members in self._groups(layer).items():
             codebook = state[f"{i}.weight.{group}"].long()
-            for name in filter(only.__contains__, members):
-                made[name] = quantize_weight(self._folded(layer, name)[0], codebook=codebook)
+            if f"{i}.index.{group}" not in state:
+                for name in filter(only.__contains__, members):
+                    made[name] = quantize_weight(self._folded(layer, name)[0], codebook=codebook)
+                continue
+            rows = [_modules(layer)[name].out_features for name in members]
+            index = state[f"{i}.index.{group}"].split(rows)
+            scale = state[f"{i}.scale.{group}"].long().split(rows)
+            for name, own, words in zip(members, index, scale, strict=True):
+                if name in only:
+                    made[name] = QuantizedWeight(own.t().contiguous(), words, codebook)
         return made
 
     def _install_weights(
