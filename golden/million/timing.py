@@ -365,23 +365,9 @@ def group_interval(
     return max(Fraction(engines), *attention_stages(pq, rate, elements, exact, groups).values())
 
 
-def attend_cycles(
-    pq: PqShape,
-    rate: RateShape,
-    found: Bound,
-    *,
-    heads: int,
-    elements: int,
-    exact: int,
-    apart: bool,
-    attends: int,
-) -> Fraction:
-    """Of ``attends`` ATTENDs in a long train; ``heads``: KV heads."""
-    groups = heads * found.groups
-    each = group_interval(
-        pq, rate, found, elements=elements, exact=exact, groups=groups, apart=apart
-    )
-    return attends * groups * each
+def attend_cycles(interval: Fraction, groups: int) -> Fraction:
+    """Of ``groups`` groups in a long train of ATTENDs; interval : of ``group_interval``."""
+    return groups * interval
 
 
 def attention(stages: dict[str, Fraction]) -> Timing:

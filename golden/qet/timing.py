@@ -95,6 +95,6 @@ def gemv_fill(latency: int, ahead: int, words: int) -> int:
 def gemv_cycles(bound: int, latency: int, ahead: int, words: int) -> int:
     """Of a job that is alone, at most: ``bound`` of its image, and the fill.
 
-    A job of few rows takes less, as its first codebooks come beside the rows that are read ahead.
+    A job of few rows takes less: its first codebooks come with the rows that are read ahead.
     """
     return bound + gemv_fill(latency, ahead, words)

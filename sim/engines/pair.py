@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from golden.config import Config, ConfigError
 from sim.constant import Interval
-from sim.cost import Cost
+from sim.cost import Cost, Spent
 from sim.engine import Engine, engine_of
 from sim.hardware import Hardware
 from sim.model import Model
@@ -70,7 +70,7 @@ class Pair(Engine):
             return self.weights.cost(model, step)
         empty = Pass(tuple(Part(count=p.count, new=1, context=0) for p in step.parts), step.logits)
         first, second = self.weights.cost(model, empty), self.cache.cost(model, step)
-        spent = [each for each in first.spent if each.name not in _CACHE]
+        spent = [_without_cache(each) for each in first.spent if each.name not in _CACHE]
         attention = [each for each in second.spent if each.name == "attention"]
         made = Cost((*spent, *attention))
         # Watts of a unit while it works; bytes of the memory once; standby of both all the time.
@@ -97,3 +97,9 @@ class Pair(Engine):
     def area(self) -> Mapping[str, float]:
         both = [self.weights.area, self.cache.area]
         return {name: sum(each.get(name, 0.0) for each in both) for name in ("paper",)}
+
+
+def _without_cache(spent: Spent) -> Spent:
+    """An operation without bytes of K and V: the other chip reads and writes them."""
+    traffic = {name: n for name, n in spent.traffic.items() if not name.startswith("kv_")}
+    return dataclasses.replace(spent, traffic=traffic)

@@ -132,7 +132,7 @@ def _next_pass(
     end: float,
     cycles: CommandCycles,
 ) -> int:
-    """The QUANTIZE whose first pass goes beside the second one of QUANTIZE ``number``; 0: none.
+    """The QUANTIZE whose first pass goes with the second one of QUANTIZE ``number``; 0: none.
 
     It is there in time, and all but QUANTIZE ``number`` that it waits for has ended.
     """

@@ -1,8 +1,11 @@
 """Weights fitted by scales, codebook and indices together.
 
-Shown to fail: scales without the importance; errors that feed back with the wrong sign, within a
-block of columns and to the blocks after it; a descent that forgets what the columns before it
-changed; a codebook that is not rounded to FP16.
+Shown to fail:
+
+- scales without the importance;
+- errors that feed back with the wrong sign, within a block of columns or to the blocks after it;
+- a descent that forgets what the columns before it changed;
+- a codebook that is not rounded to FP16.
 """
 
 import itertools

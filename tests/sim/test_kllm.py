@@ -178,7 +178,7 @@ def test_more_lanes_or_ports_are_not_slower(tokens):
         assert found[-1] < found[0]
 
 
-def test_the_next_first_pass_goes_beside_the_second():
+def test_the_next_first_pass_goes_with_the_second():
     """By hand: of two QUANTIZEs in a row the first is longer by the 256 rows of a token.
 
     The second one is shorter by as many. Shown to fail: rows added to neither.
@@ -249,7 +249,7 @@ def test_words_of_a_product_come_group_by_group():
 
 
 def test_functions_wait_for_other_readers():
-    """ROTARY of the layer: the rows of QUANTIZE and of LANE_CODEBOOK beside it make it longer.
+    """ROTARY of the layer: rows that QUANTIZE and LANE_CODEBOOK read meanwhile make it longer.
 
     Shown to fail: no rows of LANE_CODEBOOK; rows that count for every command.
     """

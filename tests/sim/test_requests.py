@@ -382,7 +382,7 @@ def test_figures_become_rows(rows, tmp_path, capsys):
     assert {each.commit for each in again} == {"0123456"}
     with pytest.raises(SystemExit):
         calibrate.main(["--units", *options])
-    assert "--units must not be given with --requests" in capsys.readouterr().err
+    assert "argument --requests: not allowed with argument --units" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ class Kllm(Method):
     fisher, weight_fisher: squared gradients as weights of the k-means
     fit: scales and indices of weights. ``largest``: the largest magnitude of a channel and the
         nearest centroids; ``squares``: scales and codebook of least squares, over all weights;
-        ``feedback``: the same in the Hessian of the quantized inputs, each column answering for the
-        errors of those before, then scales and indices once more (golden.kllm.fit)
+        ``feedback``: the same in the Hessian of the quantized inputs (golden.kllm.fit). Each column
+        answers for the errors of those before. Scales and indices follow once more.
     damping: of the Hessian's diagonal, as a share of its mean
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables

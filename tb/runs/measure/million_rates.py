@@ -10,7 +10,7 @@ from rich.console import Console
 from golden.command import elapsed
 from golden.million.bounds import Bound, bound
 from golden.million.format import Op
-from golden.million.timing import attend_cycles
+from golden.million.timing import attend_cycles, group_interval
 from hdl.arguments import write_page
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from hdl.million.room import BLOCKS
@@ -228,10 +228,12 @@ def _attend(
 ) -> Figure:
     cache, found = config.cache, _bound(config, keys)
     heads = cache.head.heads
-    foreseen = attend_cycles(
-        cache.pq, config.rate, found, heads=heads, elements=config.output.elements,
-        exact=cache.window.sinks, apart=config.kv_apart, attends=number,
+    groups = heads * found.groups  # of an ATTEND
+    interval = group_interval(
+        cache.pq, config.rate, found, elements=config.output.elements, exact=cache.window.sinks,
+        groups=groups, apart=config.kv_apart,
     )  # fmt: skip
+    foreseen = attend_cycles(interval, number * groups)
     what = {"keys": keys, "requests": number, "apart": int(config.kv_apart)}
     return _figure(
         config, what, cycles, _TRAIN, options, number * heads * found.head,
