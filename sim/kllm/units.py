@@ -297,9 +297,10 @@ class CommandCycles:
         beats = max(-(-o["length"] // self.machine.elements), 1)  # of a group
         one, further = self._jobs(o["mode"], self.steps(o))
         ticket = matmul_ticket(0 if o["mode"] == MatmulMode.DIRECT else o["tokens"], 2)
-        step = words / count * self.timings.interval / beats  # cycles from a beat to the next
+        interval = self.timings.interval  # of words; a beat is there with its last one
+        step = words / count * interval / beats  # cycles from a beat to the next
         ends: list[float] = []  # of the groups in the lanes
-        last, end = came - step, begin + self.timings.start + ticket
+        last, end = came - min(step, interval), begin + self.timings.start + ticket
         for group in range(count):
             last += beats * step
             for number in self._places(group * beats, beats):
@@ -311,15 +312,16 @@ class CommandCycles:
         return last, end + one - further + self.timings.finish
 
     def _places(self, first: int, beats: int) -> list[int]:
-        """Beats of a group, whose first is ``first``, that wait longest for their places.
+        """Beats of a group, whose first is ``first``, one of which waits longest for its place.
 
-        The first one that takes a place of another, and the first one that takes one of the group
+        They are the first and the last one that take places of one group, and those of the group
         after that. None where the other is of the same group.
         """
-        start = max(first, self.machine.replay_beats)
-        found = (start, start + (self.machine.replay_beats - start) % beats)
-        end = min(first + beats, first + self.machine.replay_beats)
-        return [number for number in found if number < end]
+        start, end = max(first, self.machine.replay_beats), first + beats
+        end = min(end, first + self.machine.replay_beats)
+        after = start + (self.machine.replay_beats - start) % beats  # the next group's first place
+        found = (start, after - 1, after, end - 1)
+        return [number for number in found if start <= number < end]
 
     def tail(self, o: Operands) -> int:
         """From the last beat of a MATMUL to its end."""
