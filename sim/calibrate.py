@@ -81,6 +81,12 @@ def _save(timings: Timings, file: Path) -> None:
         part.write_text(json.dumps(made, indent=1) + "\n")
 
 
+def _some(found: Sequence[object], files: Sequence[Path]) -> None:
+    """ConfigError: none, which would empty a file of calibration."""
+    if not found:
+        raise ConfigError(f"{', '.join(map(str, files))}: no figures of that kind")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
     parser = command.Parser(
@@ -89,35 +95,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="of tb.runs.layer")
     parser.add_argument("--commit", help="of the RTL that was measured; with FILE")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--products", action="store_true", help="FILE: of tb.runs.accelerator_rates"
-    )
+    kind.add_argument("--products", action="store_true", help="FILE: of tb.runs.accelerator_rates")
     kind.add_argument(
         "--units", action="store_true", help="FILE: of other runs, whose cycles golden predicts"
     )
-    kind.add_argument(
-        "--requests", action="store_true", help="FILE: of tb.runs.mmu_rates --sweep"
-    )
+    kind.add_argument("--requests", action="store_true", help="FILE: of tb.runs.mmu_rates --sweep")
     parser.add_argument("--fit", action="store_true", help="find the delays")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not options.files and not options.fit:
         parser.error("FILE or --fit must be given")
-    if options.units and options.requests:
-        parser.error("--units must not be given with --requests")
     if options.files and not re.fullmatch("[0-9a-f]{7,40}", options.commit or ""):
         parser.error(f"--commit must be 7 to 40 hex digits with FILE, not {options.commit!r}")
     try:
         if options.files and options.units:
             units = [each for file in options.files for each in read_units(file, options.commit)]
+            _some(units, options.files)
             save_units(units, options.folder)
             print(f"{len(units)} figures that golden predicts")
         elif options.files and options.products:
             made = [each for file in options.files for each in read_products(file, options.commit)]
+            _some(made, options.files)
             save_products(made, options.folder)
             print(f"{len(made)} products, none for fitting")
         elif options.files and options.requests:
             rows = [row for file in options.files for row in read_rows(file, options.commit)]
+            _some(rows, options.files)
             save_rows(rows, options.folder)
             print(f"{len(rows)} trains of READs and APPENDs")
         elif options.files:

@@ -30,8 +30,9 @@ from sim.kllm.units import Units
 
 __all__ = [
     "CYCLES", "FOLDER", "PRODUCTS", "RUNS", "UNITS", "LayerRun", "ProductRun", "Unit",
-    "load_products", "load_runs", "load_units", "mark_of", "ranges", "read_figures",
-    "read_products", "read_units", "save", "save_products", "save_units",
+    "check_count", "csv_rows", "in_file", "load_products", "load_runs", "load_units", "mark_of",
+    "of_one_commit", "ranges", "read_figures", "read_products", "read_units", "save",
+    "save_products", "save_units",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "calib"
@@ -51,6 +52,41 @@ def mark_of(fields: Mapping[str, Any]) -> str:
         return GUIDE
     text = json.dumps(dict(sorted(fields.items())), sort_keys=True)
     return HELD_OUT if hashlib.sha256(text.encode()).digest()[0] % SHARE else TRAIN
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """ConfigError: no whole number of ``least`` or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be {least} or more, not {value!r}")
+
+
+def csv_rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a file. ConfigError: it is missing, no text, or a row has other cells."""
+    try:
+        with file.open() as text:
+            rows = list(csv.DictReader(text))
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    except (ValueError, csv.Error) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    for number, row in enumerate(rows):
+        if any(name is None or value is None for name, value in row.items()):
+            raise ConfigError(f"{file}: row {number} must have a cell for each column")
+    return rows
+
+
+def in_file(file: Path, error: ConfigError) -> ConfigError:
+    """The error with the name of the file, once."""
+    return error if str(error).startswith(str(file)) else ConfigError(f"{file}: {error}")
+
+
+def of_one_commit(file: Path, runs: Sequence[Any]) -> None:
+    """ConfigError: no runs, or of several commits."""
+    commits = sorted({run.commit for run in runs})
+    if not runs:
+        raise ConfigError(f"{file}: must have rows")
+    if len(commits) > 1:
+        raise ConfigError(f"{file}: commit must be one, not {', '.join(commits)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,10 +171,20 @@ class ProductRun(_Run):
     """A measured product. fields: of PRODUCTS, without cycles and commit.
 
     quantized, cycles : from the program to the status of the first QUANTIZE, of the last MATMUL
+    ConfigError: a number out of range.
     """
 
     quantized: int
     cycles: int
+
+    def __post_init__(self) -> None:
+        f = self.fields
+        numbers = {name: f[name] for name in ("length", "outputs", "latency")}
+        for name, value in {**numbers, "quantized": self.quantized, "cycles": self.cycles}.items():
+            check_count(name, value)
+        if f["outliers"] not in ("online", "offline"):
+            raise ConfigError(f"outliers must be online or offline, not {f['outliers']!r}")
+        _ = self.case, self.machine, self.units  # which check their numbers
 
     @property
     def mark(self) -> str:
@@ -172,6 +218,7 @@ class Unit:
     """A figure of a bench at some rate: nothing of it is fitted.
 
     parameters : JSON of what the block was given; predicted_by : a function of golden's timing
+    ConfigError: no cycles.
     """
 
     command: str
@@ -181,6 +228,10 @@ class Unit:
     predicted: int
     predicted_by: str
     commit: str
+
+    def __post_init__(self) -> None:
+        check_count("cycles", self.cycles)
+        check_count("predicted", self.predicted)
 
 
 def read_units(file: Path, commit: str) -> list[Unit]:
@@ -197,7 +248,7 @@ def read_units(file: Path, commit: str) -> list[Unit]:
         ]  # fmt: skip
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: no measured cycles: {error!r}") from None
 
 
@@ -209,13 +260,12 @@ def save_units(units: Sequence[Unit], folder: Path = FOLDER) -> None:
 def load_units(folder: Path = FOLDER) -> list[Unit]:
     """ConfigError: the file is missing or odd."""
     try:
-        with (folder / UNITS).open() as file:
-            return [
-                Unit(**{**row, **{n: int(row[n]) for n in ("cycles", "predicted")}})  # type: ignore[arg-type]
-                for row in csv.DictReader(file)
-            ]
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+        return [
+            Unit(**{**row, **{n: int(row[n]) for n in ("cycles", "predicted")}})  # type: ignore[arg-type]
+            for row in csv_rows(folder / UNITS)
+        ]
+    except ConfigError as error:
+        raise in_file(folder / UNITS, error) from None
     except (KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"{folder / UNITS}: {error!r}") from None
 
@@ -264,13 +314,17 @@ def read_figures(file: Path, commit: str) -> LayerRun:
             key = each["parameters"]["part"], each["parameters"]["opcode"].partition(" ")[0]
             count, total = cycles.get(key, (0, 0))
             cycles[key] = count + 1, total + each["cycles"]
+        made = LayerRun(fields, commit, cycles)
+        for name, least in (("tokens", 1), ("context", 0), ("latency", 0)):
+            check_count(name, fields[name], least)
+        _ = made.machine, made.units, made.shape, made.options  # which check their numbers
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError as error:
+        raise in_file(file, error) from None
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{file}: no figures of a layer: {error!r}") from None
-    return LayerRun(fields, commit, cycles)
+    return made
 
 
 _PRODUCT = ("length", "outputs", "tokens", "tokens_at_a_time", "outliers")
@@ -291,12 +345,11 @@ def read_products(file: Path, commit: str) -> list[ProductRun]:
                 **{name: given[name] for name in _PRODUCT},
             }
             made.append(ProductRun(fields, commit, one["cycles"], last["cycles"]))
-            _ = made[-1].case
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError as error:
+        raise in_file(file, error) from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: no measured products: {error!r}") from None
     return made
 
@@ -312,23 +365,18 @@ def save_products(runs: Sequence[ProductRun], folder: Path = FOLDER) -> None:
 
 def load_products(folder: Path = FOLDER) -> list[ProductRun]:
     """ConfigError: the file is missing or odd."""
+    file, made = folder / PRODUCTS, []
     try:
-        made = []
-        with (folder / PRODUCTS).open() as file:
-            for row in csv.DictReader(file):
-                numbers = int(row.pop("quantized")), int(row.pop("cycles"))
-                commit = row.pop("commit")
-                fields = {name: _value(text) for name, text in row.items()}
-                made.append(ProductRun(fields, commit, *numbers))
-                _ = made[-1].case, made[-1].machine, made[-1].units
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+        for row in csv_rows(file):
+            numbers = int(row.pop("quantized")), int(row.pop("cycles"))
+            commit = row.pop("commit")
+            fields = {name: _value(text) for name, text in row.items()}
+            made.append(ProductRun(fields, commit, *numbers))
+    except ConfigError as error:
+        raise in_file(file, error) from None
     except (KeyError, ValueError, TypeError) as error:
-        raise ConfigError(f"{folder / PRODUCTS}: {error!r}") from None
-    commits = sorted({run.commit for run in made})
-    if len(commits) != 1:
-        wanted = "have runs" if not made else f"be of one commit, not {', '.join(commits)}"
-        raise ConfigError(f"{folder / PRODUCTS}: must {wanted}")
+        raise ConfigError(f"{file}: {error!r}") from None
+    of_one_commit(file, made)
     return made
 
 
@@ -374,13 +422,7 @@ def ranges(folder: Path = FOLDER) -> dict[str, tuple[float, float]]:
 
 def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
     """ConfigError: a file is missing or odd, a mark is not the hash's, or commits differ."""
-    try:
-        with (folder / RUNS).open() as file:
-            rows = list(csv.DictReader(file))
-        with (folder / CYCLES).open() as file:
-            cycles = list(csv.DictReader(file))
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    rows, cycles = csv_rows(folder / RUNS), csv_rows(folder / CYCLES)
     made = []
     try:
         by_run: dict[str, dict[tuple[int, str], tuple[int, int]]] = {}
@@ -395,13 +437,11 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
                     f"{folder / RUNS}: mark of run {number} must be {mark_of(fields)}, not {mark}"
                 )
             made.append(LayerRun(fields, commit, by_run.get(number, {})))
-    except (KeyError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"{folder / RUNS}: {error!r}") from None
     if not made or not all(run.total and run.opcodes() for run in made):
         raise ConfigError(f"{folder}: {RUNS} and {CYCLES} must have runs, each with cycles")
-    commits = sorted({run.commit for run in made})
-    if len(commits) > 1:
-        raise ConfigError(f"{folder / RUNS}: commit must be one, not {', '.join(commits)}")
+    of_one_commit(folder / RUNS, made)
     return made

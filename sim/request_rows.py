@@ -16,7 +16,7 @@ from typing import Any
 from golden.config import ConfigError
 from golden.files import replacing
 from golden.oaken.config import KvShape
-from sim.calibration import FOLDER, mark_of
+from sim.calibration import FOLDER, check_count, csv_rows, in_file, mark_of, of_one_commit
 from sim.requests import KINDS, Read, Run, Window, append_cycles, record_sizes, walk
 
 __all__ = ["MMU", "Row", "load_rows", "read_rows", "save_rows"]
@@ -46,14 +46,18 @@ class Row:
     def __post_init__(self) -> None:
         if self.fields["traffic"] not in ("READ", "APPEND"):
             raise ConfigError(f"traffic must be READ or APPEND, not {self.fields['traffic']!r}")
-        least = 1 if self.is_read else 0
-        for name in ("cycles", "count", *(("heads",) if self.is_read else ())):
-            value = self.cycles if name == "cycles" else self.fields[name]
-            if value < 1:
-                raise ConfigError(f"{name} must be 1 or more, not {value}")
+        f, least = self.fields, 1 if self.is_read else 0
+        check_count("cycles", self.cycles)
+        check_count("count", f["count"])
+        check_count("first_token", f["first_token"], 0)
+        for name in ("tokens", "heads"):
+            check_count(name, f[name], least)
         for name, value in self.words.items():
-            if value < least:
-                raise ConfigError(f"{name} must be {least} or more, not {value}")
+            check_count(name, value, least)
+            if value % f["count"]:
+                raise ConfigError(f"{name} must be those of {f['count']} equal READs, not {value}")
+        if isinstance(f["outliers"], bool) or not 0 <= f["outliers"] <= 1:
+            raise ConfigError(f"outliers must be 0..1, not {f['outliers']!r}")
         _ = self.window, self.kv  # both check their numbers
 
     @property
@@ -136,12 +140,10 @@ def save_rows(rows: Sequence[Row], folder: Path = FOLDER) -> None:
 
 
 def load_rows(folder: Path = FOLDER) -> list[Row]:
-    """ConfigError: the file is missing or odd, or a mark is not the hash's."""
+    """ConfigError: the file is missing or odd, a mark is not the hash's, or commits differ."""
     file, made = folder / MMU, []
     try:
-        with file.open() as text:
-            found = list(csv.DictReader(text))
-        for number, each in enumerate(found):
+        for number, each in enumerate(csv_rows(file)):
             values: dict[str, Any] = {**each, "outliers": float(each["outliers"])}
             values |= {name: int(each[name]) for name in _NUMBERS}
             row = Row(
@@ -153,12 +155,9 @@ def load_rows(folder: Path = FOLDER) -> list[Row]:
             if row.mark != each["mark"]:
                 raise ConfigError(f"mark of row {number} must be {row.mark}, not {each['mark']}")
             made.append(row)
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from None
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    except (KeyError, ValueError, TypeError, csv.Error) as error:
+        raise in_file(file, error) from None
+    except (KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"{file}: {error!r}") from None
-    if not made:
-        raise ConfigError(f"{file}: must have rows")
+    of_one_commit(file, made)
     return made

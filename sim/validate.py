@@ -257,14 +257,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found, units = layers(options.folder), load_units(options.folder)
         made = products(options.folder)
-        rows = load_rows(options.folder)
+        texts = sections(found, made, units, load_rows(options.folder))
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.validate: {shown_error(error)}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(_described(found), indent=1))
         return 0
-    texts = sections(found, made, units, rows)
     for text in texts.values():
         print(text)
     if options.page:

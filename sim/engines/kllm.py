@@ -221,9 +221,7 @@ class Kllm(Engine):
             raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
         return low
 
-    def _run_layer(
-        self, shape: LayerShape, tokens: int, context: int, separate: bool
-    ) -> "_Ran":
+    def _run_layer(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> "_Ran":
         """A layer's programs, of the options the fastest."""
         found = [
             self._run_options(shape, options, tokens, context, separate)

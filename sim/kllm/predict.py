@@ -7,6 +7,8 @@ Those of a product run from its program to a status, as in tb.runs.accelerator_r
 import dataclasses
 from typing import TYPE_CHECKING
 
+from golden.config import ConfigError
+from golden.kllm.assembler import AssemblyError
 from golden.kllm.bounds import waited, waits
 from golden.kllm.isa import Opcode, Unit
 from golden.kllm.layer.program import layer_program
@@ -21,11 +23,16 @@ __all__ = ["predict", "predict_product"]
 
 
 def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]:
-    """Cycles of all parts, and of the commands by opcode; the run's latency replaces the other."""
-    program = layer_program(
-        run.shape, run.options, run.machine, run.fields["tokens"], run.fields["context"]
-    )
-    timed = dataclasses.replace(timings, latency=run.fields["latency"])
+    """Cycles of all parts, and of the commands by opcode; the run's latency replaces the other.
+
+    ConfigError: KLLM has no program for it.
+    """
+    f = run.fields
+    try:
+        program = layer_program(run.shape, run.options, run.machine, f["tokens"], f["context"])
+    except AssemblyError as error:
+        raise ConfigError(f"{run.name}: {error}") from None
+    timed = dataclasses.replace(timings, latency=f["latency"])
     cycles = CommandCycles(run.machine, run.units, timed)
     first, whole = dict.fromkeys(Unit, 0), 0.0
     kinds: dict[str, float] = {}
@@ -44,9 +51,13 @@ def predict_product(run: "ProductRun", timings: Timings) -> tuple[float, float]:
     """Cycles to the status of the first QUANTIZE, and of the last MATMUL.
 
     The bench takes off what a command that ends at once needs: the second part of the program.
+    ConfigError: the machine has no room.
     """
     f = run.fields
-    parts = product_program(run.machine, f["length"], f["outputs"], [run.case])
+    try:
+        parts = product_program(run.machine, f["length"], f["outputs"], [run.case])
+    except AssemblyError as error:
+        raise ConfigError(f"{run.name}: {error}") from None
     timed = dataclasses.replace(timings, latency=f["latency"])
     cycles = CommandCycles(run.machine, run.units, timed)
     first = dict.fromkeys(Unit, 0)

@@ -393,6 +393,8 @@ def test_figures_become_rows(rows, tmp_path, capsys):
         ("mark,", "number,", "'mark'"),
         (",4096,", ",4095,", "page_bytes must be a power of two in 256..65536, not 4095"),
         (",0.1,", ",x,", "could not convert"),
+        ("e5b526a556\n", "0123456789\n", "commit must be one, not 0123456789, e5b526a556"),
+        (",e5b526a556\n", "\n", "row 0 must have a cell for each column"),
     ],
 )
 def test_bad_rows(old, new, line, tmp_path, capsys):
@@ -410,6 +412,30 @@ def test_bad_rows(old, new, line, tmp_path, capsys):
         request_rows.load_rows(tmp_path)
     assert validate.main(["--folder", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("sim.validate: ")
+
+
+def test_a_train_of_unlike_reads(rows, tmp_path, capsys):
+    """Shown to fail: words that are divided and rounded; figures of nothing, which empty a file."""
+    row = next(each for each in rows if each.is_read and each.fields["count"] > 1)
+    good = figure(row)
+    given = good["parameters"]
+    file = tmp_path / "mmu.json"
+    options = ["--requests", str(file), "--commit", "0123456", "--folder", str(tmp_path)]
+    for changes, line in (
+        ({"dense_words": given["dense_words"] + 1}, "dense_words must be those of"),
+        ({"outlier_share": 1.5}, "outliers must be 0..1, not 1.5"),
+        ({"tokens": -1}, "tokens must be 1 or more, not -1"),
+        ({"reads": 2.0}, "count must be 1 or more, not 2.0"),
+    ):
+        figures = [{**good, "parameters": {**given, **changes}}]
+        file.write_text(request_rows.json.dumps({"figures": figures}))
+        assert calibrate.main(options) == 2
+        assert line in capsys.readouterr().err
+    file.write_text('{"figures": []}')
+    for kind in ("--requests", "--products", "--units"):
+        assert calibrate.main([kind, *options[1:]]) == 2
+        assert "no figures of that kind" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["mmu.json"]
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"figures": [{}]}', '{"figures": 3}'])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import pytest
@@ -190,6 +191,50 @@ def test_bad_runs(old, new, line, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("sim.validate: ")
 
 
+PRODUCT = "4096,512,1,1,online,618,3069,f218761072\n"  # the end of a row of PRODUCTS
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line"),
+    [
+        (calibration.RUNS, ",06d9ba525e\n", "\n", "row 0 must have a cell for each column"),
+        (calibration.CYCLES, "\n0,0,LOAD,8,971", "\n0,0,LOAD", "row 0 must have a cell"),
+        (calibration.CYCLES, "run,", "\udcff,", "codec"),
+        (calibration.UNITS, ",06d9ba525e\n", ",06d9ba525e,1\n", "row 0 must have a cell"),
+        (calibration.PRODUCTS, ",f218761072\n", "\n", "row 0 must have a cell"),
+        (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("f21", "021"), "commit must be one, not"),
+        (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("618", "0"), "quantized must be 1 or"),
+        (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("3069", "-1"), "cycles must be 1 or more"),
+        (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("512", "x"), "outputs must be 1 or more"),
+        (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("online", "on"), "must be online or off"),
+        (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("4096", "99999"), "no 6250 rows in a row"),
+    ],
+)
+def test_damaged_files(name, old, new, line, tmp_path, capsys):
+    """One line, and no traceback, whatever a cell is."""
+    folder = copied(tmp_path)
+    text = (folder / name).read_text()
+    assert old in text
+    text = text.replace(old, new, 1)
+    (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert validate.main(["--folder", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert re.search(line, error)
+    assert error.startswith("sim.validate: ")
+    assert error.count("\n") == 1
+
+
+def test_a_unit_without_cycles(tmp_path, capsys):
+    folder = copied(tmp_path)
+    file = folder / calibration.UNITS
+    head, row, *rows = file.read_text().splitlines()
+    cells = row.replace(f",{calibration.load_units()[0].cycles},", ",0,", 1)
+    assert cells != row
+    file.write_text("\n".join((head, cells, *rows)))
+    assert validate.main(["--folder", str(folder)]) == 2
+    assert "must be 1 or more, not 0" in capsys.readouterr().err
+
+
 def test_no_calibration(tmp_path, capsys):
     assert validate.main(["--folder", str(tmp_path)]) == 2
     assert "No such file" in capsys.readouterr().err
@@ -243,6 +288,8 @@ def test_figures_become_rows_and_come_back(tmp_path, capsys):
         ({"version": 2}, "version must be 1, not 2"),
         ({"figures": []}, "no figures of a layer"),
         ({"figures": [{"command": "tb.runs.lane_rates"}]}, "must come from tb.runs.layer"),
+        ({"figures": figures(load_runs()[0], tokens=[])["figures"]}, "tokens must be 1 or more"),
+        ({"figures": figures(load_runs()[0], lanes=-1)["figures"]}, "lanes must be 1..64, not -1"),
     ],
 )
 def test_bad_figures(change, line, tmp_path):
