@@ -427,8 +427,10 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
     try:
         by_run: dict[str, dict[tuple[int, str], tuple[int, int]]] = {}
         for each in cycles:
-            own = by_run.setdefault(each["run"], {})
-            own[int(each["part"]), each["opcode"]] = int(each["commands"]), int(each["cycles"])
+            counts = int(each["commands"]), int(each["cycles"])
+            check_count("commands", counts[0])
+            check_count("cycles", counts[1])
+            by_run.setdefault(each["run"], {})[int(each["part"]), each["opcode"]] = counts
         for row in rows:
             number, mark, commit = row.pop("run"), row.pop("mark"), row.pop("commit")
             fields = {name: _value(text) for name, text in row.items()}
@@ -437,8 +439,8 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
                     f"{folder / RUNS}: mark of run {number} must be {mark_of(fields)}, not {mark}"
                 )
             made.append(LayerRun(fields, commit, by_run.get(number, {})))
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        raise in_file(folder, error) from None
     except (KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"{folder / RUNS}: {error!r}") from None
     if not made or not all(run.total and run.opcodes() for run in made):

@@ -54,11 +54,10 @@ class Layer:
         return self.predicted / self.run.total - 1
 
     def worst(self) -> tuple[str, float]:
-        """The kind of command with the largest error, and the error."""
+        """The kind of command with the largest error, and the error; of kinds with many cycles."""
+        many = {name: pair for name, pair in self.kinds.items() if pair[0] >= _FEW}
         errors = {
-            name: made / measured - 1
-            for name, (measured, made) in self.kinds.items()
-            if measured >= _FEW
+            name: made / measured - 1 for name, (measured, made) in (many or self.kinds).items()
         }
         name = max(errors, key=lambda each: abs(errors[each]))
         return name, errors[name]
@@ -155,12 +154,13 @@ def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
                 ]
             )  # fmt: skip
     errors = [abs(each.error) for each in made if each.run.mark == HELD_OUT]
-    rows.append(
-        [
-            "products of KLLM, held-out", len(errors), 0, f"{100 * statistics.mean(errors):.2f} %",
-            f"{100 * max(errors):.2f} %",
-        ]
-    )  # fmt: skip
+    if errors:
+        rows.append(
+            [
+                "products of KLLM, held-out", len(errors), 0,
+                f"{100 * statistics.mean(errors):.2f} %", f"{100 * max(errors):.2f} %",
+            ]
+        )  # fmt: skip
     return table(["what", "rows", "parameters fitted on them", "mean error", "worst"], rows)
 
 

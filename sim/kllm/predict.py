@@ -25,7 +25,7 @@ __all__ = ["predict", "predict_product"]
 def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]:
     """Cycles of all parts, and of the commands by opcode; the run's latency replaces the other.
 
-    ConfigError: KLLM has no program for it.
+    ConfigError: KLLM has no program for it, or one of other commands than the run's.
     """
     f = run.fields
     try:
@@ -44,6 +44,9 @@ def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]
         for command, end in zip(waits(words, before), ends, strict=True):
             name = command.opcode.name
             kinds[name] = kinds.get(name, 0.0) + end - waited(command.after, ends)
+    if set(kinds) != set(run.opcodes()):
+        names = ", ".join(sorted(set(kinds) ^ set(run.opcodes())))
+        raise ConfigError(f"{run.name}: {names} must be in the program and in its cycles")
     return whole, kinds
 
 

