@@ -10,7 +10,7 @@
 | a QUANTIZE begins its first pass | at most one pass of the QUANTIZE before it is left |
 | READ ends | the host has read all but ``Timings.readback`` words |
 | the first group's beats go to the lanes | as its words come, if they are not held already |
-| a word of its weights comes | the words before it have come, and its beat has a place in the buffer |
+| a word of its weights comes | those before it have come, and the buffer has a place for its beat |
 
 The vector memory gives a row per cycle to one reader. A command of the functional unit that reads
 in every cycle takes a cycle more for each row that another unit reads meanwhile.
