@@ -365,11 +365,14 @@ def test_activations_move_where_the_buffer_has_no_room(name):
     step = Pass.prefill(1, 40)
     roomy = changed(name, buffer=1 << 30).cost(LLAMA, step)
     assert roomy.traffic()["activations"] == rows
-    without = changed(name, buffer=0).cost(LLAMA, step)
+    chip = changed(name, buffer=0)
+    without = chip.cost(LLAMA, step)
     moved = sum(w.count * w.vectors for w in works(LLAMA, step) if w.name != "embed") * bits / 8
     assert without.traffic()["activations"] == pytest.approx(rows + moved)
     norm = next(each for each in without.spent if each.name == "norm")
     assert norm.traffic["activations"] == pytest.approx(2 * 32 * 2 * 40 * 4096 * bits / 8)
+    seconds = norm.traffic["activations"] / chip.memory.bandwidth
+    assert norm.limits["memory"] == pytest.approx(seconds)
     assert without.energy["sram"].value > roomy.energy["sram"].value
     assert without.seconds >= roomy.seconds
 

@@ -538,3 +538,23 @@ def test_a_latency_out_of_range():
     with pytest.raises(ConfigError) as error:
         check_fits(engine, find_model("llama-2-7b"), 1, 100)
     assert str(error.value) == "Window.latency must be 1..65536, not 100000"
+
+
+def test_requests_of_a_job_by_hand():
+    """All heads at once as long as the scales have a place, else head by head; K and V.
+
+    The cycles begin at the first word. Shown to fail: scales of long READs read once; the time up
+    to the first word counted here too, which is in the overhead.
+    """
+    records = engine_of("oaken-hbm-requests").records(find_model("llama-2-13b"))
+    window, kept = records.window, records.settings.scale_tokens
+    once, apart = (records.requests(tokens, True)[1] for tokens in (kept, kept + 64))
+    read = read_of(window, records.kv, kept, records.outliers, records.kv.heads)
+    assert once == 2 * sum(read.words) * window.word_bytes
+    read = read_of(window, records.kv, kept + 64, records.outliers, 1)
+    assert apart == 2 * records.kv.heads * sum(read.words) * window.word_bytes
+    assert records.requests(kept + 64, False)[1] * records.kv.heads == apart
+    # A token of a head: 2 words of dense records, one of sparse ones and one of scales, twice.
+    cycles, amount = records.requests(1, False)
+    assert amount == 2 * 4 * 32
+    assert cycles < window.latency
