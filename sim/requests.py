@@ -624,6 +624,6 @@ def append_cycles(window: Window, sizes: Sequence[int], count: int, first_token:
             writer.verdicts.append(last)
             used[slot] += each
             at = offer
-        settled = max(at, answered + 2, last + 1)
+        settled = max(at, answered + 2)
         ends.append(settled + 1 + commit + 1)
     return ends[-1] + 1
