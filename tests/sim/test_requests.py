@@ -393,8 +393,8 @@ def test_figures_become_rows(rows, tmp_path, capsys):
         ("mark,", "number,", "'mark'"),
         (",4096,", ",4095,", "page_bytes must be a power of two in 256..65536, not 4095"),
         (",0.1,", ",x,", "could not convert"),
-        ("e5b526a556\n", "0123456789\n", "commit must be one, not 0123456789, e5b526a556"),
-        (",e5b526a556\n", "\n", "row 0 must have a cell for each column"),
+        ("4f784ee019\n", "0123456789\n", "commit must be one, not 0123456789, 4f784ee019"),
+        (",4f784ee019\n", "\n", "row 0 must have a cell for each column"),
     ],
 )
 def test_bad_rows(old, new, line, tmp_path, capsys):
