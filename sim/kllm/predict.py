@@ -60,7 +60,7 @@ def predict_product(run: "ProductRun", timings: Timings) -> tuple[float, float]:
     try:
         parts = product_program(run.machine, f["length"], f["outputs"], [run.case])
     except AssemblyError as error:
-        raise ConfigError(f"{run.name}: {error}") from None
+        raise ConfigError(f"{run.matrix}: {error}") from None
     timed = dataclasses.replace(timings, latency=f["latency"])
     cycles = CommandCycles(run.machine, run.units, timed)
     first = dict.fromkeys(Unit, 0)
