@@ -37,7 +37,7 @@ from golden.kllm.quantize import (
     split_outliers,
     train_activation_codebook,
 )
-from tests.tiny import tiny_llama
+from tests.tiny import tiny_llama, uneven_llama
 
 
 def heavy(rows: int, length: int, spread: float, seed: int = 0) -> torch.Tensor:
@@ -379,3 +379,134 @@ def test_bad_fields_are_one_line(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse(name)
     assert "\n" not in str(caught.value)
+
+
+# ---- weights fitted by scales, codebook and indices together
+
+
+def many_windows(count: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(11)
+    return list(torch.randint(0, 64, (count, 32), generator=generator))
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny):
+    """State of fit=feedback."""
+    return parse("kllm-w3a4:fit=feedback").calibrate(CalibrationData(tiny.model, many_windows(8)))
+
+
+def test_fitted_weights_are_installed(tiny, fitted) -> None:
+    """Index, scale and codebook of the state are the weights, in the same bits as nearest ones.
+
+    Shown to fail: members of a fused matmul in another order; q without its scaling.
+    """
+    method, nearest = parse("kllm-w3a4:fit=feedback"), parse("kllm-w3a4")
+    plain = nearest.calibrate(CalibrationData(tiny.model, many_windows(8)))
+    windows = many_windows(2)
+    found = evaluate(tiny, "a", [method], windows, [fitted])
+    other = evaluate(tiny, "b", [nearest], windows, [plain])
+    assert found.bits == other.bits
+    with Site(tiny.model) as site:
+        before = {name: linear.weight.detach().clone() for name, linear in site.linears.items()}
+        method.install(site, fitted)
+        after = {name: linear.weight.detach().clone() for name, linear in site.linears.items()}
+    layer = tiny.model.model.layers[0]
+    for name, module in (("q", "self_attn.q_proj"), ("v", "self_attn.v_proj")):
+        full = f"model.layers.0.{module}"
+        folded, factor = method._folded(layer, name)
+        scale = 8**-0.5 if name == "q" else 1.0  # of a head of 8
+        error = (after[full].double() * scale - folded).norm() / folded.norm()
+        assert float(error) < 0.4
+        assert torch.allclose(before[full].double() * factor, folded)
+    rows = [24 * 3, 24, 24]
+    words = fitted["0.scale.qkv"].long().split(rows)
+    index = fitted["0.index.qkv"].split(rows)
+    codebook = float_from_bits(fitted["0.weight.qkv"].long())
+    for name, own, scale_words in zip("qkv", index, words, strict=True):
+        weight = codebook[own.long()] * float_from_bits(scale_words)[:, None]
+        scaling = 8**-0.5 if name == "q" else 1.0
+        stored = after[f"model.layers.0.self_attn.{name}_proj"]
+        assert torch.equal(stored, (weight / scaling).float())
+
+
+def test_hessians_are_of_quantized_inputs() -> None:
+    """By hand for o and q of layer 0: the sum of x x^T of what QUANTIZE gives, not of x.
+
+    The factors of the norms are not 1.
+
+    Shown to fail: inputs before the quantizer; a norm's factor left in.
+    """
+    method = parse("kllm-w3a4:fit=feedback")
+    windows, model = many_windows(8), uneven_llama().model
+    data = CalibrationData(model, windows)
+    state = method._activation_codebooks(data, method._sites())
+    found = method._hessians(data, state)
+    seen = {"o": 0, "q": 0}
+    with Site(model) as site, torch.no_grad():
+        for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
+            method._install_activations(site, state, i, name, layer)
+        method._install_attention(site, state)
+        attention = site.layers[0].self_attn
+
+        def record(key):
+            def function(x):
+                rows = x.flatten(0, -2).double()
+                seen[key] = seen[key] + rows.t() @ rows
+                return x
+
+            return function
+
+        site.input(attention.o_proj, record("o"))
+        site.input(attention.q_proj, record("q"))
+        for ids in windows:
+            data.run(ids)
+    gamma = model.model.layers[0].input_layernorm.weight.detach().double()
+    torch.testing.assert_close(found["0.attention"], seen["o"], rtol=1e-4, atol=1e-6)
+    wanted = seen["q"] / gamma[:, None] / gamma
+    torch.testing.assert_close(found["0.x"], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_fit_is_better_in_its_hessian(tiny, fitted) -> None:
+    method, data = parse("kllm-w3a4:fit=feedback"), CalibrationData(tiny.model, many_windows(8))
+    hessian = method._hessians(data, fitted)["1.h"]
+    layer = tiny.model.model.layers[1]
+    weight = method._folded(layer, "down")[0]
+    squares = parse("kllm-w3a4:fit=squares").calibrate(data)
+    plain = parse("kllm-w3a4").calibrate(data)
+
+    def error(state) -> float:
+        e = weight - method._quantized(state, 1, layer)["down"].dequantize().t()
+        return float(((e @ hessian) * e).sum())
+
+    assert error(fitted) < 0.8 * min(error(squares), error(plain))
+
+
+def test_a_fit_runs_bit_true(tiny, fitted) -> None:
+    """The exact matmul of the stored weights is near the fast path, as for nearest indices."""
+    method = parse("kllm-w3a4:fit=feedback")
+    exact_layers = ("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.down_proj")
+    settings = Settings(exact=list(exact_layers))
+    found = evaluate(tiny, "a", [method], many_windows(1), [fitted], settings).bit_true
+    assert set(found) == set(exact_layers)
+    assert all(0 < each["relative"] < 2e-3 for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback, not 'best'"),
+        ("kllm-w4a4:fit=squares,antisymmetric=true", "antisymmetric must be false with fit=squa"),
+        ("kllm-w4a16:fit=feedback", "fit must be largest or squares without quantized act"),
+        ("kllm-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
+    ],
+)
+def test_fits_that_are_refused(spelling: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(spelling)
+
+
+def test_too_few_tokens_for_a_hessian(tiny) -> None:
+    """The line says how many a Hessian needs."""
+    data = CalibrationData(tiny.model, many_windows(1))
+    with pytest.raises(ConfigError, match=r"must have \d+ tokens of calibration or more, .*not 32"):
+        parse("kllm-w4a4:fit=feedback").calibrate(data)
