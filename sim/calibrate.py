@@ -35,7 +35,7 @@ from sim.calibration import (
     save_units,
 )
 from sim.kllm.predict import predict
-from sim.kllm.units import FITTED, Timings
+from sim.kllm.units import FITTED, TIMINGS, Timings
 from sim.request_rows import read_rows, save_rows
 
 __all__ = ["fit", "loss", "main"]
@@ -75,8 +75,9 @@ def fit(runs: Sequence[LayerRun], start: Timings) -> Timings:
     return best
 
 
-def _save(timings: Timings, file: Path) -> None:
-    made = {name: round(getattr(timings, name), 4) for name in FITTED}
+def _save(timings: Timings, commit: str, file: Path) -> None:
+    """commit: of the runs that they were fitted on."""
+    made = {"commit": commit} | {name: round(getattr(timings, name), 4) for name in FITTED}
     with replacing(file) as part:
         part.write_text(json.dumps(made, indent=1) + "\n")
 
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
             if not runs:
                 raise ConfigError(f"{options.folder}: no run is for fitting")
             best = fit(runs, Timings())
-            _save(best, options.folder / "kllm_timings.json")
+            _save(best, runs[0].commit, options.folder / TIMINGS)
             print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, best):.6f}")
     except ConfigError as error:
         print(f"sim.calibrate: {error}", file=sys.stderr)

@@ -26,12 +26,12 @@ from golden.files import replacing
 from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase
-from sim.kllm.units import Units
+from sim.kllm.units import TIMINGS, Units, fitted_commit
 
 __all__ = [
     "CYCLES", "FOLDER", "PRODUCTS", "RUNS", "UNITS", "LayerRun", "ProductRun", "Unit",
-    "check_count", "csv_rows", "in_file", "load_products", "load_runs", "load_units", "mark_of",
-    "of_one_commit", "ranges", "read_figures", "read_products", "read_units", "save",
+    "check_count", "csv_rows", "fitted_runs", "in_file", "load_products", "load_runs", "load_units",
+    "mark_of", "of_one_commit", "ranges", "read_figures", "read_products", "read_units", "save",
     "save_products", "save_units",
 ]  # fmt: skip
 
@@ -414,10 +414,21 @@ def _value(text: str) -> Any:
 
 @functools.cache
 def ranges(folder: Path = FOLDER) -> dict[str, tuple[float, float]]:
-    """Least and largest of each number of the runs for fitting. ConfigError: as ``load_runs``."""
-    runs = [run.fields for run in load_runs(folder) if run.mark == TRAIN]
+    """Least and largest of each number of the runs for fitting. ConfigError: as ``fitted_runs``."""
+    runs = [run.fields for run in fitted_runs(folder) if run.mark == TRAIN]
     names = [name for name, value in runs[0].items() if isinstance(value, int | float)]
     return {n: (min(run[n] for run in runs), max(run[n] for run in runs)) for n in names}
+
+
+def fitted_runs(folder: Path = FOLDER) -> list[LayerRun]:
+    """``load_runs``. ConfigError: also if the delays were fitted on runs of another commit."""
+    runs, commit = load_runs(folder), fitted_commit(folder)
+    if commit != runs[0].commit:
+        raise ConfigError(
+            f"{folder / TIMINGS}: fitted on runs of commit {commit}, and {RUNS} has those of "
+            f"{runs[0].commit}: python -m sim.calibrate --fit"
+        )
+    return runs
 
 
 def load_runs(folder: Path = FOLDER) -> list[LayerRun]:

@@ -25,8 +25,8 @@ from sim.calibration import (
     LayerRun,
     ProductRun,
     Unit,
+    fitted_runs,
     load_products,
-    load_runs,
     load_units,
 )
 from sim.engine import shown_error
@@ -65,8 +65,8 @@ class Layer:
 
 def layers(folder: Path = FOLDER) -> list[Layer]:
     """All measured layers. ConfigError: no or bad files of calibration."""
-    timings, made = Timings.fitted(), []
-    for run in load_runs(folder):
+    timings, made = Timings.fitted(folder), []
+    for run in fitted_runs(folder):
         whole, kinds = predict(run, timings)
         both = {name: (measured, kinds[name]) for name, measured in run.opcodes().items()}
         made.append(Layer(run, whole, both))
@@ -94,7 +94,7 @@ class Product:
 
 def products(folder: Path = FOLDER) -> list[Product]:
     """All measured products. ConfigError: no or bad files of calibration."""
-    timings = Timings.fitted()
+    timings = Timings.fitted(folder)
     return [Product(run, *predict_product(run, timings)) for run in load_products(folder)]
 
 

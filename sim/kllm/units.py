@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from golden.axi.timing import read_interval
-from golden.config import Config
+from golden.config import Config, ConfigError
 from golden.index.timing import multipliers_max
 from golden.kllm.bounds import CYCLES, Rates
 from golden.kllm.config import MachineConfig
@@ -48,9 +48,13 @@ from golden.kllm.timing import (
 )
 from golden.timing import Timing
 
-__all__ = ["FITTED", "CommandCycles", "Timings", "Units", "read_words", "slot_words"]
+__all__ = [
+    "FITTED", "TIMINGS", "CommandCycles", "Timings", "Units", "fitted_commit", "read_words",
+    "slot_words",
+]  # fmt: skip
 
-_FILE = Path(__file__).parent.parent / "calib" / "kllm_timings.json"
+_FOLDER = Path(__file__).parent.parent / "calib"
+TIMINGS = "kllm_timings.json"
 # Delays that ``python -m sim.calibrate --fit`` finds.
 FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
 
@@ -172,6 +176,7 @@ class Timings(Config):
             "start",
             "finish",
             "turn",
+            "overlap",
             "status",
             "read",
         ):
@@ -184,9 +189,12 @@ class Timings(Config):
         self._check_range("outstanding", 1, 16)
 
     @classmethod
-    def fitted(cls, **others: Any) -> "Timings":
-        """The delays of ``sim.calibrate --fit``; others: fields that are not fitted."""
-        return cls(**json.loads(_FILE.read_text()), **others)
+    def fitted(cls, folder: Path = _FOLDER, **others: Any) -> "Timings":
+        """The delays of ``sim.calibrate --fit``; others: fields that are not fitted.
+
+        ConfigError: no or another file.
+        """
+        return cls(**_fitted(folder)[1], **others)
 
     @property
     def interval(self) -> float:
@@ -194,6 +202,25 @@ class Timings(Config):
         return max(
             self.word, float(read_interval(self.burst_beats, self.outstanding, self.latency))
         )
+
+
+def fitted_commit(folder: Path = _FOLDER) -> str:
+    """The commit of the runs that the delays were fitted on. ConfigError: as ``fitted``."""
+    return _fitted(folder)[0]
+
+
+def _fitted(folder: Path) -> tuple[str, dict[str, Any]]:
+    file = folder / TIMINGS
+    try:
+        found = json.loads(file.read_text())
+        commit = found.pop("commit")
+        if not isinstance(commit, str) or set(found) != set(FITTED):
+            raise ConfigError(f"{file}: must have commit, {', '.join(FITTED)}")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{file}: no delays of sim.calibrate --fit: {error!r}") from None
+    return commit, found
 
 
 class CommandCycles:

@@ -16,7 +16,7 @@ from sim.claims.oaken_motivation import core_use
 from sim.claims.oaken_tables import synthesised
 from sim.cost import Spent
 from sim.engine import engine_of
-from sim.kllm.units import FITTED, Timings
+from sim.kllm.units import FITTED, TIMINGS, Timings
 
 assert claims  # the package of CLAIMS
 
@@ -341,6 +341,51 @@ def test_fit_finds_what_made_the_rows(layers):
     found = calibrate.fit(made, start)
     assert calibrate.loss(made, found) < 1e-5 < calibrate.loss(made, start)
     assert set(FITTED) <= {field.name for field in dataclasses.fields(Timings)}
+
+
+def test_delays_of_another_commit(tmp_path, capsys):
+    """Measured layers of one commit and delays that were fitted on another do not go together.
+
+    Shown to fail: commits that are not compared.
+    """
+    copied(tmp_path)
+    file = tmp_path / TIMINGS
+    commit = json.loads(file.read_text())["commit"]
+    assert {run.commit for run in load_runs(tmp_path)} == {commit}
+    file.write_text(file.read_text().replace(commit, "0123456789"))
+    assert validate.main(["--folder", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{TIMINGS}: fitted on runs of commit 0123456789" in error
+    assert f"has those of {commit}: python -m sim.calibrate --fit" in error
+    assert error.count("\n") == 1
+    with pytest.raises(ConfigError, match="fitted on runs of commit 0123456789"):
+        calibration.ranges(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("", "no delays of sim.calibrate --fit"),
+        ("[]", "no delays of sim.calibrate --fit"),
+        ('{"load": 3}', "no delays of sim.calibrate --fit"),
+        ('{"commit": "0123456"}', "must have commit, load, "),
+        ('{"commit": 7, "load": 3}', "must have commit, load, "),
+    ],
+)
+def test_damaged_delays(tmp_path, capsys, content, line):
+    (copied(tmp_path) / TIMINGS).write_text(content)
+    assert validate.main(["--folder", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("overlap", -1), ("load", "3"), ("read_word", None)])
+def test_delays_out_of_range(tmp_path, capsys, name, value):
+    file = copied(tmp_path) / TIMINGS
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    assert validate.main(["--folder", str(tmp_path)]) == 2
+    assert f"Timings.{name} must be" in capsys.readouterr().err
 
 
 def claim(claimed, values, trend=False):
