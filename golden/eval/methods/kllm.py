@@ -183,11 +183,12 @@ class Kllm(Method):
         """
         state: State = {}
         sites = self._sites()
+        if self.weight_bits != _OFF and self.fit == "largest":
+            state |= self._weight_codebooks(data)
         if sites:
             state |= self._activation_codebooks(data, sites)
-        if self.weight_bits != _OFF:
-            fitted = self.fit != "largest"
-            state |= self._fitted_weights(data, state) if fitted else self._weight_codebooks(data)
+        if self.weight_bits != _OFF and self.fit != "largest":
+            state |= self._fitted_weights(data, state)  # for these activations
         return state
 
     def _key(self, what: str, *fields: str) -> str:
