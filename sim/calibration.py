@@ -12,12 +12,13 @@ so nobody chooses. A third is for fitting.
 No product is.
 """
 
+import contextlib
 import csv
 import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ from sim.kllm.units import TIMINGS, Units, fitted_commit
 
 __all__ = [
     "CYCLES", "FOLDER", "PRODUCTS", "RUNS", "UNITS", "LayerRun", "ProductRun", "Unit",
-    "check_count", "csv_rows", "fitted_runs", "in_file", "load_products", "load_runs", "load_units",
-    "mark_of", "of_one_commit", "ranges", "read_figures", "read_products", "read_units", "save",
-    "save_products", "save_units",
+    "cells_of", "check_count", "csv_rows", "fitted_runs", "in_file", "load_products", "load_runs",
+    "load_units", "mark_of", "of_one_commit", "ranges", "read_figures", "read_products",
+    "read_units", "save", "save_products", "save_units",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent / "calib"
@@ -73,6 +74,17 @@ def csv_rows(file: Path) -> list[dict[str, str]]:
         if any(name is None or value is None for name, value in row.items()):
             raise ConfigError(f"{file}: row {number} must have a cell for each column")
     return rows
+
+
+@contextlib.contextmanager
+def cells_of(file: Path) -> Iterator[None]:
+    """Errors of a file's cells as one ConfigError that names the file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise in_file(file, error) from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{file}: {error!r}") from None
 
 
 def in_file(file: Path, error: ConfigError) -> ConfigError:
@@ -259,15 +271,12 @@ def save_units(units: Sequence[Unit], folder: Path = FOLDER) -> None:
 
 def load_units(folder: Path = FOLDER) -> list[Unit]:
     """ConfigError: the file is missing or odd."""
-    try:
+    file = folder / UNITS
+    with cells_of(file):
         return [
             Unit(**{**row, **{n: int(row[n]) for n in ("cycles", "predicted")}})  # type: ignore[arg-type]
-            for row in csv_rows(folder / UNITS)
+            for row in csv_rows(file)
         ]
-    except ConfigError as error:
-        raise in_file(folder / UNITS, error) from None
-    except (KeyError, ValueError, TypeError) as error:
-        raise ConfigError(f"{folder / UNITS}: {error!r}") from None
 
 
 def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -366,16 +375,12 @@ def save_products(runs: Sequence[ProductRun], folder: Path = FOLDER) -> None:
 def load_products(folder: Path = FOLDER) -> list[ProductRun]:
     """ConfigError: the file is missing or odd."""
     file, made = folder / PRODUCTS, []
-    try:
+    with cells_of(file):
         for row in csv_rows(file):
             numbers = int(row.pop("quantized")), int(row.pop("cycles"))
             commit = row.pop("commit")
             fields = {name: _value(text) for name, text in row.items()}
             made.append(ProductRun(fields, commit, *numbers))
-    except ConfigError as error:
-        raise in_file(file, error) from None
-    except (KeyError, ValueError, TypeError) as error:
-        raise ConfigError(f"{file}: {error!r}") from None
     of_one_commit(file, made)
     return made
 

@@ -16,7 +16,7 @@ from typing import Any
 from golden.config import ConfigError
 from golden.files import replacing
 from golden.oaken.config import KvShape
-from sim.calibration import FOLDER, check_count, csv_rows, in_file, mark_of, of_one_commit
+from sim.calibration import FOLDER, cells_of, check_count, csv_rows, mark_of, of_one_commit
 from sim.requests import KINDS, Read, Run, Window, append_cycles, record_sizes, walk
 
 __all__ = ["MMU", "Row", "load_rows", "read_rows", "save_rows"]
@@ -142,7 +142,7 @@ def save_rows(rows: Sequence[Row], folder: Path = FOLDER) -> None:
 def load_rows(folder: Path = FOLDER) -> list[Row]:
     """ConfigError: the file is missing or odd, a mark is not the hash's, or commits differ."""
     file, made = folder / MMU, []
-    try:
+    with cells_of(file):
         for number, each in enumerate(csv_rows(file)):
             values: dict[str, Any] = {**each, "outliers": float(each["outliers"])}
             values |= {name: int(each[name]) for name in _NUMBERS}
@@ -155,9 +155,5 @@ def load_rows(folder: Path = FOLDER) -> list[Row]:
             if row.mark != each["mark"]:
                 raise ConfigError(f"mark of row {number} must be {row.mark}, not {each['mark']}")
             made.append(row)
-    except ConfigError as error:
-        raise in_file(file, error) from None
-    except (KeyError, ValueError, TypeError) as error:
-        raise ConfigError(f"{file}: {error!r}") from None
     of_one_commit(file, made)
     return made

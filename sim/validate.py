@@ -102,6 +102,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
 
+def _errors(errors: Sequence[float]) -> list[str]:
+    """The mean and the worst, without signs."""
+    sizes = list(map(abs, errors))
+    return [f"{100 * statistics.mean(sizes):.2f} %", f"{100 * max(sizes):.2f} %"]
+
+
 def _runs(found: Sequence[Layer]) -> str:
     rows = []
     for each in sorted(found, key=lambda layer: (layer.run.mark, layer.run.name)):
@@ -144,23 +150,17 @@ def _first_number(text: str) -> int:
 def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
     rows = []
     for mark in (TRAIN, HELD_OUT):
-        errors = [abs(each.error) for each in found if each.run.mark == mark]
+        errors = [each.error for each in found if each.run.mark == mark]
         if errors:
             rows.append(
                 [
                     f"decoder layers of KLLM, {mark}", len(errors),
-                    len(FITTED) if mark == TRAIN else 0,
-                    f"{100 * statistics.mean(errors):.2f} %", f"{100 * max(errors):.2f} %",
+                    len(FITTED) if mark == TRAIN else 0, *_errors(errors),
                 ]
             )  # fmt: skip
-    errors = [abs(each.error) for each in made if each.run.mark == HELD_OUT]
+    errors = [each.error for each in made if each.run.mark == HELD_OUT]
     if errors:
-        rows.append(
-            [
-                "products of KLLM, held-out", len(errors), 0,
-                f"{100 * statistics.mean(errors):.2f} %", f"{100 * max(errors):.2f} %",
-            ]
-        )  # fmt: skip
+        rows.append(["products of KLLM, held-out", len(errors), 0, *_errors(errors)])
     return table(["what", "rows", "parameters fitted on them", "mean error", "worst"], rows)
 
 
@@ -186,14 +186,9 @@ def _units(units: Sequence[Unit]) -> str:
     rows = []
     for name in sorted({each.predicted_by for each in units}):
         own = [each for each in units if each.predicted_by == name]
-        errors = [abs(each.predicted / each.cycles - 1) for each in own]
+        errors = [each.predicted / each.cycles - 1 for each in own]
         exact = sum(each.predicted == each.cycles for each in own)
-        rows.append(
-            [
-                f"`{name}`", len(own), exact, f"{100 * statistics.mean(errors):.2f} %",
-                f"{100 * max(errors):.2f} %",
-            ]
-        )  # fmt: skip
+        rows.append([f"`{name}`", len(own), exact, *_errors(errors)])
     return table(["predicted by", "rows", "exact", "mean error", "worst"], rows)
 
 
@@ -204,13 +199,12 @@ def _requests(rows: Sequence[Row]) -> str:
         own = [each for each in rows if each.fields["traffic"] == traffic and each.mark == mark]
         if not own:
             continue
-        errors = [abs(each.predicted / each.cycles - 1) for each in own]
+        errors = [each.predicted / each.cycles - 1 for each in own]
         exact = sum(each.predicted == each.cycles for each in own)
         alone = [abs(each.alone / each.cycles - 1) for each in own]
         made.append(
             [
-                f"{traffic}s, {mark}", len(own), exact, 0, f"{100 * statistics.mean(errors):.2f} %",
-                f"{100 * max(errors):.2f} %",
+                f"{traffic}s, {mark}", len(own), exact, 0, *_errors(errors),
                 f"{100 * statistics.mean(alone):.0f} %" if traffic == "READ" else "",
             ]
         )  # fmt: skip

@@ -72,13 +72,20 @@ def _unit(weight: Tensor, scale: Tensor) -> Tensor:
     return torch.where(scale[:, None] > 0, weight / scale.clamp(min=_TINY)[:, None], 0)
 
 
+def _quotient(top: Tensor, below: Tensor, before: Tensor) -> Tensor:
+    """top / below, that before where ``below`` is 0."""
+    return torch.where(below > 0, top / below.clamp(min=_TINY), before)
+
+
+def _scale(top: Tensor, below: Tensor, before: Tensor) -> Tensor:
+    """The quotient, 0 at least: a scale below 0 would turn a channel around."""
+    return _quotient(top, below, before).clamp(min=0)
+
+
 def _scales(weight: Tensor, centroid: Tensor, importance: Tensor, before: Tensor) -> Tensor:
     """``argmin over s of sum importance * (w - s c)**2``, FP16; that before where all c are 0."""
     top = (importance * weight * centroid).sum(1)
-    below = (importance * centroid**2).sum(1)
-    # A scale below 0 would turn a channel around: no fit of nearest centroids gives one.
-    fitted = torch.where(below > 0, top / below.clamp(min=_TINY), before).clamp(min=0)
-    return _words(fitted)
+    return _words(_scale(top, (importance * centroid**2).sum(1), before))
 
 
 def _largest(weight: Tensor) -> Tensor:
@@ -140,7 +147,7 @@ def _centroids(w: Tensor, scale: Tensor, index: Tensor, h: Tensor, before: Tenso
     place = index.flatten()
     top = torch.zeros_like(before).index_add_(0, place, (h * s * w).flatten())
     below = torch.zeros_like(before).index_add_(0, place, (h * s**2).expand_as(w).flatten())
-    return torch.where(below > 0, top / below.clamp(min=_TINY), before).sort().values
+    return _quotient(top, below, before).sort().values
 
 
 def _normalised(scale: Tensor, codebook: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,8 +197,7 @@ def refine(weight: Tensor, hessian: Tensor, start: Fit, *, rounds: int = 3) -> F
     for _ in range(rounds):
         centroid = made.codebook[made.index]
         product = centroid @ h
-        top, below = (product * w).sum(1), (product * centroid).sum(1)
-        scale = torch.where(below > 0, top / below.clamp(min=_TINY), made.scale).clamp(min=0)
+        scale = _scale((product * w).sum(1), (product * centroid).sum(1), made.scale)
         made = _descended(w, h, dataclasses.replace(made, scale=_words(scale)))
         cost = error(w, made, h)
         if cost >= least:

@@ -13,12 +13,12 @@ host reads the logits of the last program.
 import bisect
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from golden.config import Config, ConfigError
 from golden.kllm.assembler import AssemblyError
-from golden.kllm.bounds import waits
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
@@ -47,6 +47,7 @@ _OPERATION = {
     Opcode.READ_SLOT: "read",
 }  # others are functions, but for MATMUL
 _CHEAPEST = "cheapest"
+_LOADED = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
 _ROW_BYTES = 2 * ROW_ELEMENTS
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
 
@@ -237,11 +238,11 @@ class Kllm(Engine):
         names = _Names(program.image)
         first = dict.fromkeys(Unit, 0)
         found: dict[str, list[float]] = {}
-        for words in program.parts:
-            made = timeline(words, self.cycles, first)
+        lines = [timeline(words, self.cycles, first) for words in program.parts]
+        for made in lines:
             _add(found, made, names, self.cycles.timings.interval)
         operations = tuple((name, *amounts) for name, amounts in found.items())
-        return _Ran(operations, _loaded(program))  # type: ignore[arg-type]
+        return _Ran(operations, _loaded(program, lines))  # type: ignore[arg-type]
 
     def _run_head(
         self, shape: LayerShape, vocabulary: int, tokens: int
@@ -415,20 +416,17 @@ class _Ran:
     loaded: tuple[tuple[str, float], ...]
 
 
-def _loaded(program: LayerProgram) -> tuple[tuple[str, float], ...]:
+def _loaded(program: LayerProgram, lines: Iterable[Timeline]) -> tuple[tuple[str, float], ...]:
     """Codebooks and packets count as weights, the scales of V as K and V, others as activations."""
     places = sorted((first, name) for name, (first, _) in program.place.items())
     firsts = [first for first, _ in places]
     found: dict[str, float] = {}
-    for words in program.parts:
-        for command in waits(words, dict.fromkeys(Unit, 0)):
-            if command.opcode == Opcode.LOAD:
-                place = bisect.bisect_right(firsts, command.operands["address"]) - 1
-                name = places[place][1].rstrip("0123456789.")
-                kind = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
-                what = kind.get(name.partition(".")[0], "activations")
-                amount = _ROW_BYTES * float(command.operands["rows"])
-                found[what] = found.get(what, 0.0) + amount
+    for each in itertools.chain.from_iterable(line.placed for line in lines):
+        if each.opcode == Opcode.LOAD:
+            place = bisect.bisect_right(firsts, each.address) - 1
+            name = places[place][1].rstrip("0123456789.")
+            what = _LOADED.get(name.partition(".")[0], "activations")
+            found[what] = found.get(what, 0.0) + float(_ROW_BYTES * each.rows)
     return tuple(found.items())
 
 

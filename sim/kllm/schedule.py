@@ -35,7 +35,8 @@ class Placed:
     cause : number of the command that let it begin; None: it came from the host just then
     since : when that was: the end of ``cause``, or its begin, which made room in a queue
     bound : cycles that golden.kllm.bounds gives
-    words : of a port, that a MATMUL reads; address : of its weights
+    words : of a port, that a MATMUL reads; address : of its weights, or of what a LOAD reads
+    rows : of a LOAD
     compute : cycles of its lanes
     reads : rows of the vector memory per cycle
     taken : when the next command of its unit is looked at
@@ -53,6 +54,7 @@ class Placed:
     compute: float = 0.0
     reads: float = 0.0
     taken: float = 0.0
+    rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +222,8 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         placed.append(
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
-                o.get("weights", 0), compute, rate, looked,
+                o.get("address", o.get("weights", 0)), compute, rate, looked,
+                o["rows"] if opcode == Opcode.LOAD else 0,
             )
         )  # fmt: skip
         reading.note(number, command.after)

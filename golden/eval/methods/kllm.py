@@ -50,10 +50,10 @@ _NORMED = {name: readers(name)[0] for name, site in SITES.items() if site.norm}
 _PLAIN = [name for name, site in SITES.items() if not site.norm and not site.heads]
 
 
-def _widest(layer: nn.Module) -> str:
-    """The linear layer with the most inputs."""
-    found = _modules(layer)
-    return max(found, key=lambda name: int(found[name].in_features))
+def _folded_fisher(fisher: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
+    """Squared gradients of folded weights: those of the weights over their factors squared."""
+    parts = [own.double() / each.cpu() ** 2 for own, each in zip(fisher, factors, strict=True)]
+    return torch.cat(parts).nan_to_num(posinf=0)
 
 
 def _modules(layer: nn.Module) -> dict[str, Any]:
@@ -206,16 +206,11 @@ class Kllm(Method):
             def make(i: int = i, layer: nn.Module = layer) -> State:
                 made = {}
                 for group, members in self._groups(layer).items():
-                    weight = torch.cat([self._folded(layer, name)[0] for name in members])
+                    weight, factors = self._joined(layer, members)
                     squares = None
                     if self.weight_fisher:
-                        # The gradient of a folded weight is that of the weight over the factor.
-                        parts = [
-                            fisher[names[_modules(layer)[name]]].double()
-                            / self._folded(layer, name)[1].cpu() ** 2
-                            for name in members
-                        ]
-                        squares = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
+                        own = [fisher[names[_modules(layer)[name]]] for name in members]
+                        squares = _folded_fisher(own, factors).to(weight.device)
                     made[f"{i}.weight.{group}"] = train_weight_codebook(
                         weight, self.weight_bits, squares, data.seed,
                         Training(_SAMPLES, self.antisymmetric),
@@ -235,11 +230,13 @@ class Kllm(Method):
         hessians: dict[str, Tensor] = {}
         if self.fit == "feedback":
             tokens = sum(map(len, data.windows))
-            widest = max(each.in_features for each in _modules(layers[0]).values())
-            if tokens < widest:
+            linears = _modules(layers[0])
+            widest = max(linears, key=lambda name: int(linears[name].in_features))
+            inputs = linears[widest].in_features
+            if tokens < inputs:
                 raise ConfigError(
-                    f"fit=feedback must have {widest} tokens of calibration or more, as many as "
-                    f"{_widest(layers[0])} has inputs, not {tokens}"
+                    f"fit=feedback must have {inputs} tokens of calibration or more, as many as "
+                    f"{widest} has inputs, not {tokens}"
                 )
             hessians = self._hessians(data, state)
         fisher = {}
@@ -249,16 +246,12 @@ class Kllm(Method):
         made: State = {}
         for i, layer in data.track(list(enumerate(layers)), "weights"):
             for group, members in self._groups(layer).items():
-                folded = [self._folded(layer, name) for name in members]
-                weight = torch.cat([each for each, _ in folded])
+                weight, factors = self._joined(layer, members)
                 hessian = hessians.get(f"{i}.{LINEARS[members[0]].site}")
                 importance = None if hessian is None else hessian.diagonal()
                 if fisher:
-                    parts = [
-                        fisher[names[_modules(layer)[name]]].double() / factor.cpu() ** 2
-                        for name, (_, factor) in zip(members, folded, strict=True)
-                    ]
-                    importance = torch.cat(parts).nan_to_num(posinf=0).to(weight.device)
+                    own = [fisher[names[_modules(layer)[name]]] for name in members]
+                    importance = _folded_fisher(own, factors).to(weight.device)
                 try:
                     found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
                     if hessian is not None:
@@ -310,6 +303,11 @@ class Kllm(Method):
     def _groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
         """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
         return matmuls(self.fuse, _modules(layer)["gate"].out_features)
+
+    def _joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
+        """``_folded`` weights of a matmul as one, and the factor of each."""
+        weights, factors = zip(*(self._folded(layer, name) for name in members), strict=True)
+        return torch.cat(weights), list(factors)
 
     def _folded(self, layer: nn.Module, name: str) -> tuple[Tensor, Tensor]:
         """(weight (N, K) as it is quantized, the factor (1, K) that is in it), float64."""
