@@ -133,7 +133,7 @@ def _products(made: Sequence[Product]) -> str:
         rows.append(
             [
                 matrix, mark, len(own),
-                " ".join(sorted({each.run.tokens for each in own}, key=_first_number)),
+                " ".join(sorted({each.run.tokens for each in own}, key=_numbers)),
                 f"{min(each.run.cycles for each in own)} to {max(each.run.cycles for each in own)}",
                 f"{100 * statistics.mean(map(abs, errors)):.2f} %",
                 _percent(max(errors, key=abs)), _percent(max(quantize, key=abs)),
@@ -143,8 +143,8 @@ def _products(made: Sequence[Product]) -> str:
     return table([*headings, "worst of the first QUANTIZE"], rows)
 
 
-def _first_number(text: str) -> int:
-    return int(text.partition("/")[0])
+def _numbers(text: str) -> list[int]:
+    return list(map(int, text.split("/")))
 
 
 def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:

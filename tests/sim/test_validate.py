@@ -103,6 +103,15 @@ def test_units_become_rows(tmp_path, capsys):
     assert "a.json: no measured cycles" in capsys.readouterr().err
 
 
+def test_tokens_of_products_are_in_order():
+    """Shown to fail: ordered by the first number alone, which leaves the others to a set's hash."""
+    text = validate.sections([], validate.products(), [], [])["sim_validate_products"]
+    listed = [line.split("|")[4].split() for line in text.splitlines()[2:] if line]
+    assert any("4/2" in each and "4/4" in each for each in listed)
+    for each in listed:
+        assert each == sorted(each, key=lambda one: tuple(map(int, one.split("/"))))
+
+
 def product_file(tmp_path, **changes):
     """A file of tb.runs.accelerator_rates with one case: two figures."""
     (layer,) = [run for run in load_runs() if run.mark == GUIDE]
