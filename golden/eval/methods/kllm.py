@@ -5,6 +5,7 @@ The fast path is golden.eval.fake.kllm, the exact one (--bit-true) golden.kllm.a
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,10 +22,15 @@ from golden.eval.method import Method, Site, State
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
+from golden.kllm import conditioning
+from golden.kllm.conditioning import Conditioning
 from golden.kllm.config import outlier_count
 from golden.kllm.fit import feedback, least_squares, refine
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers, sites
 from golden.kllm.format import ALL_PRODUCTS
+from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.norms import fold
 from golden.kllm.quantize import (
     QuantizedWeight,
@@ -44,6 +50,12 @@ _SCALE = 16
 _SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 _CACHED = ("k", "v")
+_CONDITIONS = ("center", "balance", "rotate")
+# What the programs of golden.kllm.layer do.
+_MACHINE_FLOW = {
+    "outliers": "dynamic", "norm": "index", "integer_bits": 8, "cache_share": 0.0,
+    "pre_rope": False,
+}  # fmt: skip
 # Sites before a norm, and the first linear layer after that norm.
 _NORMED = {name: readers(name)[0] for name, site in SITES.items() if site.norm}
 # Sites of whole tokens without a norm: a linear layer's input, or the output of that name's.
@@ -88,6 +100,9 @@ class Kllm(Method):
     cache_bits: of K and V, 0 for the smaller of weight and activation bits
     cache_share: of outliers in a head's K and V
     pre_rope: K before RoPE
+    center: K gets a constant vector after RoPE, its mean on the calibration text taken away
+    balance: K and q are scaled against each other, one factor per rotary pair
+    rotate: V and o have a Hadamard matrix per head between them (golden.kllm.conditioning)
     fisher, weight_fisher: squared gradients as weights of the k-means
     fit: scales and indices of weights. ``largest``: the largest magnitude of a channel and the
         nearest centroids; ``squares``: scales and codebook of least squares, over all weights;
@@ -117,6 +132,9 @@ class Kllm(Method):
     cache_bits: int = 0
     cache_share: float = 0.0
     pre_rope: bool = False
+    center: bool = False
+    balance: bool = False
+    rotate: bool = False
     fisher: bool = False
     weight_fisher: bool = True
     fit: str = "largest"
@@ -139,8 +157,13 @@ class Kllm(Method):
         self._check_choice("glu", GLU)
         self._check_choice("scores", SCORES)
         self._check_range("integer_bits", 2, _OFF)
-        for field in ("pre_rope", "fisher", "weight_fisher", "fuse", "antisymmetric"):
+        for field in (
+            "pre_rope", "center", "balance", "rotate", "fisher", "weight_fisher", "fuse",
+            "antisymmetric",
+        ):  # fmt: skip
             self._check_bool(field)
+        if self.center and self.pre_rope:
+            self._refuse("center", "false with pre_rope=true, as RoPE turns a constant")
         self._check_choice("fit", FITS)
         self._check_real("damping", 1e-6, 1.0)
         if self.fit != "largest" and self.antisymmetric:
@@ -181,23 +204,84 @@ class Kllm(Method):
         ``tokens`` tokens of the windows. With another ``fit`` also "0.index.qkv" (N, K) uint8 and
         "0.scale.qkv" (N,) FP16 words.
         """
-        state: State = {}
+        state = self._conditioning(data)
         sites = self._sites()
-        if self.weight_bits != _OFF and self.fit == "largest":
-            state |= self._weight_codebooks(data)
-        if sites:
-            state |= self._activation_codebooks(data, sites)
-        if self.weight_bits != _OFF and self.fit != "largest":
-            state |= self._fitted_weights(data, state)  # for these activations
+        with Site(data.model) as site:
+            self._install_conditioning(site, state)
+            if self.weight_bits != _OFF and self.fit == "largest":
+                state |= self._weight_codebooks(data)
+            if sites:
+                state |= self._activation_codebooks(data, sites)
+            if self.weight_bits != _OFF and self.fit != "largest":
+                state |= self._fitted_weights(data, state)  # for these activations
         return state
+
+    def _conditioning(self, data: CalibrationData) -> State:
+        """(kv_heads, size) of a layer: "0.k.balance" float64 and "0.k.offset" FP16 words."""
+        if not (self.center or self.balance):
+            return {}
+        with Patch(data.model) as patch:
+            sizes = [int(each.head_dim) for each in patch.attentions]  # type: ignore[arg-type]
+            heads = [len(each.k_proj.weight) // int(each.head_dim) for each in patch.attentions]  # type: ignore[arg-type, union-attr]
+        seen = self._observe(data, range(len(sizes)), ("q", "k"))
+        state: State = {}
+        for i, (size, kv_heads) in enumerate(zip(sizes, heads, strict=True)):
+            k = seen[f"{i}.k"].reshape(-1, kv_heads, size)
+            q = seen[f"{i}.q"].reshape(len(k), -1, size)
+            factor = conditioning.balance(q, k) if self.balance else None
+            if factor is not None:
+                state[f"{i}.k.balance"] = factor
+            if self.center:
+                state[f"{i}.k.offset"] = conditioning.offset(k, factor)
+        return state
+
+    def _install_conditioning(self, site: Site, state: State) -> None:
+        """Weights with the factors and the rotation in them; K with its offset."""
+        names = {module: name for name, module in site.linears.items()}
+        for i, layer in enumerate(site.layers):
+            size = int(site.attentions[i].head_dim)  # type: ignore[arg-type]
+            found = Conditioning(size, state.get(f"{i}.k.balance"), self.rotate)
+            linear = _modules(layer)
+            # A bias is a column of inputs that are 1; that of o follows the rotation.
+            columns = {name: each.bias for name, each in linear.items() if name != "o"}
+            real = {name: each.weight.detach().double() for name, each in linear.items()}
+            for name, bias in columns.items():
+                if bias is not None:
+                    real[name] = torch.cat((real[name], bias.detach().double()[:, None]), 1)
+            for name, weight in found.weights(real).items():
+                inputs = linear[name].in_features
+                site.weight(names[linear[name]], weight[:, :inputs])
+                if columns.get(name) is not None:
+                    site.parameter(linear[name], "bias", weight[:, inputs])
+        if self.center:
+
+            constants = [
+                float_from_bits(state[f"{i}.k.offset"].long()).flatten().half()
+                for i in range(len(site.layers))
+            ]
+
+            def add(layer: int, kv: int, x: Tensor) -> Tensor | None:
+                """BINARY ADD: the FP16 sum of K, rounded to FP16, and the constant."""
+                return (x.half() + constants[layer]).float() if kv == K else None
+
+            site.kv(add)
 
     def _key(self, what: str, *fields: str) -> str:
         known = {name: getattr(self, name) for name in fields}
         return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
 
+    def _weight_fisher(self, data: CalibrationData) -> dict[str, Tensor]:
+        """Of the weights that ``_install_conditioning`` has put in the model; {}: unwanted."""
+        if not self.weight_fisher:
+            return {}
+        changed = [name for name in _CONDITIONS if getattr(self, name)]
+        return data.weight_fisher(changed="-".join(changed))
+
     def _weight_codebooks(self, data: CalibrationData) -> State:
-        key = self._key("weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric")
-        fisher = data.weight_fisher() if self.weight_fisher else {}
+        key = self._key(
+            "weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric", *_CONDITIONS
+        )
+        fisher = self._weight_fisher(data)
         state: State = {}
         with Patch(data.model) as patch:
             layers, names = patch.layers, {module: name for name, module in patch.linears.items()}
@@ -227,7 +311,6 @@ class Kllm(Method):
         """
         with Patch(data.model) as patch:
             layers = patch.layers
-        hessians: dict[str, Tensor] = {}
         if self.fit == "feedback":
             tokens = sum(map(len, data.windows))
             linears = _modules(layers[0])
@@ -238,33 +321,48 @@ class Kllm(Method):
                     f"fit=feedback must have {inputs} tokens of calibration or more, as many as "
                     f"{widest} has inputs, not {tokens}"
                 )
-            hessians = self._hessians(data, state)
-        fisher = {}
-        if self.fit == "squares" and self.weight_fisher:
-            fisher = data.weight_fisher()
-        names = {module: name for name, module in data.linears.items()}
+        hessians = functools.cache(lambda: self._hessians(data, state))  # for layers not yet kept
+        key = self._key("fit", *self.calibration_fields())
         made: State = {}
         for i, layer in data.track(list(enumerate(layers)), "weights"):
-            for group, members in self._groups(layer).items():
-                weight, factors = self._joined(layer, members)
-                hessian = hessians.get(f"{i}.{LINEARS[members[0]].site}")
-                importance = None if hessian is None else hessian.diagonal()
-                if fisher:
-                    own = [fisher[names[_modules(layer)[name]]] for name in members]
-                    importance = _folded_fisher(own, factors).to(weight.device)
-                try:
-                    found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
-                    if hessian is not None:
-                        found = feedback(weight, hessian, found, damping=self.damping)
-                        found = refine(weight, hessian, found)
-                except torch.linalg.LinAlgError:
-                    raise ConfigError(
-                        f"the Hessian of {group} of layer {i} is singular; more damping or tokens"
-                    ) from None
-                stored = found.quantized()
-                made[f"{i}.weight.{group}"] = stored.codebook.cpu()
-                made[f"{i}.index.{group}"] = stored.index.t().contiguous().cpu()
-                made[f"{i}.scale.{group}"] = stored.scale.cpu()
+
+            def make(i: int = i, layer: nn.Module = layer) -> State:
+                if self.fit == "feedback":
+                    return self._fitted_layer(data, i, layer, hessians())
+                return self._fitted_layer(data, i, layer)
+
+            made |= data.steps.once(f"{key}-{i}", make)
+        return made
+
+    def _fitted_layer(
+        self, data: CalibrationData, i: int, layer: nn.Module, hessians: State | None = None
+    ) -> State:
+        """Of one layer; in the Hessians, or by the diagonal of Fisher information."""
+        fisher = self._weight_fisher(data) if hessians is None else {}
+        names = {module: name for name, module in data.linears.items()}
+        made: State = {}
+        for group, members in self._groups(layer).items():
+            weight, factors = self._joined(layer, members)
+            importance = hessian = None
+            if hessians is not None:
+                hessian = hessians[f"{i}.{LINEARS[members[0]].site}"]
+                importance = hessian.diagonal()
+            elif fisher:
+                own = [fisher[names[_modules(layer)[name]]] for name in members]
+                importance = _folded_fisher(own, factors).to(weight.device)
+            try:
+                found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
+                if hessian is not None:
+                    found = feedback(weight, hessian, found, damping=self.damping)
+                    found = refine(weight, hessian, found)
+            except torch.linalg.LinAlgError:
+                raise ConfigError(
+                    f"the Hessian of {group} of layer {i} is singular; more damping or tokens"
+                ) from None
+            stored = found.quantized()
+            made[f"{i}.weight.{group}"] = stored.codebook.cpu()
+            made[f"{i}.index.{group}"] = stored.index.t().contiguous().cpu()
+            made[f"{i}.scale.{group}"] = stored.scale.cpu()
         return made
 
     def _hessians(self, data: CalibrationData, state: State) -> dict[str, Tensor]:
@@ -328,7 +426,7 @@ class Kllm(Method):
     def _activation_codebooks(self, data: CalibrationData, sites: dict[str, int]) -> State:
         offline = (
             "activation_bits", "cache_bits", "weight_bits", "share", "outliers", "norm", "glu",
-            "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric",
+            "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric", *_CONDITIONS,
         )  # fmt: skip
         key = self._key("activations", *offline)
         with Patch(data.model) as patch:
@@ -458,6 +556,7 @@ class Kllm(Method):
     # ---- online
 
     def install(self, site: Site, state: State) -> None:
+        self._install_conditioning(site, state)
         for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
             self._install_weights(site, state, i, name, layer)
             if self.activation_bits != _OFF:
@@ -482,6 +581,38 @@ class Kllm(Method):
                 if name in only:
                     made[name] = QuantizedWeight(own.t().contiguous(), words, codebook)
         return made
+
+    def layer(self, model: nn.Module, state: State, i: int) -> tuple[LayerWeights, QuantizedLayer]:
+        """Layer ``i`` with its real weights, conditioned, and as golden.kllm.layer compiles it.
+
+        On the machine it does what ``install`` computes. ConfigError: there is no such flow.
+        """
+        for field, wanted in _MACHINE_FLOW.items():
+            if getattr(self, field) != wanted:
+                self._refuse(field, f"{wanted} for a layer of the accelerator")
+        if _OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
+            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
+        if self.kept_bits != self.activation_bits:
+            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        with Site(model) as site:
+            layer = site.layers[i]
+            self._install_conditioning(site, state)
+            real = layer_weights(layer, model.config)
+            weights = self._quantized(state, i, layer)
+        weight = {}
+        for group, members in self._groups(layer).items():
+            first = weights[members[0]]
+            index = torch.cat([weights[name].index for name in members], 1)
+            scale = torch.cat([weights[name].scale for name in members])
+            weight[group] = QuantizedWeight(index, scale, first.codebook)
+        codebook = {name: state[f"{i}.{name}"].long() for name in self._sites()}
+        unused = {name: codebook["k"] for name in SITES if name not in codebook}
+        options = LayerOptions(
+            fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
+            center=self.center,
+        )  # fmt: skip
+        found = state[f"{i}.k.offset"].long() if self.center else None
+        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
 
     def _install_weights(
         self, site: Site, state: State, i: int, prefix: str, layer: nn.Module
@@ -642,7 +773,9 @@ class Kllm(Method):
         layer = site.layers[i]
         short = next(s for s, module in _modules(layer).items() if module is site.linears[name])
         where = LINEARS[short].site
-        weight = self._quantized(state, i, layer, (short,))[short]
+        with Site(site.model) as changed:
+            self._install_conditioning(changed, state)
+            weight = self._quantized(state, i, layer, (short,))[short]
         codebook = state[f"{i}.{where}"].long()
         epsilon: float | None = None
         held: list[Tensor] = []
