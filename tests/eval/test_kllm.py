@@ -548,6 +548,7 @@ def test_a_fit_runs_bit_true(tiny, fitted) -> None:
         ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback, not 'best'"),
         ("kllm-w4a4:fit=squares,antisymmetric=true", "antisymmetric must be false with fit=squa"),
         ("kllm-w4a16:fit=feedback", "fit must be largest or squares without quantized act"),
+        ("kllm-w4a4:fit=feedback,norm=exact", "fit must be largest or squares with norm=exact"),
         ("kllm-w4a4:center=true,pre_rope=true", "center must be false with pre_rope=true, as RoPE"),
         ("kllm-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
     ],

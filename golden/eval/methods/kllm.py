@@ -170,6 +170,8 @@ class Kllm(Method):
             self._refuse("antisymmetric", f"false with fit={self.fit}")
         if self.fit == "feedback" and self.activation_bits == _OFF:
             self._refuse("fit", "largest or squares without quantized activations")
+        if self.fit == "feedback" and self.norm == "exact":
+            self._refuse("fit", "largest or squares with norm=exact")
         self._check_choice("product", ALL_PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
 
