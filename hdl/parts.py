@@ -80,7 +80,8 @@ _PIN = re.compile(r"^    connect \\(\S+) (.*)$", re.M)
 _ASSIGN = re.compile(r"^(?: +assign|connect) (.*)$", re.M)
 # What chooses or compares is no data of what it chooses.
 _CONTROL = {"$mux": {"S"}, "$shift": {"B"}, "$shiftx": {"B"}, "$shl": {"B"}, "$shr": {"B"}}
-_ENDS = re.compile(r"\$(?:a?s?dff|sdff|dlatch|mem|eq|ne|l[te]$|g[te]$|logic|reduce)")
+# A comparison; registers and memories are not followed either, for their result is no ``Y``.
+_ENDS = re.compile(r"\$(?:eq|ne|lt|le|gt|ge|logic_\w+|reduce_\w+)$")
 _ALIGNED = {"$mux", "$pos", "$not"}  # bit n of an operand reaches bit n of the result alone
 
 

@@ -3,7 +3,7 @@
 Shown to fail with each of:
 
 - the select of a ``$mux`` taken as data (``_CONTROL`` empty);
-- a register passed through (``dff`` off ``_ENDS``);
+- a comparison taken as data (``_ENDS`` that matches nothing);
 - a constant payload taken as words, so that the valid of a fork says nothing;
 - lanes of ``hdl.layers`` without a place, so that lines cross boxes;
 - a set in the place of ``dict.fromkeys`` in the order of parts.
@@ -61,9 +61,10 @@ class Planted(Block):
         queues = [add(m, f"queue_{n}", StreamFifo(queue)) for n in range(2)]
         link(m, self.i, queues[0].i)
         link(m, self.j, queues[1].i)
-        is_first = self.select.p.data == 3
+        is_equal = queues[1].level == self.select.p.data
+        is_first = self.select.p.data[0]
         m.d.comb += [
-            self.chosen.p.data.eq(Mux(is_first, queues[0].o.p.data, queues[1].o.p.data + 1)),
+            self.chosen.p.data.eq(Mux(is_first, queues[0].o.p.data, queues[1].o.p.data + is_equal)),
             self.chosen.valid.eq(queues[0].o.valid),
             queues[0].o.ready.eq(self.chosen.ready),
         ]
