@@ -114,8 +114,9 @@ class _Grid:
         self.lanes: dict[Arc, list[int]] = {}
         for arc in arcs:
             first, last = self.row[arc.source], self.row[arc.sink]
-            passed = range(first + 1, last) if first < last else range(first, last - 1, -1)
-            self.lanes[arc] = list(passed)
+            ahead = range(first + 1, last)
+            passed = list(ahead if first < last else range(first, last - 1, -1))
+            self.lanes[arc] = passed
             for row in passed:
                 self.rows[row].append((arc, row))
         # Of each item: (neighbour, place of the pin there, own pin) above and below.
@@ -126,7 +127,9 @@ class _Grid:
 
     def _chain(self, arc: Arc, passed: list[int]) -> None:
         first, last = self.boxes[arc.source], self.boxes[arc.sink]
-        chain = [(arc.source, first.bottoms[arc.out] - first.width / 2)]
+        chain: list[tuple[Hashable, float]] = [
+            (arc.source, first.bottoms[arc.out] - first.width / 2)
+        ]
         chain += [((arc, row), 0.0) for row in passed]
         chain.append((arc.sink, last.tops[arc.into] - last.width / 2))
         for (one, out), (other, into) in itertools.pairwise(chain):
@@ -195,26 +198,26 @@ def arrange(
     centre = _centres(grid)
     left = min(centre[item] - grid.width(item) / 2 for row in grid.rows for item in row)
     right = max(centre[item] + grid.width(item) / 2 for row in grid.rows for item in row)
-    tops, heights, at = [], [], 0.0
+    tops: list[float] = []
+    heights: list[float] = []
+    at = 0.0
     for row in grid.rows:
         tops.append(at)
-        heights.append(
-            max((boxes[item].height for item in row if isinstance(item, str)), default=0)
-        )
+        heights.append(max(boxes[item].height for item in row if isinstance(item, str)))
         at += heights[-1] + between
     places = {}
     for name, box in boxes.items():
-        row = grid.row[name]
-        low = heights[row] - box.height if box.is_low else 0.0
-        places[name] = (centre[name] - box.width / 2 - left, tops[row] + low)
+        rank = grid.row[name]
+        low = heights[rank] - box.height if box.is_low else 0.0
+        places[name] = (centre[name] - box.width / 2 - left, tops[rank] + low)
     paths = {}
     for arc, passed in grid.lanes.items():
         x, y = places[arc.source]
         path = [(x + boxes[arc.source].bottoms[arc.out], y + boxes[arc.source].height)]
         is_down = grid.row[arc.source] < grid.row[arc.sink]
-        for row in passed:
-            ends = [tops[row], tops[row] + heights[row]]
-            path += [(centre[arc, row] - left, end) for end in (ends if is_down else ends[::-1])]
+        for rank in passed:
+            ends = [tops[rank], tops[rank] + heights[rank]]
+            path += [(centre[arc, rank] - left, end) for end in (ends if is_down else ends[::-1])]
         x, y = places[arc.sink]
         path.append((x + boxes[arc.sink].tops[arc.into], y))
         paths[arc] = path

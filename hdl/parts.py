@@ -2,7 +2,7 @@
 
 ``parts`` elaborates the block alone. Its RTLIL has an instance of each child, and the logic between
 them. A stream flows from one end to another if payload bits of the first reach the payload of the
-second through wires, choices and arithmetic, but through no register of the block.
+second. They may pass wires, choices and arithmetic, but no register of the block.
 """
 
 import collections
@@ -122,9 +122,9 @@ class _Netlist:
 
     def __init__(self, text: str, children: dict[str, Block]):
         self.widths = {name: int(width) for width, _, name in _WIRE.findall(text)}
-        self.drivers = collections.defaultdict(list)
+        self.drivers: dict[str, list[_Driver]] = collections.defaultdict(list)
         self.instances: dict[str, tuple[Block, dict[str, list[_Bits]]]] = {}
-        self.outputs = {}
+        self.outputs: dict[str, list[_Bits]] = {}
         for width, direction, name in _WIRE.findall(text):
             whole = _Bits(name, 0, int(width))
             if direction == "input":
@@ -252,8 +252,8 @@ class _Names:
 
 def _sinks(netlist: _Netlist) -> Iterator[tuple[tuple[str, str], list[_Bits]]]:
     """((part, port), bits) of each input of a part and of each output of the block."""
-    for port, bits in netlist.outputs.items():
-        yield ("", port), bits
+    for output, bits in netlist.outputs.items():
+        yield ("", output), bits
     for name, (child, pins) in netlist.instances.items():
         for port in flat_ports(child):
             if port.direction == "input" and port.name in pins:
