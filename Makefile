@@ -7,6 +7,9 @@ SEED ?= 1
 # Seeds of `make sweep`: how many, and the first.
 SEEDS ?= 10
 FIRST ?= 2
+# WAVE=1: simulations write FST files for a waveform viewer, and print where.
+WAVE ?=
+export TB_WAVE := $(WAVE)
 # PAGE=1: the target rewrites the tables of its page too. Without it the page stays as it is.
 PAGE ?=
 PAGE_OPTION := $(if $(PAGE),--page)
