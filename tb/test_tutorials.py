@@ -1,10 +1,17 @@
 """The tutorials run as written: every fence of docs/tutorials, in order, in an empty folder.
 
-A fence ``LANGUAGE file=NAME`` is a file, ``sh`` is commands, ``sh checkout`` is commands that need
-a checkout, and ``output`` is what the commands before it print at their end.
+| fence | what the test does |
+|---|---|
+| ``LANGUAGE file=NAME`` | writes the file |
+| ``sh`` | runs the commands |
+| ``sh checkout`` | runs commands that need a checkout |
+| ``output`` | compares it with the end of what the commands before it printed |
 
-Shown to fail: a wrong product in ``output``; a port of chip.v with another name; a method that
-counts no bits is not found by the tutorial, a method without ``install`` is.
+Shown to fail with each of:
+
+- a wrong product in ``output``;
+- a port of chip.v with another name;
+- a method without ``install``.
 """
 
 import os

@@ -27,6 +27,7 @@ __all__ = [
 
 WAVE = "TB_WAVE"
 _OFF = ("", "0")
+_ZOOM = -16.0  # of GTKWave: about ten clock cycles in a window
 _written: list[Path] = []
 
 
@@ -65,6 +66,7 @@ def save(wave: Path, description: Mapping) -> Path:
     with file.open("w") as text:
         made = GTKWSave(text)
         made.dumpfile(str(wave), abspath=False)
+        made.zoom_markers(_ZOOM)
         made.treeopen(f"{scope}.")
         for name, ports in groups(description):
             with made.group(name):

@@ -59,7 +59,9 @@ class _Chart:
                 break
             label = arrow["bar"] or arrow["label"] or arrow["dots"] or ""
             dashed = arrow["dots"] is not None or arrow["kind"] == "-.->"
-            kind = "d" if arrow["back"] else "s" if dashed else "p" if arrow["kind"] == "---" else "a"
+            kind = (
+                "d" if arrow["back"] else "s" if dashed else "p" if arrow["kind"] == "---" else "a"
+            )
             arrows.append((kind, label.strip().strip('"')))
             groups.append([])
             at = arrow.end()

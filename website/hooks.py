@@ -14,12 +14,16 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from flowchart import svg  # noqa: E402: a module of this folder
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module below
+from flowchart import svg
 
 ROOT = Path(__file__).resolve().parent.parent
 # Files of the root that are pages too, and their names in the site.
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 SOURCES = "source"  # folder of the site for other files of the repository
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 _MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.S | re.M)
