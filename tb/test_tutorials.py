@@ -2,14 +2,14 @@
 
 | fence | what the test does |
 |---|---|
-| ``LANGUAGE file=NAME`` | writes the file |
+| with the title ``NAME`` | writes the file NAME |
 | ``sh`` | runs the commands |
-| ``sh checkout`` | runs commands that need a checkout |
-| ``output`` | compares it with the end of what the commands before it printed |
+| ``sh`` with the title ``in a checkout`` | runs them in the root of the checkout |
+| ``text`` | compares it with the end of what the commands before it printed |
 
 Shown to fail with each of:
 
-- a wrong product in ``output``;
+- a wrong product in ``text``;
 - a port of chip.v with another name;
 - a method without ``install``.
 """
@@ -27,7 +27,8 @@ from tb.compile import ROOT, tool_environment
 TUTORIALS = sorted(
     path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md") if path.stem != "index"
 )
-FENCE = re.compile(r"^```(\S+)[ ]?(\S*)\n(.*?)^```$", re.S | re.M)
+FENCE = re.compile(r'^```(\w+)(?: title="(.*)")?\n(.*?)^```$', re.S | re.M)
+CHECKOUT = "in a checkout"
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,11 @@ def test_tutorial_runs_as_written(name, environment, tmp_path):
     text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text()
     printed = ""
     commands = 0
-    for language, option, body in FENCE.findall(text):
-        if option.startswith("file="):
-            (tmp_path / option.removeprefix("file=")).write_text(body)
+    for language, title, body in FENCE.findall(text):
+        if title and title != CHECKOUT:
+            (tmp_path / title).write_text(body)
         elif language == "sh":
-            command = body if option != "checkout" else f'cd "{ROOT}"\n{_moved(body, tmp_path)}'
+            command = f'cd "{ROOT}"\n{_moved(body, tmp_path)}' if title else body
             done = subprocess.run(
                 ["bash", "-euc", command],
                 cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
@@ -65,9 +66,10 @@ def test_tutorial_runs_as_written(name, environment, tmp_path):
             printed = done.stdout
             commands += 1
         else:
-            assert language == "output", f"{name}: a fence {language!r} that nothing runs"
+            assert language == "text", f"{name}: a fence {language!r} that nothing runs"
             assert printed.endswith(body)
     assert commands >= 3
+    assert text.count("```") == 2 * len(FENCE.findall(text))
 
 
 def _moved(body: str, folder: Path) -> str:

@@ -93,7 +93,7 @@ def on_config(config: MkDocsConfig) -> None:
         made = []
         for entry in entries:
             ((title, inner),) = entry.items() if isinstance(entry, dict) else ((None, entry),)
-            if isinstance(inner, str) and inner.endswith("/index.md"):
+            if title and isinstance(inner, str) and inner.endswith("/index.md"):
                 made.append({title: _expanded(inner)})
             elif isinstance(inner, list):
                 made.append({title: filled(inner)})
