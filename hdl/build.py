@@ -13,7 +13,8 @@ from pathlib import Path
 from golden import command
 from golden.config import Config, ConfigError
 from hdl.arguments import folder
-from hdl.deliver import Delivery, check_folder, check_identifier, deliver, write
+from hdl.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
+from hdl.diagram import Drawing, diagram
 from hdl.emit import flat_ports
 from hdl.registry import all_blocks, configuration, find
 from hdl.verilog import WRAPS, port_rows
@@ -114,6 +115,7 @@ def _check_top(name: str, config: Config, options) -> None:
 def _build_all(configs: dict[str, Config], options) -> None:
     """All blocks are converted before the first file is written."""
     done: list[tuple[Delivery, Path, float]] = []
+    drawings: list[tuple[Path, Drawing]] = []
     for name, config in configs.items():
         folder = options.directory or Path("build") / name
         check_folder(folder)
@@ -125,9 +127,15 @@ def _build_all(configs: dict[str, Config], options) -> None:
             if {made.name, made.stem} & {other.name, other.stem}:
                 raise ConfigError(f"two blocks would be the module {made.name}")
         done.append((made, folder, time.perf_counter() - start))
-    write([(folder, made) for made, folder, _ in done])
+        if options.diagram:
+            svg = diagram(find(name).component(config), made.stem)
+            drawings.append((folder, Drawing(made.stem, svg)))
+    deliveries: list[tuple[Path, HasFiles]] = [(folder, made) for made, folder, _ in done]
+    write([*deliveries, *drawings])
     for made, folder, seconds in done:
         _print_summary(made, folder / f"{made.stem}.v", seconds)
+    for folder, drawing in drawings:
+        print(f"  {folder / drawing.stem}.svg")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -144,6 +152,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
     )
     parser.add_argument("--ports", action="store_true", help="print the ports, write nothing")
+    parser.add_argument(
+        "--diagram", action="store_true", help="write NAME.svg too: the parts and their streams"
+    )
     options = parser.parse_intermixed_args(arguments)
     if options.list:
         if options.words:

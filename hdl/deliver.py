@@ -24,6 +24,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from golden.config import ConfigError
 from hdl.block import Block
@@ -35,7 +36,15 @@ from hdl.rewrite import Module, rewrite
 from hdl.verilog import Design, convert
 from hdl.waivers import control_file, found, wrapper_waivers
 
-__all__ = ["Delivery", "check_folder", "check_identifier", "deliver", "package", "write"]
+__all__ = [
+    "Delivery",
+    "HasFiles",
+    "check_folder",
+    "check_identifier",
+    "deliver",
+    "package",
+    "write",
+]
 
 _DIGITS = 12  # of the hash in a module's name
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
@@ -325,7 +334,14 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def write(deliveries: Iterable[tuple[Path, Delivery]]) -> None:
+class HasFiles(Protocol):
+    """What ``write`` writes: a Delivery, or a picture of one."""
+
+    def files(self) -> dict[str, str]:
+        """File's name -> its text."""
+
+
+def write(deliveries: Iterable[tuple[Path, HasFiles]]) -> None:
     """Write the files of each delivery into its folder, all of them or none.
 
     Every file is written aside first. Then each description is removed, the other files are
