@@ -19,7 +19,7 @@ pytest.importorskip("mkdocs")
 
 
 def _module(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "website" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_site" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -44,7 +44,7 @@ def build(tree: Path) -> tuple[int, str]:
 def tree(tmp_path_factory):
     """What the site is made of, in a place of its own."""
     folder = tmp_path_factory.mktemp("tree")
-    for name in ("golden", "hdl", "senbazuru", "website", "docs"):
+    for name in ("golden", "hdl", "senbazuru", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "mkdocs.yml"):

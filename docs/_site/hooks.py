@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module below
 from flowchart import svg
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # Files of the root that are pages too, and their names in the site.
 PAGES = {
     "README.md": "index.md",
@@ -115,7 +115,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, place, content=_linked(texts[name], name)[0]))
     for name in sorted(needed):
         files.append(File.generated(config, _place(name), content=(ROOT / name).read_text()))
-    style = (ROOT / "website" / "site.css").read_text()
+    style = (ROOT / "docs" / "_site" / "site.css").read_text()
     files.append(File.generated(config, "assets/site.css", content=style))
     return files
 
