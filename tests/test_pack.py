@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-METHOD = "kllm-w4a4:fit=feedback,glu=exact,center=true,balance=true,rotate=true,damping=0.1"
+METHOD = "kllm-w4a4:fit=feedback,glu=exact,center=true,rotate=true,damping=0.1"
 
 
 def calibrated(path: Path, spelling: str) -> Path:

@@ -257,7 +257,7 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
     """Where a site is a linear layer's input; one that the residual shares has its own gradient."""
     method = Kllm(fisher=True, norm="unfolded", tokens=32)
     one = CalibrationData(tiny.model, tiny_windows[:1])
-    seen = method._observe(one, range(2), method._sites())
+    seen = method._observe(one, range(2), method.sites())
     names = {
         "1.x": "self_attn.q_proj", "1.attention": "self_attn.o_proj", "1.post": "mlp.up_proj",
         "1.h": "mlp.down_proj",
@@ -271,10 +271,10 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
         assert each.gradient is not None
         torch.testing.assert_close(seen[f"{site}.gradient"], each.gradient)
     index = Kllm(fisher=True, tokens=32)
-    before = index._observe(one, range(2), index._sites())["1.x.gradient"]
+    before = index._observe(one, range(2), index.sites())["1.x.gradient"]
     # RMSNorm does not see the length of its input: the gradient is orthogonal to it. That of the
     # residual stream is not.
-    x = index._observe(one, range(2), index._sites())["1.x"]
+    x = index._observe(one, range(2), index.sites())["1.x"]
     assert (x * before).sum(1).abs().max() <= 1e-3 * (x.norm(dim=1) * before.norm(dim=1)).max()
 
 
@@ -283,7 +283,7 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
     [
         "kllm-w4a4", "kllm-w4a3:share=0.1,integer_bits=4", "kllm-s-w4a4", "kllm-w4a4:norm=exact",
         "kllm-w3a3:norm=unfolded,glu=exact,scores=index,fuse=false", "kllm-w4a4:product=exact",
-        "kllm-w4a4:center=true,balance=true,rotate=true",
+        "kllm-w4a4:center=true,rotate=true",
     ],
 )  # fmt: skip
 def test_fast_path_is_near_the_exact_one(tiny, tiny_windows, data, name: str) -> None:
@@ -319,11 +319,12 @@ def test_no_exact_attention_where_the_hardware_has_none(
     [
         Kllm(fuse=False, tokens=64),
         Kllm(
-            fit="feedback", glu="exact", center=True, balance=True, rotate=True, tokens=64,
+            fit="feedback", glu="exact", center=True, rotate=True, tokens=64,
             damping=0.1,
         ),
+        Kllm(fit="sequential", center=True, tokens=64, damping=0.1),
     ],
-    ids=["plain", "fitted"],
+    ids=["plain", "fitted", "sequential"],
 )  # fmt: skip
 def test_a_layer_is_what_the_machine_computes(method: Kllm) -> None:
     """The method's codebooks and weights in the programs of golden.kllm.layer, on the machine."""
@@ -362,8 +363,7 @@ def test_conditioning_alone_changes_no_logits(center: bool, near: float) -> None
     """Of a model with biases and grouped heads; the offset's sum is FP16."""
     model = uneven_llama().model
     method = Kllm(
-        weight_bits=16, activation_bits=16, integer_bits=16, center=center, balance=True,
-        rotate=True,
+        weight_bits=16, activation_bits=16, integer_bits=16, center=center, rotate=True,
     )  # fmt: skip
     state = state_of(method, CalibrationData(model, many_windows(2)))
     ids = many_windows(3)[-1][None]
@@ -461,13 +461,13 @@ def test_hessians_are_of_quantized_inputs() -> None:
     method = parse("kllm-w3a4:fit=feedback")
     windows, model = many_windows(8), uneven_llama().model
     data = CalibrationData(model, windows)
-    state = method._activation_codebooks(data, method._sites())
+    state = method._activation_codebooks(data, method.sites())
     found = method._hessians(data, state)
     seen = {"o": 0, "q": 0}
     with Site(model) as site, torch.no_grad():
-        for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
-            method._install_activations(site, state, i, name, layer)
-        method._install_attention(site, state)
+        for i in range(len(site.layers)):
+            method._install_activations(site, state, i)
+        method.install_attention(site, state)
         attention = site.layers[0].self_attn
 
         def record(key):
@@ -497,7 +497,7 @@ def test_a_fit_is_better_in_its_hessian(tiny, fitted) -> None:
     plain = parse("kllm-w3a4").calibrate(data)
 
     def error(state) -> float:
-        e = weight - method._quantized(state, 1, layer)["down"].dequantize().t()
+        e = weight - method.quantized(state, 1, layer)["down"].dequantize().t()
         return float(((e @ hessian) * e).sum())
 
     assert error(fitted) < 0.8 * min(error(squares), error(plain))
@@ -545,10 +545,12 @@ def test_a_fit_runs_bit_true(tiny, fitted) -> None:
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
-        ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback, not 'best'"),
+        ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback or seq"),
         ("kllm-w4a4:fit=squares,antisymmetric=true", "antisymmetric must be false with fit=squa"),
         ("kllm-w4a16:fit=feedback", "fit must be largest or squares without quantized act"),
         ("kllm-w4a4:fit=feedback,norm=exact", "fit must be largest or squares with norm=exact"),
+        ("kllm-w4a4:fit=sequential,cache_bits=16", "fit must be another without quantized weights"),
+        ("kllm-w4a4:fit=sequential,fisher=true", "fit must be another with fisher=true or pre_ro"),
         ("kllm-w4a4:center=true,pre_rope=true", "center must be false with pre_rope=true, as RoPE"),
         ("kllm-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
     ],
@@ -558,8 +560,9 @@ def test_fits_that_are_refused(spelling: str, message: str) -> None:
         parse(spelling)
 
 
-def test_too_few_tokens_for_a_hessian(tiny) -> None:
+@pytest.mark.parametrize("fit", ["feedback", "sequential"])
+def test_too_few_tokens_for_a_hessian(tiny, fit: str) -> None:
     """The line says how many a Hessian needs."""
     data = CalibrationData(tiny.model, many_windows(1))
     with pytest.raises(ConfigError, match=r"must have \d+ tokens of calibration or more, .*not 32"):
-        parse("kllm-w4a4:fit=feedback").calibrate(data)
+        parse(f"kllm-w4a4:fit={fit}").calibrate(data)
