@@ -7,6 +7,7 @@ import torch
 
 from golden.capture import capture_inputs
 from golden.config import ConfigError
+from golden.eval import sequential
 from golden.eval.calibration import CalibrationData, Steps
 from golden.eval.evaluate import Settings, evaluate
 from golden.eval.fake.kllm import (
@@ -23,6 +24,7 @@ from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES, MachineConfig, outlier_count
+from golden.kllm.flow import LINEARS
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.quantized import quantize_cache
@@ -530,6 +532,45 @@ def test_a_stopped_fit_goes_on(tiny, tmp_path, monkeypatch: pytest.MonkeyPatch) 
     assert resumed.keys() == again.keys() == fresh.keys()
     assert all(torch.equal(resumed[name], fresh[name]) for name in fresh)
     assert all(torch.equal(again[name], fresh[name]) for name in fresh)
+
+
+@pytest.mark.parametrize("options", ["", ",glu=exact,scores=index,center=true,rotate=true"])
+def test_a_sequential_fit_is_of_quantized_layers(options: str) -> None:
+    """What a matmul reads in the quantized model is what its Hessian was of, and codebooks too.
+
+    Shown to fail: layers after real ones, a matmul before its own activations are quantized, a
+    second half from the real attention.
+    """
+    method = parse(f"kllm-w4a4:fit=sequential{options}")
+    windows, model = many_windows(8), uneven_llama().model
+    data = CalibrationData(model, windows)
+    state = method.calibrate(data)
+    matmuls = [(0, "qkv", "q"), (0, "down", "down"), (1, "o", "o"), (1, "gate", "gate")]
+    read: dict[tuple[int, str], list[torch.Tensor]] = {}
+    raw: list[torch.Tensor] = []
+    with Site(model) as site:
+        for i, _, first in matmuls:
+            seen = read.setdefault((i, first), [])
+            module = site.layers[i].get_submodule(LINEARS[first].module)
+            method.tap_site(site, site.layers[1], "post", lambda x: (raw.append(x), x)[1])
+            method.install(site, state)
+            site.input(module, lambda x, seen=seen: (seen.append(x[0]), x)[1])
+            for ids in windows:
+                data.run(ids)
+            site.close()
+            raw[:] = raw[-len(windows) :]
+    for i, group, first in matmuls:
+        x = torch.cat(read[i, first])
+        with Site(model) as site:
+            method._install_conditioning(site, state)
+            weight = method.joined(site.layers[i], method.groups(site.layers[i])[group])[0]
+        found = sequential.fitted(method, (i, group), weight, (x.t() @ x).double(), 0)
+        assert (found.index == state[f"{i}.index.{group}"].long()).double().mean() > 0.995
+    rows = torch.cat([each[0] for each in raw])
+    pick = torch.randperm(len(rows), generator=data.generator(1))[: method.tokens]
+    made = method.train({"1.post": rows[pick]}, "1.post", 4, data)["1.post"]
+    difference = float_from_bits(made.long()) - float_from_bits(state["1.post"].long())
+    assert difference.abs().max() < 0.01
 
 
 def test_a_fit_runs_bit_true(tiny, fitted) -> None:
