@@ -235,7 +235,9 @@ class _Bench:
         connections = [(name, name[:3]) for name in ("clk", "rst") if name in self.ports]
         for stream in (*self.streams, *self.channels.values()):
             connections += stream.ports()
-        connections += [(port["name"], f"port_{port['name']}") for port in (*self.inputs, *self.outputs)]
+        connections += [
+            (port["name"], f"port_{port['name']}") for port in (*self.inputs, *self.outputs)
+        ]
         yield ",\n".join(f"      .{port}({signal})" for port, signal in connections)
         yield "  );"
         for stream in (*self.streams, *self.channels.values()):
@@ -338,7 +340,7 @@ class _Bench:
         yield f"      .ADDRESS({fields['addr'][1]}), .DATA({bits}), .IDS({fields['id'][1]}),"
         yield f"      .SHIFT({int(math.log2(bits // 8))}), .WORDS({memory.words}),"
         yield f"      .LOW(64'h{memory.low:x}), .EPISODES(EPISODES),"
-        yield f"      .SEED(32'h{_seed(bus):08x}), .IMAGE(\"{image}\"),"
+        yield f'      .SEED(32\'h{_seed(bus):08x}), .IMAGE("{image}"),'
         yield f'      .FAULTS("{self._file(f"{bus}.faults")}"), .NAME("{bus}")'
         yield f"  ) {part}("
         yield "      .clk(clk), .restart(restart), .scramble(scramble), .reset(rst),"

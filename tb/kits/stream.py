@@ -10,4 +10,5 @@ def _skid(config) -> Vectors:
     words = pack(config.layout, random_words(rng(SEED, "skid", config.width), config.width, 64))
     return Vectors(golden="golden", episodes=[plain("packets", {"i": words, "o": words})])
 
+
 KITS = {"stream_skid": Kit(vectors=_skid)}
