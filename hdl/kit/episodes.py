@@ -52,6 +52,6 @@ class Vectors:
     ``golden`` names the function that the expected words come from.
     """
 
-    golden: str
     episodes: Sequence[Episode]
     memories: Sequence[Memory] = ()
+    golden: str = ""

@@ -4,12 +4,13 @@
 that make the words of the room's benches.
 """
 
+import dataclasses
 import importlib
 import importlib.util
 
 from golden.config import Config
 from hdl.kit.episodes import Vectors
-from hdl.registry import rooms
+from hdl.registry import find, rooms
 from tb.kits.kit import Kit
 
 __all__ = ["all_kits", "find_kit", "vectors"]
@@ -39,4 +40,7 @@ def vectors(name: str, config: Config) -> Vectors | None:
     ConfigError: it has none at this configuration.
     """
     kit = find_kit(name)
-    return None if kit is None else kit.vectors(config)
+    if kit is None:
+        return None
+    golden = find(name).golden.replace(":", ".")
+    return dataclasses.replace(kit.vectors(config), golden=golden)
