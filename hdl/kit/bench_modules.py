@@ -275,7 +275,7 @@ module @_memory #(
   reg [1:0] answer_resp[0:DEPTH-1];
   reg [IDS-1:0] answer_id[0:DEPTH-1];
   reg [31:0] answer_in, answer_out;
-  reg r_taken, b_taken;
+  reg r_taken, b_taken, filled;
   integer n;
 
   assign complete = read_in == read_out && write_in == write_out && answer_in == answer_out &&
@@ -343,6 +343,7 @@ module @_memory #(
     b_valid = 1'b0;
     r_taken = 1'b0;
     b_taken = 1'b0;
+    filled = 1'b0;
     moved = 0;
     failed = 1'b0;
     read_in = 0;
@@ -399,10 +400,11 @@ module @_memory #(
   always @(posedge clk) begin
     r_taken = 1'b0;
     b_taken = 1'b0;
-    if (restart) begin
+    if (restart && !filled) begin
       moved = 0;
       fill;
     end
+    filled = restart;
     if (reset) begin
       read_in = 0;
       read_out = 0;
