@@ -326,8 +326,6 @@ class _Bench:
             if is_there:
                 offset, width = fields[name]
                 place = f"{stream}_payload[{offset}+:{width}]"
-            elif driven == "valid":
-                place = "0"
             yield f".{channel}_{name}({place})"
 
     def _memory(self, memory: Memory) -> Iterator[str]:
