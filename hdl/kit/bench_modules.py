@@ -214,6 +214,7 @@ module @_memory #(
     parameter EPISODES = 1,
     parameter SEED = 1,
     parameter IMAGE = "",
+    parameter FINAL = "",
     parameter FAULTS = "",
     parameter NAME = ""
 ) (
@@ -221,6 +222,7 @@ module @_memory #(
     input wire restart,
     input wire scramble,
     input wire reset,
+    input wire compare,
     input wire [31:0] episode,
     input wire [31:0] idle,
     input wire [31:0] stall,
@@ -260,6 +262,7 @@ module @_memory #(
   localparam LIMBS = (DATA + 31) / 32;
   localparam DEPTH = 8;  // bursts that wait
   reg [DATA-1:0] words[0:WORDS-1];
+  reg [DATA-1:0] wanted[0:WORDS-1];
   reg [63:0] faults[0:3*EPISODES-1];
   reg [31:0] random;
   reg [LIMBS*32-1:0] junk;
@@ -335,6 +338,7 @@ module @_memory #(
     random = SEED;
     junk = {LIMBS{random}};
     $readmemh(FAULTS, faults);
+    if (FINAL != "") $readmemh(FINAL, wanted);
     fill;
     ar_ready = 1'b0;
     aw_ready = 1'b0;
@@ -405,6 +409,12 @@ module @_memory #(
       fill;
     end
     filled = restart;
+    if (compare && FINAL != "")
+      for (n = 0; n < WORDS; n = n + 1)
+        if (words[n] !== wanted[n]) begin
+          $display("%0t: %0s: word %0d is %h, golden %h", $time, NAME, n, words[n], wanted[n]);
+          failed = 1'b1;
+        end
     if (reset) begin
       read_in = 0;
       read_out = 0;

@@ -43,6 +43,7 @@ class Memory:
     low: int  # byte address of its first word, a multiple of the word
     words: int  # an access beyond them fails
     image: Mapping[int, int] = dataclasses.field(default_factory=dict)  # word's number -> word
+    final: Sequence[int] = ()  # all words after the last episode; empty: they are not compared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,10 @@ class _Bench:
                 lines.append(_hex(word, bits))
                 after = place + 1
             found[self._file(f"{memory.bus}.image")] = self._lines(lines)
+        if memory.final:
+            bits = self._data_bits(memory)
+            words = self._lines(_hex(word, bits) for word in memory.final)
+            found[self._file(f"{memory.bus}.final")] = words
         return found
 
     # -- text -------------------------------------------------------------------------------
@@ -201,7 +205,7 @@ class _Bench:
         yield f"  localparam SETTLE = {SETTLE};  // cycles in which nothing more may come"
         yield f"  localparam SILENCE = {SILENCE};  // cycles without a transfer: a hang"
         yield f"  localparam LIVELOCK = {LIVELOCK};  // cycles of an episode"
-        yield "  reg clk, rst, restart, scramble, running, late, ended;"
+        yield "  reg clk, rst, restart, scramble, running, late, ended, compare;"
         yield "  reg [31:0] episode, idle, stall, flow, moved, first, earlier, quiet, silent, cycles, total;"
         yield "  reg resets[0:EPISODES-1];"
         yield "  integer n;"
@@ -334,15 +338,17 @@ class _Bench:
         first = next(name for name in ("ar", "aw") if f"{bus}__{name}" in self.channels)
         fields = self._fields(f"{bus}__{first}")
         image = self._file(f"{bus}.image") if memory.image else ""
+        final = self._file(f"{bus}.final") if memory.final else ""
         yield f"  {self.name}_memory #("
         yield f"      .ADDRESS({fields['addr'][1]}), .DATA({bits}), .IDS({fields['id'][1]}),"
         yield f"      .SHIFT({int(math.log2(bits // 8))}), .WORDS({memory.words}),"
         yield f"      .LOW(64'h{memory.low:x}), .EPISODES(EPISODES),"
         yield f'      .SEED(32\'h{_seed(bus):08x}), .IMAGE("{image}"),'
+        yield f'      .FINAL("{final}"),'
         yield f'      .FAULTS("{self._file(f"{bus}.faults")}"), .NAME("{bus}")'
         yield f"  ) {part}("
         yield "      .clk(clk), .restart(restart), .scramble(scramble), .reset(rst),"
-        yield "      .episode(episode), .idle(idle), .stall(stall),"
+        yield "      .compare(compare), .episode(episode), .idle(idle), .stall(stall),"
         address = ("addr", "len", "size", "burst", "id")
         connections = [
             *self._channel(bus, "ar", address),
@@ -371,7 +377,7 @@ class _Bench:
         for port in (*self.inputs, *self.outputs):
             yield f'    $readmemh("{self._file(port["name"])}", values_{port["name"]});'
         yield "    clk = 1'b0; rst = 1'b1; restart = 1'b1; scramble = 1'b1; running = 1'b0;"
-        yield "    late = 1'b0; ended = 1'b0; episode = 0; idle = 0; stall = 0; total = 0;"
+        yield "    late = 1'b0; ended = 1'b0; compare = 1'b0; episode = 0; idle = 0; stall = 0; total = 0;"
         yield "    first = 0; earlier = 0; moved = 0; quiet = 0; silent = 0; cycles = 0;"
         for port in self.inputs:
             yield f"    port_{port['name']} = values_{port['name']}[0];"
@@ -391,6 +397,11 @@ class _Bench:
         yield "        if (restart || resets[episode]) reset_block;"
         yield "        run_episode;"
         yield "      end"
+        if any(memory.final for memory in self.memories):
+            yield "      compare = 1'b1;"
+            yield "      @(negedge clk); #1;"
+            yield "      compare = 1'b0;"
+            yield "      if (any_failed && !ended) give_up;"
         yield "    end"
         yield f'    if (!ended) $display("PASS {self.block}: %0d episodes at %0d flows, %0d transfers",'
         yield "                         EPISODES, FLOWS, total);"
