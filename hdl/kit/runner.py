@@ -11,14 +11,16 @@ __all__ = ["readme", "run_script"]
 _SCRIPT = """\
 #!/bin/sh
 # {licence}
-# Usage: sh run.sh [icarus|verilator]. Runs the testbench of {name}: PASS and status 0, or FAIL.
+# Usage: sh run.sh [icarus|verilator [+PLUSARG...]]. Runs the testbench of {name}.
+# Status 0: PASS. 1: FAIL. 2: it does not compile, or the simulator is missing.
 cd "$(dirname "$0")" || exit 2
 tool=${{1:-icarus}}
+[ $# -eq 0 ] || shift
 mkdir -p build || exit 2
 case $tool in
 icarus)
     iverilog -g2005 -s {name}_tb -o build/{name}_tb.vvp -f {name}_tb.f || exit 2
-    vvp -N build/{name}_tb.vvp >build/icarus.log 2>&1
+    vvp -N build/{name}_tb.vvp "$@" >build/icarus.log 2>&1
     status=$?
     ;;
 verilator)
@@ -26,9 +28,10 @@ verilator)
 CFG_CXXFLAGS_COROUTINES=-fcoroutines}}"
     export MAKEFLAGS
     "${{VERILATOR:-verilator}}" --binary --timing -j 2 --Mdir build/verilator \\
+        --x-assign unique --x-initial unique \\
         --top-module {name}_tb {name}.vlt -f {name}_tb.f >build/verilator.build.log 2>&1 ||
         {{ cat build/verilator.build.log; exit 2; }}
-    build/verilator/V{name}_tb >build/verilator.log 2>&1
+    build/verilator/V{name}_tb +verilator+rand+reset+2 "$@" >build/verilator.log 2>&1
     status=$?
     ;;
 *)
@@ -37,7 +40,7 @@ CFG_CXXFLAGS_COROUTINES=-fcoroutines}}"
     ;;
 esac
 cat "build/$tool.log"
-[ "$status" -eq 0 ] && grep -q '^PASS {name}:' "build/$tool.log"
+[ "$status" -eq 0 ] && grep -q '^PASS {name}:' "build/$tool.log" || exit 1
 """
 
 

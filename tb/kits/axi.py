@@ -99,9 +99,7 @@ def _write_port(config) -> Vectors:
             ]
             words["done"] += [RESP_SLVERR if each else RESP_OKAY for each in refused]
         episodes.append(plain(covers, words, faults=faults))
-    final = [
-        int.from_bytes(content[n : n + size], "little") for n in range(0, len(content), size)
-    ]
+    final = [int.from_bytes(content[n : n + size], "little") for n in range(0, len(content), size)]
     memory = Memory(
         bus="axi", low=_LOW, words=len(image), image=dict(enumerate(image)), final=final
     )

@@ -1,6 +1,5 @@
 """Kits of KLLM: the words of its benches."""
 
-
 from hdl.kit.episodes import Episode, Vectors
 from tb.kits.kit import SEED, Kit, phases, plain, rows, sliced
 from tb.kllm.test_concat import concat_vectors

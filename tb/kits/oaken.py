@@ -82,8 +82,10 @@ _WHOLE = (0, 1 << 40)  # addresses of a fault of the whole memory
 def _phase(config, phase: dict, covers: str, reset: bool) -> list[Episode]:
     """Requests of one kind after another: statuses of one kind come in order."""
     episodes = []
-    faults = {"axi": Fault(low=low, high=high, response=response)
-              for low, high, response in phase["faults"]}  # fmt: skip
+    faults = {}
+    if phase["faults"]:
+        ((low, high, response),) = phase["faults"]
+        faults["axi"] = Fault(low=low, high=high, response=response)
     for op, group in itertools.groupby(phase["requests"], key=lambda request: request["op"]):
         requests = list(group)
         masks = []

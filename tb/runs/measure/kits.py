@@ -1,0 +1,134 @@
+"""What ``tb.runs.kits`` does with each kit, and its table."""
+
+import dataclasses
+import re
+import shutil
+
+from golden.config import ConfigError
+from golden.markers import table
+from hdl.arguments import write_page
+from tb.kits import all_kits
+from tb.kits.check import SIMULATORS, Faults, Run, available, plant, run_kit, write_kit
+from tb.run import ROOT
+
+__all__ = ["Judged", "judge", "report"]
+
+_FOLDER = ROOT / "build" / "kits" / "runs"
+_PASS = re.compile(r"^PASS \w+: (\d+) episodes at \d+ flows, (\d+) transfers", re.M)
+
+
+@dataclasses.dataclass
+class Judged:
+    """One kit: its runs, and the faults planted in it."""
+
+    name: str
+    configuration: str
+    runs: dict[str, Run]
+    found: list[str] = dataclasses.field(default_factory=list)  # of faults, in every simulator
+    missed: list[str] = dataclasses.field(default_factory=list)
+    without: list[str] = dataclasses.field(default_factory=list)  # no fault, and yet no PASS
+
+    @property
+    def passes(self) -> bool:
+        return all(run.passes for run in self.runs.values())
+
+    def numbers(self) -> tuple[str, str]:
+        """Episodes and transfers that the testbench counted."""
+        for run in self.runs.values():
+            if found := _PASS.search(run.text):
+                return found[1], found[2]
+        return "-", "-"
+
+    def row(self) -> list[object]:
+        seconds = [
+            f"{self.runs[each].seconds:.0f}" if each in self.runs else "-" for each in SIMULATORS
+        ]
+        tried = len(self.found) + len(self.missed)
+        faults = f"{len(self.found)} of {tried}" if tried else "-"
+        return [f"`{self.name}`", self.configuration, *self.numbers(), *seconds, faults]
+
+
+def _fails_on(faults: Faults, number: int, judged: Judged) -> dict[str, bool]:
+    """Simulator -> whether the testbench fails on a fault."""
+    return {
+        each: faults.run(each, number, seconds=60 + 6 * judged.runs[each].seconds).fails
+        for each in judged.runs
+        if each not in judged.without
+    }
+
+
+def judge(name: str, simulators: list[str], options) -> Judged:
+    """Run the kit of block ``name``, and with faults until ``options.faults`` are found."""
+    kit, faulty = _FOLDER / name, _FOLDER / f"{name}.faults"
+    for folder in (kit, faulty):
+        shutil.rmtree(folder, ignore_errors=True)
+    write_kit(name, kit)
+    judged = Judged(name, _configuration(name), {each: run_kit(kit, each) for each in simulators})
+    if not judged.passes or not options.faults:
+        return judged
+    faults = plant(name, kit, faulty, options.tries, options.seed)
+    # The netlist with faults is another text: where it knows less of unknown values, it is no test.
+    judged.without = [each for each in simulators if not faults.run(each, 0).passes]
+    for mutant in faults.mutants:
+        fails = _fails_on(faults, mutant.number, judged)
+        line = f"{mutant.fault} at {mutant.wire}, line {mutant.source!r}"
+        if fails and all(fails.values()):
+            judged.found.append(line)
+        else:
+            judged.missed.append(f"{line} ({', '.join(e for e, f in fails.items() if not f)})")
+        if len(judged.found) == options.faults:
+            break
+    return judged
+
+
+def _configuration(name: str) -> str:
+    kit = all_kits()[name]
+    return kit.shown or "default"
+
+
+def _print(judged: Judged, wanted: int) -> bool:
+    """What was found of a kit; whether it is right."""
+    for simulator, run in judged.runs.items():
+        line = (run.text.strip().splitlines() or ["nothing printed"])[0]
+        print(f"{judged.name:26} {simulator:10} {run.seconds:6.1f} s  {line}", flush=True)
+    for simulator in judged.without:
+        print(f"{judged.name:26} {simulator:10} does not pass the netlist without a fault")
+    for line in judged.missed:
+        print(f"{judged.name:26} not found: {line}", flush=True)
+    enough = len(judged.found) >= wanted
+    if judged.passes and wanted:
+        print(f"{judged.name:26} faults found: {len(judged.found)}", flush=True)
+    return judged.passes and enough
+
+
+def report(options) -> int:
+    """The runs of ``tb.runs.kits``. ConfigError: a block without vectors, a missing simulator."""
+    kits = all_kits()
+    for name in options.blocks:
+        if name not in kits:
+            raise ConfigError(f"{name} has no golden vectors for a testbench")
+    simulators = options.simulator or list(SIMULATORS)
+    for each in simulators:
+        if not available(each):
+            raise ConfigError(f"--simulator: {SIMULATORS[each]} is not installed")
+    every, right = [], []
+    for name in options.blocks or sorted(kits):
+        every.append(judge(name, simulators, options))
+        right.append(_print(every[-1], options.faults))
+    head = [
+        "block",
+        "configuration",
+        "episodes",
+        "transfers",
+        "Icarus, s",
+        "Verilator, s",
+        "faults",
+    ]
+    text = table(head, [judged.row() for judged in every])
+    print(text)
+    missed = [[f"`{each.name}`", f"`{line}`"] for each in every for line in each.missed]
+    if missed:
+        text += "\n" + table(["block", "fault that the testbench does not find"], missed)
+    print(f"{sum(right)} of {len(every)} kits pass and find {options.faults} faults")
+    write_page(options.page, {"kits": text})
+    return 0 if all(right) else 1
