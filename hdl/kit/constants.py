@@ -109,8 +109,8 @@ def _commands(description: Mapping) -> Iterator[Constant]:
         for key in ("word", "offset", "width"):
             yield Constant(f"COMMAND_WAIT_{wait['unit']}_{key}".upper(), wait[key], "")
     for command in commands["commands"]:
-        name = _name("opcode", command["name"])
-        yield Constant(name, command["opcode"], command["meaning"])
+        name = _name("command", command["name"])
+        yield Constant(f"{name}_OPCODE", command["opcode"], command["meaning"])
         for operand in command["operands"]:
             place = f"{name}_{_name(operand['name'])}"
             yield Constant(f"{place}_WORD", operand["word"], operand["meaning"])

@@ -12,7 +12,7 @@ from hdl.kit import texts
 from hdl.kit.episodes import Vectors
 from hdl.kit.fusesoc import core
 from hdl.kit.runner import readme, run_script
-from hdl.kit.testbench import testbench
+from hdl.kit.testbench import bench_files
 from hdl.licence import LICENCE
 
 __all__ = ["PARTS", "KitDelivery", "find_vectors", "make_kit", "parts_of"]
@@ -137,7 +137,7 @@ def make_kit(
     if "filelist" in parts:
         files[f"{made.stem}.f"] = _list(sources)
     if vectors is not None:
-        files |= testbench(inner, vectors)
+        files |= bench_files(inner, vectors)
         files[f"{made.stem}_tb.f"] = _list([*sources, f"{made.stem}_tb.v"])
         files["run.sh"] = run_script(made.stem)
     if "core" in parts:

@@ -15,10 +15,10 @@ from hdl.kit.sequencer import sequencer, state
 from hdl.kit.vector_files import vector_files
 from hdl.licence import LICENCE
 
-__all__ = ["testbench"]
+__all__ = ["bench_files"]
 
 
-def testbench(description: Mapping, vectors: Vectors) -> dict[str, str]:
+def bench_files(description: Mapping, vectors: Vectors) -> dict[str, str]:
     """File's name -> its text: the testbench of the block, and its words.
 
     ValueError: vectors that do not fit the block.
