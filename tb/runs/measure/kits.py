@@ -1,10 +1,14 @@
 """What ``tb.runs.kits`` does with each kit, and its table."""
 
 import dataclasses
+import hashlib
+import json
 import re
 import shutil
+from pathlib import Path
 
 from golden.config import ConfigError
+from golden.files import kept_json, replacing
 from golden.markers import table
 from hdl.arguments import write_page
 from tb.kits import all_kits
@@ -48,34 +52,64 @@ class Judged:
         return [f"`{self.name}`", self.configuration, *self.numbers(), *seconds, faults]
 
 
-def _fails_on(faults: Faults, number: int, judged: Judged) -> dict[str, bool]:
-    """Simulator -> whether the testbench fails on a fault."""
-    return {
-        each: faults.run(each, number, seconds=60 + 6 * judged.runs[each].seconds).fails
-        for each in judged.runs
-        if each not in judged.without
-    }
+def _passes_in(faults: Faults, number: int, judged: Judged) -> str:
+    """The first simulator in which the testbench passes a fault; empty: it fails in all.
+
+    The fastest comes first. A run that takes six times as long as without a fault does not end.
+    """
+    order = sorted(judged.runs, key=lambda each: each == "icarus")
+    for each in order:
+        limit = 60 + 6 * judged.runs[each].seconds
+        if each not in judged.without and not faults.run(each, number, seconds=limit).fails:
+            return each
+    return ""
+
+
+def _key(kit: Path, simulators: list[str], options) -> str:
+    """Hash of everything that decides what ``judge`` finds: the files of the kit, the options."""
+    parts = [*simulators, str(options.faults), str(options.tries), str(options.seed)]
+    for path in sorted(path for path in kit.rglob("*") if path.is_file()):
+        parts += [str(path.relative_to(kit)), hashlib.sha256(path.read_bytes()).hexdigest()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
 
 
 def judge(name: str, simulators: list[str], options) -> Judged:
-    """Run the kit of block ``name``, and with faults until ``options.faults`` are found."""
-    kit, faulty = _FOLDER / name, _FOLDER / f"{name}.faults"
-    for folder in (kit, faulty):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Run the kit of block ``name``, and with faults until ``options.faults`` are found.
+
+    What an earlier run has found with the same files is kept in build/kits/runs.
+    """
+    kit = _FOLDER / name
+    shutil.rmtree(kit, ignore_errors=True)
     write_kit(name, kit)
+    kept = _FOLDER / "kept" / f"{name}-{_key(kit, simulators, options)}.json"
+    if (found := kept_json(kept)) is not None:
+        runs = {each: Run(**run) for each, run in found.pop("runs").items()}
+        return Judged(**found, runs=runs)
+    judged = _judge(name, kit, simulators, options)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(kept) as part:
+        part.write_text(json.dumps(dataclasses.asdict(judged)))
+    return judged
+
+
+def _judge(name: str, kit: Path, simulators: list[str], options) -> Judged:
+    faulty = _FOLDER / f"{name}.faults"
+    shutil.rmtree(faulty, ignore_errors=True)
     judged = Judged(name, _configuration(name), {each: run_kit(kit, each) for each in simulators})
     if not judged.passes or not options.faults:
         return judged
     faults = plant(name, kit, faulty, options.tries, options.seed)
     # The netlist with faults is another text: where it knows less of unknown values, it is no test.
     judged.without = [each for each in simulators if not faults.run(each, 0).passes]
+    if len(judged.without) == len(simulators):
+        return judged
     for mutant in faults.mutants:
-        fails = _fails_on(faults, mutant.number, judged)
-        line = f"{mutant.fault} at {mutant.wire}, line {mutant.source!r}"
-        if fails and all(fails.values()):
-            judged.found.append(line)
+        missed = _passes_in(faults, mutant.number, judged)
+        line = f"{mutant.fault} at {mutant.wire or 'a cell'}: {mutant.source}"
+        if missed:
+            judged.missed.append(f"{line} ({missed})")
         else:
-            judged.missed.append(f"{line} ({', '.join(e for e, f in fails.items() if not f)})")
+            judged.found.append(line)
         if len(judged.found) == options.faults:
             break
     return judged
