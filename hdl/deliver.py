@@ -24,6 +24,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from golden.config import ConfigError
 from hdl.block import Block
@@ -326,7 +327,14 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def write(deliveries: Iterable[tuple[Path, Delivery]]) -> None:
+class HasFiles(Protocol):
+    """What ``write`` writes."""
+
+    def files(self) -> dict[str, str]:
+        """Path from the folder -> text."""
+
+
+def write(deliveries: Iterable[tuple[Path, HasFiles]]) -> None:
     """Write the files of each delivery into its folder, all of them or none.
 
     Every file is written aside first. Then each description is removed, the other files are

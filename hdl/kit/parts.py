@@ -14,6 +14,7 @@ from hdl.kit.fusesoc import core
 from hdl.kit.runner import readme, run_script
 from hdl.kit.testbench import bench_files
 from hdl.licence import LICENCE
+from hdl.memory.config import MemoryConfig
 
 __all__ = ["PARTS", "KitDelivery", "find_vectors", "make_kit", "parts_of"]
 
@@ -100,7 +101,7 @@ def _granularity(made: Delivery) -> dict[str, int]:
     return {
         name: block.config.lane_bits
         for name, block in made.blocks.items()
-        if getattr(type(block), "is_memory_macro", False)
+        if isinstance(block.config, MemoryConfig)
     }
 
 

@@ -10,6 +10,7 @@ __all__ = [
     "c_header", "constraints", "ram_table", "register_description", "sv_package", "template",
 ]  # fmt: skip
 
+_LATENCY = 1  # cycles of a read of every RAM (golden.memory.timing)
 _WORD = 32  # bits of an integer constant without a suffix
 
 
@@ -134,7 +135,7 @@ def ram_table(description: Mapping, granularity: Mapping[str, int]) -> str:
     lines = ["module,instances,width,depth,write_bits,read_ports,write_ports,read_latency"]
     for each in description["memories"]:
         bits = granularity.get(each["module"], each["width"])
-        numbers = (each["count"], each["width"], each["depth"], bits, each["read_ports"])
-        numbers += (each["write_ports"], 1)
+        numbers = [each["count"], each["width"], each["depth"], bits]
+        numbers += [each["read_ports"], each["write_ports"], _LATENCY]
         lines.append(",".join([each["module"], *map(str, numbers)]))
     return _text(lines)
