@@ -1,9 +1,10 @@
 """``python -m tb.runs.fusesoc [BLOCK...]``: kits in FuseSoC projects, one block of each system.
 
 For each block it writes a project into build/fusesoc. The kit is its library. A core of the
-project depends on the kit, and instantiates the block by the kit's template. FuseSoC lints the project with
-Verilator and runs the kit's testbench under Icarus Verilog and Verilator. Then a word of the
-expected ones is changed, and FuseSoC's run must fail. ``--page`` rewrites a table of docs/kits.md.
+project depends on the kit, and instantiates the block by the kit's template. FuseSoC lints the
+project with Verilator and runs the kit's testbench under Icarus Verilog and Verilator. Then a word
+of the expected ones is changed, and FuseSoC's run must fail. ``--page`` rewrites a table of
+docs/kits.md.
 Exit status 1: a run has another end than it must have.
 """
 
