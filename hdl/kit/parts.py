@@ -144,7 +144,7 @@ def make_kit(
     if "core" in parts:
         files[f"{made.stem}.core"] = core(named, sources, files)
     known = {*files, *made.files()}
-    files["README.md"] = readme(named, known, vectors)
+    files["README.md"] = readme({**inner, "name": made.stem}, known, vectors)
     return KitDelivery(made, files)
 
 

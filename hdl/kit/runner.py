@@ -1,6 +1,6 @@
 """run.sh and README.md of a kit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hdl.kit.episodes import Vectors
 from hdl.licence import LICENCE
@@ -81,12 +81,20 @@ def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) 
         lines += ["    sh run.sh icarus", "    sh run.sh verilator", ""]
         lines += [f"The expected words are those of `{vectors.golden}`. Each episode runs at full"]
         lines += ["rate, and with pseudo-random idle and stall cycles:", ""]
-        lines += ["| episode | words sent | words expected |", "|---|---:|---:|"]
-        sinks = {s["name"] for s in description["streams"] if s["direction"] == "output"}
-        for episode in vectors.episodes:
-            counts = [
-                sum(len(w) for stream, w in episode.words.items() if (stream in sinks) == is_sink)
-                for is_sink in (False, True)
-            ]
-            lines.append(f"| {episode.name} | {counts[0]} | {counts[1]} |")
+        lines += _episodes(description, vectors)
     return "\n".join([*lines, ""])
+
+
+def _episodes(description: Mapping, vectors: Vectors) -> Iterator[str]:
+    """Table of what the episodes cover: their number, words sent, words expected."""
+    sinks = {each["name"] for each in description["streams"] if each["direction"] == "output"}
+    counts: dict[str, list[int]] = {}
+    for episode in vectors.episodes:
+        found = counts.setdefault(episode.name, [0, 0, 0])
+        found[0] += 1
+        for stream, words in episode.words.items():
+            found[1 + (stream in sinks)] += len(words)
+    yield "| what an episode covers | episodes | words sent | words expected |"
+    yield "|---|---:|---:|---:|"
+    for name, (number, sent, expected) in counts.items():
+        yield f"| {name} | {number} | {sent} | {expected} |"

@@ -15,9 +15,9 @@ _WORD = 32  # bits of an integer constant without a suffix
 
 
 def _head(description: Mapping, what: str, mark: str = "//") -> list[str]:
-    block = description["block"]
-    lines = [f"{mark} {LICENCE}", f"{mark} {what} of {description['name']}, a {block} made by"]
-    return [*lines, f"{mark} Senbazuru. Made by a program: do not edit.", ""]
+    lines = [f"{mark} {LICENCE}", f"{mark} {what} of {description['name']}, block"]
+    lines.append(f"{mark} {description['block']} of Senbazuru. Made by a program: do not edit.")
+    return [*lines, ""]
 
 
 def _text(lines) -> str:

@@ -9,8 +9,9 @@ from golden.config import Config
 from hdl.kit.episodes import Episode, Vectors
 from tb.words import unpack_ints
 
-__all__ = ["SEED", "Kit", "phases", "plain", "rows", "sliced"]
+__all__ = ["MOST", "SEED", "Kit", "phases", "plain", "rows", "sliced"]
 
+MOST = 20_000  # words of all streams of an episode
 SEED = 1  # of all vectors of kits: a kit is the same in every run
 
 
@@ -54,6 +55,11 @@ def phases(vectors: Mapping[str, np.ndarray], names: Mapping[str, str], load: st
 def sliced(
     words: Mapping[str, Sequence[int]], packets: Mapping[str, Sequence[int]], count: int
 ) -> dict[str, Sequence[int]]:
-    """The first ``count`` packets of each stream, as ``tb.contract`` counts them."""
+    """The first ``count`` packets of each stream, as ``tb.contract`` counts them.
+
+    Fewer, but one at least, where these are more than ``MOST`` words: a kit is checked in.
+    """
     last = min(count, len(next(iter(packets.values())))) - 1
+    while last and sum(packets[name][last] for name in words) > MOST:
+        last -= 1
     return {name: each[: packets[name][last]] for name, each in words.items()}

@@ -36,6 +36,10 @@ class Judged:
     def passes(self) -> bool:
         return all(run.passes for run in self.runs.values())
 
+    def limit(self, simulator: str) -> float:
+        """Seconds after which a run with a fault does not end."""
+        return 60 + 6 * self.runs[simulator].seconds
+
     def numbers(self) -> tuple[str, str]:
         """Episodes and transfers that the testbench counted."""
         for run in self.runs.values():
@@ -59,7 +63,7 @@ def _passes_in(faults: Faults, number: int, judged: Judged) -> str:
     """
     order = sorted(judged.runs, key=lambda each: each == "icarus")
     for each in order:
-        limit = 60 + 6 * judged.runs[each].seconds
+        limit = judged.limit(each)
         if each not in judged.without and not faults.run(each, number, seconds=limit).fails:
             return each
     return ""
@@ -99,8 +103,10 @@ def _judge(name: str, kit: Path, simulators: list[str], options) -> Judged:
     if not judged.passes or not options.faults:
         return judged
     faults = plant(name, kit, faulty, options.tries, options.seed)
-    # The netlist with faults is another text: where it knows less of unknown values, it is no test.
-    judged.without = [each for each in simulators if not faults.run(each, 0).passes]
+    # The netlist is another text, of whole words: Icarus may find a loop between bits of one.
+    judged.without = [
+        each for each in simulators if not faults.run(each, 0, seconds=judged.limit(each)).passes
+    ]
     if len(judged.without) == len(simulators):
         return judged
     for mutant in faults.mutants:
