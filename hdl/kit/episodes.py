@@ -22,7 +22,8 @@ class Fault:
 class Episode:
     """Words that the testbench sends, and the words that must come, all of them.
 
-    The next episode starts when every word has moved and nothing more has come for some cycles.
+    The next episode starts when every word has moved, the ``outputs`` have their values, and
+    nothing more has come for some cycles.
     A stream that ``words`` leaves out moves nothing.
     """
 

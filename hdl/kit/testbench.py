@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hdl.kit.bench import Bench, BenchStream
 from hdl.kit.bench_modules import HOLD, MEMORY, SINK, SOURCE
 from hdl.kit.episodes import Memory, Vectors
-from hdl.kit.sequencer import sequencer, state
+from hdl.kit.sequencer import is_equal, sequencer, state
 from hdl.kit.vector_files import vector_files
 from hdl.licence import LICENCE
 
@@ -91,6 +91,9 @@ def _declarations(bench: Bench) -> Iterator[str]:
     broken = [f"{name}_failed" for name in _parts(bench)]
     broken += [f"{stream.name}_broken" for stream in _driven(bench)]
     yield f"  wire all_complete = {' && '.join(complete) or 1};"
+    equal = [f"({is_equal(port['name'], port['width'])})" for port in bench.outputs]
+    if equal:
+        yield f"  wire all_equal = {' && '.join(equal)};"
     yield f"  wire any_failed = {' || '.join(broken) or 0};"
 
 

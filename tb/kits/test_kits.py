@@ -63,7 +63,9 @@ _FAULTS = {
         "o__payload = word", "o__payload = word ^ {7'd0, !o__ready}", "changed before",
     ),
     "valid after ready": ("o__valid = full", "o__valid = full & o__ready", "no end"),
-    "an output": ("assign level = full", "assign level = full | count == 16'd40", "level is"),
+    "an output": (
+        "assign level = full", "assign level = full | count == 16'd40", "level is 1, golden 0",
+    ),
 }  # fmt: skip
 _PORTS = (
     ("clk", "input", 1, "clock"), ("rst", "input", 1, "reset"),

@@ -70,9 +70,11 @@ def _passes_in(faults: Faults, number: int, judged: Judged) -> str:
 
 
 def _key(kit: Path, simulators: list[str], options) -> str:
-    """Hash of everything that decides what ``judge`` finds: the files of the kit, the options."""
+    """Hash of everything that decides what ``judge`` finds: what runs, and the options."""
     parts = [*simulators, str(options.faults), str(options.tries), str(options.seed)]
-    for path in sorted(path for path in kit.rglob("*") if path.is_file()):
+    name = kit.name
+    run = [kit / file for file in (f"{name}.v", f"{name}.vlt", f"{name}_tb.v", "run.sh")]
+    for path in (*run, *sorted(kit.glob("vectors/*"))):
         parts += [str(path.relative_to(kit)), hashlib.sha256(path.read_bytes()).hexdigest()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
 
