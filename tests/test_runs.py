@@ -314,9 +314,15 @@ def test_kits(command, monkeypatch, page, tmp_path, capsys):
     faults = types.SimpleNamespace(
         mutants=mutants, run=lambda _, number, **__: passes if number in (0, 2) else fails
     )
+
+    def write_kit(name, folder):
+        folder.mkdir(parents=True)
+        for file in (f"{name}.v", f"{name}.vlt", f"{name}_tb.v", "run.sh"):
+            (folder / file).write_text(name)
+
     monkeypatch.setattr(measure, "_FOLDER", tmp_path / "kits")
     monkeypatch.setattr(measure, "available", lambda _: True)
-    monkeypatch.setattr(measure, "write_kit", lambda name, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr(measure, "write_kit", write_kit)
     monkeypatch.setattr(
         measure, "run_kit", lambda folder, _: fails if folder.name == "stream_skid" else passes
     )

@@ -53,6 +53,8 @@ class Judged:
         ]
         tried = len(self.found) + len(self.missed)
         faults = f"{len(self.found)} of {tried}" if tried else "-"
+        if self.without:
+            faults += f", not under {' and '.join(self.without)}"
         return [f"`{self.name}`", self.configuration, *self.numbers(), *seconds, faults]
 
 
