@@ -145,6 +145,11 @@ def _print(judged: Judged, wanted: int) -> bool:
     return judged.passes and enough
 
 
+def _cell(line: str) -> str:
+    """A line of Verilog as code in a table."""
+    return "`" + line.replace("|", "\\|") + "`"
+
+
 def report(options) -> int:
     """The runs of ``tb.runs.kits``. ConfigError: a block without vectors, a missing simulator."""
     kits = all_kits()
@@ -170,9 +175,10 @@ def report(options) -> int:
     ]
     text = table(head, [judged.row() for judged in every])
     print(text)
-    missed = [[f"`{each.name}`", f"`{line}`"] for each in every for line in each.missed]
+    missed = [[f"`{each.name}`", _cell(line)] for each in every for line in each.missed]
     if missed:
-        text += "\n" + table(["block", "fault that the testbench does not find"], missed)
+        head = ["block", "fault that the testbench does not find"]
+        text += "\n" + table(head, missed, align_right=False)
     print(f"{sum(right)} of {len(every)} kits pass and find {options.faults} faults")
     write_page(options.page, {"kits": text})
     return 0 if all(right) else 1
