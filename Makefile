@@ -7,13 +7,16 @@ SEED ?= 1
 # Seeds of `make sweep`: how many, and the first.
 SEEDS ?= 10
 FIRST ?= 2
+# WAVE=1: simulations write FST files for a waveform viewer, and print where.
+WAVE ?=
+export TB_WAVE := $(WAVE)
 # PAGE=1: the target rewrites the tables of its page too. Without it the page stays as it is.
 PAGE ?=
 PAGE_OPTION := $(if $(PAGE),--page)
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs clean help
+.PHONY: demo layer kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -89,6 +92,9 @@ build-report: $(READY)  ## time, memory and size of every block's Verilog, and i
 
 docs: $(READY)  ## fill the generated tables of docs/blocks
 	@$(PYTHON) -m hdl.pages
+
+site: $(READY)  ## docs as a site in build/site; a broken link or a page without a place fails
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
 
 lint: $(READY)  ## ruff and mypy
 	@$(VENV)/bin/ruff check .

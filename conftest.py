@@ -6,6 +6,7 @@ import os
 import random
 import re
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ def pytest_addoption(parser):
     parser.addoption("--seed", default="1", help="seed of vectors and stalls, or 'random'")
     parser.addoption(
         "--seeds", type=int, default=1, help="so many seeds from --seed on, next to each other"
+    )
+    parser.addoption(
+        "--wave", action="store_true", help="each simulation writes an FST file (tb.waves)"
     )
     parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
     parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
@@ -44,6 +48,10 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--seeds must be 1..{most}, not {count}")
     if count > 1:
         os.environ["TB_RESIDENT"] = "1"  # tb.resident
+    if config.getoption("--wave"):
+        if count > 1:
+            raise pytest.UsageError("--wave is for one seed: it does not go with --seeds")
+        os.environ["TB_WAVE"] = "1"  # tb.waves
     os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.yosys
     # Workers, and the commands that tests start, would compile every module anew.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
@@ -107,3 +115,15 @@ def pytest_runtest_makereport(item, call):
     if call.when == "teardown":
         spent = _processor_seconds() - item.stash[_spent]
         item.user_properties.append(("processor", f"{spent:.3f}"))
+        waves = sys.modules.get("tb.waves")
+        for file in waves.new_files() if waves else ():
+            item.user_properties.append(("wave", str(file)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = [each for group in terminalreporter.stats.values() for each in group]
+    for report in reports:
+        if getattr(report, "when", "") == "teardown":
+            for name, value in report.user_properties:
+                if name == "wave":
+                    terminalreporter.write_line(f"wave: {value} ({report.nodeid})")

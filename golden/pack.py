@@ -42,8 +42,11 @@ from golden.million.config import SYSTEMS
 from golden.vqllm.format import MATRICES, PACKS
 
 if TYPE_CHECKING:
+    from golden.checkpoint import Checkpoint
     from golden.kllm.layer.compiler import CompiledLayer
     from golden.kllm.layer.host import LayerRun
+    from golden.kllm.layer.quantized import QuantizedLayer
+    from golden.kllm.layer.weights import LayerWeights
 
 __all__ = ["BLOCK", "Pack", "load", "main", "write"]
 
@@ -206,6 +209,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
                         help="a field of the configuration")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
                         help="fuse, scores or glu of golden.kllm.layer.LayerOptions")  # fmt: skip
+    parser.add_argument("--calibration", type=Path, metavar="FILE",
+                        help="kllm_accelerator: what golden.calibrate has made of a kllm method; "
+                        "without, codebooks of a built-in text")  # fmt: skip
     parser.add_argument("--tokens", type=int, help="new tokens: 1; million_attention: 72")
     parser.add_argument("--context", type=int, help="cached tokens: 32; million_attention: 512")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
@@ -222,9 +228,12 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     if options.matrix and options.block != VQ:
         parser.error(f"--matrix does not apply to {options.block}")
     if options.block in (MILLION, VQ, QET):
-        if options.option:
-            parser.error(f"--option does not apply to {options.block}")
+        for name in ("option", "calibration"):
+            if getattr(options, name):
+                parser.error(f"--{name} does not apply to {options.block}")
         return options
+    if options.option and options.calibration:
+        parser.error("--option does not apply with --calibration: the method's fields decide")
     if not options.layer:
         parser.error("the following arguments are required: --layer")
     if len(options.layer) > 1:
@@ -240,40 +249,73 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError(f"output must be a folder, not the file {options.output}")
 
 
+def _trained(
+    loaded: "Checkpoint", options: argparse.Namespace, config: MachineConfig
+) -> tuple["LayerWeights", "QuantizedLayer"]:
+    """A layer's weights, and what ``quantize_layer`` makes of them on the built-in text."""
+    from golden import checkpoint
+    from golden.kllm.layer.quantized import quantize_layer
+    from golden.kllm.layer.reference import layer_inputs, reference
+    from golden.kllm.layer.shape import LayerOptions
+    from golden.kllm.layer.weights import layer_weights
+
+    layout = LayerOptions.parse(LayerOptions(), options.option)
+    assert isinstance(layout, LayerOptions)
+    ids = checkpoint.tokens(loaded, text.CALIBRATION, CALIBRATION_TOKENS)
+    inputs = layer_inputs(loaded.model, ids, options.layer)
+    weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
+    seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
+    return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
+
+
+def _calibrated(
+    loaded: "Checkpoint", options: argparse.Namespace
+) -> tuple["LayerWeights", "QuantizedLayer", dict[str, Any]]:
+    """A layer as a method of golden.eval has calibrated it: weights, quantized, what is told of it.
+
+    ConfigError, CheckpointError: the file is of no KLLM method, or of another model.
+    """
+    from golden.eval.methods import parse_all
+    from golden.eval.methods.kllm import Kllm
+    from golden.eval.state import load_header, load_states
+
+    header = load_header(options.calibration)
+    methods = parse_all(header["method"])
+    if len(methods) != 1 or not isinstance(methods[0], Kllm):
+        raise ConfigError(f"calibration must be of a kllm method alone, not {header['method']}")
+    state = load_states(options.calibration, loaded, methods)[0]
+    weights, quantized = methods[0].layer(loaded.model, state, options.layer)
+    names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
+    return weights, quantized, {"calibration": {name: header[name] for name in names}}
+
+
 def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     import torch
 
     from golden import checkpoint
     from golden.kllm.layer.compiler import compile_layer
     from golden.kllm.layer.host import run_layer
-    from golden.kllm.layer.quantized import quantize_cache, quantize_layer
+    from golden.kllm.layer.quantized import quantize_cache
     from golden.kllm.layer.reference import layer_inputs, reference
-    from golden.kllm.layer.shape import LayerOptions
-    from golden.kllm.layer.weights import layer_weights
 
     config = MachineConfig.parse(MACHINES[options.config or "table1"], options.set)
-    layout = LayerOptions.parse(LayerOptions(), options.option)
     assert isinstance(config, MachineConfig)
-    assert isinstance(layout, LayerOptions)
     path = None if options.model == "smollm2" else Path(options.model)
     checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
     say(f"loading {options.model}")
     loaded = checkpoint.load(path)
     end = options.context + options.tokens
-    seen = []
-    for part, count in ((text.CALIBRATION, CALIBRATION_TOKENS), (text.EVALUATION, end)):
-        seen.append(
-            layer_inputs(loaded.model, checkpoint.tokens(loaded, part, count), options.layer)
-        )
-    weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
     say(f"quantizing layer {options.layer}: W{config.bits_b}A{config.bits_a}")
-    calibration, evaluation = (
-        reference(weights, inputs.x, inputs.cos, inputs.sin) for inputs in seen
-    )
-    quantized = quantize_layer(weights, calibration, config.bits_a, config.bits_b, layout)
+    if options.calibration:
+        weights, quantized, calibration = _calibrated(loaded, options)
+    else:
+        weights, quantized = _trained(loaded, options, config)
+        calibration = {"calibration": f"golden.text.CALIBRATION, {CALIBRATION_TOKENS} tokens"}
+    x = layer_inputs(loaded.model, checkpoint.tokens(loaded, text.EVALUATION, end), options.layer)
+    evaluation = reference(weights, x.x, x.cos, x.sin)
     compiled = compile_layer(quantized, config, options.tokens, options.context)
     say(f"running {sum(map(len, compiled.parts)) // 16} commands on the golden machine")
-    context, x = options.context, seen[1]
+    context = options.context
     cache = quantize_cache(quantized, evaluation["k"][:context], evaluation["v"][:context])
     run = run_layer(compiled, x.x[context:], x.cos[context:], x.sin[context:], cache)
     expected = x.y[context:].double()
@@ -294,7 +336,7 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
         "tool": "golden.pack",
         "torch": torch.__version__,
         "text": f"golden.text.EVALUATION, tokens 0..{end - 1}",
-        "calibration": f"golden.text.CALIBRATION, {CALIBRATION_TOKENS} tokens",
+        **calibration,
     }
     manifest = write(options.output, compiled, run, model, made)
     total = sum(entry["bytes"] for entry in manifest.files.values())

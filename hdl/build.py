@@ -13,7 +13,8 @@ from pathlib import Path
 from golden import command
 from golden.config import Config, ConfigError
 from hdl.arguments import folder
-from hdl.deliver import Delivery, check_folder, check_identifier, deliver, write
+from hdl.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
+from hdl.diagram import Drawing, diagram
 from hdl.emit import flat_ports
 from hdl.kit.parts import PARTS, KitDelivery, find_vectors, kit_folder, make_kit, parts_of
 from hdl.registry import all_blocks, configuration, find
@@ -134,6 +135,7 @@ def _check_kit(options) -> None:
 def _build_all(configs: dict[str, Config], options) -> None:
     """All blocks are converted before the first file is written."""
     done: list[tuple[Delivery | KitDelivery, Path, float]] = []
+    drawings: list[tuple[Path, Drawing]] = []
     for name, config in configs.items():
         folder = kit_folder(name) if options.kit else Path("build") / name
         folder = options.directory or folder
@@ -144,13 +146,19 @@ def _build_all(configs: dict[str, Config], options) -> None:
             if {made.name, made.stem} & {other.name, other.stem}:
                 raise ConfigError(f"two blocks would be the module {made.name}")
         done.append((made, folder, time.perf_counter() - start))
-    write([(folder, made) for made, folder, _ in done])
+        if options.diagram:
+            svg = diagram(find(name).component(config), made.stem)
+            drawings.append((folder, Drawing(made.stem, svg)))
+    deliveries: list[tuple[Path, HasFiles]] = [(folder, made) for made, folder, _ in done]
+    write([*deliveries, *drawings])
     for made, folder, seconds in done:
         if isinstance(made, KitDelivery):
             _print_summary(made.delivery, folder / f"{made.stem}.v", seconds)
             _print_kit(made, folder)
         else:
             _print_summary(made, folder / f"{made.stem}.v", seconds)
+    for folder, drawing in drawings:
+        print(f"  {folder / drawing.stem}.svg")
 
 
 def _print_kit(made: KitDelivery, folder: Path) -> None:
@@ -183,6 +191,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--split", action="store_true", help="with --kit: one file per module")
     parser.add_argument("--ports", action="store_true", help="print the ports, write nothing")
+    parser.add_argument(
+        "--diagram", action="store_true", help="write NAME.svg too: the parts and their streams"
+    )
     options = parser.parse_intermixed_args(arguments)
     if options.list:
         if options.words:

@@ -37,7 +37,16 @@ from hdl.rewrite import Module, rewrite
 from hdl.verilog import Design, convert
 from hdl.waivers import control_file, found, wrapper_waivers
 
-__all__ = ["Delivery", "check_folder", "check_identifier", "deliver", "guarded", "package", "write"]
+__all__ = [
+    "Delivery",
+    "HasFiles",
+    "check_folder",
+    "check_identifier",
+    "deliver",
+    "guarded",
+    "package",
+    "write",
+]
 
 _DIGITS = 12  # of the hash in a module's name
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
@@ -328,7 +337,7 @@ def _no_interrupt() -> Iterator[None]:
 
 
 class HasFiles(Protocol):
-    """What ``write`` writes."""
+    """What ``write`` writes: a Delivery, a kit, or a picture."""
 
     def files(self) -> dict[str, str]:
         """Path from the folder -> text."""

@@ -44,6 +44,8 @@ __all__ = [
     "keeper",
     "keeping",
     "module_name",
+    "own_module",
+    "port_name",
     "signatures",
     "silence",
 ]
@@ -83,7 +85,8 @@ class EmittedModule:
     implicit_ports: tuple[str, ...]  # clk and rst, where the module uses them
 
 
-def _port_name(path: tuple[str | int, ...]) -> str:
+def port_name(path: tuple[str | int, ...]) -> str:
+    """Name of the port, or of the stream, at ``path`` of a signature."""
     parts = (f"_{part}" if isinstance(part, int) else f"__{part}" for part in path[1:])
     return f"{path[0]}{''.join(parts)}"
 
@@ -95,7 +98,7 @@ def flat_ports(component) -> list[Port]:
         value = Value.cast(value)
         if len(value) and isinstance(value, Signal):
             direction = "input" if member.flow == wiring.In else "output"
-            ports.append(Port(_port_name(path), path, direction, value))
+            ports.append(Port(port_name(path), path, direction, value))
     names = [port.name for port in ports]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -483,3 +486,16 @@ def implicit_ports(block: Block) -> tuple[str, ...]:
                 if module is not None and key not in seen
             ]
     return tuple(sorted(found))
+
+
+def own_module(block: Block) -> tuple[str, dict[str, Block]]:
+    """RTLIL of ``block`` without its children, and the block of each child by its module's name.
+
+    No child is converted. So this takes the time of one module, and the instances have no clock.
+    """
+    os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
+    library = _Children()
+    with _rare_collections():
+        text, _ = _convert(block, "outline", library)
+    modules = [module for module in library.modules.values() if module is not None]
+    return text[text.index("module \\outline\n") :], {each.name: each.block for each in modules}

@@ -1,9 +1,10 @@
 """``python -m hdl.pages``: fill the generated tables of docs/blocks; ``--check`` only compares.
 
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``. The command replaces the
-text between the two. NAME is ``parameters``, ``ports``, ``timing`` or ``registers``. Other names
-belong to other tools. A room's own pages of docs and the indexes of blocks and decisions are
-filled in the same way.
+text between the two. NAME is ``diagram``, ``parameters``, ``ports``, ``timing`` or ``registers``.
+Other names belong to other tools. A room's own pages of docs and the indexes of blocks and
+decisions are filled in the same way. A ``diagram`` shows docs/blocks/diagrams/BLOCK.svg, which the
+command writes too.
 """
 
 import dataclasses
@@ -17,14 +18,42 @@ from pathlib import Path
 import golden.markers
 from golden import command
 from golden.config import Shape
+from hdl.diagram import diagram
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
 
-__all__ = ["documents", "fill", "fill_document", "main", "pages_directory"]
+__all__ = [
+    "diagram_file",
+    "documents",
+    "fill",
+    "fill_document",
+    "main",
+    "pages_directory",
+    "picture",
+    "shows_diagram",
+]
+
+_DIAGRAM = "<!-- generated: diagram -->"
 
 
 def pages_directory() -> Path:
     return Path(__file__).resolve().parent.parent / "docs" / "blocks"
+
+
+def diagram_file(name: str) -> Path:
+    """The picture that the page of block ``name`` shows."""
+    return pages_directory() / "diagrams" / f"{name}.svg"
+
+
+def shows_diagram(page: str) -> bool:
+    """Whether the text ``page`` of a block has a place for its picture."""
+    return _DIAGRAM in page
+
+
+def picture(name: str) -> str:
+    """SVG of the parts of block ``name``, at the configuration that its page shows."""
+    block = all_blocks()[name]
+    return diagram(block.component(block.shown), name)
 
 
 def _table(head: tuple[str, ...], rows: list[tuple]) -> str:
@@ -62,13 +91,17 @@ def _short(value) -> str:
     return type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
 
 
+def _of_configuration(block: Registered) -> str:
+    return f"\nOf the configuration `{block.checked}`.\n" if block.checked else ""
+
+
 def _ports(block: Registered) -> str:
     rows = [
         (f"`{name}`", direction, bits, role, meaning)
         for name, direction, bits, role, meaning in port_rows(block.component(block.shown))
     ]
     table = _table(("port", "direction", "bits", "role", "meaning"), rows)
-    return table + (f"\nOf the configuration `{block.checked}`.\n" if block.checked else "")
+    return table + _of_configuration(block)
 
 
 def _timing(block: Registered) -> str:
@@ -90,7 +123,9 @@ def _registers(block: Registered) -> str:
 def fill(name: str, text: str) -> str:
     """The page ``text`` of block ``name`` with its generated tables brought up to date."""
     block = all_blocks()[name]
+    image = f"![Parts and streams of {name}](diagrams/{name}.svg)\n"
     made = {
+        "diagram": lambda: image + _of_configuration(block),
         "parameters": lambda: _parameters(block),
         "ports": lambda: _ports(block),
         "timing": lambda: _timing(block),
@@ -149,6 +184,10 @@ def fill_document(name: str, text: str) -> str:
     return golden.markers.fill(text, documents()[name])
 
 
+def _is_same(file: Path, text: str) -> bool:
+    return file.exists() and file.read_text() == text
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m hdl.pages", description=__doc__)
     parser.add_argument("--check", action="store_true", help="name stale pages, exit 1")
@@ -170,12 +209,16 @@ def main(arguments: list[str] | None = None) -> int:
         if not page.exists():
             missing.append(page.name)
             continue
-        text = page.read_text()
-        filled = filler(name, text)
-        if filled != text:
+        files = {page: filler(name, page.read_text())}
+        if filler is fill and shows_diagram(files[page]):
+            files[diagram_file(name)] = picture(name)
+        old = [file for file, text in files.items() if not _is_same(file, text)]
+        if old:
             stale.append(name)
             if not options.check:
-                page.write_text(filled)
+                for file in old:
+                    file.parent.mkdir(exist_ok=True)
+                    file.write_text(files[file])
     print(f"{'stale' if options.check else 'rewritten'}: {', '.join(stale) or 'none'}")
     if missing:
         print(f"hdl.pages: missing: {', '.join(missing)}", file=sys.stderr)

@@ -1,1 +1,7 @@
 """What a whole chip would do with a language model: time, energy, bytes, and what binds."""
+
+from senbazuru import require
+
+__distribution__ = "senbazuru"
+
+require("golden")

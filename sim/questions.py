@@ -188,6 +188,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=list(QUESTIONS), help="these tables")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/sim.md")
     options: argparse.Namespace = parser.parse_args(arguments)
+    if options.page:
+        parser.need_page(PAGE)
     chosen: Sequence[str] = options.only or list(QUESTIONS)
     made: dict[str, Any] = {}
     try:

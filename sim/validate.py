@@ -248,6 +248,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="write the tables of docs/sim.md")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.page:
+        parser.need_page(PAGE)
     try:
         found, units = layers(options.folder), load_units(options.folder)
         made = products(options.folder)

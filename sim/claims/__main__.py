@@ -123,6 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, all variants")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/claims.md")
     options: argparse.Namespace = parser.parse_args(arguments)
+    if options.page:
+        parser.need_page(PAGE)
     if options.page and options.paper:
         parser.error("--page must be of all papers, without --paper")
     say = command.elapsed(lambda text: print(text, file=sys.stderr))

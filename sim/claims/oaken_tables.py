@@ -20,7 +20,8 @@ from sim.hardware import MEMORIES
 __all__ = ["CLAIMS", "synthesised"]
 
 _PAPER = "Oaken"
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "area.md"
+# A link to docs/area.md, of which an installation has a copy here.
+_PAGE = Path(__file__).resolve().parent / "area.md"
 _CORE = 3.971  # mm2, Table 4
 _AREAS = {"matrix processing unit": 0.908, "vector processing unit": 0.239}
 _ENGINES = {"quantization": 0.074, "dequantization": 0.252}

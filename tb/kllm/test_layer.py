@@ -39,6 +39,7 @@ HIDDEN, CONTEXT = 80, 9
         (LayerOptions(), 1),
         (LayerOptions(fuse=False, glu="exact"), 2),
         (LayerOptions(scores="index"), 1),
+        (LayerOptions(glu="exact", center=True), 2),
     ],
 )
 def test_layer(options, tokens, seed, tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from golden.capture import capture_inputs
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
+from golden.eval.calibration import CalibrationData, Steps
 from golden.eval.evaluate import Settings, evaluate
 from golden.eval.fake.kllm import (
     FakeCodebook,
@@ -25,12 +25,9 @@ from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES, MachineConfig, outlier_count
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import run_layer
-from golden.kllm.layer.quantized import QuantizedLayer, quantize_cache
+from golden.kllm.layer.quantized import quantize_cache
 from golden.kllm.layer.reference import layer_inputs
-from golden.kllm.layer.shape import LayerOptions
-from golden.kllm.layer.weights import layer_weights
 from golden.kllm.quantize import (
-    QuantizedWeight,
     Training,
     quantize_tokens,
     quantize_unsigned,
@@ -260,7 +257,7 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
     """Where a site is a linear layer's input; one that the residual shares has its own gradient."""
     method = Kllm(fisher=True, norm="unfolded", tokens=32)
     one = CalibrationData(tiny.model, tiny_windows[:1])
-    seen = method._observe(one, range(2), method._sites())
+    seen = method._observe(one, range(2), method.sites())
     names = {
         "1.x": "self_attn.q_proj", "1.attention": "self_attn.o_proj", "1.post": "mlp.up_proj",
         "1.h": "mlp.down_proj",
@@ -274,10 +271,10 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
         assert each.gradient is not None
         torch.testing.assert_close(seen[f"{site}.gradient"], each.gradient)
     index = Kllm(fisher=True, tokens=32)
-    before = index._observe(one, range(2), index._sites())["1.x.gradient"]
+    before = index._observe(one, range(2), index.sites())["1.x.gradient"]
     # RMSNorm does not see the length of its input: the gradient is orthogonal to it. That of the
     # residual stream is not.
-    x = index._observe(one, range(2), index._sites())["1.x"]
+    x = index._observe(one, range(2), index.sites())["1.x"]
     assert (x * before).sum(1).abs().max() <= 1e-3 * (x.norm(dim=1) * before.norm(dim=1)).max()
 
 
@@ -286,6 +283,7 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
     [
         "kllm-w4a4", "kllm-w4a3:share=0.1,integer_bits=4", "kllm-s-w4a4", "kllm-w4a4:norm=exact",
         "kllm-w3a3:norm=unfolded,glu=exact,scores=index,fuse=false", "kllm-w4a4:product=exact",
+        "kllm-w4a4:center=true,rotate=true",
     ],
 )  # fmt: skip
 def test_fast_path_is_near_the_exact_one(tiny, tiny_windows, data, name: str) -> None:
@@ -316,30 +314,31 @@ def test_no_exact_attention_where_the_hardware_has_none(
         )  # fmt: skip
 
 
-def test_a_layer_is_what_the_machine_computes() -> None:
+@pytest.mark.parametrize(
+    "method",
+    [
+        Kllm(fuse=False, tokens=64),
+        Kllm(
+            fit="feedback", glu="exact", center=True, rotate=True, tokens=64,
+            damping=0.1,
+        ),
+        Kllm(fit="sequential", center=True, tokens=64, damping=0.1),
+    ],
+    ids=["plain", "fitted", "sequential"],
+)  # fmt: skip
+def test_a_layer_is_what_the_machine_computes(method: Kllm) -> None:
     """The method's codebooks and weights in the programs of golden.kllm.layer, on the machine."""
     tiny = tiny_llama(heads=4, kv_heads=2, head_dim=32, seed=5)
     ids = torch.randint(0, 64, (12,), generator=torch.Generator().manual_seed(1))
-    method = Kllm(fuse=False, tokens=64)
     assert method.kept_bits == 4
-    state = state_of(method, CalibrationData(tiny.model, [ids]))
+    others = [torch.randint(0, 64, (200,), generator=torch.Generator().manual_seed(2))]
+    state = state_of(method, CalibrationData(tiny.model, others))
+    _, quantized = method.layer(tiny.model, state, 0)
     seen: dict[str, torch.Tensor] = {}
     with Site(tiny.model, Bits()) as site:
-        layer = site.layers[0]
-        weights = layer_weights(layer, tiny.model.config)
-        before = method._quantized(state, 0, layer)
+        site.kv(lambda layer, kv, x: seen.setdefault(f"{layer}.{kv}", x))  # before the offset
         method.install(site, state)
-        site.kv(lambda layer, kv, x: seen.setdefault(f"{layer}.{kv}", x))
         inputs = layer_inputs(tiny.model, ids, 0)
-    quantized = QuantizedLayer(
-        shape=weights.shape,
-        options=LayerOptions(fuse=False),
-        weight={name: QuantizedWeight(w.index, w.scale, w.codebook) for name, w in before.items()},
-        codebook={
-            name: state[f"0.{name}"].long()
-            for name in ("x", "attention", "post", "gate", "up", "h", "k", "v")
-        } | {"q": state["0.k"].long()},
-    )  # fmt: skip
     k, v = (seen[f"0.{kv}"][0].unflatten(-1, (2, 32)) for kv in (0, 1))
     machine = MachineConfig.parse(MACHINES["small"], ["slot.slots=8"])
     errors = []
@@ -357,6 +356,29 @@ def test_a_layer_is_what_the_machine_computes() -> None:
             break
     # A rounding may move an index, a step of a sixteenth in vectors of 16: so, some token.
     assert min(errors) <= 2e-3, errors
+
+
+@pytest.mark.parametrize(("center", "near"), [(False, 1e-5), (True, 1e-2)])
+def test_conditioning_alone_changes_no_logits(center: bool, near: float) -> None:
+    """Of a model with biases and grouped heads; the offset's sum is FP16."""
+    model = uneven_llama().model
+    method = Kllm(
+        weight_bits=16, activation_bits=16, integer_bits=16, center=center, rotate=True,
+    )  # fmt: skip
+    state = state_of(method, CalibrationData(model, many_windows(2)))
+    ids = many_windows(3)[-1][None]
+    with torch.no_grad():
+        before = model(ids).logits
+        with Site(model) as site:
+            method._install_conditioning(site, state)
+            layer = site.layers[0].self_attn
+            changed = [layer.k_proj.bias.clone(), layer.v_proj.bias.clone(), layer.o_proj.weight]
+            after = model(ids).logits
+    layer = model.model.layers[0].self_attn
+    for old, new in zip((layer.k_proj.bias, layer.v_proj.bias, layer.o_proj.weight), changed,
+                        strict=True):  # fmt: skip
+        assert (old - new).norm() > 0.1 * old.norm()
+    assert (after - before).norm() <= near * before.norm()
 
 
 def test_share_is_that_of_split_outliers(tiny, data) -> None:
@@ -439,13 +461,13 @@ def test_hessians_are_of_quantized_inputs() -> None:
     method = parse("kllm-w3a4:fit=feedback")
     windows, model = many_windows(8), uneven_llama().model
     data = CalibrationData(model, windows)
-    state = method._activation_codebooks(data, method._sites())
+    state = method._activation_codebooks(data, method.sites())
     found = method._hessians(data, state)
     seen = {"o": 0, "q": 0}
     with Site(model) as site, torch.no_grad():
-        for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
-            method._install_activations(site, state, i, name, layer)
-        method._install_attention(site, state)
+        for i in range(len(site.layers)):
+            method._install_activations(site, state, i)
+        method.install_attention(site, state)
         attention = site.layers[0].self_attn
 
         def record(key):
@@ -475,10 +497,39 @@ def test_a_fit_is_better_in_its_hessian(tiny, fitted) -> None:
     plain = parse("kllm-w3a4").calibrate(data)
 
     def error(state) -> float:
-        e = weight - method._quantized(state, 1, layer)["down"].dequantize().t()
+        e = weight - method.quantized(state, 1, layer)["down"].dequantize().t()
         return float(((e @ hessian) * e).sum())
 
     assert error(fitted) < 0.8 * min(error(squares), error(plain))
+
+
+def test_a_stopped_fit_goes_on(tiny, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer by layer; with all of them kept the Hessians are not computed again."""
+    method, windows = parse("kllm-w4a4:fit=feedback"), many_windows(8)
+    data = [CalibrationData(tiny.model, windows, 0, Steps(tmp_path)) for _ in range(3)]
+    with monkeypatch.context() as patch:
+        whole, layers = Kllm._fitted_layer, []
+
+        def stopped(self, data, i, *others):
+            layers.append(i)
+            if i:
+                raise KeyboardInterrupt
+            return whole(self, data, i, *others)
+
+        patch.setattr(Kllm, "_fitted_layer", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            method.calibrate(data[0])
+        assert layers == [0, 1]
+        patch.setattr(Kllm, "_fitted_layer", lambda self, data, i, *others: layers.append(i) or
+                      whole(self, data, i, *others))  # fmt: skip
+        resumed = method.calibrate(data[1])
+        assert layers == [0, 1, 1]
+        patch.setattr(Kllm, "_hessians", None)
+        again = method.calibrate(data[2])
+    fresh = method.calibrate(CalibrationData(tiny.model, windows))
+    assert resumed.keys() == again.keys() == fresh.keys()
+    assert all(torch.equal(resumed[name], fresh[name]) for name in fresh)
+    assert all(torch.equal(again[name], fresh[name]) for name in fresh)
 
 
 def test_a_fit_runs_bit_true(tiny, fitted) -> None:
@@ -494,9 +545,13 @@ def test_a_fit_runs_bit_true(tiny, fitted) -> None:
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
-        ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback, not 'best'"),
+        ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback or seq"),
         ("kllm-w4a4:fit=squares,antisymmetric=true", "antisymmetric must be false with fit=squa"),
         ("kllm-w4a16:fit=feedback", "fit must be largest or squares without quantized act"),
+        ("kllm-w4a4:fit=feedback,norm=exact", "fit must be largest or squares with norm=exact"),
+        ("kllm-w4a4:fit=sequential,cache_bits=16", "fit must be another without quantized weights"),
+        ("kllm-w4a4:fit=sequential,fisher=true", "fit must be another with fisher=true or pre_ro"),
+        ("kllm-w4a4:center=true,pre_rope=true", "center must be false with pre_rope=true, as RoPE"),
         ("kllm-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
     ],
 )
@@ -505,8 +560,9 @@ def test_fits_that_are_refused(spelling: str, message: str) -> None:
         parse(spelling)
 
 
-def test_too_few_tokens_for_a_hessian(tiny) -> None:
+@pytest.mark.parametrize("fit", ["feedback", "sequential"])
+def test_too_few_tokens_for_a_hessian(tiny, fit: str) -> None:
     """The line says how many a Hessian needs."""
     data = CalibrationData(tiny.model, many_windows(1))
     with pytest.raises(ConfigError, match=r"must have \d+ tokens of calibration or more, .*not 32"):
-        parse("kllm-w4a4:fit=feedback").calibrate(data)
+        parse(f"kllm-w4a4:fit={fit}").calibrate(data)

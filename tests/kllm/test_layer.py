@@ -6,7 +6,8 @@ Each of these fails ``test_machine_computes_the_quantized_layer``:
 - V's scales left out;
 - sin negated;
 - the epsilon of the norm dropped;
-- a lost mask (with two tokens).
+- a lost mask (with two tokens);
+- an offset added to q, to one token of two, or to no cached key.
 """
 
 import dataclasses
@@ -114,6 +115,8 @@ def plain(quantized: QuantizedLayer, x: Tensor, cos: Tensor, sin: Tensor, cache:
         u = normed(dequantized("x", token, True))
         q, k, v = ((u @ w).reshape(-1, shape.head_size) for w in weight(("q", "k", "v")))
         q, k = rotate(q, t), rotate(k, t)
+        if quantized.offset is not None:
+            k = k + float_from_bits(quantized.offset)
         projected.append(q)
         for g in range(shape.kv_heads):
             keys[g] = torch.cat((keys[g], dequantized("k", k[g], False)[None]))
@@ -162,8 +165,9 @@ def test_reference_is_the_layer_of_transformers() -> None:
         (LayerOptions(fuse=False, scores="index"), 1, 15),
         (LayerOptions(glu="exact"), 2, 1),
         (LayerOptions(), 1, 0),
+        (LayerOptions(center=True), 2, 18),
     ],
-    ids=["usual", "two tokens", "index", "vector", "no context"],
+    ids=["usual", "two tokens", "index", "vector", "no context", "centred keys"],
 )
 def test_machine_computes_the_quantized_layer(
     options: LayerOptions, tokens: int, context: int

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.eval.methods.rtn import best_clip
+from golden.eval.walk import LayerWalk
 from golden.index.hessian import inverse_root
 from golden.patch import Patch
 
@@ -146,34 +147,6 @@ def gptq(
     )
 
 
-class _Stop(Exception):
-    pass
-
-
-def _first_inputs(model: nn.Module, layer: nn.Module, ids: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    """What the model hands to its first decoder layer: hidden states, and other inputs by name."""
-    seen: list[tuple[Tensor, dict[str, Any]]] = []
-
-    def hook(_module: nn.Module, args: tuple[Tensor, ...], others: dict[str, Any]) -> None:
-        seen.append((args[0], others))
-        raise _Stop
-
-    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
-    try:
-        model(ids[None], use_cache=False)
-    except _Stop:
-        pass
-    finally:
-        handle.remove()
-    return seen[0]
-
-
-def _run(layer: nn.Module, hidden: list[Tensor], others: list[dict[str, Any]]) -> list[Tensor]:
-    """A decoder layer on the hidden states of every window."""
-    found = [layer(x, **each) for x, each in zip(hidden, others, strict=True)]
-    return [y[0] if isinstance(y, tuple) else y for y in found]
-
-
 def restored(state: State, name: str) -> Tensor:
     """The weight (N, K) float32 of a layer in the state that ``layer_by_layer`` made."""
     code, scale, zero = (state[f"{name}.{part}"] for part in ("code", "scale", "zero"))
@@ -198,21 +171,19 @@ def layer_by_layer(
     """
     state: State = {}
     with torch.no_grad():
-        first = [_first_inputs(patch.model, patch.layers[0], ids) for ids in data.windows]
-        hidden, others = [x for x, _ in first], [each for _, each in first]
-        layers = list(zip(patch.layer_names, patch.layers, strict=True))
-        for prefix, layer in data.track(layers, key):
+        walk = LayerWalk(patch.model, data.windows)
+        for i, prefix in data.track(list(enumerate(patch.layer_names)), key):
             linears = {
                 name: each for name, each in patch.linears.items() if name.startswith(f"{prefix}.")
             }
-            run = functools.partial(_run, layer, hidden, others)
+            run = functools.partial(walk.run, i, walk.hidden)
             make = functools.partial(_quantized, linears, run, quantize)
             made = data.steps.once(f"{key}-{prefix}", make)
             state |= made
             for name, linear in linears.items():
                 device = linear.weight.device
                 patch.weight(name, restore({k: v.to(device) for k, v in made.items()}, name))
-            hidden = run()
+            walk.hidden = run()
     return state
 
 

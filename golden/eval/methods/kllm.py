@@ -5,6 +5,7 @@ The fast path is golden.eval.fake.kllm, the exact one (--bit-true) golden.kllm.a
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,13 +19,20 @@ from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens, half_words
 from golden.eval.method import Method, Site, State
+from golden.eval.sequential import fit_layer, fitted, stored
+from golden.eval.walk import LayerWalk
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
+from golden.kllm.conditioning import offset, rotated
 from golden.kllm.config import outlier_count
-from golden.kllm.fit import feedback, least_squares, refine
-from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers, sites
+from golden.kllm.fit import least_squares
+from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
+from golden.kllm.flow import sites as quantized_sites
 from golden.kllm.format import ALL_PRODUCTS
+from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.norms import fold
 from golden.kllm.quantize import (
     QuantizedWeight,
@@ -37,13 +45,20 @@ from golden.patch import K, Patch
 
 __all__ = ["Kllm", "KllmS"]
 
-FITS = ("largest", "squares", "feedback")
+FITS = ("largest", "squares", "feedback", "sequential")
 _OFF = 16  # bits that leave a tensor as it is
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
 _SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 _CACHED = ("k", "v")
+_HESSIANS = ("feedback", "sequential")  # fits in the Hessians of quantized inputs
+_CONDITIONS = ("center", "rotate")
+# What the programs of golden.kllm.layer do.
+_MACHINE_FLOW = {
+    "outliers": "dynamic", "norm": "index", "integer_bits": 8, "cache_share": 0.0,
+    "pre_rope": False,
+}  # fmt: skip
 # Sites before a norm, and the first linear layer after that norm.
 _NORMED = {name: readers(name)[0] for name, site in SITES.items() if site.norm}
 # Sites of whole tokens without a norm: a linear layer's input, or the output of that name's.
@@ -88,11 +103,15 @@ class Kllm(Method):
     cache_bits: of K and V, 0 for the smaller of weight and activation bits
     cache_share: of outliers in a head's K and V
     pre_rope: K before RoPE
+    center: K gets a constant vector after RoPE, its mean on the calibration text taken away
+    rotate: V and o have a Hadamard matrix per head between them (golden.kllm.conditioning)
     fisher, weight_fisher: squared gradients as weights of the k-means
     fit: scales and indices of weights. ``largest``: the largest magnitude of a channel and the
         nearest centroids; ``squares``: scales and codebook of least squares, over all weights;
         ``feedback``: the same in the Hessian of the quantized inputs (golden.kllm.fit). Each column
-        answers for the errors of those before. Scales and indices follow once more.
+        answers for the errors of those before. Scales and indices follow once more;
+        ``sequential``: the same layer by layer, codebooks and Hessians of what the quantized layers
+        before give (golden.eval.sequential)
     damping: of the Hessian's diagonal, as a share of its mean
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
@@ -117,6 +136,8 @@ class Kllm(Method):
     cache_bits: int = 0
     cache_share: float = 0.0
     pre_rope: bool = False
+    center: bool = False
+    rotate: bool = False
     fisher: bool = False
     weight_fisher: bool = True
     fit: str = "largest"
@@ -139,14 +160,27 @@ class Kllm(Method):
         self._check_choice("glu", GLU)
         self._check_choice("scores", SCORES)
         self._check_range("integer_bits", 2, _OFF)
-        for field in ("pre_rope", "fisher", "weight_fisher", "fuse", "antisymmetric"):
+        for field in (
+            "pre_rope", "center", "rotate", "fisher", "weight_fisher", "fuse",
+            "antisymmetric",
+        ):  # fmt: skip
             self._check_bool(field)
+        if self.center and self.pre_rope:
+            self._refuse("center", "false with pre_rope=true, as RoPE turns a constant")
         self._check_choice("fit", FITS)
         self._check_real("damping", 1e-6, 1.0)
         if self.fit != "largest" and self.antisymmetric:
             self._refuse("antisymmetric", f"false with fit={self.fit}")
-        if self.fit == "feedback" and self.activation_bits == _OFF:
-            self._refuse("fit", "largest or squares without quantized activations")
+        if self.fit in _HESSIANS:
+            if self.activation_bits == _OFF:
+                self._refuse("fit", "largest or squares without quantized activations")
+            if self.norm == "exact":
+                self._refuse("fit", "largest or squares with norm=exact")
+        if self.fit == "sequential":
+            if _OFF in (self.weight_bits, self.kept_bits):
+                self._refuse("fit", "another without quantized weights, K and V")
+            if self.fisher or self.pre_rope:
+                self._refuse("fit", "another with fisher=true or pre_rope=true")
         self._check_choice("product", ALL_PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
 
@@ -160,9 +194,9 @@ class Kllm(Method):
         """Bits of an index in the caches."""
         return self.cache_bits or min(self.weight_bits, self.activation_bits)
 
-    def _sites(self) -> dict[str, int]:
+    def sites(self) -> dict[str, int]:
         """Quantized activations and the bits of each."""
-        taken = sites(glu=self.glu, scores=self.scores)
+        taken = quantized_sites(glu=self.glu, scores=self.scores)
         bits = dict.fromkeys(taken, self.activation_bits)
         bits |= dict.fromkeys(_CACHED, self.kept_bits)
         return {name: each for name, each in bits.items() if each != _OFF}
@@ -181,23 +215,75 @@ class Kllm(Method):
         ``tokens`` tokens of the windows. With another ``fit`` also "0.index.qkv" (N, K) uint8 and
         "0.scale.qkv" (N,) FP16 words.
         """
-        state: State = {}
-        sites = self._sites()
-        if self.weight_bits != _OFF and self.fit == "largest":
-            state |= self._weight_codebooks(data)
-        if sites:
-            state |= self._activation_codebooks(data, sites)
-        if self.weight_bits != _OFF and self.fit != "largest":
-            state |= self._fitted_weights(data, state)  # for these activations
+        state = self._offsets(data)
+        sites = self.sites()
+        with Site(data.model) as site:
+            self._install_conditioning(site, state)
+            if self.fit == "sequential":
+                return self._sequential(data, state)
+            if self.weight_bits != _OFF and self.fit == "largest":
+                state |= self._weight_codebooks(data)
+            if sites:
+                state |= self._activation_codebooks(data, sites)
+            if self.weight_bits != _OFF and self.fit != "largest":
+                state |= self._fitted_weights(data, state)  # for these activations
         return state
+
+    def _offsets(self, data: CalibrationData) -> State:
+        """FP16 words (kv_heads, size) of every layer, "0.k.offset"."""
+        if not self.center:
+            return {}
+        with Patch(data.model) as patch:
+            size = int(patch.attentions[0].head_dim)  # type: ignore[arg-type]
+            outputs = [_modules(each)["k"].out_features for each in patch.layers]
+        seen = self._observe(data, range(len(outputs)), ("k",))
+        return {
+            f"{i}.k.offset": offset(seen[f"{i}.k"].reshape(-1, length // size, size))
+            for i, length in enumerate(outputs)
+        }
+
+    def _install_conditioning(self, site: Site, state: State) -> None:
+        """Weights with the rotation in them; K with its offset."""
+        names = {module: name for name, module in site.linears.items()}
+        for i, layer in enumerate(site.layers if self.rotate else ()):
+            size = int(site.attentions[i].head_dim)  # type: ignore[arg-type]
+            v, o = (_modules(layer)[name] for name in "vo")
+            values = v.weight.detach()
+            if v.bias is not None:
+                values = torch.cat((values, v.bias.detach()[:, None]), 1)
+            values, output = rotated(values, o.weight.detach(), size)
+            site.weight(names[v], values[:, : v.in_features])
+            site.weight(names[o], output)
+            if v.bias is not None:
+                site.parameter(v, "bias", values[:, v.in_features])
+        if self.center:
+            constants = [
+                float_from_bits(state[f"{i}.k.offset"].long()).flatten().half()
+                for i in range(len(site.layers))
+            ]
+
+            def add(layer: int, kv: int, x: Tensor) -> Tensor | None:
+                """BINARY ADD: the FP16 sum of K, rounded to FP16, and the constant."""
+                return (x.half() + constants[layer]).float() if kv == K else None
+
+            site.kv(add)
 
     def _key(self, what: str, *fields: str) -> str:
         known = {name: getattr(self, name) for name in fields}
         return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
 
+    def _weight_fisher(self, data: CalibrationData) -> dict[str, Tensor]:
+        """Of the weights that ``_install_conditioning`` has put in the model; {}: unwanted."""
+        if not self.weight_fisher:
+            return {}
+        changed = [name for name in _CONDITIONS if getattr(self, name)]
+        return data.weight_fisher(changed="-".join(changed))
+
     def _weight_codebooks(self, data: CalibrationData) -> State:
-        key = self._key("weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric")
-        fisher = data.weight_fisher() if self.weight_fisher else {}
+        key = self._key(
+            "weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric", *_CONDITIONS
+        )
+        fisher = self._weight_fisher(data)
         state: State = {}
         with Patch(data.model) as patch:
             layers, names = patch.layers, {module: name for name, module in patch.linears.items()}
@@ -205,8 +291,8 @@ class Kllm(Method):
 
             def make(i: int = i, layer: nn.Module = layer) -> State:
                 made = {}
-                for group, members in self._groups(layer).items():
-                    weight, factors = self._joined(layer, members)
+                for group, members in self.groups(layer).items():
+                    weight, factors = self.joined(layer, members)
                     squares = None
                     if self.weight_fisher:
                         own = [fisher[names[_modules(layer)[name]]] for name in members]
@@ -227,44 +313,70 @@ class Kllm(Method):
         """
         with Patch(data.model) as patch:
             layers = patch.layers
-        hessians: dict[str, Tensor] = {}
         if self.fit == "feedback":
-            tokens = sum(map(len, data.windows))
-            linears = _modules(layers[0])
-            widest = max(linears, key=lambda name: int(linears[name].in_features))
-            inputs = linears[widest].in_features
-            if tokens < inputs:
-                raise ConfigError(
-                    f"fit=feedback must have {inputs} tokens of calibration or more, as many as "
-                    f"{widest} has inputs, not {tokens}"
-                )
-            hessians = self._hessians(data, state)
-        fisher = {}
-        if self.fit == "squares" and self.weight_fisher:
-            fisher = data.weight_fisher()
-        names = {module: name for name, module in data.linears.items()}
+            self._check_tokens(data, layers[0])
+        hessians = functools.cache(lambda: self._hessians(data, state))  # for layers not yet kept
+        key = self._key("fit", *self.calibration_fields())
         made: State = {}
         for i, layer in data.track(list(enumerate(layers)), "weights"):
-            for group, members in self._groups(layer).items():
-                weight, factors = self._joined(layer, members)
-                hessian = hessians.get(f"{i}.{LINEARS[members[0]].site}")
-                importance = None if hessian is None else hessian.diagonal()
-                if fisher:
-                    own = [fisher[names[_modules(layer)[name]]] for name in members]
-                    importance = _folded_fisher(own, factors).to(weight.device)
-                try:
-                    found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
-                    if hessian is not None:
-                        found = feedback(weight, hessian, found, damping=self.damping)
-                        found = refine(weight, hessian, found)
-                except torch.linalg.LinAlgError:
-                    raise ConfigError(
-                        f"the Hessian of {group} of layer {i} is singular; more damping or tokens"
-                    ) from None
-                stored = found.quantized()
-                made[f"{i}.weight.{group}"] = stored.codebook.cpu()
-                made[f"{i}.index.{group}"] = stored.index.t().contiguous().cpu()
-                made[f"{i}.scale.{group}"] = stored.scale.cpu()
+
+            def make(i: int = i, layer: nn.Module = layer) -> State:
+                if self.fit == "feedback":
+                    return self._fitted_layer(data, i, layer, hessians())
+                return self._fitted_layer(data, i, layer)
+
+            made |= data.steps.once(f"{key}-{i}", make)
+        return made
+
+    def _fitted_layer(
+        self, data: CalibrationData, i: int, layer: nn.Module, hessians: State | None = None
+    ) -> State:
+        """Of one layer; in the Hessians, or by the diagonal of Fisher information."""
+        fisher = self._weight_fisher(data) if hessians is None else {}
+        names = {module: name for name, module in data.linears.items()}
+        made: State = {}
+        for group, members in self.groups(layer).items():
+            weight, factors = self.joined(layer, members)
+            importance = hessian = None
+            if hessians is not None:
+                hessian = hessians[f"{i}.{LINEARS[members[0]].site}"]
+            elif fisher:
+                own = [fisher[names[_modules(layer)[name]]] for name in members]
+                importance = _folded_fisher(own, factors).to(weight.device)
+            if hessian is not None:
+                found = fitted(self, (i, group), weight, hessian, data.seed)
+            else:
+                found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
+            made |= stored(found, i, group)
+        return made
+
+    def _check_tokens(self, data: CalibrationData, layer: nn.Module) -> None:
+        """ConfigError: fewer tokens than a Hessian has columns, so that it is singular."""
+        tokens = sum(map(len, data.windows))
+        linears = _modules(layer)
+        widest = max(linears, key=lambda name: int(linears[name].in_features))
+        inputs = linears[widest].in_features
+        if tokens < inputs:
+            raise ConfigError(
+                f"fit={self.fit} must have {inputs} tokens of calibration or more, as many as "
+                f"{widest} has inputs, not {tokens}"
+            )
+
+    def _sequential(self, data: CalibrationData, state: State) -> State:
+        """``state`` with codebooks and weights, layer by layer after those quantized before."""
+        walk = LayerWalk(data.model, data.windows)
+        self._check_tokens(data, walk.layers[0])
+        key = self._key("sequential", *self.calibration_fields())
+        made = dict(state)
+        for i in data.track(range(len(walk.layers)), "layers"):
+
+            fit = functools.partial(fit_layer, self, walk, i, dict(made), data)
+            made |= data.steps.once(f"{key}-{i}", fit)
+            with Site(data.model) as site:
+                self._install_weights(site, made, i)
+                self._install_activations(site, made, i)
+                self.install_attention(site, made)
+                walk.hidden = walk.run(i, walk.hidden)
         return made
 
     def _hessians(self, data: CalibrationData, state: State) -> dict[str, Tensor]:
@@ -275,22 +387,18 @@ class Kllm(Method):
         """
         total: dict[str, Tensor] = {}
         with Site(data.model) as site:
-            for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
-                self._install_activations(site, state, i, name, layer)
-            self._install_attention(site, state)
+            for i in range(len(site.layers)):
+                self._install_activations(site, state, i)
+            self.install_attention(site, state)
             for i, layer in enumerate(site.layers):
                 for where in {linear.site for linear in LINEARS.values()}:
                     first = readers(where)[0]
-                    factor = torch.ones(1)
-                    if LINEARS[first].norm is not None and self.norm != "unfolded":
-                        factor = _norm(layer, first).weight.detach()
 
                     def add(
-                        x: Tensor, key: str = f"{i}.{where}", factor: Tensor = factor
-                    ) -> Tensor:
-                        factor = factor.to(x.device)
-                        safe = torch.where(factor == 0, 1, factor)
-                        rows = torch.where(factor == 0, 0, x.flatten(0, -2) / safe)
+                        x: Tensor, key: str = f"{i}.{where}", layer: nn.Module = layer,
+                        first: str = first,
+                    ) -> Tensor:  # fmt: skip
+                        rows = self.unscaled(layer, first, x.flatten(0, -2))
                         product = (rows.t() @ rows).double()
                         total[key] = total[key] + product if key in total else product
                         return x
@@ -300,11 +408,18 @@ class Kllm(Method):
                 data.run(ids)
         return total
 
-    def _groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
+    def unscaled(self, layer: nn.Module, name: str, x: Tensor) -> Tensor:
+        """A linear layer's input without the norm's factor, if the weights have that."""
+        if LINEARS[name].norm is None or self.norm == "unfolded":
+            return x
+        factor = _norm(layer, name).weight.detach().to(x.device)
+        return torch.where(factor == 0, 0, x / torch.where(factor == 0, 1, factor))
+
+    def groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
         """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
         return matmuls(self.fuse, _modules(layer)["gate"].out_features)
 
-    def _joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
+    def joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
         """``_folded`` weights of a matmul as one, and the factor of each."""
         weights, factors = zip(*(self._folded(layer, name) for name in members), strict=True)
         return torch.cat(weights), list(factors)
@@ -328,7 +443,7 @@ class Kllm(Method):
     def _activation_codebooks(self, data: CalibrationData, sites: dict[str, int]) -> State:
         offline = (
             "activation_bits", "cache_bits", "weight_bits", "share", "outliers", "norm", "glu",
-            "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric",
+            "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric", *_CONDITIONS,
         )  # fmt: skip
         key = self._key("activations", *offline)
         with Patch(data.model) as patch:
@@ -347,7 +462,7 @@ class Kllm(Method):
                     name: value
                     for layer in some
                     for site, bits in sites.items()
-                    for name, value in self._train(seen, f"{layer}.{site}", bits, data).items()
+                    for name, value in self.train(seen, f"{layer}.{site}", bits, data).items()
                 }
 
             state |= data.steps.once(f"{key}-{first}", make)
@@ -387,7 +502,8 @@ class Kllm(Method):
 
         with Patch(data.model) as patch, torch.set_grad_enabled(self.fisher):
             for layer in layers:
-                self._tap_layer(patch, layer, tap)
+                for where in (*_NORMED, *_PLAIN):
+                    self.tap_site(patch, patch.layers[layer], where, tap(f"{layer}.{where}"))
             patch.kv(lambda layer, kv, x: tap(f"{layer}.{'kv'[kv]}")(x), self.pre_rope)
             patch.query(lambda layer, q: tap(f"{layer}.q")(q))
             if not self.fisher:
@@ -402,19 +518,18 @@ class Kllm(Method):
                 found[f"{key}.gradient"] = self._rows(patch, key, slope)
         return found
 
-    def _tap_layer(self, patch: Patch, layer: int, tap: Callable[[str], Any]) -> None:
-        """Records where ``install`` will quantize."""
-        module = patch.layers[layer]
-        linear = _modules(module)
-        for site, name in _NORMED.items():
-            norm = _norm(module, name)
+    def tap_site(
+        self, patch: Patch, layer: nn.Module, site: str, tap: Callable[[Tensor], Any]
+    ) -> None:
+        """Records a site of whole tokens where ``install`` will quantize it."""
+        linear = _modules(layer)
+        if site in _NORMED:
             put = patch.input if self.norm == "index" else patch.output
-            put(norm, tap(f"{layer}.{site}"))
-        for site in _PLAIN:
-            if readers(site):
-                patch.input(linear[readers(site)[0]], tap(f"{layer}.{site}"))
-            else:
-                patch.output(linear[site], tap(f"{layer}.{site}"))
+            put(_norm(layer, _NORMED[site]), tap)
+        elif readers(site):
+            patch.input(linear[readers(site)[0]], tap)
+        else:
+            patch.output(linear[site], tap)
 
     def _rows(self, patch: Patch, key: str, x: Tensor) -> Tensor:
         """(T, vectors of a token, K) of what a tap saw in one window."""
@@ -425,7 +540,7 @@ class Kllm(Method):
             return x[0].unflatten(-1, (-1, int(patch.attentions[int(layer)].head_dim)))  # type: ignore[arg-type]
         return x[0][:, None]
 
-    def _train(self, seen: State, key: str, bits: int, data: CalibrationData) -> State:
+    def train(self, seen: State, key: str, bits: int, data: CalibrationData) -> State:
         """The codebook of one site, and its thresholds if it has static ones."""
         layer, site = key.split(".")
         x, gradient = seen[key], seen.get(f"{key}.gradient")
@@ -458,18 +573,21 @@ class Kllm(Method):
     # ---- online
 
     def install(self, site: Site, state: State) -> None:
-        for i, (name, layer) in enumerate(zip(site.layer_names, site.layers, strict=True)):
-            self._install_weights(site, state, i, name, layer)
+        self._install_conditioning(site, state)
+        for i in range(len(site.layers)):
+            self._install_weights(site, state, i)
             if self.activation_bits != _OFF:
-                self._install_activations(site, state, i, name, layer)
-        self._install_attention(site, state)
+                self._install_activations(site, state, i)
+        self.install_attention(site, state)
 
-    def _quantized(
+    def quantized(
         self, state: State, i: int, layer: nn.Module, only: Collection[str] = LINEARS
     ) -> dict[str, QuantizedWeight]:
         """Linear layers' weights as they are stored in memory, q with the scaling in it."""
         made = {}
-        for group, members in self._groups(layer).items():
+        for group, members in self.groups(layer).items():
+            if not set(members) & set(only):
+                continue
             codebook = state[f"{i}.weight.{group}"].long()
             if f"{i}.index.{group}" not in state:
                 for name in filter(only.__contains__, members):
@@ -483,15 +601,56 @@ class Kllm(Method):
                     made[name] = QuantizedWeight(own.t().contiguous(), words, codebook)
         return made
 
-    def _install_weights(
-        self, site: Site, state: State, i: int, prefix: str, layer: nn.Module
-    ) -> None:
+    def layer(self, model: nn.Module, state: State, i: int) -> tuple[LayerWeights, QuantizedLayer]:
+        """Layer ``i`` with its real weights, conditioned, and as golden.kllm.layer compiles it.
+
+        On the machine it does what ``install`` computes. ConfigError: there is no such flow.
+        """
+        for field, wanted in _MACHINE_FLOW.items():
+            if getattr(self, field) != wanted:
+                self._refuse(field, f"{wanted} for a layer of the accelerator")
+        if _OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
+            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
+        if self.kept_bits != self.activation_bits:
+            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        with Site(model) as site:
+            layer = site.layers[i]
+            self._install_conditioning(site, state)
+            real = layer_weights(layer, model.config)
+            weights = self.quantized(state, i, layer)
+        weight = {}
+        for group, members in self.groups(layer).items():
+            first = weights[members[0]]
+            index = torch.cat([weights[name].index for name in members], 1)
+            scale = torch.cat([weights[name].scale for name in members])
+            weight[group] = QuantizedWeight(index, scale, first.codebook)
+        codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
+        unused = {name: codebook["k"] for name in SITES if name not in codebook}
+        options = LayerOptions(
+            fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
+            center=self.center,
+        )  # fmt: skip
+        found = state[f"{i}.k.offset"].long() if self.center else None
+        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
+
+    def install_group(self, site: Site, state: State, i: int, group: str) -> None:
+        """Weights of a matmul, where the norm before it has its factor still."""
+        layer = site.layers[i]
+        linear = _modules(layer)
+        names = {module: name for name, module in site.linears.items()}
+        members = self.groups(layer)[group]
+        for name, each in self.quantized(state, i, layer, members).items():
+            weight = self.unscaled(layer, name, each.dequantize().t())
+            site.weight(names[linear[name]], weight / (self._scaling(layer) if name == "q" else 1))
+
+    def _install_weights(self, site: Site, state: State, i: int) -> None:
+        layer = site.layers[i]
         linear = _modules(layer)
         names = {module: name for name, module in site.linears.items()}
         if self.weight_bits == _OFF:
             weights = {name: self._folded(layer, name)[0] for name in linear}
         else:
-            quantized = self._quantized(state, i, layer)
+            quantized = self.quantized(state, i, layer)
             weights = {name: each.dequantize().t() for name, each in quantized.items()}
         weights["q"] = weights["q"] / self._scaling(layer)
         for name, weight in weights.items():
@@ -502,7 +661,7 @@ class Kllm(Method):
                 site.parameter(norm, "weight", torch.ones_like(norm.weight))
         if self.weight_bits == _OFF:
             return
-        for members in self._groups(layer).values():
+        for members in self.groups(layer).values():
             sizes = {name: weights[name].numel() for name in members}
             codebook = 16 * (1 << self.weight_bits) / sum(sizes.values())
             for name, elements in sizes.items():
@@ -533,32 +692,29 @@ class Kllm(Method):
             site.bits.add("activations", name, length, bits)
         return lambda x: fake_tokens(x, codebook, k).value
 
-    def _install_activations(
-        self, site: Site, state: State, i: int, prefix: str, layer: nn.Module
-    ) -> None:
+    def _install_activations(self, site: Site, state: State, i: int) -> None:
+        for where in (*_NORMED, *filter(self.sites().get, _PLAIN)):
+            self.install_activation(site, state, i, where)
+
+    def install_activation(self, site: Site, state: State, i: int, where: str) -> None:
+        """A site of whole tokens."""
+        layer = site.layers[i]
         linear = _modules(layer)
+        if not readers(where):  # SiLU of s * c and the product follow in the model
+            length = linear[where].out_features
+            site.output(linear[where], self._quantizer(site, state, i, where, length))
+            return
         names = {module: name for name, module in site.linears.items()}
+        counted = [names[linear[name]] for name in readers(where)]
+        length = linear[readers(where)[0]].in_features
+        quantize = self._quantizer(site, state, i, where, length, counted)
+        if where in _NORMED and self.norm == "index":
+            site.input(_norm(layer, _NORMED[where]), quantize)
+            return
+        for name in readers(where):
+            site.input(linear[name], quantize)
 
-        def made(where: str) -> Callable[[Tensor], Tensor]:
-            length = linear[readers(where)[0]].in_features
-            counted = [names[linear[name]] for name in readers(where)]
-            return self._quantizer(site, state, i, where, length, counted)
-
-        for where, first in _NORMED.items():
-            quantize = made(where)
-            if self.norm == "index":
-                site.input(_norm(layer, first), quantize)
-                continue
-            for name in readers(where):
-                site.input(linear[name], quantize)
-        for where in filter(self._sites().get, _PLAIN):
-            if readers(where):
-                site.input(linear[readers(where)[0]], made(where))
-            else:  # SiLU of s * c and the product follow in the model: what the look-ups give.
-                length = linear[where].out_features
-                site.output(linear[where], self._quantizer(site, state, i, where, length))
-
-    def _install_attention(self, site: Site, state: State) -> None:
+    def install_attention(self, site: Site, state: State) -> None:
         cached = self.kept_bits != _OFF
         head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
         share = self._share("k")
@@ -587,7 +743,7 @@ class Kllm(Method):
         def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
             real = q, k, v
             q = (q * scaling).half().float()
-            query = books[f"{layer}.q"] if "q" in self._sites() else None
+            query = books[f"{layer}.q"] if "q" in self.sites() else None
             if cached:
                 if not self.pre_rope:
                     k = fake_tokens(k, books[f"{layer}.k"], k_kept).value
@@ -642,7 +798,9 @@ class Kllm(Method):
         layer = site.layers[i]
         short = next(s for s, module in _modules(layer).items() if module is site.linears[name])
         where = LINEARS[short].site
-        weight = self._quantized(state, i, layer, (short,))[short]
+        with Site(site.model) as changed:
+            self._install_conditioning(changed, state)
+            weight = self.quantized(state, i, layer, (short,))[short]
         codebook = state[f"{i}.{where}"].long()
         epsilon: float | None = None
         held: list[Tensor] = []

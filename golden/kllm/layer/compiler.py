@@ -98,6 +98,8 @@ def _constants(quantized: QuantizedLayer, program: LayerProgram) -> dict[str, li
     v = _padded(quantized.codebook["v"], config.bits_b)
     made["packet.scores"] = [codebook_packet(quantized.codebook["q"], k, config.product)]
     made["packet.cached_v"] = [integer_packet(v, config.bits_a, config.product)]
+    if quantized.offset is not None:
+        made["key_offset"] = [quantized.offset.flatten()]
     tokens = np.arange(program.context + program.tokens)
     for t in range(program.tokens - 1 if program.caches == 1 else 0):
         made[f"mask{t}"] = [np.where(tokens > program.context + t, _MINUS_INFINITY, 0)]

@@ -142,6 +142,8 @@ class _Program:
                 self._add(f"packet.{name}", config.kmeans_words)
         self._add("packet.scores", config.kmeans_words)
         self._add("packet.cached_v", config.integer_words)
+        if self.options.center:
+            self._add("key_offset", shape.kv_heads * shape.head_size)
         for t in range(self.tokens):
             for name in ("cos", "sin"):
                 self._add(f"{name}{t}", shape.head_size // 2)
@@ -241,7 +243,7 @@ class _Program:
         )  # fmt: skip
 
     def _project(self, x: Vector) -> Vector:
-        """Loads x; q, k, v; rotated q and k are left; quantized v and k go to the host.
+        """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the host.
 
         The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
         ROTARY. v goes first because it does not wait for ROTARY.
@@ -274,6 +276,11 @@ class _Program:
                 heads=shape.heads + shape.kv_heads, head_size=size,
             )  # fmt: skip
             asm.free(cos, sin)
+        if self.options.center:
+            constant = self._load("key_offset", kv)
+            keys = rotated.part(q, kv, self.tokens, rotated.stride)
+            asm.binary(op=Binary.ADD, a=keys, b=constant, dst=keys)
+            asm.free(constant)
         step = max(1, min(shape.kv_heads, self.config.slots // 2))
         for name, source, first in (("v", made, q + kv), ("k", rotated, q)):
             self._clustering(name)

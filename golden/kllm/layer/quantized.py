@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.fp16.ops import bits_from_float
+from golden.fp16.ops import add, bits_from_float
+from golden.kllm import conditioning
 from golden.kllm.flow import LINEARS, SITES, matmuls
 from golden.kllm.functional import Slot
 from golden.kllm.isa import Outliers
@@ -25,12 +26,22 @@ __all__ = ["Cache", "QuantizedLayer", "quantize_cache", "quantize_layer"]
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedLayer:
-    """weight: by matmul (fused or not); codebook: of each activation, k and v of the caches."""
+    """weight: by matmul (fused or not); codebook: of each activation, k and v of the caches.
+
+    offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``.
+    """
 
     shape: LayerShape
     options: LayerOptions
     weight: Mapping[str, QuantizedWeight]
     codebook: Mapping[str, Tensor]
+    offset: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.offset is not None) != self.options.center:
+            raise ConfigError(
+                f"offset must be given with center=true alone, not center={self.options.center}"
+            )
 
     def save(self, path: Path) -> None:
         """As one .npz file."""
@@ -38,6 +49,8 @@ class QuantizedLayer:
         for name, weight in self.weight.items():
             for field in ("index", "scale", "codebook"):
                 arrays[f"weight.{name}.{field}"] = getattr(weight, field).numpy()
+        if self.offset is not None:
+            arrays["offset"] = self.offset.numpy()
         for name, config in (("shape", self.shape), ("options", self.options)):
             for field, value in config.describe().items():
                 arrays[f"{name}.{field}"] = np.array(value)
@@ -50,6 +63,7 @@ class QuantizedLayer:
         parts: dict[str, dict[str, Any]] = {"shape": {}, "options": {}}
         codebook: dict[str, Tensor] = {}
         weight: dict[str, dict[str, Tensor]] = {}
+        offset = arrays.pop("offset", None)
         for name, array in arrays.items():
             kind, _, rest = name.partition(".")
             if kind in parts:
@@ -64,6 +78,7 @@ class QuantizedLayer:
             options=LayerOptions(**parts["options"]),
             weight={name: QuantizedWeight(**fields) for name, fields in weight.items()},
             codebook=codebook,
+            offset=None if offset is None else torch.from_numpy(offset),
         )
 
 
@@ -94,14 +109,17 @@ def quantize_layer(
         name: quantize_weight(torch.cat([w[each] for each in made[name]]), bits_b)
         for name in sorted(made, key=lambda name: len(made[name]) > 1)
     }
+    offset = conditioning.offset(seen["k"]) if options.center else None
     codebook = {}
     for name, site in SITES.items():
-        vectors = seen[name].double()
+        words = bits_from_float(seen[name].double())
+        if name == "k" and offset is not None:
+            words = add(words, offset)
         if site.heads:
-            vectors = vectors.reshape(-1, shape.head_size)
+            words = words.reshape(-1, shape.head_size)
         share = options.share if site.outliers else 0
-        codebook[name] = train_activation_codebook(bits_from_float(vectors), bits_a, share=share)
-    return QuantizedLayer(shape=shape, options=options, weight=weight, codebook=codebook)
+        codebook[name] = train_activation_codebook(words, bits_a, share=share)
+    return QuantizedLayer(shape, options, weight, codebook, offset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +156,10 @@ def quantize_cache(quantized: QuantizedLayer, k: Tensor, v: Tensor) -> Cache:
     """Real (T, kv_heads, head_size) keys, rotated, and values as the accelerator stores them."""
     made = []
     for name, real in (("k", k), ("v", v)):
-        words = bits_from_float(real.double()).permute(1, 0, 2)
+        words = bits_from_float(real.double())
+        if name == "k" and quantized.offset is not None:
+            words = add(words, quantized.offset)
+        words = words.permute(1, 0, 2)
         heads, tokens, size = words.shape
         codebook = quantized.codebook[name]
         slots = quantize_command(words.reshape(-1, size), codebook, Outliers(), 0)

@@ -44,8 +44,10 @@ class LayerOptions(Config):
     scores: str = "direct"  # q in FP16 by the outlier path (direct), or quantized (index)
     glu: str = "index"  # gate and up quantized and multiplied by index, or in FP16 (exact)
     share: float = 0.005  # outliers on each side of a token
+    center: bool = False  # K gets a constant vector after RoPE (golden.kllm.conditioning)
 
     def __post_init__(self) -> None:
         self._check_bool("fuse")
+        self._check_bool("center")
         self._check_choice("scores", SCORES)
         self._check_choice("glu", GLU)

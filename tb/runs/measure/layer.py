@@ -219,7 +219,8 @@ def report(options: argparse.Namespace) -> int:
         print(f"tb.runs.layer: {error}", file=sys.stderr)
         return 2
     console.print(f"building the model of kllm_accelerator, {options.config}")
-    model = build_model(KllmAccelerator(config), long_run=True)
+    # A run of the small machine takes seconds: it is the model of the tests, which compiles sooner.
+    model = build_model(KllmAccelerator(config), long_run=options.config != "small")
     params = parameters(pack, config.machine, options.latency)
     work = run_model(model, "tb.kllm.tb_layer", config=config, params=params)
     made = json.loads((work / "layer.json").read_text()) | {"latency": options.latency}

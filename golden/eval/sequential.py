@@ -1,0 +1,171 @@
+"""KLLM's codebooks and weights of a layer, each for what the parts before it give once quantized.
+
+A codebook of activations is of what the quantized layers and matmuls before it give. The Hessian of
+a weight is of its inputs after all of that.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from golden.config import ConfigError
+from golden.eval.calibration import CalibrationData
+from golden.eval.method import Site, State
+from golden.eval.walk import LayerWalk
+from golden.kllm.fit import Fit, feedback, least_squares, refine
+from golden.kllm.flow import LINEARS, readers
+from golden.kllm.quantize import QuantizedWeight
+from golden.patch import Patch, V
+
+__all__ = ["Flow", "fit_layer", "fitted", "stored"]
+
+Tap = Callable[[Tensor], Any]
+
+
+class Flow(Protocol):
+    """What a layer's flow is, and how it is quantized: golden.eval.methods.kllm."""
+
+    @property
+    def weight_bits(self) -> int: ...
+    @property
+    def damping(self) -> float: ...
+    @property
+    def tokens(self) -> int: ...
+
+    def sites(self) -> dict[str, int]: ...
+    def groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]: ...
+    def joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]: ...
+    def unscaled(self, layer: nn.Module, name: str, x: Tensor) -> Tensor: ...
+    def tap_site(self, patch: Patch, layer: nn.Module, site: str, tap: Tap) -> None: ...
+    def train(self, seen: State, key: str, bits: int, data: CalibrationData) -> State: ...
+    def install_activation(self, site: Site, state: State, i: int, where: str) -> None: ...
+    def install_attention(self, site: Site, state: State) -> None: ...
+    def install_group(self, site: Site, state: State, i: int, group: str) -> None: ...
+
+
+def stored(found: Fit, i: int, group: str) -> State:
+    """A matmul's weights as a state keeps them."""
+    made: QuantizedWeight = found.quantized()
+    return {
+        f"{i}.weight.{group}": made.codebook.cpu(),
+        f"{i}.index.{group}": made.index.t().contiguous().cpu(),
+        f"{i}.scale.{group}": made.scale.cpu(),
+    }
+
+
+def fitted(flow: Flow, place: tuple[int, str], weight: Tensor, hessian: Tensor, seed: int) -> Fit:
+    """A weight in the Hessian of its inputs; ConfigError, with layer and matmul: it is singular."""
+    found = least_squares(weight, flow.weight_bits, hessian.diagonal(), seed=seed)
+    try:
+        found = feedback(weight, hessian, found, damping=flow.damping)
+    except torch.linalg.LinAlgError:
+        i, group = place
+        raise ConfigError(
+            f"the Hessian of {group} of layer {i} is singular; more damping or tokens"
+        ) from None
+    return refine(weight, hessian, found)
+
+
+def _rows(windows: list[Tensor]) -> Tensor:
+    """(1, T, ...) of each window as (tokens, ...)."""
+    return torch.cat([each[0] for each in windows])
+
+
+class _Layer:
+    """One layer at work: its state so far, on the open ``site``."""
+
+    def __init__(
+        self, flow: Flow, walk: LayerWalk, i: int, data: CalibrationData, site: Site
+    ) -> None:
+        self.flow, self.walk, self.i, self.data, self.site = flow, walk, i, data, site
+        self.layer = walk.layers[i]
+        self.made: State = {}
+
+    def train(self, where: str, rows: Tensor) -> None:
+        """The codebook of a site from (tokens, vectors, K)."""
+        pick = torch.randperm(len(rows), generator=self.data.generator(self.i))[: self.flow.tokens]
+        key = f"{self.i}.{where}"
+        seen = {key: rows[pick.to(rows.device)].flatten(0, -2).cpu()}
+        self.made |= self.flow.train(seen, key, self.flow.sites()[where], self.data)
+
+    def quantize(self, where: str, windows: list[Tensor]) -> None:
+        """Trains and installs a site of whole tokens."""
+        self.train(where, _rows(windows)[:, None])
+        self.flow.install_activation(self.site, self.made, self.i, where)
+
+    def seen(self, where: str, post: list[Tensor] | None = None) -> list[Tensor]:
+        """A site as it is now; ``post``: the layer's hidden states after attention, if known."""
+
+        def put(patch: Patch, tap: Tap) -> None:
+            self.flow.tap_site(patch, self.layer, where, tap)
+
+        return self._tapped(put, post)
+
+    def inputs(self, name: str, post: list[Tensor] | None = None) -> list[Tensor]:
+        """What a linear layer reads."""
+        linear = self.layer.get_submodule(LINEARS[name].module)
+        return self._tapped(lambda patch, tap: patch.input(linear, tap), post)
+
+    def _tapped(self, put: Callable[[Patch, Tap], None], post: list[Tensor] | None) -> list[Tensor]:
+        if post is None:
+            return self.walk.seen(self.i, self.walk.hidden, put)
+        return self.walk.seen_after_attention(self.i, post, put)
+
+    def fit(self, site: str, post: list[Tensor] | None = None) -> None:
+        """Fits and installs the matmuls that read a site."""
+        names = readers(site)
+        x = self.flow.unscaled(self.layer, names[0], _rows(self.inputs(names[0], post)))
+        hessian = (x.t() @ x).double()
+        for group, members in self.flow.groups(self.layer).items():
+            if members[0] in names:
+                weight, _ = self.flow.joined(self.layer, members)
+                found = fitted(self.flow, (self.i, group), weight, hessian, self.data.seed)
+                self.made |= stored(found, self.i, group)
+                self.flow.install_group(self.site, self.made, self.i, group)
+
+    def train_cached(self) -> None:
+        """Codebooks of K and V, and of q if it is quantized."""
+        heads: dict[str, list[Tensor]] = {"k": [], "v": [], "q": []}
+        size = int(self.site.attentions[self.i].head_dim)  # type: ignore[arg-type]
+
+        def put(patch: Patch, tap: Tap) -> None:
+            def query(_layer: int, q: Tensor) -> Tensor:
+                heads["q"].append(q[0].transpose(0, 1))
+                return q
+
+            def kv(_layer: int, kind: int, x: Tensor) -> Tensor | None:
+                heads["kv"[kind]].append(x[0].unflatten(-1, (-1, size)))
+                return tap(x) if kind == V else None
+
+            patch.query(query)
+            patch.kv(kv)
+
+        self.walk.seen(self.i, self.walk.hidden, put)
+        for where in heads.keys() & self.flow.sites().keys():
+            self.train(where, torch.cat(heads[where]))
+
+
+def fit_layer(flow: Flow, walk: LayerWalk, i: int, state: State, data: CalibrationData) -> State:
+    """Codebooks, scales and indices of layer ``i``; ``state``: what is known before, of K."""
+    with Site(walk.model) as site:
+        own = _Layer(flow, walk, i, data, site)
+        own.quantize("x", own.seen("x"))
+        own.fit("x")
+        own.train_cached()
+        flow.install_attention(site, state | own.made)
+        attention = own.seen("attention")
+        own.quantize("attention", attention)
+        own.fit("attention")
+        o = own.layer.get_submodule(LINEARS["o"].module)
+        with torch.no_grad():
+            post = [h + o(each) for h, each in zip(walk.hidden, attention, strict=True)]
+        own.quantize("post", own.seen("post", post))
+        own.fit("post", post)
+        for where in ("gate", "up"):
+            if where in flow.sites():
+                own.quantize(where, own.seen(where, post))
+        own.quantize("h", own.seen("h", post))
+        own.fit("h", post)
+        return own.made
