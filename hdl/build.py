@@ -2,7 +2,7 @@
 
 Any set of blocks compiles together, those of separate calls included: README.md shows two blocks in
 one chip. ``field=value``, ``--config`` and ``--as`` are of one block: they need a call with one
-NAME. ``-o``, ``--prefix`` and ``--wrap`` are of every block of the call.
+NAME. ``-o``, ``--prefix``, ``--wrap`` and ``--kit`` are of every block of the call.
 """
 
 import resource
@@ -16,6 +16,7 @@ from hdl.arguments import folder
 from hdl.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
 from hdl.diagram import Drawing, diagram
 from hdl.emit import flat_ports
+from hdl.kit.parts import PARTS, KitDelivery, find_vectors, kit_folder, make_kit, parts_of
 from hdl.registry import all_blocks, configuration, find
 from hdl.verilog import WRAPS, port_rows
 
@@ -112,17 +113,35 @@ def _check_top(name: str, config: Config, options) -> None:
         raise ConfigError(f"{given} must not be {top!r}, a port of {name}")
 
 
+def _make(name: str, config: Config, options) -> Delivery | KitDelivery:
+    top = name if options.top is None else options.top
+    named = {"prefix": options.prefix, "wrap": options.wrap}
+    if not options.kit:
+        return deliver(find(name).component(config), top, **named)
+    parts = parts_of(options.parts)
+    vectors = find_vectors(name, config) if "testbench" in parts else None
+    block = find(name).component(config)
+    return make_kit(block, top, parts, vectors, split=options.split, **named)
+
+
+def _check_kit(options) -> None:
+    """ConfigError: an option of kits without ``--kit``, or an unknown part."""
+    for option in ("parts", "split"):
+        if getattr(options, option) and not options.kit:
+            raise ConfigError(f"--{option} is for --kit")
+    parts_of(options.parts)
+
+
 def _build_all(configs: dict[str, Config], options) -> None:
     """All blocks are converted before the first file is written."""
-    done: list[tuple[Delivery, Path, float]] = []
+    done: list[tuple[Delivery | KitDelivery, Path, float]] = []
     drawings: list[tuple[Path, Drawing]] = []
     for name, config in configs.items():
-        folder = options.directory or Path("build") / name
+        folder = kit_folder(name) if options.kit else Path("build") / name
+        folder = options.directory or folder
         check_folder(folder)
         start = time.perf_counter()
-        top = name if options.top is None else options.top
-        block = find(name).component(config)
-        made = deliver(block, top, prefix=options.prefix, wrap=options.wrap)
+        made = _make(name, config, options)
         for other, *_ in done:
             if {made.name, made.stem} & {other.name, other.stem}:
                 raise ConfigError(f"two blocks would be the module {made.name}")
@@ -133,9 +152,20 @@ def _build_all(configs: dict[str, Config], options) -> None:
     deliveries: list[tuple[Path, HasFiles]] = [(folder, made) for made, folder, _ in done]
     write([*deliveries, *drawings])
     for made, folder, seconds in done:
-        _print_summary(made, folder / f"{made.stem}.v", seconds)
+        if isinstance(made, KitDelivery):
+            _print_summary(made.delivery, folder / f"{made.stem}.v", seconds)
+            _print_kit(made, folder)
+        else:
+            _print_summary(made, folder / f"{made.stem}.v", seconds)
     for folder, drawing in drawings:
         print(f"  {folder / drawing.stem}.svg")
+
+
+def _print_kit(made: KitDelivery, folder: Path) -> None:
+    files = [name for name in made.kit if "/" not in name]
+    print(f"  kit         {', '.join(files)}")
+    if "run.sh" in files:
+        print(f"  testbench   sh {folder}/run.sh icarus, or sh {folder}/run.sh verilator")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -143,7 +173,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="NAME | field=value", help="blocks to build")
     parser.add_argument("--list", action="store_true", help="list all blocks")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
-    parser.add_argument("-o", dest="directory", type=folder, help="default build/NAME")
+    parser.add_argument(
+        "-o", dest="directory", type=folder, help="default build/NAME, or build/kits/NAME"
+    )
     parser.add_argument("--as", dest="top", metavar="TOP", help="name of the module and its files")
     parser.add_argument(
         "--prefix", default="", metavar="P", help="begin the name of every module, TOP included"
@@ -151,6 +183,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
     )
+    parser.add_argument(
+        "--kit", action="store_true", help="write all that an integrator checks in, and a testbench"
+    )
+    parser.add_argument(
+        "--parts", metavar="P,P", help=f"with --kit: only these of {', '.join(PARTS)}"
+    )
+    parser.add_argument("--split", action="store_true", help="with --kit: one file per module")
     parser.add_argument("--ports", action="store_true", help="print the ports, write nothing")
     parser.add_argument(
         "--diagram", action="store_true", help="write NAME.svg too: the parts and their streams"
@@ -164,6 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not any("=" not in word for word in options.words):
         parser.error("a block's name is needed (python -m hdl.build --list shows all)")
     try:
+        _check_kit(options)
         if options.prefix:
             check_identifier("--prefix", options.prefix)
         if options.top is not None:

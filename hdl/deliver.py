@@ -30,6 +30,7 @@ from golden.config import ConfigError
 from hdl.block import Block
 from hdl.emit import EmittedModule, flat_ports, keeper
 from hdl.keywords import KEYWORDS
+from hdl.licence import LICENCE
 from hdl.ports import member_text
 from hdl.render import comment, render
 from hdl.rewrite import Module, rewrite
@@ -42,6 +43,7 @@ __all__ = [
     "check_folder",
     "check_identifier",
     "deliver",
+    "guarded",
     "package",
     "write",
 ]
@@ -172,7 +174,8 @@ def _order_ports(module: Module, names: list[str]) -> None:
     module.ports.sort(key=lambda port: order.get(port, len(order)))
 
 
-def _guarded(name: str, text: str) -> str:
+def guarded(name: str, text: str) -> str:
+    """``text`` of module ``name`` with the guard that it has in every file."""
     macro = f"SENBAZURU_{name}"
     return f"`ifndef {macro}\n`define {macro}\n{text}`endif\n"
 
@@ -180,7 +183,7 @@ def _guarded(name: str, text: str) -> str:
 def _header(design: Design, block: Block, name: str, names: _Names, counts: dict) -> list[str]:
     description = design.description
     versions = ", ".join(f"{tool} {each}" for tool, each in description["versions"].items())
-    lines = comment(f"{name}: {_summary(block)}")
+    lines = [f"// {LICENCE}", *comment(f"{name}: {_summary(block)}")]
     lines += ["//", *comment(f"Made by Senbazuru ({versions}).")]
     lines += comment(f"Block {type(block).__name__} at this configuration:")
     lines += _configuration(block.config.describe(), "")
@@ -254,8 +257,7 @@ def package(design: Design, prefix: str = "") -> Delivery:
     outer = texts.pop(design.name) if design.name != name else ""
     kept = keeper()
     modules = {
-        each: kept.made_of(text, rewrite) if kept else rewrite(text)
-        for each, text in texts.items()
+        each: kept.made_of(text, rewrite) if kept else rewrite(text) for each, text in texts.items()
     }
     outputs = {
         each: {name for name, known in module.declared.items() if known.kind.startswith("output")}
@@ -278,7 +280,7 @@ def package(design: Design, prefix: str = "") -> Delivery:
         parts.append(outer)
     for old in reversed(names.order):
         each = names.final[old]
-        parts.append(names.texts[each] if old == name else _guarded(each, names.texts[each]))
+        parts.append(names.texts[each] if old == name else guarded(each, names.texts[each]))
     verilog = "\n".join(parts)
     waivers = wrapper_waivers(outer, verilog) if outer else {}
     if len(parts) > 2:
@@ -335,10 +337,10 @@ def _no_interrupt() -> Iterator[None]:
 
 
 class HasFiles(Protocol):
-    """What ``write`` writes: a Delivery, or a picture of one."""
+    """What ``write`` writes: a Delivery, a kit, or a picture."""
 
     def files(self) -> dict[str, str]:
-        """File's name -> its text."""
+        """Path from the folder -> text."""
 
 
 def write(deliveries: Iterable[tuple[Path, HasFiles]]) -> None:
@@ -362,8 +364,10 @@ def write(deliveries: Iterable[tuple[Path, HasFiles]]) -> None:
                         raise IsADirectoryError(
                             errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name)
                         )
-                    part = folder / f".{name}.{os.getpid()}.part"
-                    parts.append((part, folder / name))
+                    file = folder / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+                    parts.append((part, file))
                     part.write_text(text)
             with _no_interrupt():
                 for _, file in parts:

@@ -14,6 +14,7 @@ The waivers come from the module alone, not from a run of Verilator. ``tests/tes
 import re
 from collections.abc import Iterator, Mapping, Set
 
+from hdl.licence import LICENCE
 from hdl.rewrite import Expr, Module, Statement
 
 __all__ = ["Waivers", "control_file", "found", "wrapper_waivers"]
@@ -132,7 +133,7 @@ def wrapper_waivers(outer: str, verilog: str) -> Waivers:
 
 def control_file(file: str, waivers: Waivers) -> str:
     """Verilator's configuration for ``file``, wherever it lies."""
-    lines = ["`verilator_config"]
+    lines = [f"// {LICENCE}", "`verilator_config"]
     for rule, places in sorted(waivers.items()):
         for place in places:
             for pattern in (file, f"*/{file}"):

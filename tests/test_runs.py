@@ -303,6 +303,71 @@ def test_accelerator_rates(command, figures, config, capsys):
 
 
 @PAGE
+def test_kits(command, monkeypatch, page, tmp_path, capsys):
+    """A kit whose fault 2 is not found, and one that does not pass."""
+    measure = command.measure
+    mutants = [
+        types.SimpleNamespace(number=n, fault="inv", wire="w", source="s") for n in (1, 2, 3)
+    ]
+    passes = measure.Run(0, "PASS thing: 1 episodes at 4 flows, 8 transfers", 0.1)
+    fails = measure.Run(1, "FAIL thing: flow 0", 0.1)
+    faults = types.SimpleNamespace(
+        mutants=mutants, run=lambda _, number, **__: passes if number in (0, 2) else fails
+    )
+
+    def write_kit(name, folder):
+        folder.mkdir(parents=True)
+        for file in (f"{name}.v", f"{name}.vlt", f"{name}_tb.v", "run.sh"):
+            (folder / file).write_text(name)
+
+    monkeypatch.setattr(measure, "_FOLDER", tmp_path / "kits")
+    monkeypatch.setattr(measure, "available", lambda _: True)
+    monkeypatch.setattr(measure, "write_kit", write_kit)
+    monkeypatch.setattr(
+        measure, "run_kit", lambda folder, _: fails if folder.name == "stream_skid" else passes
+    )
+    monkeypatch.setattr(measure, "plant", lambda *_: faults)
+    for _ in range(2):  # the second time, what was found is kept
+        assert command.main(["stream_fifo", "--faults", "2", *page]) == 0
+        assert "2 of 3" in capsys.readouterr().out
+        page = []
+    assert command.main(["stream_fifo", "stream_skid", "--faults", "3"]) == 1
+    assert command.main(["memory_1rw"]) == 2
+    assert command.main(["nothing"]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+@PAGE
+def test_fusesoc(command, monkeypatch, page, tmp_path, capsys):
+    """A project that passes until a word is changed, and one that never fails."""
+    measure = command.measure
+
+    def write_kit(name, folder):
+        (folder / "vectors").mkdir(parents=True)
+        (folder / f"{name}_template.v").write_text("// nothing\n")
+        for end, text in ((".o.hex", "0a\n"), (".o.masks.hex", "ff\n")):
+            (folder / "vectors" / f"{name}_tb{end}").write_text(text)
+
+    def fusesoc(project, *arguments):
+        name = project.name
+        words = (project / "kits" / name / "vectors" / f"{name}_tb.o.hex").read_text()
+        if "sim" in arguments and words != "0a\n" and name != "stream_skid":
+            return measure._Done(1, f"FAIL {name}: flow 0", 0.1)
+        return measure._Done(0, f"PASS {name}: 1 episodes", 0.1)
+
+    monkeypatch.setattr(measure, "_FOLDER", tmp_path / "fusesoc")
+    monkeypatch.setattr(measure, "available", lambda _: True)
+    monkeypatch.setattr(measure, "write_kit", write_kit)
+    monkeypatch.setattr(measure, "_fusesoc", fusesoc)
+    assert command.main(["stream_fifo", *page]) == 0
+    assert "fails, as it must" in capsys.readouterr().out
+    assert command.main(["stream_skid"]) == 1
+    assert "NOT FOUND" in capsys.readouterr().out
+    assert command.main(["memory_1rw"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@PAGE
 def test_weight_rates(command, figures, monkeypatch, page):
     monkeypatch.setattr(command.measure, "_JOBS", ((576, 64, 1), (64, 520, 4)))
     assert command.main(page) == 0

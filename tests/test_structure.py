@@ -42,7 +42,8 @@ ALLOWED = {
 }
 
 
-# Rooms from the bottom up: a room imports only rooms of lower levels. ``eval`` measures systems.
+# Rooms from the bottom up: a room imports only rooms of lower levels. ``eval`` measures systems,
+# ``kit`` writes the kits of any block.
 LEVELS = [
     {"fp16", "memory"},
     {"stream"},
@@ -52,7 +53,7 @@ LEVELS = [
     {"kllm", "oaken", "million"},
     {"vqllm"},
     {"qet"},
-    {"eval"},
+    {"eval", "kit"},
 ]
 # The shared memory has queues, and the queues have RAMs.
 EXCEPTIONS = {("hdl", "memory", "stream")}
@@ -196,6 +197,8 @@ TOOLS = [
     "tb/resident.py", "tb/resident_regression.py", "tb/forked.py", "hdl/yosys.py",
     "tb/equivalence.py", "golden/markers.py", "golden/isa.py", "golden/timing.py",
     "hdl/deliver.py", "hdl/render.py", "hdl/rewrite.py", "hdl/waivers.py", "tb/together.py",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hdl" / "kit").glob("*.py")),
+    "tb/kits/check.py", "tb/kits/kit.py", "tb/kits/engine.py",
 ]  # fmt: skip
 
 

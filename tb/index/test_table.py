@@ -28,9 +28,8 @@ CONFIGS = {
 PHASES, ROWS = 3, 60
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_table(name, seed):
-    config = CONFIGS[name]
+def table_vectors(config, seed):
+    """(vectors, params): per phase a table, rows, their outliers and what golden looks up."""
     rng = np.random.default_rng([seed, 62])
     entry_bits = max(config.bits_a, config.integer_bits)
     vectors = {}
@@ -54,13 +53,14 @@ def test_table(name, seed):
         vectors[f"{phase}.i"] = layout_words(config.i_layout, value=index | junk, outlier=outlier)
         vectors[f"{phase}.outlier"] = pack((x[outlier], 16))
         vectors[f"{phase}.o"] = layout_words(config.o_layout, word=golden)
-    simulate(
-        IndexTable(config),
-        "tb.index.tb_table",
-        vectors=vectors,
-        params={"phases": PHASES, "outliers": outlier.sum(axis=1).tolist()},
-        seed=seed,
-    )
+    return vectors, {"phases": PHASES, "outliers": outlier.sum(axis=1).tolist()}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_table(name, seed):
+    config = CONFIGS[name]
+    vectors, params = table_vectors(config, seed)
+    simulate(IndexTable(config), "tb.index.tb_table", vectors=vectors, params=params, seed=seed)
 
 
 @pytest.mark.parametrize(("wrong", "message"), [({"width": 2}, "width"), ({"bits_a": 5}, "bits_a")])

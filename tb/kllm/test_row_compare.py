@@ -104,21 +104,26 @@ def make_token(rng, config: KllmRowCompareConfig) -> tuple[int, list[int], list[
     return token.as_bits(), rows, split
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_row_compare(name, seed):
+def row_compare_params(config, seed) -> dict:
+    """Words of TOKENS tokens on every stream, and how many there are after each token."""
     rng = np.random.default_rng([seed, 91])
     words = {"token": [], "row": [], "o": []}
     packets = {stream: [] for stream in words}
     for _ in range(TOKENS):
-        token, rows, split = make_token(rng, CONFIGS[name])
+        token, rows, split = make_token(rng, config)
         words["token"].append(token)
         words["row"] += rows
         words["o"] += split
         for stream, ends in packets.items():
             ends.append(len(words[stream]))
+    return {"words": words, "packets": packets}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_row_compare(name, seed):
+    params = row_compare_params(CONFIGS[name], seed)
     simulate(
-        KllmRowCompare(CONFIGS[name]), "tb.kllm.tb_row_compare",
-        params={"words": words, "packets": packets}, seed=seed,
+        KllmRowCompare(CONFIGS[name]), "tb.kllm.tb_row_compare", params=params, seed=seed
     )  # fmt: skip
 
 

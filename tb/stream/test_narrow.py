@@ -5,7 +5,7 @@ from itertools import accumulate
 from golden.stream.reference import narrow
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, rng
+from tb.stream.support.words import narrow_beats, pack, rng
 
 COUNT = 60
 
@@ -15,15 +15,7 @@ def test_narrow(seed):
     for width, ratio in ((1, 1), (1, 2), (7, 3), (8, 4), (5, 7)):
         config = StreamNarrowConfig(width=width, ratio=ratio)
         generator = rng(seed, "narrow", width, ratio)
-        most = (1 << config.i_layout["count"].width) - 1  # bad counts too: they pass as ratio
-        beats = [
-            (
-                generator.getrandbits(width * ratio),
-                generator.randint(0, most) if generator.random() < 0.5 else ratio,
-                generator.getrandbits(1),
-            )
-            for _ in range(COUNT)
-        ]
+        beats = narrow_beats(generator, config, COUNT)
         words = narrow(beats, width, ratio)
         # A beat leaves with its final word.
         lengths = [len(narrow([beat], width, ratio)) for beat in beats]

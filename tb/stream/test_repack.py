@@ -18,31 +18,11 @@ import pytest
 from golden.stream.reference import repack
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, rng
+from tb.stream.support.words import pack, repack_words, rng
 
 COUNT = 120
 SIZES = ((1, 1), (1, 3), (3, 1), (4, 4), (5, 3), (3, 5), (16, 12), (8, 33), (33, 32), (7, 6))
 ERROR_BITS = {(7, 6): 2, (3, 5): 3}
-
-
-def random_words(generator, size, count, error_bits=1):
-    """Full words most of the time; unaligned ends, words without bytes, ends out of range."""
-    most_end = (1 << size.bit_length()) - 1
-    most_first = max(1, size - 1)
-    words = []
-    for n in range(count):
-        first, end = 0, size
-        match generator.randrange(8):
-            case 0:
-                first, end = generator.randint(0, most_first), generator.randint(0, most_end)
-            case 1:
-                first = generator.randrange(size)
-            case 2:
-                end = generator.randint(1, size)
-        last = int(n == count - 1 or generator.random() < 0.2)
-        error = generator.randrange(1, 1 << error_bits) if generator.random() < 0.2 else 0
-        words.append((generator.getrandbits(8 * size), first, end, error, last))
-    return words
 
 
 def model_cycles(words, size, out):
@@ -95,7 +75,7 @@ def test_repack(seed):
     for size, out in SIZES:
         error_bits = ERROR_BITS.get((size, out), 1)
         config = StreamRepackConfig(in_bytes=size, out_bytes=out, error_bits=error_bits)
-        words = random_words(rng(seed, "repack", size, out), size, COUNT, error_bits)
+        words = repack_words(rng(seed, "repack", size, out), size, COUNT, error_bits)
         golden = repack(words, size, out)
         i_cycles, o_cycles = model_cycles(words, size, out)
         assert len(o_cycles) == len(golden)

@@ -82,12 +82,10 @@ def of_lattice(rng, config, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([words, stored]), np.concatenate([codes, every])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_dequantizer(name, seed):
-    config = CONFIGS[name]
+def dequantizer_vectors(config, seed) -> dict:
+    """Beats of entries, and their sums."""
     rng = np.random.default_rng([seed, 160])
     words, point = entries(rng, config), {}
-    some = len(words)  # all of them, but not all codes of a lattice, come with idle cycles, too
     if config.vq.lattice:
         words, codes = of_lattice(rng, config, words)
         point["point"] = codes & 0xFF
@@ -95,10 +93,18 @@ def test_dequantizer(name, seed):
     else:
         o = summed(torch.tensor(words)).numpy()
     last = rng.integers(0, 2, len(words))
-    vectors = {
+    return {
         "i": layout_words(config.i_layout, entry=words, **point, last=last),
         "o": layout_words(config.o_layout, word=o, last=last),
     }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_dequantizer(name, seed):
+    config = CONFIGS[name]
+    vectors = dequantizer_vectors(config, seed)
+    # All of them, but not all codes of a lattice, come with idle cycles, too.
+    some = len(entries(np.random.default_rng([seed, 160]), config))
     simulate(
         VqDequantizer(config), "tb.vqllm.tb_dequantizer",
         vectors=vectors, params={"some": some}, seed=seed,

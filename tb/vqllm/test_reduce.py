@@ -35,11 +35,11 @@ def jobs_of(config, rng) -> list[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_reduce(name, seed):
-    config = CONFIGS[name]
+def reduce_vectors(config, seed) -> tuple[dict, dict]:
+    """(vectors, params): parts of rows in the cores, and the sums of the rows."""
     rng = np.random.default_rng([seed, 166])
-    batch, most = SUMS.batch, 1 << (SUMS.sum_bits - 1)
+    sums = config.sums
+    batch, most = sums.batch, 1 << (sums.sum_bits - 1)
     fields = {f"part_{k}": [] for k in range(config.cores)} | {"sum": []}
     jobs = jobs_of(config, rng)
     packets = {each: [] for each in (*fields, "job")}
@@ -63,7 +63,7 @@ def test_reduce(name, seed):
             fields["sum"].append({"value": total.tolist(), "bad": bad, "last": n == rows - 1})
         for each, ends in packets.items():
             ends.append(number + 1 if each == "job" else len(fields[each]))
-    layout = SUMS.sum_layout
+    layout = sums.sum_layout
     vectors = {
         each: layout_words(layout, **{
             key: np.array([row[key] for row in rows], dtype=object) for key, _ in layout
@@ -72,7 +72,13 @@ def test_reduce(name, seed):
     }  # fmt: skip
     rows, stripes, splits = (np.array(column) for column in zip(*jobs, strict=True))
     vectors["job"] = layout_words(config.job_layout, rows=rows, stripe=stripes, split=splits)
-    params = {"packets": packets, "causes": causes, "steps": steps}
+    return vectors, {"packets": packets, "causes": causes, "steps": steps}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_reduce(name, seed):
+    config = CONFIGS[name]
+    vectors, params = reduce_vectors(config, seed)
     simulate(VqReduce(config), "tb.vqllm.tb_reduce", vectors=vectors, params=params, seed=seed)
 
 

@@ -1,0 +1,100 @@
+"""run.sh and README.md of a kit."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from hdl.kit.episodes import Vectors
+from hdl.licence import LICENCE
+
+__all__ = ["readme", "run_script"]
+
+# The make variables serve a Verilator whose build did not record its compiler.
+_SCRIPT = """\
+#!/bin/sh
+# {licence}
+# Usage: sh run.sh [icarus|verilator [+PLUSARG...]]. Runs the testbench of {name}.
+# Status 0: PASS. 1: FAIL. 2: it does not compile, or the simulator is missing.
+cd "$(dirname "$0")" || exit 2
+tool=${{1:-icarus}}
+[ $# -eq 0 ] || shift
+mkdir -p build || exit 2
+case $tool in
+icarus)
+    iverilog -g2005 -s {name}_tb -o build/{name}_tb.vvp -f {name}_tb.f || exit 2
+    vvp -N build/{name}_tb.vvp "$@" >build/icarus.log 2>&1
+    status=$?
+    ;;
+verilator)
+    : "${{MAKEFLAGS:=CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 \
+CFG_CXXFLAGS_COROUTINES=-fcoroutines}}"
+    export MAKEFLAGS
+    "${{VERILATOR:-verilator}}" --binary --timing -j 2 --Mdir build/verilator \\
+        --x-assign unique --x-initial unique \\
+        --top-module {name}_tb {name}.vlt -f {name}_tb.f >build/verilator.build.log 2>&1 ||
+        {{ cat build/verilator.build.log; exit 2; }}
+    build/verilator/V{name}_tb +verilator+rand+reset+2 "$@" >build/verilator.log 2>&1
+    status=$?
+    ;;
+*)
+    echo "run.sh: the simulator must be icarus or verilator, not '$tool'" >&2
+    exit 2
+    ;;
+esac
+cat "build/$tool.log"
+[ "$status" -eq 0 ] && grep -q '^PASS {name}:' "build/$tool.log" || exit 1
+"""
+
+
+def run_script(name: str) -> str:
+    """One command that runs the testbench of block ``name`` in either simulator."""
+    return _SCRIPT.format(name=name, licence=LICENCE)
+
+
+_FILES = {
+    ".v": "the block, Verilog-2005, with the modules that it needs",
+    ".json": "ports, fields, streams, codes and timing as data",
+    ".f": "list of the Verilog files",
+    ".core": "package for FuseSoC (CAPI2)",
+    ".vlt": "waivers for Verilator's lint: give it before the Verilog",
+    ".sdc": "clock and delays of ports, as variables",
+    "_pkg.sv": "constants for SystemVerilog",
+    ".h": "constants for C",
+    ".rdl": "registers as SystemRDL",
+    "_template.v": "an instance, to copy",
+    "_rams.csv": "RAM macros: instances, width, depth, bits per write enable, ports, latency",
+    "_tb.v": "self-checking testbench, Verilog-2005",
+    "_tb.f": "list of the files of the testbench",
+}
+
+
+def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) -> str:
+    """What the files are, and the command of the testbench."""
+    name, files = description["name"], set(files)
+    lines = [f"# {name}", "", f"Licence of all files: Apache-2.0 (`{LICENCE}`).", ""]
+    lines += ["| file | content |", "|---|---|"]
+    lines += [
+        f"| `{name}{end}` | {text} |" for end, text in _FILES.items() if f"{name}{end}" in files
+    ]
+    if vectors is not None:
+        lines += ["| `vectors/` | golden words that the testbench reads |"]
+        lines += ["| `run.sh` | runs the testbench |", ""]
+        lines += ["Run the testbench under Icarus Verilog or Verilator:", ""]
+        lines += ["    sh run.sh icarus", "    sh run.sh verilator", ""]
+        lines += [f"The expected words are those of `{vectors.golden}`. Each episode runs at full"]
+        lines += ["rate, and with pseudo-random idle and stall cycles:", ""]
+        lines += _episodes(description, vectors)
+    return "\n".join([*lines, ""])
+
+
+def _episodes(description: Mapping, vectors: Vectors) -> Iterator[str]:
+    """Table of what the episodes cover: their number, words sent, words expected."""
+    sinks = {each["name"] for each in description["streams"] if each["direction"] == "output"}
+    counts: dict[str, list[int]] = {}
+    for episode in vectors.episodes:
+        found = counts.setdefault(episode.name, [0, 0, 0])
+        found[0] += 1
+        for stream, words in episode.words.items():
+            found[1 + (stream in sinks)] += len(words)
+    yield "| what an episode covers | episodes | words sent | words expected |"
+    yield "|---|---:|---:|---:|"
+    for name, (number, sent, expected) in counts.items():
+        yield f"| {name} | {number} | {sent} | {expected} |"
