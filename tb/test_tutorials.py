@@ -27,7 +27,7 @@ from tb.compile import ROOT, tool_environment
 TUTORIALS = sorted(
     path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md") if path.stem != "index"
 )
-FENCE = re.compile(r'^```(\w+)(?: title="(.*)")?\n(.*?)^```$', re.S | re.M)
+FENCE = re.compile(r'^```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.S | re.M)
 CHECKOUT = "in a checkout"
 
 
