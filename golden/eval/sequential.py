@@ -88,7 +88,8 @@ class _Layer:
         pick = torch.randperm(len(rows), generator=self.data.generator(self.i))[: self.flow.tokens]
         key = f"{self.i}.{where}"
         seen = {key: rows[pick.to(rows.device)].flatten(0, -2).cpu()}
-        self.made |= self.flow.train(seen, key, self.flow.sites()[where], self.data)
+        found = self.flow.train(seen, key, self.flow.sites()[where], self.data)
+        self.made |= {name: each.to(rows.device) for name, each in found.items()}
 
     def quantize(self, where: str, windows: list[Tensor]) -> None:
         """Trains and installs a site of whole tokens."""

@@ -71,6 +71,10 @@ def _folded_fisher(fisher: Sequence[Tensor], factors: Sequence[Tensor]) -> Tenso
     return torch.cat(parts).nan_to_num(posinf=0)
 
 
+def _on(device: torch.device, state: State) -> State:
+    return {name: each.to(device) for name, each in state.items()}
+
+
 def _modules(layer: nn.Module) -> dict[str, Any]:
     """The linear layers of a decoder layer by their short names."""
     return {name: layer.get_submodule(each.module) for name, each in LINEARS.items()}
@@ -264,7 +268,8 @@ class Kllm(Method):
 
             def add(layer: int, kv: int, x: Tensor) -> Tensor | None:
                 """BINARY ADD: the FP16 sum of K, rounded to FP16, and the constant."""
-                return (x.half() + constants[layer]).float() if kv == K else None
+                constant = constants[layer].to(x.device)
+                return (x.half() + constant).float() if kv == K else None
 
             site.kv(add)
 
@@ -315,15 +320,15 @@ class Kllm(Method):
             layers = patch.layers
         if self.fit == "feedback":
             self._check_tokens(data, layers[0])
+        state = _on(data.windows[0].device, state)
         hessians = functools.cache(lambda: self._hessians(data, state))  # for layers not yet kept
         key = self._key("fit", *self.calibration_fields())
         made: State = {}
         for i, layer in data.track(list(enumerate(layers)), "weights"):
 
             def make(i: int = i, layer: nn.Module = layer) -> State:
-                if self.fit == "feedback":
-                    return self._fitted_layer(data, i, layer, hessians())
-                return self._fitted_layer(data, i, layer)
+                own = hessians() if self.fit == "feedback" else None
+                return self._fitted_layer(data, i, layer, own)
 
             made |= data.steps.once(f"{key}-{i}", make)
         return made
@@ -367,11 +372,11 @@ class Kllm(Method):
         walk = LayerWalk(data.model, data.windows)
         self._check_tokens(data, walk.layers[0])
         key = self._key("sequential", *self.calibration_fields())
-        made = dict(state)
+        device = walk.hidden[0].device
+        made = _on(device, state)
         for i in data.track(range(len(walk.layers)), "layers"):
-
             fit = functools.partial(fit_layer, self, walk, i, dict(made), data)
-            made |= data.steps.once(f"{key}-{i}", fit)
+            made |= _on(device, data.steps.once(f"{key}-{i}", fit))
             with Site(data.model) as site:
                 self._install_weights(site, made, i)
                 self._install_activations(site, made, i)
