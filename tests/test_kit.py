@@ -2,12 +2,12 @@
 
 Shown to fail:
 
-- ``<<`` left out of the place of a nested field: ``test_places_of_fields``;
+- the place of its structure left out of a nested field's: ``test_places_of_fields``;
 - a macro without the block's name: ``test_c_headers_compile``;
 - ``sw`` and ``hw`` exchanged: ``test_registers``;
 - a module left out of the list of ``--split``: ``test_split``;
 - ``testbench`` made whatever ``--parts`` says: ``test_parts``;
-- vectors looked for after the files are written: ``test_bad_input``.
+- vectors looked for after the files are written: ``test_a_block_without_vectors``.
 """
 
 import csv
