@@ -2,6 +2,9 @@
 
 ``module @`` begins with the name of the testbench: the modules of several kits compile together.
 
+Each array has one element more than it has words. The file's last line, a 1, fills it: a file that
+is missing or cut leaves its 0, and the testbench fails.
+
 Sources and sinks act at the falling edge of the clock and look at its rising edge. The sequencer of
 ``hdl.kit.testbench`` acts a tenth of a cycle after the falling edge. So no simulator can race them.
 """
@@ -33,8 +36,8 @@ module @_source #(
     output reg failed
 );
   localparam LIMBS = (WIDTH + 31) / 32;
-  reg [WIDTH-1:0] words[0:WORDS-1];
-  reg [31:0] ends[0:EPISODES-1];
+  reg [WIDTH-1:0] words[0:WORDS];
+  reg [31:0] ends[0:EPISODES];
   reg [31:0] random;
   reg [LIMBS*32-1:0] junk;
   reg taken;
@@ -42,6 +45,8 @@ module @_source #(
   assign complete = moved == ends[episode];
 
   initial begin
+    words[WORDS] = 0;
+    ends[EPISODES] = 0;
     $readmemh(FILE, words);
     $readmemh(ENDS, ends);
     random = SEED;
@@ -50,7 +55,8 @@ module @_source #(
     payload = junk[WIDTH-1:0];
     moved = 0;
     taken = 1'b0;
-    failed = 1'b0;
+    failed = words[WORDS] !== 1 || ends[EPISODES] !== 1;
+    if (failed) $display("%0s: a file of vectors is missing or cut", NAME);
   end
 
   always @(negedge clk) begin
@@ -114,15 +120,18 @@ module @_sink #(
     output reg [31:0] moved,
     output reg failed
 );
-  reg [WIDTH-1:0] words[0:WORDS-1];
-  reg [WIDTH-1:0] masks[0:WORDS-1];
-  reg [31:0] ends[0:EPISODES-1];
+  reg [WIDTH-1:0] words[0:WORDS];
+  reg [WIDTH-1:0] masks[0:WORDS];
+  reg [31:0] ends[0:EPISODES];
   reg [31:0] random;
   reg seen;
 
   assign complete = moved == ends[episode];
 
   initial begin
+    words[WORDS] = 0;
+    masks[WORDS] = 0;
+    ends[EPISODES] = 0;
     $readmemh(FILE, words);
     $readmemh(MASKS, masks);
     $readmemh(ENDS, ends);
@@ -130,7 +139,8 @@ module @_sink #(
     ready = 1'b0;
     moved = 0;
     seen = 1'b0;
-    failed = 1'b0;
+    failed = words[WORDS] !== 1 || masks[WORDS] !== 1 || ends[EPISODES] !== 1;
+    if (failed) $display("%0s: a file of vectors is missing or cut", NAME);
   end
 
   always @(negedge clk) begin
@@ -261,9 +271,9 @@ module @_memory #(
 );
   localparam LIMBS = (DATA + 31) / 32;
   localparam DEPTH = 8;  // bursts that wait
-  reg [DATA-1:0] words[0:WORDS-1];
-  reg [DATA-1:0] wanted[0:WORDS-1];
-  reg [63:0] faults[0:3*EPISODES-1];
+  reg [DATA-1:0] words[0:WORDS];
+  reg [DATA-1:0] wanted[0:WORDS];
+  reg [63:0] faults[0:3*EPISODES];
   reg [31:0] random;
   reg [LIMBS*32-1:0] junk;
   reg [63:0] read_at[0:DEPTH-1];
@@ -337,6 +347,9 @@ module @_memory #(
   initial begin
     random = SEED;
     junk = {LIMBS{random}};
+    words[WORDS] = IMAGE == "";
+    wanted[WORDS] = FINAL == "";
+    faults[3*EPISODES] = 0;
     $readmemh(FAULTS, faults);
     if (FINAL != "") $readmemh(FINAL, wanted);
     fill;
@@ -349,7 +362,8 @@ module @_memory #(
     b_taken = 1'b0;
     filled = 1'b0;
     moved = 0;
-    failed = 1'b0;
+    failed = words[WORDS] !== 1 || wanted[WORDS] !== 1 || faults[3*EPISODES] !== 1;
+    if (failed) $display("%0s: a file of vectors is missing or cut", NAME);
     read_in = 0;
     read_out = 0;
     write_in = 0;

@@ -21,7 +21,8 @@ _STATE = """\
   reg clk, rst, restart, scramble, running, late, ended, compare;
   reg [31:0] flow, episode, idle, stall;
   reg [31:0] first, earlier, moved, total, quiet, silent, cycles;
-  reg resets[0:EPISODES-1];"""
+  reg resets[0:EPISODES];
+  reg unread;  // a file of vectors is missing or cut"""
 
 _START = """\
     clk = 1'b0; rst = 1'b1; restart = 1'b1; scramble = 1'b1; running = 1'b0;
@@ -116,9 +117,14 @@ def sequencer(bench: Bench, parts: list[str]) -> Iterator[str]:
 
 def _episodes(bench: Bench) -> Iterator[str]:
     yield "  initial begin"
-    yield f'    $readmemh("{bench.file("resets")}", resets);'
-    for port in (*bench.inputs, *bench.outputs):
-        yield f'    $readmemh("{bench.file(port["name"])}", values_{port["name"]});'
+    arrays = {"resets": "resets"}
+    arrays |= {port["name"]: f"values_{port['name']}" for port in (*bench.inputs, *bench.outputs)}
+    for file, array in arrays.items():
+        yield f"    {array}[EPISODES] = 0;"
+        yield f'    $readmemh("{bench.file(file)}", {array});'
+    whole = " && ".join(f"{array}[EPISODES] === 1" for array in arrays.values())
+    yield f"    unread = !({whole});"
+    yield '    if (unread) $display("a file of vectors is missing or cut");'
     for port in bench.inputs:
         yield f"    port_{port['name']} = values_{port['name']}[0];"
     yield _START

@@ -86,15 +86,15 @@ def _declarations(bench: Bench) -> Iterator[str]:
     for kind, ports, above in (("reg", bench.inputs, 1), ("wire", bench.outputs, 0)):
         for port in ports:
             yield f"  {kind} [{port['width'] - 1}:0] port_{port['name']};"
-            yield f"  reg [{port['width'] - above}:0] values_{port['name']}[0:EPISODES-1];"
+            yield f"  reg [{port['width'] - above}:0] values_{port['name']}[0:EPISODES];"
     complete = [f"{name}_complete" for name in _parts(bench)]
-    broken = [f"{name}_failed" for name in _parts(bench)]
+    broken = ["unread", *(f"{name}_failed" for name in _parts(bench))]
     broken += [f"{stream.name}_broken" for stream in _driven(bench)]
     yield f"  wire all_complete = {' && '.join(complete) or 1};"
     equal = [f"({is_equal(port['name'], port['width'])})" for port in bench.outputs]
     if equal:
         yield f"  wire all_equal = {' && '.join(equal)};"
-    yield f"  wire any_failed = {' || '.join(broken) or 0};"
+    yield f"  wire any_failed = {' || '.join(broken)};"
 
 
 def _block(bench: Bench) -> Iterator[str]:

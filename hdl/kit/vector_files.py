@@ -1,4 +1,4 @@
-"""The words of a testbench as files for $readmemh."""
+"""The words of a testbench as files for $readmemh, each with a last line 1: it is whole."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -6,6 +6,8 @@ from hdl.kit.bench import Bench, BenchStream
 from hdl.kit.episodes import Memory
 
 __all__ = ["vector_files"]
+
+_WHOLE = "1"  # hdl.kit.bench_modules looks for it
 
 
 def vector_files(bench: Bench) -> dict[str, str]:
@@ -30,7 +32,7 @@ def _hex(value: int, width: int) -> str:
 
 
 def _lines(values: Iterable[str]) -> str:
-    return "".join(f"{value}\n" for value in values)
+    return "".join(f"{value}\n" for value in (*values, _WHOLE))
 
 
 def _compared(bench: Bench, port: Mapping) -> Iterator[str]:
@@ -71,6 +73,7 @@ def _memory_files(bench: Bench, memory: Memory) -> dict[str, str]:
             lines += [f"@{place:x}"] if place != after else []
             lines.append(_hex(word, bits))
             after = place + 1
+        lines += [f"@{memory.words:x}"] if memory.words != after else []
         found[bench.file(f"{memory.bus}.image")] = _lines(lines)
     if memory.final:
         final = (_hex(word, bits) for word in memory.final)

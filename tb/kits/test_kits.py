@@ -9,7 +9,8 @@ Shown to fail:
 - ``@_hold`` left out;
 - ``complete`` of a sink that is true at once;
 - ``late`` always 0;
-- the final words of a memory that nobody compares.
+- the final words of a memory that nobody compares;
+- a file of vectors that no module checks to be whole: ``test_vectors_that_are_not_there``.
 """
 
 import pytest
@@ -141,6 +142,23 @@ def test_unknown_bits_are_no_words(tmp_path):
     assert "golden" in run.text
 
 
+@pytest.mark.parametrize("simulator", INSTALLED)
+def test_vectors_that_are_not_there(tmp_path, simulator):
+    """No file of vectors can be missing or cut, nor all of them."""
+    assert _run(tmp_path, _REGISTER, _vectors(), simulator).passes
+    files = sorted((tmp_path / "vectors").iterdir())
+    texts = {file: file.read_text() for file in files}
+    assert len(files) == 7
+    cases = [{file: None} for file in files]
+    cases += [{file: text[: text.rindex("\n", 0, -1) + 1]} for file, text in texts.items()]
+    for case in (*cases, dict.fromkeys(files)):
+        for file, text in (texts | case).items():
+            file.unlink(missing_ok=True) if text is None else file.write_text(text)
+        run = run_kit(tmp_path, simulator)
+        assert run.status == 1, (sorted(case), run.text)
+        assert "a file of vectors is missing or cut" in run.text
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -184,7 +202,7 @@ def test_the_words_of_the_memory_are_compared(tmp_path):
     write_kit("axi_write_port", tmp_path)
     final = tmp_path / "vectors" / "axi_write_port_tb.axi.final.hex"
     lines = final.read_text().splitlines()
-    lines[-1] = f"{int(lines[-1], 16) ^ 1:0{len(lines[-1])}x}"
+    lines[-2] = f"{int(lines[-2], 16) ^ 1:0{len(lines[-2])}x}"  # the last line ends the file
     final.write_text("\n".join([*lines, ""]))
     run = run_kit(tmp_path, INSTALLED[-1])
     assert run.status == 1, run.text
