@@ -7,7 +7,8 @@ from hdl.licence import LICENCE
 
 __all__ = ["readme", "run_script"]
 
-# The make variables serve a Verilator whose build did not record its compiler.
+# The make variables serve a Verilator whose build did not record its compiler. They are no part of
+# MAKEFLAGS in the environment, which a make that runs the script has set.
 _SCRIPT = """\
 #!/bin/sh
 # {licence}
@@ -24,11 +25,15 @@ icarus)
     status=$?
     ;;
 verilator)
-    : "${{MAKEFLAGS:=CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 \
-CFG_CXXFLAGS_COROUTINES=-fcoroutines}}"
-    export MAKEFLAGS
-    "${{VERILATOR:-verilator}}" --binary --timing -j 2 --Mdir build/verilator \\
-        --x-assign unique --x-initial unique \\
+    verilator=${{VERILATOR:-verilator}}
+    made="$("$verilator" --getenv VERILATOR_ROOT 2>/dev/null)/include/verilated.mk"
+    flags=
+    if grep -q '^CFG_CXXFLAGS_STD_NEWEST = *$' "$made" 2>/dev/null; then
+        flags="CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 \
+CFG_CXXFLAGS_COROUTINES=-fcoroutines"
+    fi
+    "$verilator" --binary --timing -j 2 --Mdir build/verilator \\
+        --x-assign unique --x-initial unique ${{flags:+-MAKEFLAGS "$flags"}} \\
         --top-module {name}_tb {name}.vlt -f {name}_tb.f >build/verilator.build.log 2>&1 ||
         {{ cat build/verilator.build.log; exit 2; }}
     build/verilator/V{name}_tb +verilator+rand+reset+2 "$@" >build/verilator.log 2>&1

@@ -10,14 +10,18 @@ Shown to fail:
 - ``complete`` of a sink that is true at once;
 - ``late`` always 0;
 - the final words of a memory that nobody compares;
-- a file of vectors that no module checks to be whole: ``test_vectors_that_are_not_there``.
+- a file of vectors that no module checks to be whole: ``test_vectors_that_are_not_there``;
+- variables of Verilator's makefile in MAKEFLAGS: ``test_a_script_that_make_runs``.
 """
+
+import subprocess
 
 import pytest
 
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.runner import run_script
 from hdl.kit.testbench import bench_files
+from tb.compile import tool_environment
 from tb.kits import all_kits, find_kit
 from tb.kits.check import SIMULATORS, available, plant, run_kit, write_kit
 
@@ -214,6 +218,16 @@ def test_a_script_without_a_simulator(tmp_path):
     run = run_kit(tmp_path, "modelsim")
     assert run.status == 2
     assert run.text == "run.sh: the simulator must be icarus or verilator, not 'modelsim'\n"
+
+
+def test_a_script_that_make_runs(tmp_path):
+    """MAKEFLAGS of the make that runs it replaces nothing that Verilator needs."""
+    write_kit("stream_skid", tmp_path)
+    environment = tool_environment() | {"MAKEFLAGS": "s"}
+    command = ["sh", str(tmp_path / "run.sh"), "verilator"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-2000:]
+    assert "PASS stream_skid:" in run.stdout
 
 
 def test_every_room_has_kits():
