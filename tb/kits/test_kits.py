@@ -11,7 +11,9 @@ Shown to fail:
 - ``late`` always 0;
 - the final words of a memory that nobody compares;
 - a file of vectors that no module checks to be whole: ``test_vectors_that_are_not_there``;
-- variables of Verilator's makefile in MAKEFLAGS: ``test_a_script_that_make_runs``.
+- variables of Verilator's makefile in MAKEFLAGS: ``test_a_script_that_make_runs``;
+- no cycles after the last word of an episode: the fault "a word that comes late";
+- valid or ready that may be unknown: ``test_unknown_values``.
 """
 
 import subprocess
@@ -61,6 +63,11 @@ _FAULTS = {
     "a word that is lost": ("full <= i__valid", "full <= i__valid & count != 16'd9", "golden"),
     "the last word lost": ("full <= i__valid", "full <= i__valid & count != 16'd39", "no end"),
     "a word too many": ("full <= i__valid", "full <= i__valid | count == 16'd40", "beyond"),
+    "a word that comes late": (
+        "if (take) count <= count + 16'd1;",
+        "if (take | count > 16'd39) count <= count + 1; if (count == 16'd70) full <= 1'b1;",
+        "beyond",
+    ),
     "valid that falls": (
         "full <= i__valid", "full <= i__valid; else if (count == 16'd5) full <= 1'b0", "valid fell",
     ),
@@ -138,12 +145,21 @@ def test_bits_that_are_not_compared(tmp_path, simulator):
         assert _run(tmp_path / str(mask), faulty, vectors, simulator).passes == passes
 
 
+_UNKNOWN = {
+    "a bit": ("word <= i__payload", "word <= {i__payload[7:1], 1'bx}", "golden"),
+    "valid": ("o__valid = full", "o__valid = count == 16'd5 ? 1'bx : full", "valid is unknown"),
+    "ready": ("!full | o__ready", "count == 16'd5 ? 1'bx : !full | o__ready", "ready is unknown"),
+}
+
+
 @pytest.mark.skipif("icarus" not in INSTALLED, reason="Verilator has no unknown values")
-def test_unknown_bits_are_no_words(tmp_path):
-    faulty = _REGISTER.replace("word <= i__payload", "word <= {i__payload[7:1], 1'bx}")
-    run = _run(tmp_path, faulty, _vectors(), "icarus")
+@pytest.mark.parametrize("fault", _UNKNOWN)
+def test_unknown_values(tmp_path, fault):
+    old, new, found = _UNKNOWN[fault]
+    assert _REGISTER.count(old) == 1
+    run = _run(tmp_path, _REGISTER.replace(old, new), _vectors(), "icarus")
     assert run.status == 1
-    assert "golden" in run.text
+    assert found in run.text
 
 
 @pytest.mark.parametrize("simulator", INSTALLED)
