@@ -16,7 +16,15 @@ from hdl.arguments import folder
 from hdl.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
 from hdl.diagram import Drawing, diagram
 from hdl.emit import flat_ports
-from hdl.kit.parts import PARTS, KitDelivery, find_vectors, kit_folder, make_kit, parts_of
+from hdl.kit.parts import (
+    PARTS,
+    KitDelivery,
+    check_kit_folder,
+    find_vectors,
+    kit_folder,
+    make_kit,
+    parts_of,
+)
 from hdl.registry import all_blocks, configuration, find
 from hdl.verilog import WRAPS, port_rows
 
@@ -142,6 +150,8 @@ def _build_all(configs: dict[str, Config], options) -> None:
         check_folder(folder)
         start = time.perf_counter()
         made = _make(name, config, options)
+        if isinstance(made, KitDelivery):
+            check_kit_folder(made, folder, [each for _, each, _ in done])
         for other, *_ in done:
             if {made.name, made.stem} & {other.name, other.stem}:
                 raise ConfigError(f"two blocks would be the module {made.name}")

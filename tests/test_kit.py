@@ -256,7 +256,27 @@ def test_a_block_without_vectors(tmp_path, capsys):
         f"--parts ({PLAIN})\n"
     )
     assert not (tmp_path / "kit").exists()
-    assert main([*both, "--parts", PLAIN]) == 0
+    assert main([*both[1:], "--parts", PLAIN]) == 0
+
+
+def test_a_kit_has_a_folder_of_its_own(tmp_path, capsys):
+    """Neither another kit nor a README of the user is overwritten; the same kit is, any time.
+
+    Shown to fail without ``taken``, and with every README accepted.
+    """
+    folder = tmp_path / "kit"
+    plain = ["--kit", "--parts", PLAIN, "-o", str(folder)]
+    line = f"hdl.build: the kit of stream_skid needs a folder of its own, not {folder}\n"
+    assert main(["memory_1rw", "stream_skid", *plain]) == 2
+    assert capsys.readouterr().err == line
+    assert not folder.exists()
+    assert main(["memory_1rw", *plain]) == main(["memory_1rw", *plain]) == 0
+    before = (folder / "README.md").read_text()
+    assert main(["stream_skid", *plain]) == 2
+    assert capsys.readouterr().err == line
+    (folder / "README.md").write_text("mine")
+    assert main(["memory_1rw", *plain]) == 2
+    assert (folder / "README.md").read_text() == "mine" != before
 
 
 def test_a_foreign_package(tmp_path, monkeypatch, capsys):

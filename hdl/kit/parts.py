@@ -17,7 +17,7 @@ from hdl.licence import LICENCE
 from hdl.memory.config import MemoryConfig
 from senbazuru import foreign
 
-__all__ = ["PARTS", "KitDelivery", "find_vectors", "make_kit", "parts_of"]
+__all__ = ["PARTS", "KitDelivery", "check_kit_folder", "find_vectors", "make_kit", "parts_of"]
 
 # Parts that are one file made of the description: end of its name, and what makes its text.
 _OF_DESCRIPTION: dict[str, tuple[str, Callable]] = {
@@ -78,6 +78,18 @@ class KitDelivery:
 
     def files(self) -> dict[str, str]:
         return self.delivery.files() | self.kit
+
+
+def check_kit_folder(made: KitDelivery, folder: Path, taken: Sequence[Path]) -> None:
+    """ConfigError: the folder is that of another kit (``taken``: of this call), or has a README.
+
+    README.md, run.sh and vectors have the same names in every kit.
+    """
+    title = made.kit["README.md"].splitlines()[0]
+    readme = folder / "README.md"
+    is_other = readme.is_file() and readme.read_text(errors="replace").splitlines()[:1] != [title]
+    if folder in taken or is_other:
+        raise ConfigError(f"the kit of {made.stem} needs a folder of its own, not {folder}")
 
 
 def _split(made: Delivery) -> tuple[Delivery, dict[str, str]]:
