@@ -6,6 +6,7 @@ NAME. ``-o``, ``--prefix``, ``--wrap`` and ``--kit`` are of every block of the c
 """
 
 import resource
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -175,7 +176,8 @@ def _print_kit(made: KitDelivery, folder: Path) -> None:
     files = [name for name in made.kit if "/" not in name]
     print(f"  kit         {', '.join(files)}")
     if "run.sh" in files:
-        print(f"  testbench   sh {folder}/run.sh icarus, or sh {folder}/run.sh verilator")
+        script = shlex.quote(str(folder / "run.sh"))
+        print(f"  testbench   sh {script} icarus, or sh {script} verilator")
 
 
 def main(arguments: list[str] | None = None) -> int:
