@@ -208,7 +208,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE",
                         help="a field of the configuration")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="FIELD=VALUE",
-                        help="fuse, scores or glu of golden.kllm.layer.LayerOptions")  # fmt: skip
+                        help="a field of golden.kllm.layer.LayerOptions")  # fmt: skip
     parser.add_argument("--calibration", type=Path, metavar="FILE",
                         help="kllm_accelerator: what golden.calibrate has made of a kllm method; "
                         "without, codebooks of a built-in text")  # fmt: skip

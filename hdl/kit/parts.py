@@ -86,8 +86,8 @@ def check_kit_folder(made: KitDelivery, folder: Path, taken: Sequence[Path]) -> 
     README.md, run.sh and vectors have the same names in every kit.
     """
     title = made.kit["README.md"].splitlines()[0]
-    readme = folder / "README.md"
-    is_other = readme.is_file() and readme.read_text(errors="replace").splitlines()[:1] != [title]
+    old = folder / "README.md"
+    is_other = old.is_file() and old.read_text(errors="replace").splitlines()[:1] != [title]
     if folder in taken or is_other:
         raise ConfigError(f"the kit of {made.stem} needs a folder of its own, not {folder}")
 

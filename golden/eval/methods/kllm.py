@@ -342,15 +342,14 @@ class Kllm(Method):
         made: State = {}
         for group, members in self.groups(layer).items():
             weight, factors = self.joined(layer, members)
-            importance = hessian = None
             if hessians is not None:
                 hessian = hessians[f"{i}.{LINEARS[members[0]].site}"]
-            elif fisher:
-                own = [fisher[names[_modules(layer)[name]]] for name in members]
-                importance = _folded_fisher(own, factors).to(weight.device)
-            if hessian is not None:
                 found = fitted(self, (i, group), weight, hessian, data.seed)
             else:
+                importance = None
+                if fisher:
+                    own = [fisher[names[_modules(layer)[name]]] for name in members]
+                    importance = _folded_fisher(own, factors).to(weight.device)
                 found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
             made |= stored(found, i, group)
         return made

@@ -82,6 +82,12 @@ class QuantizedLayer:
         )
 
 
+def _words(name: str, real: Tensor, offset: Tensor | None) -> Tensor:
+    """FP16 words of an activation, as QUANTIZE gets them: K with its offset."""
+    words = bits_from_float(real.double())
+    return words if name != "k" or offset is None else add(words, offset)
+
+
 def quantize_layer(
     weights: LayerWeights,
     seen: Mapping[str, Tensor],
@@ -112,9 +118,7 @@ def quantize_layer(
     offset = conditioning.offset(seen["k"]) if options.center else None
     codebook = {}
     for name, site in SITES.items():
-        words = bits_from_float(seen[name].double())
-        if name == "k" and offset is not None:
-            words = add(words, offset)
+        words = _words(name, seen[name], offset)
         if site.heads:
             words = words.reshape(-1, shape.head_size)
         share = options.share if site.outliers else 0
@@ -156,10 +160,7 @@ def quantize_cache(quantized: QuantizedLayer, k: Tensor, v: Tensor) -> Cache:
     """Real (T, kv_heads, head_size) keys, rotated, and values as the accelerator stores them."""
     made = []
     for name, real in (("k", k), ("v", v)):
-        words = bits_from_float(real.double())
-        if name == "k" and quantized.offset is not None:
-            words = add(words, quantized.offset)
-        words = words.permute(1, 0, 2)
+        words = _words(name, real, quantized.offset).permute(1, 0, 2)
         heads, tokens, size = words.shape
         codebook = quantized.codebook[name]
         slots = quantize_command(words.reshape(-1, size), codebook, Outliers(), 0)
