@@ -27,8 +27,8 @@ def main(argv: list[str] | None = None) -> int:
         "--methods", type=Path, nargs="+", default=[], metavar="PATH",
         help="Python files with methods of your own",
     )  # fmt: skip
-    parser.add_argument("--windows", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=128, help="of a window")
+    parser.add_argument("--windows", type=int, help="3, or what the method had better have")
+    parser.add_argument("--tokens", type=int, help="of a window; 128, or likewise")
     parser.add_argument("--skip", type=int, default=0, help="tokens of the text to leave out first")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", help="cuda if there is one, else cpu")

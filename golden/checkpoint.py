@@ -33,6 +33,7 @@ __all__ = [
     "head_shape",
     "layer_count",
     "load",
+    "longest",
     "next_token_loss",
     "read_text",
     "reason",
@@ -318,6 +319,11 @@ def read_text(path: Path | None) -> str | None:
     return content
 
 
+def longest(checkpoint: Checkpoint) -> int:
+    """Positions that the model was made for."""
+    return int(checkpoint.model.config.max_position_embeddings)
+
+
 def windows(
     checkpoint: Checkpoint, text: str | None, count: int, tokens: int, skip: int = 0
 ) -> list[Tensor]:
@@ -327,8 +333,9 @@ def windows(
     """
     if count < 1 or tokens < 2:
         raise CheckpointError(f"one window of two tokens at least, not {count} of {tokens}")
-    name = "the built-in text" if text is None else "the text"
     text = own_text.CALIBRATION if text is None else text
+    is_own = text in (own_text.CALIBRATION, own_text.sample())
+    name = "the built-in text" if is_own else "the text"
     needed = skip + count * tokens
     # Tokenizing is linear in the text: ten characters a token are more than enough of it.
     ids = torch.tensor(checkpoint.tokenizer(text[: 10 * needed])["input_ids"], dtype=torch.int64)

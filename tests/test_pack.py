@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-METHOD = "kllm-w4a4:fit=feedback,glu=exact,center=true,rotate=true,damping=0.1"
+METHOD = "kllm-plain-w4a4:fit=feedback,glu=exact,center=true,rotate=true,damping=0.1"
 
 
 def calibrated(path: Path, spelling: str) -> Path:
@@ -123,9 +123,9 @@ def test_a_calibration_is_told_and_followed(made: Path, fitted: Path) -> None:
     ("method", "message"),
     [
         ("rtn-w4a16", "calibration must be of a kllm method alone, not rtn-w4a16"),
-        ("kllm-w4a4:norm=exact", "Kllm.norm must be index for a layer of the accelerator, not "),
-        ("kllm-w4a4:cache_bits=3", "Kllm.cache_bits must be activation_bits for a layer of the "),
-        ("kllm-w4a16", "weights, activations, K and V must be quantized for the accelerator"),
+        ("kllm-plain-w4a4:norm=exact", "KllmPlain.norm must be index for a layer of the acc"),
+        ("kllm-plain-w4a4:cache_bits=3", "KllmPlain.cache_bits must be activation_bits for "),
+        ("kllm-plain-w4a16", "weights, activations, K and V must be quantized for the accelerator"),
     ],
 )
 def test_calibrations_without_such_a_flow(

@@ -29,8 +29,10 @@ def arguments() -> argparse.ArgumentParser:
         "--calibration", type=Path, nargs="+", default=[], help="files of golden.calibrate"
     )
     parser.add_argument("--calibration-text", type=Path, help="where no file serves; ours if none")
-    parser.add_argument("--calibration-windows", type=int, default=3)
-    parser.add_argument("--calibration-tokens", type=int, default=128, help="of a window")
+    parser.add_argument(
+        "--calibration-windows", type=int, help="3, or what the method had better have"
+    )
+    parser.add_argument("--calibration-tokens", type=int, help="of a window; 128, or likewise")
     parser.add_argument("--seed", type=int, default=0, help="of the calibration")
     parser.add_argument(
         "--bit-true", nargs="+", default=[], metavar="LAYER",

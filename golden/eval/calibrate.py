@@ -7,14 +7,17 @@ from typing import Any
 
 import torch
 
-from golden import text as own_text
-from golden.checkpoint import load, read_text
+from golden.checkpoint import load
 from golden.config import ConfigError
 from golden.eval.accuracy.bench import code_version
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
+from golden.eval.calibration_text import (
+    calibration_size,
+    calibration_text,
+    calibration_windows,
+)
 from golden.eval.command import (
     ARCHITECTURES,
-    calibration_windows,
     check_seed,
     choose_device,
     in_one_line,
@@ -43,19 +46,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError(f"skip must be at least 0, not {options.skip}")
     check_output(options.output)
     device = choose_device(options.device)
-    text = read_text(options.text)
-    content = own_text.CALIBRATION if text is None else text
+    text = calibration_text(options.text, methods)
     checkpoint = load(options.model, ARCHITECTURES, device)
     check_finite(checkpoint.model)
-    parts = calibration_windows(checkpoint, text, options.windows, options.tokens, options.skip)
+    count, tokens = calibration_size(checkpoint, methods, options.windows, options.tokens)
+    parts = calibration_windows(checkpoint, text.content, count, tokens, options.skip)
     header = {
         "method": options.method,
         "model": checkpoint.name,
         "fingerprint": fingerprint(checkpoint.model),
-        "text": options.text.name if options.text else "golden.text.CALIBRATION",
-        "text_sha256": hashlib.sha256(content.encode()).hexdigest(),
-        "windows": options.windows,
-        "tokens": options.tokens,
+        "text": text.name,
+        "text_sha256": hashlib.sha256(text.content.encode()).hexdigest(),
+        "windows": count,
+        "tokens": tokens,
         "skip": options.skip,
         "seed": options.seed,
         "torch": torch.__version__,

@@ -29,6 +29,7 @@ from golden.checkpoint import (
     CheckpointError,
     class_and_reason,
     load,
+    longest,
     read_text,
     reason,
     windows,
@@ -39,6 +40,11 @@ from golden.eval import estimate
 from golden.eval.accuracy.bench import code_version
 from golden.eval.arguments import arguments
 from golden.eval.calibration import CalibrationData, fingerprint
+from golden.eval.calibration_text import (
+    calibration_size,
+    calibration_text,
+    calibration_windows,
+)
 from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
 from golden.eval.kept import Kept, check_kept, finite
 from golden.eval.method import Method, Site, State
@@ -52,11 +58,9 @@ from golden.files import check_output, replacing
 
 __all__ = [
     "ARCHITECTURES",
-    "calibration_windows",
     "check_seed",
     "choose_device",
     "in_one_line",
-    "longest",
     "main",
 ]
 
@@ -109,11 +113,6 @@ def _task_table(results: list[dict[str, Any]]) -> str:
             cells = [result["method"], row["task"], row["metric"], f"{row['value']:.4g}", error]
             lines.append(" | ".join([*cells, str(row["examples"]), str(row["fewshot"])]))
     return "\n".join(f"| {line} |" for line in lines)
-
-
-def longest(checkpoint: Checkpoint) -> int:
-    """Positions that the model was made for."""
-    return int(checkpoint.model.config.max_position_embeddings)
 
 
 def check_seed(seed: int) -> None:
@@ -178,16 +177,6 @@ def evaluation_windows(
     return windows(checkpoint, text, tokens // seq, seq)
 
 
-def calibration_windows(
-    checkpoint: Checkpoint, text: str | None, count: int, tokens: int, skip: int = 0
-) -> list[Tensor]:
-    """``golden.checkpoint.windows`` of a length that the model takes; ConfigError otherwise."""
-    limit = longest(checkpoint)
-    if not 2 <= tokens <= limit:
-        raise ConfigError(f"calibration tokens must be 2..{limit} for this model, not {tokens}")
-    return windows(checkpoint, text, count, tokens, skip)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Learned:
     """state: of a calibrated method; origin: how it was made, for the report."""
@@ -234,18 +223,15 @@ def _calibrated_now(
     used: int,
 ) -> list[_Learned]:
     """Learn after the ``used`` evaluated tokens of content, where the text is the same."""
-    path = options.calibration_text
-    text = read_text(path)
-    origin = {
-        "text": path.name if path else "golden.text.CALIBRATION",
-        "windows": options.calibration_windows,
-        "tokens": options.calibration_tokens,
-        "skip": used if text == content else 0,
-        "seed": options.seed,
-    }
-    parts = calibration_windows(
-        checkpoint, text, origin["windows"], origin["tokens"], origin["skip"]
+    text = calibration_text(options.calibration_text, methods)
+    count, tokens = calibration_size(
+        checkpoint, methods, options.calibration_windows, options.calibration_tokens
     )
+    skip = used if text.content == content else 0
+    origin = {
+        "text": text.name, "windows": count, "tokens": tokens, "skip": skip, "seed": options.seed
+    }  # fmt: skip
+    parts = calibration_windows(checkpoint, text.content, count, tokens, skip)
     data = CalibrationData(checkpoint.model, parts, options.seed)
     return [_Learned(state, origin) for state in calibrate(methods, data)]
 
@@ -271,8 +257,8 @@ def _settings(
             hashlib.sha256(path.read_bytes()).hexdigest() for path in options.calibration
         ],
         "calibration_text": _sha256(own_text.CALIBRATION if calibration is None else calibration),
-        "calibration_windows": options.calibration_windows,
-        "calibration_tokens": options.calibration_tokens,
+        "calibration_windows": options.calibration_windows or _METHODS_OWN,
+        "calibration_tokens": options.calibration_tokens or _METHODS_OWN,
         "seed": options.seed,
     }
 
@@ -307,6 +293,7 @@ def _estimate(
     return f"{line}, without {' and '.join(more)}" if more else line
 
 
+_METHODS_OWN = "of the method"
 _LEAST = {"batch": 1, "task_limit": 1, "fewshot": 0, "calibration_windows": 1}
 
 

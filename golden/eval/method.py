@@ -142,6 +142,11 @@ class Method(Config):
     relative_time: ClassVar[float] = 1.0
 
     @property
+    def calibration_tokens(self) -> int:
+        """Tokens that ``calibrate`` had better have; 0: a few hundred do."""
+        return 0
+
+    @property
     def replaces_weights(self) -> bool:
         """The installed weights were found offline, whatever other methods have made of them."""
         return False

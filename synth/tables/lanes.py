@@ -64,7 +64,7 @@ def _own_scheme(label: str) -> str:
     fields = [_LINEAR] if label.endswith("no integer mode") else []
     fields += ["antisymmetric=true"] if "antisymmetric" in label else []
     fields += [f"product={each}" for each in ("fixed16", "fixed12") if each in label]
-    return ":".join(["kllm-w4a4", *([",".join(fields)] if fields else [])])
+    return ":".join(["kllm-plain-w4a4", *([",".join(fields)] if fields else [])])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -257,7 +257,7 @@ def test_claims_of_the_papers():
     assert judged(sweep, 1, 2, 3, 4, 5) is True
     assert judged(sweep, 1, 2, 4, 3, 5) is False
     steps = claims_of("Orizuru")[0]
-    assert steps.methods[0] == "kllm-w4a3"
+    assert steps.methods[0] == "kllm-plain-w4a3"
     assert steps.methods[-1] == "rtn-w4a3"
 
 

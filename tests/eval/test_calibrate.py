@@ -220,7 +220,7 @@ def test_calibration_skips_what_is_evaluated(loaded, tiny, tmp_path, monkeypatch
             ["--text", f"a={text}", "--calibration-windows", "1", "--calibration-tokens", "8",
              *map(str, more)]
         )  # fmt: skip
-        found, parts = accuracy._calibration(options, tiny, 96)
+        found, parts = accuracy._calibration(options, tiny, 96, (1, 8))
         assert found == name
         assert (parts[0].tolist() == behind) == (start == 96)
 
@@ -449,9 +449,9 @@ def test_files_of_another_kind_are_refused(tiny, made, tmp_path, change, line):
 
 
 FAILURES = [
-    ("kllm-w4a4", "*.0.mlp.up_proj.weight", 1e6, "weight must be within the FP16 range"),
-    ("kllm-w4a4", "*.0.input_layernorm.weight", 1e6, "weight must be within the FP16 range"),
-    ("kllm-w16a4", "*embed_tokens.weight", 1e6, "samples must be finite and not empty"),
+    ("kllm-plain-w4a4", "*.0.mlp.up_proj.weight", 1e6, "weight must be within the FP16 range"),
+    ("kllm-plain-w4a4", "*.0.input_layernorm.weight", 1e6, "weight must be within the FP16 range"),
+    ("kllm-plain-w16a4", "*embed_tokens.weight", 1e6, "samples must be finite and not empty"),
     ("kvquant-like:bits=2", "lm_head.weight", 1e25, "weight must be finite"),
     ("gptq-like-w4a16", "*.0.mlp.up_proj.weight", 1e20, "linalg.cholesky: "),
 ]

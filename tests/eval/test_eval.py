@@ -80,6 +80,7 @@ def state_of(model: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
 # The windows of the tiny model are too short for these codebooks.
 FEW = {
     "million-4b": "million-4b:few=true",
+    "kllm-w4a4": "kllm-w4a4:fit=squares,steps=2",
     "cq4": "cq4:few=true",
     "qet-8b": "qet-8b:levels=1,group=4,entry_bits=4",  # and its matrices too small for these tiles
     "qet-kv-4b": "qet-kv-4b:levels=1,group=2",
@@ -340,11 +341,11 @@ def test_digits_and_parameters_are_fields():
 
 
 def test_kllm_leaves_the_caches_to_a_method_for_them():
-    for name in ("kllm-w4a4+oaken", "oaken+kllm-w4a4", "kllm-s-w4a4+kivi-like"):
+    for name in ("kllm-plain-w4a4+oaken", "oaken+kllm-plain-w4a4", "kllm-s-w4a4+kivi-like"):
         assert sorted(getattr(each, "cache_bits", 0) for each in parse_all(name)) == [0, 16]
-    given, _ = parse_all("kllm-w4a4:cache_bits=4+oaken")
+    given, _ = parse_all("kllm-plain-w4a4:cache_bits=4+oaken")
     assert given.describe()["cache_bits"] == 4
-    assert parse_all("kllm-w4a4+fp16")[0].describe()["cache_bits"] == 0
+    assert parse_all("kllm-plain-w4a4+fp16")[0].describe()["cache_bits"] == 0
 
 
 def test_a_file_is_all_a_new_method_needs(tmp_path, monkeypatch, tiny, tiny_windows):
@@ -641,8 +642,8 @@ def test_checkpoints_of_other_tensors_are_refused(folder, tmp_path, capsys, drop
         ("fp32", {"vocab_size": 50}, "token ids must be 0..49 for this model, not 52"),
         ("oaken", {"vocab_size": 50}, "token ids must be 0..49 for this model, not 57"),
         ("fp32", {"num_key_value_heads": 2}, "fp32: "),
-        ("kllm-w4a4", {"hidden_size": 2, "num_attention_heads": 1, "num_key_value_heads": 1},
-         "kllm-w4a4: k_max + k_min must be below the length 2, not 2"),
+        ("kllm-plain-w4a4", {"hidden_size": 2, "num_attention_heads": 1, "num_key_value_heads": 1},
+         "kllm-plain-w4a4: k_max + k_min must be below the length 2, not 2"),
     ],
 )  # fmt: skip
 def test_models_that_cannot_run_are_one_line(method, fields, line, monkeypatch, capsys):

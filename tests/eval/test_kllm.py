@@ -7,7 +7,6 @@ import torch
 
 from golden.capture import capture_inputs
 from golden.config import ConfigError
-from golden.eval import sequential
 from golden.eval.calibration import CalibrationData, Steps
 from golden.eval.evaluate import Settings, evaluate
 from golden.eval.fake.kllm import (
@@ -17,9 +16,12 @@ from golden.eval.fake.kllm import (
     fake_tokens,
     half_words,
 )
+from golden.eval.kllm import activations, sequential
+from golden.eval.kllm import weights as fitting
+from golden.eval.kllm.activations import static_thresholds
 from golden.eval.method import Bits, Site
 from golden.eval.methods import parse, parse_all
-from golden.eval.methods.kllm import Kllm, KllmS, static_thresholds
+from golden.eval.methods.kllm import Kllm, KllmPlain, KllmS
 from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
@@ -191,7 +193,7 @@ def perplexity(tiny, tiny_windows, data, name: str) -> float:
 def test_16_bits_leave_the_model_as_it_is(tiny, tiny_windows, data) -> None:
     wanted = perplexity(tiny, tiny_windows, data, "fp32")
     for norm in ("index", "exact", "unfolded"):
-        name = f"kllm-w16a16:cache_bits=16,integer_bits=16,norm={norm}"
+        name = f"kllm-plain-w16a16:cache_bits=16,integer_bits=16,norm={norm}"
         assert perplexity(tiny, tiny_windows, data, name) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -204,13 +206,13 @@ def test_16_bits_leave_the_model_as_it_is(tiny, tiny_windows, data) -> None:
     ],
 )  # fmt: skip
 def test_every_switch_reaches_the_model(tiny, tiny_windows, data, switch: str) -> None:
-    plain = perplexity(tiny, tiny_windows, data, "kllm-w3a3")
-    changed = perplexity(tiny, tiny_windows, data, f"kllm-w3a3:{switch}")
+    plain = perplexity(tiny, tiny_windows, data, "kllm-plain-w3a3")
+    changed = perplexity(tiny, tiny_windows, data, f"kllm-plain-w3a3:{switch}")
     assert 0 < changed != plain
 
 
 def test_fuse_shares_codebooks(data) -> None:
-    method = Kllm()
+    method = KllmPlain()
     assert {name for name in state_of(method, data) if name.startswith("0.weight")} == {
         f"0.weight.{name}" for name in ("qkv", "o", "gate", "up", "down")
     }  # 56 is no multiple of 16: gate and up stay apart, as in golden.kllm.layer
@@ -221,7 +223,7 @@ def test_fuse_shares_codebooks(data) -> None:
 
 def test_bits(tiny, tiny_windows, data) -> None:
     found = evaluate(
-        tiny, "", methods := parse_all("kllm-w4a3:cache_share=0.1"), tiny_windows,
+        tiny, "", methods := parse_all("kllm-plain-w4a3:cache_share=0.1"), tiny_windows,
         calibrate(methods, data),
     ).bits  # fmt: skip
     # 3 bits, a scale of 16, and an outlier of 32 on each side of 36, 72 and 56 elements
@@ -252,14 +254,14 @@ def test_codebook_of_the_token_before_the_norm(tiny, tiny_windows, data) -> None
             tiny.model(ids[None])
     handle.remove()
     wanted = train_activation_codebook(half_words(torch.cat(seen)), 4, share=0.005)
-    assert torch.equal(state_of(Kllm(), data)["1.x"], wanted)
+    assert torch.equal(state_of(KllmPlain(), data)["1.x"], wanted)
 
 
 def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
     """Where a site is a linear layer's input; one that the residual shares has its own gradient."""
-    method = Kllm(fisher=True, norm="unfolded", tokens=32)
+    method = KllmPlain(fisher=True, norm="unfolded", tokens=32)
     one = CalibrationData(tiny.model, tiny_windows[:1])
-    seen = method._observe(one, range(2), method.sites())
+    seen = activations.observe(method, one, range(2), method.sites())
     names = {
         "1.x": "self_attn.q_proj", "1.attention": "self_attn.o_proj", "1.post": "mlp.up_proj",
         "1.h": "mlp.down_proj",
@@ -272,20 +274,21 @@ def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
         assert torch.equal(seen[site], each.x)
         assert each.gradient is not None
         torch.testing.assert_close(seen[f"{site}.gradient"], each.gradient)
-    index = Kllm(fisher=True, tokens=32)
-    before = index._observe(one, range(2), index.sites())["1.x.gradient"]
+    index = KllmPlain(fisher=True, tokens=32)
+    before = activations.observe(index, one, range(2), index.sites())["1.x.gradient"]
     # RMSNorm does not see the length of its input: the gradient is orthogonal to it. That of the
     # residual stream is not.
-    x = index._observe(one, range(2), index.sites())["1.x"]
+    x = activations.observe(index, one, range(2), index.sites())["1.x"]
     assert (x * before).sum(1).abs().max() <= 1e-3 * (x.norm(dim=1) * before.norm(dim=1)).max()
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "kllm-w4a4", "kllm-w4a3:share=0.1,integer_bits=4", "kllm-s-w4a4", "kllm-w4a4:norm=exact",
-        "kllm-w3a3:norm=unfolded,glu=exact,scores=index,fuse=false", "kllm-w4a4:product=exact",
-        "kllm-w4a4:center=true,rotate=true",
+        "kllm-plain-w4a4", "kllm-plain-w4a3:share=0.1,integer_bits=4", "kllm-s-w4a4",
+        "kllm-plain-w4a4:norm=exact", "kllm-plain-w4a4:product=exact",
+        "kllm-plain-w3a3:norm=unfolded,glu=exact,scores=index,fuse=false",
+        "kllm-plain-w4a4:center=true,rotate=true",
     ],
 )  # fmt: skip
 def test_fast_path_is_near_the_exact_one(tiny, tiny_windows, data, name: str) -> None:
@@ -308,7 +311,7 @@ def test_fast_path_is_near_the_exact_one(tiny, tiny_windows, data, name: str) ->
 def test_no_exact_attention_where_the_hardware_has_none(
     tiny, tiny_windows, data, switch: str
 ) -> None:
-    methods = parse_all(f"kllm-w4a4:{switch}")
+    methods = parse_all(f"kllm-plain-w4a4:{switch}")
     with pytest.raises(ConfigError, match=r"has no bit-true arithmetic for model\.layers\.0\.self"):
         evaluate(
             tiny, "kllm", methods, tiny_windows[:1], calibrate(methods, data),
@@ -319,12 +322,12 @@ def test_no_exact_attention_where_the_hardware_has_none(
 @pytest.mark.parametrize(
     "method",
     [
-        Kllm(fuse=False, tokens=64),
-        Kllm(
+        KllmPlain(fuse=False, tokens=64),
+        KllmPlain(
             fit="feedback", glu="exact", center=True, rotate=True, tokens=64,
             damping=0.1,
         ),
-        Kllm(fit="sequential", center=True, tokens=64, damping=0.1),
+        KllmPlain(fit="sequential", center=True, tokens=64, damping=0.1),
     ],
     ids=["plain", "fitted", "sequential"],
 )  # fmt: skip
@@ -364,7 +367,7 @@ def test_a_layer_is_what_the_machine_computes(method: Kllm) -> None:
 def test_conditioning_alone_changes_no_logits(center: bool, near: float) -> None:
     """Of a model with biases and grouped heads; the offset's sum is FP16."""
     model = uneven_llama().model
-    method = Kllm(
+    method = KllmPlain(
         weight_bits=16, activation_bits=16, integer_bits=16, center=center, rotate=True,
     )  # fmt: skip
     state = state_of(method, CalibrationData(model, many_windows(2)))
@@ -372,7 +375,7 @@ def test_conditioning_alone_changes_no_logits(center: bool, near: float) -> None
     with torch.no_grad():
         before = model(ids).logits
         with Site(model) as site:
-            method._install_conditioning(site, state)
+            method.install_conditioning(site, state)
             layer = site.layers[0].self_attn
             changed = [layer.v_proj.bias.clone(), layer.o_proj.weight]
             after = model(ids).logits
@@ -384,17 +387,20 @@ def test_conditioning_alone_changes_no_logits(center: bool, near: float) -> None
 def test_share_is_that_of_split_outliers(tiny, data) -> None:
     """0.01 of both sides is the 0.005 of the golden."""
     x = half_words(heavy(3, 400, 1.0))
-    assert int(split_outliers(x, Kllm()._share("x"))[0].sum()) == 3 * 2 * 2
+    assert int(split_outliers(x, KllmPlain().share_of("x"))[0].sum()) == 3 * 2 * 2
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("kllm-w5a4", r"Kllm.weight_bits must be 2..4, not 5"),
+        ("kllm-plain-w5a4", r"KllmPlain.weight_bits must be 2..4, not 5"),
         ("kllm-s-w4a8", r"KllmS.activation_bits must be 2..4, not 8"),
-        ("kllm-w4a4:share=0.7", r"Kllm.share must be 0..0.5, not 0.7"),
-        ("kllm-w4a4:norm=fast", r"Kllm.norm must be index or exact or unfolded, not 'fast'"),
-        ("kllm-w4a4:integer_bits=1", r"Kllm.integer_bits must be 2..16, not 1"),
+        ("kllm-plain-w4a4:share=0.7", r"KllmPlain.share must be 0..0.5, not 0.7"),
+        (
+            "kllm-plain-w4a4:norm=fast",
+            r"KllmPlain.norm must be index or exact or unfolded, not 'fast'",
+        ),
+        ("kllm-plain-w4a4:integer_bits=1", r"KllmPlain.integer_bits must be 2..16, not 1"),
     ],
 )
 def test_bad_fields_are_one_line(name: str, message: str) -> None:
@@ -414,7 +420,9 @@ def many_windows(count: int) -> list[torch.Tensor]:
 @pytest.fixture(scope="module")
 def fitted(tiny):
     """State of fit=feedback."""
-    return parse("kllm-w3a4:fit=feedback").calibrate(CalibrationData(tiny.model, many_windows(8)))
+    return parse("kllm-plain-w3a4:fit=feedback").calibrate(
+        CalibrationData(tiny.model, many_windows(8))
+    )
 
 
 def test_fitted_weights_are_installed(tiny, fitted) -> None:
@@ -422,7 +430,7 @@ def test_fitted_weights_are_installed(tiny, fitted) -> None:
 
     Shown to fail: members of a fused matmul in another order; q without its scaling.
     """
-    method, nearest = parse("kllm-w3a4:fit=feedback"), parse("kllm-w3a4")
+    method, nearest = parse("kllm-plain-w3a4:fit=feedback"), parse("kllm-plain-w3a4")
     plain = nearest.calibrate(CalibrationData(tiny.model, many_windows(8)))
     windows = many_windows(2)
     found = evaluate(tiny, "a", [method], windows, [fitted])
@@ -458,11 +466,11 @@ def test_hessians_are_of_quantized_inputs() -> None:
 
     Shown to fail: inputs before the quantizer; a norm's factor left in.
     """
-    method = parse("kllm-w3a4:fit=feedback")
+    method = parse("kllm-plain-w3a4:fit=feedback")
     windows, model = many_windows(8), uneven_llama().model
     data = CalibrationData(model, windows)
     state = method._activation_codebooks(data, method.sites())
-    found = method._hessians(data, state)
+    found = fitting._hessians(method, data, state)
     seen = {"o": 0, "q": 0}
     with Site(model) as site, torch.no_grad():
         for i in range(len(site.layers)):
@@ -489,12 +497,15 @@ def test_hessians_are_of_quantized_inputs() -> None:
 
 
 def test_a_fit_is_better_in_its_hessian(tiny, fitted) -> None:
-    method, data = parse("kllm-w3a4:fit=feedback"), CalibrationData(tiny.model, many_windows(8))
-    hessian = method._hessians(data, fitted)["1.h"]
+    method, data = (
+        parse("kllm-plain-w3a4:fit=feedback"),
+        CalibrationData(tiny.model, many_windows(8)),
+    )
+    hessian = fitting._hessians(method, data, fitted)["1.h"]
     layer = tiny.model.model.layers[1]
     weight = method._folded(layer, "down")[0]
-    squares = parse("kllm-w3a4:fit=squares").calibrate(data)
-    plain = parse("kllm-w3a4").calibrate(data)
+    squares = parse("kllm-plain-w3a4:fit=squares").calibrate(data)
+    plain = parse("kllm-plain-w3a4").calibrate(data)
 
     def error(state) -> float:
         e = weight - method.quantized(state, 1, layer)["down"].dequantize().t()
@@ -505,10 +516,10 @@ def test_a_fit_is_better_in_its_hessian(tiny, fitted) -> None:
 
 def test_a_stopped_fit_goes_on(tiny, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layer by layer; with all of them kept the Hessians are not computed again."""
-    method, windows = parse("kllm-w4a4:fit=feedback"), many_windows(8)
+    method, windows = parse("kllm-plain-w4a4:fit=feedback"), many_windows(8)
     data = [CalibrationData(tiny.model, windows, 0, Steps(tmp_path)) for _ in range(3)]
     with monkeypatch.context() as patch:
-        whole, layers = Kllm._fitted_layer, []
+        whole, layers = fitting._fitted_layer, []
 
         def stopped(self, data, i, *others):
             layers.append(i)
@@ -516,15 +527,15 @@ def test_a_stopped_fit_goes_on(tiny, tmp_path, monkeypatch: pytest.MonkeyPatch) 
                 raise KeyboardInterrupt
             return whole(self, data, i, *others)
 
-        patch.setattr(Kllm, "_fitted_layer", stopped)
+        patch.setattr(fitting, "_fitted_layer", stopped)
         with pytest.raises(KeyboardInterrupt):
             method.calibrate(data[0])
         assert layers == [0, 1]
-        patch.setattr(Kllm, "_fitted_layer", lambda self, data, i, *others: layers.append(i) or
+        patch.setattr(fitting, "_fitted_layer", lambda self, data, i, *others: layers.append(i) or
                       whole(self, data, i, *others))  # fmt: skip
         resumed = method.calibrate(data[1])
         assert layers == [0, 1, 1]
-        patch.setattr(Kllm, "_hessians", None)
+        patch.setattr(fitting, "_hessians", None)
         again = method.calibrate(data[2])
     fresh = method.calibrate(CalibrationData(tiny.model, windows))
     assert resumed.keys() == again.keys() == fresh.keys()
@@ -539,7 +550,7 @@ def test_a_sequential_fit_is_of_quantized_layers(options: str) -> None:
     Shown to fail: layers after real ones, a matmul before its own activations are quantized, a
     second half from the real attention.
     """
-    method = parse(f"kllm-w4a4:fit=sequential{options}")
+    method = parse(f"kllm-plain-w4a4:fit=sequential{options}")
     windows, model = many_windows(8), uneven_llama().model
     data = CalibrationData(model, windows)
     state = method.calibrate(data)
@@ -560,20 +571,20 @@ def test_a_sequential_fit_is_of_quantized_layers(options: str) -> None:
     for i, group, first in matmuls:
         x = torch.cat(read[i, first])
         with Site(model) as site:
-            method._install_conditioning(site, state)
+            method.install_conditioning(site, state)
             weight = method.joined(site.layers[i], method.groups(site.layers[i])[group])[0]
         found = sequential.fitted(method, (i, group), weight, (x.t() @ x).double(), 0)
         assert (found.index == state[f"{i}.index.{group}"].long()).double().mean() > 0.995
     rows = torch.cat([each[0] for each in raw])
     pick = torch.randperm(len(rows), generator=data.generator(1))[: method.tokens]
-    made = method.train({"1.post": rows[pick]}, "1.post", 4, data)["1.post"]
+    made = activations.train(method, {"1.post": rows[pick]}, "1.post", 4, data)["1.post"]
     difference = float_from_bits(made.long()) - float_from_bits(state["1.post"].long())
     assert difference.abs().max() < 0.01
 
 
 def test_a_fit_runs_bit_true(tiny, fitted) -> None:
     """The exact matmul of the stored weights is near the fast path, as for nearest indices."""
-    method = parse("kllm-w3a4:fit=feedback")
+    method = parse("kllm-plain-w3a4:fit=feedback")
     exact_layers = ("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.down_proj")
     settings = Settings(exact=list(exact_layers))
     found = evaluate(tiny, "a", [method], many_windows(1), [fitted], settings).bit_true
@@ -584,14 +595,16 @@ def test_a_fit_runs_bit_true(tiny, fitted) -> None:
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
-        ("kllm-w4a4:fit=best", "fit must be largest or squares or feedback or seq"),
-        ("kllm-w4a4:fit=squares,antisymmetric=true", "antisymmetric must be false with fit=squa"),
-        ("kllm-w4a16:fit=feedback", "fit must be largest or squares without quantized act"),
-        ("kllm-w4a4:fit=feedback,norm=exact", "fit must be largest or squares with norm=exact"),
-        ("kllm-w4a4:fit=sequential,cache_bits=16", "fit must be another without quantized weights"),
-        ("kllm-w4a4:fit=sequential,fisher=true", "fit must be another with fisher=true or pre_ro"),
-        ("kllm-w4a4:center=true,pre_rope=true", "center must be false with pre_rope=true, as RoPE"),
-        ("kllm-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
+        ("kllm-plain-w4a4:fit=best", "fit must be largest or squares or feedback or seq"),
+        ("kllm-plain-w4a4:fit=squares,antisymmetric=true", "antisymmetric must be false with fit="),
+        ("kllm-plain-w4a16:fit=feedback", "fit must be another without quantized activations"),
+        ("kllm-plain-w4a4:fit=feedback,norm=exact", "fit must be largest or squares with norm=ex"),
+        ("kllm-plain-w4a4:fit=sequential,fisher=true", "fit must be another with fisher=true or "),
+        ("kllm-plain-w4a4:center=true,pre_rope=true", "center must be false with pre_rope=true, "),
+        ("kllm-plain-w4a4:steps=4", "steps must be 0 with fit=largest, whose indices follow"),
+        ("kllm-s-w4a4:fit=squares,steps=4", "steps must be 0 with pre_rope=true or outliers=stat"),
+        ("kllm-w4a4:steps=-1", r"steps must be 0\.\.1048576, not -1"),
+        ("kllm-plain-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
     ],
 )
 def test_fits_that_are_refused(spelling: str, message: str) -> None:
@@ -604,4 +617,4 @@ def test_too_few_tokens_for_a_hessian(tiny, fit: str) -> None:
     """The line says how many a Hessian needs."""
     data = CalibrationData(tiny.model, many_windows(1))
     with pytest.raises(ConfigError, match=r"must have \d+ tokens of calibration or more, .*not 32"):
-        parse(f"kllm-w4a4:fit={fit}").calibrate(data)
+        parse(f"kllm-plain-w4a4:fit={fit}").calibrate(data)

@@ -142,7 +142,7 @@ OTHERS = [
     (["--seq", "32"], "seq 16, this run 32"),
     (["--tokens", "48"], "tokens 64, this run 48"),
     (["--seed", "1"], "seed 0, this run 1"),
-    (["--calibration-windows", "2"], "calibration_windows 3, this run 2"),
+    (["--calibration-windows", "2"], "calibration_windows of the method, this run 2"),
     (["--calibration-tokens", "16"], "calibration_tokens 32, this run 16"),
     (["--bit-true", "*.0.mlp.up_proj"], "bit_true [], this run ['model.layers.0.mlp.up_proj']"),
     (["--calibration-text", "{tmp}/text"], "calibration_text "),

@@ -43,7 +43,7 @@ from golden.patch import Patch
 from tests.tiny import uneven_llama
 
 # Weights and inputs, the cache, an attention of its own, another embedding with a tied head.
-METHODS = ["fp32", "rtn-w4a4", "oaken", "kllm-w16a16:cache_bits=4", "quarot-w4a4"]
+METHODS = ["fp32", "rtn-w4a4", "oaken", "kllm-plain-w16a16:cache_bits=4", "quarot-w4a4"]
 WORDS = 12  # documents of a task
 
 

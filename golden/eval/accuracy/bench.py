@@ -134,6 +134,7 @@ class Bench:
     calibration: windows that all methods learn from
     folder: a file per row, and in ``calibration`` the steps of unfinished calibrations
     exact: linear layers and attention modules that run the exact arithmetic of the hardware
+    many: windows of methods that had better have thousands of tokens; ``calibration`` if none
 
     The model stays loaded. Rows in the order of their methods calibrate once for all texts.
     """
@@ -146,6 +147,7 @@ class Bench:
         folder: Path,
         batch: int | None = None,
         exact: Iterable[str] = (),
+        many: list[Tensor] | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.texts = texts
@@ -156,7 +158,8 @@ class Bench:
         self.device = next(checkpoint.model.parameters()).device
         self._batch = batch
         self._texts = {name: digest(windows) for name, windows in texts.items()}
-        self._calibration = digest(calibration)
+        self._many = calibration if many is None else many
+        self._digests = {id(each): digest(each) for each in (calibration, self._many)}
         self._states: dict[str, tuple[list[State], str]] = {}
 
     # ---- what a row depends on
@@ -180,10 +183,14 @@ class Bench:
         found["methods"] = [[type(each).__name__, each.describe()] for each in methods]
         found["code"] = self._code_version(methods)
         if any(each.calibrated for each in methods):
-            found["calibration"] = self._calibration
+            found["calibration"] = self._digests[id(self._windows(methods))]
         if self.exact:
             found["exact"] = self.exact
         return found
+
+    def _windows(self, methods: list[Method]) -> list[Tensor]:
+        """What these methods learn from."""
+        return self._many if any(each.calibration_tokens for each in methods) else self.calibration
 
     @staticmethod
     def _code_version(methods: list[Method]) -> str:
@@ -270,7 +277,7 @@ class Bench:
         key = digest([seed, [[type(each).__name__, each.calibration_fields()] for each in methods]])
         if key not in self._states:
             data = CalibrationData(
-                self.checkpoint.model, self.calibration, seed, self._steps(methods, seed)
+                self.checkpoint.model, self._windows(methods), seed, self._steps(methods, seed)
             )
             states = [each.calibrate(data) if each.calibrated else {} for each in methods]
             named = {
@@ -285,7 +292,7 @@ class Bench:
         """Steps that methods of the same code share, on the same windows with the same seed."""
         header = {
             "model": self.fingerprint,
-            "calibration": self._calibration,
+            "calibration": self._digests[id(self._windows(methods))],
             "seed": seed,
             "code": self._code_version(methods),
             "torch": torch.__version__,

@@ -4,6 +4,7 @@ Rows that are done are not run again: they wait under ``--work`` for the next ti
 """
 
 import argparse
+import contextlib
 import fnmatch
 import importlib.metadata
 import shutil
@@ -24,13 +25,14 @@ from golden.eval.accuracy.arguments import PAGE, arguments
 from golden.eval.accuracy.bench import Bench, Row, digest
 from golden.eval.accuracy.report import Report, load_report, save_report
 from golden.eval.accuracy.tables import TABLES, Table, number
+from golden.eval.calibration_text import calibration_size, calibration_windows
 from golden.eval.command import (
     ARCHITECTURES,
-    calibration_windows,
     choose_device,
     evaluation_windows,
     quiet,
 )
+from golden.eval.method import Method
 from golden.eval.methods import parse_all
 from golden.eval.perplexity import check_finite
 from golden.markers import fill
@@ -128,9 +130,9 @@ def _beginning(options: argparse.Namespace, whole: list[Tensor]) -> list[Tensor]
 
 
 def _calibration(
-    options: argparse.Namespace, checkpoint: Checkpoint, used: int
+    options: argparse.Namespace, checkpoint: Checkpoint, used: int, size: tuple[int, int]
 ) -> tuple[str, list[Tensor]]:
-    """(name of the text, windows): a text of its own, or the first one.
+    """(name of the text, ``size``: windows and their tokens): a text of its own, or the first one.
 
     ``used``: tokens of the first text that are evaluated. They are left out where the content is
     the same.
@@ -144,11 +146,19 @@ def _calibration(
         name, text = first[0], evaluated
     if text == evaluated:
         name, skip = f"{name} behind these", used
-    count, tokens = options.calibration_windows, options.calibration_tokens
     try:
-        return name, calibration_windows(checkpoint, text, count, tokens, skip)
+        return name, calibration_windows(checkpoint, text, *size, skip)
     except CheckpointError as error:
         raise CheckpointError(f"calibration: {error}") from None
+
+
+def _demanding(rows: Iterable[Row]) -> list[Method]:
+    """Methods of some rows that had better have thousands of tokens."""
+    found = []
+    for spelling in {row.method for row in rows}:
+        with contextlib.suppress(ConfigError):  # its row says why
+            found += [each for each in parse_all(spelling) if each.calibration_tokens]
+    return found
 
 
 def _run_rows(bench: Bench, rows: list[Row], seeds: list[int], minutes: float | None) -> str:
@@ -251,8 +261,13 @@ def run(options: argparse.Namespace) -> int:
     if sweeps not in texts:
         texts[sweeps] = _beginning(options, texts[names[0]])
     used = sum(map(len, texts[names[0]]))
-    name, calibration = _calibration(options, checkpoint, used)
-    bench = Bench(checkpoint, texts, calibration, options.work, options.batch)
+    size = options.calibration_windows, options.calibration_tokens
+    name, calibration = _calibration(options, checkpoint, used, size)
+    many = calibration
+    if demanding := _demanding(rows):
+        size = calibration_size(checkpoint, demanding)
+        many = _calibration(options, checkpoint, used, size)[1]
+    bench = Bench(checkpoint, texts, calibration, options.work, options.batch, many=many)
     if options.dry_run:
         return _list(bench, rows)
     end = _run_rows(bench, rows, seeds, options.minutes)

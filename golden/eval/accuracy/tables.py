@@ -65,7 +65,7 @@ def _precisions() -> tuple[Entry, ...]:
                     (f"quarot-{wide}", "QuaRot, RTN"),
                     (f"atom-like-{wide}", "after Atom, RTN"),
                     (f"kllm-s-{wide}", "KLLM-S"),
-                    (f"kllm-{wide}", "KLLM"),
+                    (f"kllm-plain-{wide}", "KLLM"),
                 ),
                 figures,
                 strict=True,
@@ -75,7 +75,7 @@ def _precisions() -> tuple[Entry, ...]:
         Entry(f"quarot-w4a4{_GPTQ}", "QuaRot, GPTQ", "W4A4", "6.19"),
         Entry(f"atom-like-w4a4{_GPTQ}", "after Atom, GPTQ", "W4A4", "6.12"),
         Entry(f"kllm-s-w4a4:{_LINEAR}", "KLLM-S, linear layers only", "W4A4"),
-        Entry(f"kllm-w4a4:{_LINEAR}", "KLLM, linear layers only", "W4A4"),
+        Entry(f"kllm-plain-w4a4:{_LINEAR}", "KLLM, linear layers only", "W4A4"),
     ]
     return tuple(found)
 
@@ -89,9 +89,9 @@ def _outliers() -> tuple[Entry, ...]:
     """KLLM, Table IV."""
     paper = {
         "kllm-s-w4a4": ("6.62", "6.00", "5.95", "5.80", "5.69"),
-        "kllm-w4a4": ("6.11", "5.90", "5.87", "5.66", "5.58"),
+        "kllm-plain-w4a4": ("6.11", "5.90", "5.87", "5.66", "5.58"),
         "kllm-s-w4a3": ("11.14", "7.91", "7.11", "6.40", "6.12"),
-        "kllm-w4a3": ("9.66", "7.49", "6.62", "6.22", "5.98"),
+        "kllm-plain-w4a3": ("9.66", "7.49", "6.62", "6.22", "5.98"),
     }
     return tuple(
         Entry(_at(method, share), f"{_kllm(method)}, {_SHARES[share]}", _precision(method), figure)
@@ -112,27 +112,42 @@ _BREAKDOWN = (
     Entry("rtn-w4a3", "RTN", "W4A3", "> 600,000"),
     Entry("kllm-s-w4a3:weight_fisher=false", "K-Means", "W4A3", "8.03"),
     Entry("kllm-s-w4a3", "and Fisher weights", "W4A3", "7.91"),
-    Entry("kllm-w4a3", "and Orizuru", "W4A3", "7.49"),
+    Entry("kllm-plain-w4a3", "and Orizuru", "W4A3", "7.49"),
 )
 
 _SWITCHES = (
-    Entry("kllm-w4a4", "as it is", "W4A4"),
-    Entry("kllm-w4a4:norm=exact", "norm with the token's own statistics", "W4A4"),
-    Entry("kllm-w4a4:norm=unfolded", "quantized behind the norm", "W4A4"),
-    Entry("kllm-w4a4:glu=exact", "gate and up not quantized", "W4A4"),
-    Entry("kllm-w4a4:scores=index", "q quantized", "W4A4"),
-    Entry("kllm-w4a4:integer_bits=4", "probabilities of 4 bits", "W4A4"),
-    Entry("kllm-w4a4:integer_bits=16", "probabilities not quantized", "W4A4"),
-    Entry("kllm-w4a4:cache_bits=16", "K and V not quantized", "W4A4"),
-    Entry("kllm-w4a4:cache_share=0.03", "outliers in K and V, one a side of a head", "W4A4"),
-    Entry("kllm-w4a4:pre_rope=true", "K quantized before RoPE", "W4A4"),
-    Entry("kllm-w4a4+oaken", "K and V by Oaken", "W4A4"),
-    Entry("kllm-w4a4:weight_fisher=false", "no Fisher weights", "W4A4"),
-    Entry("kllm-w4a4:fisher=true", "Fisher weights of the activations, too", "W4A4"),
-    Entry("kllm-w4a4:fuse=false", "a codebook for each linear layer", "W4A4"),
-    Entry("kllm-w4a16", "weights only", "W4A16"),
-    Entry("kllm-w16a4", "activations only", "W16A4"),
+    Entry("kllm-plain-w4a4", "as it is", "W4A4"),
+    Entry("kllm-plain-w4a4:norm=exact", "norm with the token's own statistics", "W4A4"),
+    Entry("kllm-plain-w4a4:norm=unfolded", "quantized behind the norm", "W4A4"),
+    Entry("kllm-plain-w4a4:glu=exact", "gate and up not quantized", "W4A4"),
+    Entry("kllm-plain-w4a4:scores=index", "q quantized", "W4A4"),
+    Entry("kllm-plain-w4a4:integer_bits=4", "probabilities of 4 bits", "W4A4"),
+    Entry("kllm-plain-w4a4:integer_bits=16", "probabilities not quantized", "W4A4"),
+    Entry("kllm-plain-w4a4:cache_bits=16", "K and V not quantized", "W4A4"),
+    Entry("kllm-plain-w4a4:cache_share=0.03", "outliers in K and V, one a side of a head", "W4A4"),
+    Entry("kllm-plain-w4a4:pre_rope=true", "K quantized before RoPE", "W4A4"),
+    Entry("kllm-plain-w4a4+oaken", "K and V by Oaken", "W4A4"),
+    Entry("kllm-plain-w4a4:weight_fisher=false", "no Fisher weights", "W4A4"),
+    Entry("kllm-plain-w4a4:fisher=true", "Fisher weights of the activations, too", "W4A4"),
+    Entry("kllm-plain-w4a4:fuse=false", "a codebook for each linear layer", "W4A4"),
+    Entry("kllm-plain-w4a16", "weights only", "W4A16"),
+    Entry("kllm-plain-w16a4", "activations only", "W16A4"),
 )
+
+# What each step of the recipe gives, and what it is compared with at equal bits.
+_RECIPE = (
+    Entry("kllm-plain-w4a4", "KLLM, each tensor alone", "W4A4"),
+    Entry("kllm-w4a4", "KLLM", "W4A4"),
+    Entry("atom-like-w4a4", "after Atom, RTN", "W4A4"),
+    Entry("atom-like-w4a4+rtn-kv4", "and K and V per token", "W4A4"),
+    Entry(f"atom-like-w4a4{_GPTQ}", "after Atom, GPTQ", "W4A4"),
+    Entry(f"atom-like-w4a4{_GPTQ}+rtn-kv4", "and K and V per token", "W4A4"),
+    Entry("kllm-plain-w4a3", "KLLM, each tensor alone", "W4A3"),
+    Entry("kllm-w4a3", "KLLM", "W4A3"),
+    Entry("atom-like-w4a3", "after Atom, RTN", "W4A3"),
+)
+
+_RECIPE_SEEDS = tuple(each for each in _RECIPE if each.label == "KLLM")
 
 _CACHES = (
     Entry("fp32", "FP32"),
@@ -192,6 +207,9 @@ TABLES = (
     Table("caches", "Methods for K and V (Oaken, Table 2)", _CACHES,
           "Llama2-7B, WikiText-2", whole=True),
     Table("seeds", "Methods with several seeds of the calibration", _stochastic(), seeds=True),
+    Table("recipe", "KLLM's recipe at equal bits", _RECIPE, whole=True),
+    Table("recipe_seeds", "KLLM's recipe with several seeds", _RECIPE_SEEDS, whole=True,
+          seeds=True),
     Table("groups", "Groups of Oaken (Oaken, Table 3)", _groups(), "Llama2-7B, WikiText-2"),
     Table("breakdown", "From RTN to KLLM (KLLM, Figure 11)", _BREAKDOWN, "LLaMA-2-7B, WikiText-2"),
     Table("outliers", "Shares of outliers (KLLM, Table IV)", _outliers(),
@@ -323,18 +341,25 @@ def _claims() -> tuple[Claim, ...]:
     for wide, parts in (("w4a4", {"": "", **linear}), ("w4a3", {"": ""})):
         for fields, what in parts.items():
             chain = {
-                "KLLM": f"kllm-{wide}{fields}", "after Atom": f"atom-like-{wide}",
+                "KLLM": f"kllm-plain-{wide}{fields}", "after Atom": f"atom-like-{wide}",
                 "QuaRot": f"quarot-{wide}", "SmoothQuant": f"smoothquant-{wide}",
                 "RTN": f"rtn-{wide}",
             }  # fmt: skip
             text = f"{wide.upper()}{what}: KLLM < Atom < QuaRot < SmoothQuant < RTN"
             found.append(_ordered(text, second, chain))
         for fields, what in parts.items():
-            pair = {"KLLM": f"kllm-{wide}{fields}", "KLLM-S": f"kllm-s-{wide}{fields}"}
+            pair = {"KLLM": f"kllm-plain-{wide}{fields}", "KLLM-S": f"kllm-s-{wide}{fields}"}
             found.append(_ordered(f"{wide.upper()}{what}: KLLM below KLLM-S", second, pair))
+    for caches, what in (("+rtn-kv4", "4-bit"), ("", "32-bit")):
+        for rounding, named in (("", ""), (_GPTQ, ", GPTQ")):
+            rival = f"atom-like-w4a4{rounding}{caches}"
+            found.append(
+                _ordered(f"W4A4: KLLM with 4-bit K and V below Atom{named} with {what} K and V",
+                         "our aim", {"KLLM": "kllm-w4a4", f"after Atom{named}": rival})
+            )  # fmt: skip
     channels = {"RTN": "rtn-w4a4", "SmoothQuant": "smoothquant-w4a4", "QuaRot": "quarot-w4a4"}
     for fields, what in {"": "", **linear}.items():
-        method = f"kllm-w4a4{fields}"
+        method = f"kllm-plain-w4a4{fields}"
         for baselines, of in (
             (channels, "RTN, SmoothQuant and QuaRot"),
             (
@@ -349,7 +374,7 @@ def _claims() -> tuple[Claim, ...]:
             text = f"W4A4{what}: KLLM closes at least half of the gap from FP32 to the best of {of}"
             judge = _closes(method, baselines, 0.5)
             found.append(Claim(text, "our aim", judge, (method, "fp32", *baselines.values())))
-    for method in ("kllm-s-w4a4", "kllm-w4a4", "kllm-s-w4a3", "kllm-w4a3"):
+    for method in ("kllm-s-w4a4", "kllm-plain-w4a4", "kllm-s-w4a3", "kllm-plain-w4a3"):
         sweep = {label: _at(method, share) for share, label in reversed(_SHARES.items())}
         text = f"{_precision(method)}: {_kllm(method)} falls with the share of outliers"
         found.append(_ordered(text, "KLLM, Table IV", sweep, whole=False))

@@ -5,7 +5,6 @@ The fast path is golden.eval.fake.kllm, the exact one (--bit-true) golden.kllm.a
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,19 +13,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from golden.checkpoint import next_token_loss
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
-from golden.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens, half_words
+from golden.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens
+from golden.eval.kllm.activations import activation_codebooks, offsets
+from golden.eval.kllm.places import CACHED, NORMED, OFF, PLAIN, modules, norm_of
+from golden.eval.kllm.sequential import fit_layers
+from golden.eval.kllm.tuning import tune
+from golden.eval.kllm.weights import fitted_weights, weight_codebooks
 from golden.eval.method import Method, Site, State
-from golden.eval.sequential import fit_layer, fitted, stored
-from golden.eval.walk import LayerWalk
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
-from golden.kllm.conditioning import offset, rotated
+from golden.kllm.conditioning import rotated
 from golden.kllm.config import outlier_count
-from golden.kllm.fit import least_squares
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
 from golden.kllm.flow import sites as quantized_sites
 from golden.kllm.format import ALL_PRODUCTS
@@ -36,57 +36,22 @@ from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.norms import fold
 from golden.kllm.quantize import (
     QuantizedWeight,
-    Training,
     quantize_weight,
-    train_activation_codebook,
-    train_weight_codebook,
 )
 from golden.patch import K, Patch
 
-__all__ = ["Kllm", "KllmS"]
+__all__ = ["Kllm", "KllmPlain", "KllmS"]
 
 FITS = ("largest", "squares", "feedback", "sequential")
-_OFF = 16  # bits that leave a tensor as it is
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
-_SAMPLES = 1 << 16  # of a k-means
-_OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
-_CACHED = ("k", "v")
 _HESSIANS = ("feedback", "sequential")  # fits in the Hessians of quantized inputs
-_CONDITIONS = ("center", "rotate")
+_HESSIAN_TOKENS = 10240
 # What the programs of golden.kllm.layer do.
 _MACHINE_FLOW = {
     "outliers": "dynamic", "norm": "index", "integer_bits": 8, "cache_share": 0.0,
     "pre_rope": False,
 }  # fmt: skip
-# Sites before a norm, and the first linear layer after that norm.
-_NORMED = {name: readers(name)[0] for name, site in SITES.items() if site.norm}
-# Sites of whole tokens without a norm: a linear layer's input, or the output of that name's.
-_PLAIN = [name for name, site in SITES.items() if not site.norm and not site.heads]
-
-
-def _folded_fisher(fisher: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
-    """Squared gradients of folded weights: those of the weights over their factors squared."""
-    parts = [own.double() / each.cpu() ** 2 for own, each in zip(fisher, factors, strict=True)]
-    return torch.cat(parts).nan_to_num(posinf=0)
-
-
-def _on(device: torch.device, state: State) -> State:
-    return {name: each.to(device) for name, each in state.items()}
-
-
-def _modules(layer: nn.Module) -> dict[str, Any]:
-    """The linear layers of a decoder layer by their short names."""
-    return {name: layer.get_submodule(each.module) for name, each in LINEARS.items()}
-
-
-def _norm(layer: nn.Module, name: str) -> Any:
-    """The norm that precedes a linear layer."""
-    return layer.get_submodule(str(LINEARS[name].norm))
-
-
-def _epsilon(norm: Any) -> float:
-    return float(norm.variance_epsilon)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,8 +80,10 @@ class Kllm(Method):
         ``feedback``: the same in the Hessian of the quantized inputs (golden.kllm.fit). Each column
         answers for the errors of those before. Scales and indices follow once more;
         ``sequential``: the same layer by layer, codebooks and Hessians of what the quantized layers
-        before give (golden.eval.sequential)
+        before give (golden.eval.kllm.sequential)
     damping: of the Hessian's diagonal, as a share of its mean
+    steps: of 512 tokens, in which scales and codebooks learn to give what the unchanged model does
+        (golden.eval.kllm.tuning); 0 for none
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
     product: of the codebooks in the lanes, bit-true only
@@ -134,18 +101,19 @@ class Kllm(Method):
     share: float = 0.01
     outliers: str = "dynamic"
     norm: str = "index"
-    glu: str = "index"
+    glu: str = "exact"
     scores: str = "direct"
     integer_bits: int = 8
     cache_bits: int = 0
     cache_share: float = 0.0
     pre_rope: bool = False
-    center: bool = False
-    rotate: bool = False
+    center: bool = True
+    rotate: bool = True
     fisher: bool = False
     weight_fisher: bool = True
-    fit: str = "largest"
+    fit: str = "sequential"
     damping: float = 0.01
+    steps: int = 40
     fuse: bool = True
     antisymmetric: bool = False
     product: str = "rounded"
@@ -153,9 +121,9 @@ class Kllm(Method):
 
     def __post_init__(self) -> None:
         for field in ("weight_bits", "activation_bits"):
-            if getattr(self, field) != _OFF:
+            if getattr(self, field) != OFF:
                 self._check_range(field, 2, 4)
-        if self.cache_bits not in (0, _OFF):
+        if self.cache_bits not in (0, OFF):
             self._check_range("cache_bits", 2, 4)
         self._check_real("share", 0.0, 0.5)
         self._check_real("cache_share", 0.0, 0.5)
@@ -163,7 +131,7 @@ class Kllm(Method):
         self._check_choice("norm", ("index", "exact", "unfolded"))
         self._check_choice("glu", GLU)
         self._check_choice("scores", SCORES)
-        self._check_range("integer_bits", 2, _OFF)
+        self._check_range("integer_bits", 2, OFF)
         for field in (
             "pre_rope", "center", "rotate", "fisher", "weight_fisher", "fuse",
             "antisymmetric",
@@ -175,23 +143,34 @@ class Kllm(Method):
         self._check_real("damping", 1e-6, 1.0)
         if self.fit != "largest" and self.antisymmetric:
             self._refuse("antisymmetric", f"false with fit={self.fit}")
-        if self.fit in _HESSIANS:
-            if self.activation_bits == _OFF:
-                self._refuse("fit", "largest or squares without quantized activations")
-            if self.norm == "exact":
-                self._refuse("fit", "largest or squares with norm=exact")
-        if self.fit == "sequential":
-            if _OFF in (self.weight_bits, self.kept_bits):
-                self._refuse("fit", "another without quantized weights, K and V")
-            if self.fisher or self.pre_rope:
-                self._refuse("fit", "another with fisher=true or pre_rope=true")
+        if self.fit in _HESSIANS and self.norm == "exact":
+            self._refuse("fit", "largest or squares with norm=exact")
+        if self.fit == "feedback" and self.activation_bits == OFF:
+            self._refuse("fit", "another without quantized activations")
+        if self.fit == "sequential" and (self.fisher or self.pre_rope):
+            self._refuse("fit", "another with fisher=true or pre_rope=true")
+        self._check_range("steps", 0, 1 << 20)
+        if self.steps:
+            if self.fits_weights and self.fit == "largest":
+                self._refuse("steps", "0 with fit=largest, whose indices follow the codebook")
+            if self.pre_rope or self.outliers == "static":
+                self._refuse("steps", "0 with pre_rope=true or outliers=static")
         self._check_choice("product", ALL_PRODUCTS)
         self._check_range("tokens", 2, 1 << 20)
 
     def beside(self, others: Sequence[Method]) -> Method:
         """K and V are left to another method for them, unless ``cache_bits`` is given."""
         taken = self.cache_bits == 0 and any(each.caches for each in others)
-        return dataclasses.replace(self, cache_bits=_OFF) if taken else self
+        return dataclasses.replace(self, cache_bits=OFF) if taken else self
+
+    @property
+    def calibration_tokens(self) -> int:
+        return _HESSIAN_TOKENS if self.steps or self.fit in _HESSIANS else 0
+
+    @property
+    def fits_weights(self) -> bool:
+        """Weights are quantized."""
+        return self.weight_bits != OFF
 
     @property
     def kept_bits(self) -> int:
@@ -202,8 +181,8 @@ class Kllm(Method):
         """Quantized activations and the bits of each."""
         taken = quantized_sites(glu=self.glu, scores=self.scores)
         bits = dict.fromkeys(taken, self.activation_bits)
-        bits |= dict.fromkeys(_CACHED, self.kept_bits)
-        return {name: each for name, each in bits.items() if each != _OFF}
+        bits |= dict.fromkeys(CACHED, self.kept_bits)
+        return {name: each for name, each in bits.items() if each != OFF}
 
     # ---- offline
 
@@ -219,39 +198,30 @@ class Kllm(Method):
         ``tokens`` tokens of the windows. With another ``fit`` also "0.index.qkv" (N, K) uint8 and
         "0.scale.qkv" (N,) FP16 words.
         """
-        state = self._offsets(data)
+        state = offsets(self, data)
         sites = self.sites()
         with Site(data.model) as site:
-            self._install_conditioning(site, state)
+            self.install_conditioning(site, state)
             if self.fit == "sequential":
-                return self._sequential(data, state)
-            if self.weight_bits != _OFF and self.fit == "largest":
-                state |= self._weight_codebooks(data)
-            if sites:
-                state |= self._activation_codebooks(data, sites)
-            if self.weight_bits != _OFF and self.fit != "largest":
-                state |= self._fitted_weights(data, state)  # for these activations
+                state = fit_layers(self, data, state)
+            else:
+                if self.fits_weights and self.fit == "largest":
+                    state |= weight_codebooks(self, data)
+                if sites:
+                    state |= activation_codebooks(self, data, sites)
+                if self.fits_weights and self.fit != "largest":
+                    state |= fitted_weights(self, data, state)  # for these activations
+        if self.steps:
+            key = self.key("tuning", *self.calibration_fields())
+            state = tune(self, state, data, self.steps, key)
         return state
 
-    def _offsets(self, data: CalibrationData) -> State:
-        """FP16 words (kv_heads, size) of every layer, "0.k.offset"."""
-        if not self.center:
-            return {}
-        with Patch(data.model) as patch:
-            size = int(patch.attentions[0].head_dim)  # type: ignore[arg-type]
-            outputs = [_modules(each)["k"].out_features for each in patch.layers]
-        seen = self._observe(data, range(len(outputs)), ("k",))
-        return {
-            f"{i}.k.offset": offset(seen[f"{i}.k"].reshape(-1, length // size, size))
-            for i, length in enumerate(outputs)
-        }
-
-    def _install_conditioning(self, site: Site, state: State) -> None:
+    def install_conditioning(self, site: Site, state: State) -> None:
         """Weights with the rotation in them; K with its offset."""
         names = {module: name for name, module in site.linears.items()}
         for i, layer in enumerate(site.layers if self.rotate else ()):
             size = int(site.attentions[i].head_dim)  # type: ignore[arg-type]
-            v, o = (_modules(layer)[name] for name in "vo")
+            v, o = (modules(layer)[name] for name in "vo")
             values = v.weight.detach()
             if v.bias is not None:
                 values = torch.cat((values, v.bias.detach()[:, None]), 1)
@@ -273,155 +243,21 @@ class Kllm(Method):
 
             site.kv(add)
 
-    def _key(self, what: str, *fields: str) -> str:
+    def key(self, what: str, *fields: str) -> str:
+        """Of a step of the calibration that depends on these fields."""
         known = {name: getattr(self, name) for name in fields}
         return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
-
-    def _weight_fisher(self, data: CalibrationData) -> dict[str, Tensor]:
-        """Of the weights that ``_install_conditioning`` has put in the model; {}: unwanted."""
-        if not self.weight_fisher:
-            return {}
-        changed = [name for name in _CONDITIONS if getattr(self, name)]
-        return data.weight_fisher(changed="-".join(changed))
-
-    def _weight_codebooks(self, data: CalibrationData) -> State:
-        key = self._key(
-            "weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric", *_CONDITIONS
-        )
-        fisher = self._weight_fisher(data)
-        state: State = {}
-        with Patch(data.model) as patch:
-            layers, names = patch.layers, {module: name for name, module in patch.linears.items()}
-        for i, layer in data.track(list(enumerate(layers)), "codebooks of weights"):
-
-            def make(i: int = i, layer: nn.Module = layer) -> State:
-                made = {}
-                for group, members in self.groups(layer).items():
-                    weight, factors = self.joined(layer, members)
-                    squares = None
-                    if self.weight_fisher:
-                        own = [fisher[names[_modules(layer)[name]]] for name in members]
-                        squares = _folded_fisher(own, factors).to(weight.device)
-                    made[f"{i}.weight.{group}"] = train_weight_codebook(
-                        weight, self.weight_bits, squares, data.seed,
-                        Training(_SAMPLES, self.antisymmetric),
-                    ).cpu()
-                return made
-
-            state |= data.steps.once(f"{key}-{i}", make)
-        return state
-
-    def _fitted_weights(self, data: CalibrationData, state: State) -> State:
-        """Codebook, scales and indices of each group of linear layers, fitted together.
-
-        ConfigError: fewer tokens than a Hessian has columns, so that it is singular.
-        """
-        with Patch(data.model) as patch:
-            layers = patch.layers
-        if self.fit == "feedback":
-            self._check_tokens(data, layers[0])
-        state = _on(data.windows[0].device, state)
-        hessians = functools.cache(lambda: self._hessians(data, state))  # for layers not yet kept
-        key = self._key("fit", *self.calibration_fields())
-        made: State = {}
-        for i, layer in data.track(list(enumerate(layers)), "weights"):
-
-            def make(i: int = i, layer: nn.Module = layer) -> State:
-                own = hessians() if self.fit == "feedback" else None
-                return self._fitted_layer(data, i, layer, own)
-
-            made |= data.steps.once(f"{key}-{i}", make)
-        return made
-
-    def _fitted_layer(
-        self, data: CalibrationData, i: int, layer: nn.Module, hessians: State | None = None
-    ) -> State:
-        """Of one layer; in the Hessians, or by the diagonal of Fisher information."""
-        fisher = self._weight_fisher(data) if hessians is None else {}
-        names = {module: name for name, module in data.linears.items()}
-        made: State = {}
-        for group, members in self.groups(layer).items():
-            weight, factors = self.joined(layer, members)
-            if hessians is not None:
-                hessian = hessians[f"{i}.{LINEARS[members[0]].site}"]
-                found = fitted(self, (i, group), weight, hessian, data.seed)
-            else:
-                importance = None
-                if fisher:
-                    own = [fisher[names[_modules(layer)[name]]] for name in members]
-                    importance = _folded_fisher(own, factors).to(weight.device)
-                found = least_squares(weight, self.weight_bits, importance, seed=data.seed)
-            made |= stored(found, i, group)
-        return made
-
-    def _check_tokens(self, data: CalibrationData, layer: nn.Module) -> None:
-        """ConfigError: fewer tokens than a Hessian has columns, so that it is singular."""
-        tokens = sum(map(len, data.windows))
-        linears = _modules(layer)
-        widest = max(linears, key=lambda name: int(linears[name].in_features))
-        inputs = linears[widest].in_features
-        if tokens < inputs:
-            raise ConfigError(
-                f"fit={self.fit} must have {inputs} tokens of calibration or more, as many as "
-                f"{widest} has inputs, not {tokens}"
-            )
-
-    def _sequential(self, data: CalibrationData, state: State) -> State:
-        """``state`` with codebooks and weights, layer by layer after those quantized before."""
-        walk = LayerWalk(data.model, data.windows)
-        self._check_tokens(data, walk.layers[0])
-        key = self._key("sequential", *self.calibration_fields())
-        device = walk.hidden[0].device
-        made = _on(device, state)
-        for i in data.track(range(len(walk.layers)), "layers"):
-            fit = functools.partial(fit_layer, self, walk, i, dict(made), data)
-            made |= _on(device, data.steps.once(f"{key}-{i}", fit))
-            with Site(data.model) as site:
-                self._install_weights(site, made, i)
-                self._install_activations(site, made, i)
-                self.install_attention(site, made)
-                walk.hidden = walk.run(i, walk.hidden)
-        return made
-
-    def _hessians(self, data: CalibrationData, state: State) -> dict[str, Tensor]:
-        """Sums of x x^T of what the matmuls read, "LAYER.SITE" (K, K) float64.
-
-        The inputs are quantized, as the hardware has them, and the weights are not. A norm's factor
-        is in the weights, so it is taken out of x; a factor of 0 hides its channel.
-        """
-        total: dict[str, Tensor] = {}
-        with Site(data.model) as site:
-            for i in range(len(site.layers)):
-                self._install_activations(site, state, i)
-            self.install_attention(site, state)
-            for i, layer in enumerate(site.layers):
-                for where in {linear.site for linear in LINEARS.values()}:
-                    first = readers(where)[0]
-
-                    def add(
-                        x: Tensor, key: str = f"{i}.{where}", layer: nn.Module = layer,
-                        first: str = first,
-                    ) -> Tensor:  # fmt: skip
-                        rows = self.unscaled(layer, first, x.flatten(0, -2))
-                        product = (rows.t() @ rows).double()
-                        total[key] = total[key] + product if key in total else product
-                        return x
-
-                    site.input(_modules(layer)[first], add)
-            for ids in data.track(data.windows, "Hessians"):
-                data.run(ids)
-        return total
 
     def unscaled(self, layer: nn.Module, name: str, x: Tensor) -> Tensor:
         """A linear layer's input without the norm's factor, if the weights have that."""
         if LINEARS[name].norm is None or self.norm == "unfolded":
             return x
-        factor = _norm(layer, name).weight.detach().to(x.device)
+        factor = norm_of(layer, name).weight.detach().to(x.device)
         return torch.where(factor == 0, 0, x / torch.where(factor == 0, 1, factor))
 
     def groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
         """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
-        return matmuls(self.fuse, _modules(layer)["gate"].out_features)
+        return matmuls(self.fuse, modules(layer)["gate"].out_features)
 
     def joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
         """``_folded`` weights of a matmul as one, and the factor of each."""
@@ -430,158 +266,53 @@ class Kllm(Method):
 
     def _folded(self, layer: nn.Module, name: str) -> tuple[Tensor, Tensor]:
         """(weight (N, K) as it is quantized, the factor (1, K) that is in it), float64."""
-        weight = _modules(layer)[name].weight.detach().double()
+        weight = modules(layer)[name].weight.detach().double()
         factor = torch.ones_like(weight[:1])
         if LINEARS[name].norm is not None and self.norm != "unfolded":
-            factor = _norm(layer, name).weight.detach().double()[None]
+            factor = norm_of(layer, name).weight.detach().double()[None]
             weight = fold(weight.t(), factor[0]).weight.t()
         if name == "q":
-            scaling = self._scaling(layer)
+            scaling = self.factor(layer, name)
             weight, factor = weight * scaling, factor * scaling
         return weight, factor
 
     @staticmethod
-    def _scaling(layer: nn.Module) -> float:
-        return float(layer.get_submodule("self_attn").scaling)  # type: ignore[arg-type]
+    def factor(layer: nn.Module, name: str) -> float:
+        """What the stored weights of a linear layer have in them: q the scaling of its scores."""
+        return float(layer.get_submodule("self_attn").scaling) if name == "q" else 1.0  # type: ignore[arg-type]
 
-    def _activation_codebooks(self, data: CalibrationData, sites: dict[str, int]) -> State:
-        offline = (
-            "activation_bits", "cache_bits", "weight_bits", "share", "outliers", "norm", "glu",
-            "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric", *_CONDITIONS,
-        )  # fmt: skip
-        key = self._key("activations", *offline)
-        with Patch(data.model) as patch:
-            layers = patch.layers
-        widths = [module.out_features for module in _modules(layers[0]).values()]
-        floats = 4 * sum(widths) * (2 if self.fisher else 1)  # of a token and layer, about
-        alive = self.tokens + max(map(len, data.windows))
-        step = max(1, _OBSERVED // (4 * floats * alive))
-        state: State = {}
-        for first in data.track(list(range(0, len(layers), step)), "codebooks of activations"):
-            some = range(first, min(first + step, len(layers)))
-
-            def make(some: range = some) -> State:
-                seen = self._observe(data, some, sites)
-                return {
-                    name: value
-                    for layer in some
-                    for site, bits in sites.items()
-                    for name, value in self.train(seen, f"{layer}.{site}", bits, data).items()
-                }
-
-            state |= data.steps.once(f"{key}-{first}", make)
-        return state
-
-    def _observe(self, data: CalibrationData, layers: range, sites: Iterable[str]) -> State:
-        """What the sites of some layers hold on ``tokens`` tokens, "LAYER.SITE" (T, K) float32.
-
-        With ``fisher`` also "LAYER.SITE.gradient". Heads of q, k, v are tokens of their own.
-        """
-        wanted = {f"{layer}.{site}" for layer in layers for site in sites}
-        share = -(-self.tokens // len(data.windows))
-        parts: dict[str, list[Tensor]] = {}
-        for i, ids in enumerate(data.windows):
-            pick = torch.randperm(len(ids), generator=data.generator(i))[:share].sort().values
-            for key, x in self._observe_window(data, ids, layers, wanted).items():
-                parts.setdefault(key, []).append(x[pick].cpu())
-        return {key: torch.cat(each).flatten(0, -2) for key, each in parts.items()}
-
-    def _observe_window(
-        self, data: CalibrationData, ids: Tensor, layers: range, wanted: Collection[str]
-    ) -> State:
-        """``_observe`` for all tokens of one window: (T, vectors of a token, K)."""
-        seen: dict[str, Tensor] = {}
-
-        def tap(key: str) -> Callable[[Tensor], Tensor]:
-            def record(x: Tensor) -> Tensor:
-                if key not in wanted:
-                    return x
-                y = x.view_as(x)  # with a gradient of its own: not that of the residual
-                if self.fisher and not y.requires_grad:
-                    y.requires_grad_()
-                seen[key] = y
-                return y
-
-            return record
-
-        with Patch(data.model) as patch, torch.set_grad_enabled(self.fisher):
-            for layer in layers:
-                for where in (*_NORMED, *_PLAIN):
-                    self.tap_site(patch, patch.layers[layer], where, tap(f"{layer}.{where}"))
-            patch.kv(lambda layer, kv, x: tap(f"{layer}.{'kv'[kv]}")(x), self.pre_rope)
-            patch.query(lambda layer, q: tap(f"{layer}.q")(q))
-            if not self.fisher:
-                data.run(ids)
-                slopes: tuple[Tensor, ...] = ()
-            else:
-                logits = data.model(ids[None], use_cache=False).logits[0]
-                loss = next_token_loss(logits, ids)
-                slopes = torch.autograd.grad(loss, list(seen.values()))
-            found = {key: self._rows(patch, key, x.detach()) for key, x in seen.items()}
-            for key, slope in zip(seen, slopes, strict=False):
-                found[f"{key}.gradient"] = self._rows(patch, key, slope)
-        return found
+    def outliers_of(self, site: str, length: int) -> int:
+        """On each side of a vector of a site."""
+        share = self.share_of(site)
+        return outlier_count(length, share) if share else 0
 
     def tap_site(
         self, patch: Patch, layer: nn.Module, site: str, tap: Callable[[Tensor], Any]
     ) -> None:
         """Records a site of whole tokens where ``install`` will quantize it."""
-        linear = _modules(layer)
-        if site in _NORMED:
+        linear = modules(layer)
+        if site in NORMED:
             put = patch.input if self.norm == "index" else patch.output
-            put(_norm(layer, _NORMED[site]), tap)
+            put(norm_of(layer, NORMED[site]), tap)
         elif readers(site):
             patch.input(linear[readers(site)[0]], tap)
         else:
             patch.output(linear[site], tap)
 
-    def _rows(self, patch: Patch, key: str, x: Tensor) -> Tensor:
-        """(T, vectors of a token, K) of what a tap saw in one window."""
-        layer, site = key.split(".")
-        if site == "q":
-            return x[0].transpose(0, 1)
-        if site in _CACHED:
-            return x[0].unflatten(-1, (-1, int(patch.attentions[int(layer)].head_dim)))  # type: ignore[arg-type]
-        return x[0][:, None]
-
-    def train(self, seen: State, key: str, bits: int, data: CalibrationData) -> State:
-        """The codebook of one site, and its thresholds if it has static ones."""
-        layer, site = key.split(".")
-        x, gradient = seen[key], seen.get(f"{key}.gradient")
-        if self.norm == "exact" and SITES[site].norm:
-            # Before gamma, which is in the weights; a gamma of 0 hides its channel.
-            with Patch(data.model) as patch:
-                module = patch.layers[int(layer)]
-            gamma = _norm(module, _NORMED[site]).weight.detach().cpu()
-            x = torch.where(gamma == 0, 0, x / gamma)
-            gradient = None if gradient is None else gradient * gamma
-        fisher = None if gradient is None else gradient.double() ** 2
-        thresholds = None
-        state: State = {}
-        share = self._share(site)
-        if self.outliers == "static" and SITES[site].outliers:
-            thresholds = static_thresholds(x.half(), share)
-            state[f"{key}.thresholds"] = torch.tensor(thresholds)
-        state[key] = train_activation_codebook(
-            half_words(x), bits, fisher, share, data.seed, thresholds,
-            Training(_SAMPLES, self.antisymmetric and site in _CACHED),
-        )  # fmt: skip
-        return state
-
-    def _share(self, site: str) -> float:
+    def share_of(self, site: str) -> float:
         """Outliers on each side."""
         if SITES[site].outliers:
             return self.share / 2
-        return self.cache_share / 2 if site in _CACHED else 0.0
+        return self.cache_share / 2 if site in CACHED else 0.0
 
     # ---- online
 
     def install(self, site: Site, state: State) -> None:
-        self._install_conditioning(site, state)
+        self.install_conditioning(site, state)
         for i in range(len(site.layers)):
-            self._install_weights(site, state, i)
-            if self.activation_bits != _OFF:
-                self._install_activations(site, state, i)
+            self.install_weights(site, state, i)
+            if self.activation_bits != OFF:
+                self.install_activations(site, state, i)
         self.install_attention(site, state)
 
     def quantized(
@@ -597,7 +328,7 @@ class Kllm(Method):
                 for name in filter(only.__contains__, members):
                     made[name] = quantize_weight(self._folded(layer, name)[0], codebook=codebook)
                 continue
-            rows = [_modules(layer)[name].out_features for name in members]
+            rows = [modules(layer)[name].out_features for name in members]
             index = state[f"{i}.index.{group}"].split(rows)
             scale = state[f"{i}.scale.{group}"].long().split(rows)
             for name, own, words in zip(members, index, scale, strict=True):
@@ -613,13 +344,13 @@ class Kllm(Method):
         for field, wanted in _MACHINE_FLOW.items():
             if getattr(self, field) != wanted:
                 self._refuse(field, f"{wanted} for a layer of the accelerator")
-        if _OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
+        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
             raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
         if self.kept_bits != self.activation_bits:
             self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
         with Site(model) as site:
             layer = site.layers[i]
-            self._install_conditioning(site, state)
+            self.install_conditioning(site, state)
             real = layer_weights(layer, model.config)
             weights = self.quantized(state, i, layer)
         weight = {}
@@ -640,30 +371,29 @@ class Kllm(Method):
     def install_group(self, site: Site, state: State, i: int, group: str) -> None:
         """Weights of a matmul, where the norm before it has its factor still."""
         layer = site.layers[i]
-        linear = _modules(layer)
+        linear = modules(layer)
         names = {module: name for name, module in site.linears.items()}
         members = self.groups(layer)[group]
         for name, each in self.quantized(state, i, layer, members).items():
             weight = self.unscaled(layer, name, each.dequantize().t())
-            site.weight(names[linear[name]], weight / (self._scaling(layer) if name == "q" else 1))
+            site.weight(names[linear[name]], weight / self.factor(layer, name))
 
-    def _install_weights(self, site: Site, state: State, i: int) -> None:
+    def install_weights(self, site: Site, state: State, i: int) -> None:
         layer = site.layers[i]
-        linear = _modules(layer)
+        linear = modules(layer)
         names = {module: name for name, module in site.linears.items()}
-        if self.weight_bits == _OFF:
+        if self.weight_bits == OFF:
             weights = {name: self._folded(layer, name)[0] for name in linear}
         else:
             quantized = self.quantized(state, i, layer)
             weights = {name: each.dequantize().t() for name, each in quantized.items()}
-        weights["q"] = weights["q"] / self._scaling(layer)
         for name, weight in weights.items():
-            site.weight(names[linear[name]], weight)
+            site.weight(names[linear[name]], weight / self.factor(layer, name))
         if self.norm != "unfolded":
-            for name in _NORMED.values():
-                norm = _norm(layer, name)
+            for name in NORMED.values():
+                norm = norm_of(layer, name)
                 site.parameter(norm, "weight", torch.ones_like(norm.weight))
-        if self.weight_bits == _OFF:
+        if self.weight_bits == OFF:
             return
         for members in self.groups(layer).values():
             sizes = {name: weights[name].numel() for name in members}
@@ -677,7 +407,7 @@ class Kllm(Method):
     ) -> Callable[[Tensor], Tensor]:
         """x to what its tokens have become; bits are counted for some linear layers."""
         codebook = FakeCodebook.of(state[f"{i}.{where}"])
-        share = self._share(where)
+        share = self.share_of(where)
         if self.outliers == "static":
             thresholds = tuple(state[f"{i}.{where}.thresholds"].tolist())
             counters = [site.bits.adder("activations", name) for name in counted]
@@ -696,14 +426,14 @@ class Kllm(Method):
             site.bits.add("activations", name, length, bits)
         return lambda x: fake_tokens(x, codebook, k).value
 
-    def _install_activations(self, site: Site, state: State, i: int) -> None:
-        for where in (*_NORMED, *filter(self.sites().get, _PLAIN)):
+    def install_activations(self, site: Site, state: State, i: int) -> None:
+        for where in (*NORMED, *filter(self.sites().get, PLAIN)):
             self.install_activation(site, state, i, where)
 
     def install_activation(self, site: Site, state: State, i: int, where: str) -> None:
         """A site of whole tokens."""
         layer = site.layers[i]
-        linear = _modules(layer)
+        linear = modules(layer)
         if not readers(where):  # SiLU of s * c and the product follow in the model
             length = linear[where].out_features
             site.output(linear[where], self._quantizer(site, state, i, where, length))
@@ -712,16 +442,16 @@ class Kllm(Method):
         counted = [names[linear[name]] for name in readers(where)]
         length = linear[readers(where)[0]].in_features
         quantize = self._quantizer(site, state, i, where, length, counted)
-        if where in _NORMED and self.norm == "index":
-            site.input(_norm(layer, _NORMED[where]), quantize)
+        if where in NORMED and self.norm == "index":
+            site.input(norm_of(layer, NORMED[where]), quantize)
             return
         for name in readers(where):
             site.input(linear[name], quantize)
 
     def install_attention(self, site: Site, state: State) -> None:
-        cached = self.kept_bits != _OFF
+        cached = self.kept_bits != OFF
         head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
-        share = self._share("k")
+        share = self.share_of("k")
         k_kept = outlier_count(head_dim, share) if share else 0
         books: dict[str, FakeCodebook] = {}
         for i in range(len(site.layers)):
@@ -741,7 +471,7 @@ class Kllm(Method):
                 return fake_tokens(vectors, books[f"{layer}.k"], k_kept).value.flatten(-2)
 
             site.kv(before_rope, pre_rope=True)
-        if not cached and self.integer_bits == _OFF and self.scores == "direct":
+        if not cached and self.integer_bits == OFF and self.scores == "direct":
             return
 
         def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
@@ -770,11 +500,11 @@ class Kllm(Method):
     def _exact_attention(self) -> bool:
         """The hardware has this flow: caches without outliers, K after RoPE, 4 or 8 bits."""
         return (
-            self.kept_bits != _OFF
+            self.kept_bits != OFF
             and not self.cache_share
             and not self.pre_rope
             and self.integer_bits in INT_BITS
-            and (self.scores == "direct" or self.activation_bits != _OFF)
+            and (self.scores == "direct" or self.activation_bits != OFF)
         )
 
     def _attend(
@@ -796,28 +526,28 @@ class Kllm(Method):
 
     def bit_true(self, site: Site, state: State, name: str) -> Callable[[Tensor], Tensor] | None:
         """The matmul with QUANTIZE before it; QUANTIZE also follows gate and up with glu=index."""
-        if _OFF in (self.weight_bits, self.activation_bits):
+        if OFF in (self.weight_bits, self.activation_bits):
             return None
         i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
         layer = site.layers[i]
-        short = next(s for s, module in _modules(layer).items() if module is site.linears[name])
+        short = next(s for s, module in modules(layer).items() if module is site.linears[name])
         where = LINEARS[short].site
         with Site(site.model) as changed:
-            self._install_conditioning(changed, state)
+            self.install_conditioning(changed, state)
             weight = self.quantized(state, i, layer, (short,))[short]
         codebook = state[f"{i}.{where}"].long()
         epsilon: float | None = None
         held: list[Tensor] = []
         if LINEARS[short].norm is not None and self.norm == "index":
-            norm = _norm(layer, short)
-            epsilon = _epsilon(norm)
+            norm = norm_of(layer, short)
+            epsilon = float(norm.variance_epsilon)
 
             def hold(x: Tensor) -> Tensor:
                 held[:] = [x]
                 return x
 
             site.input(norm, hold)
-        scaling = self._scaling(layer) if short == "q" else 1.0
+        scaling = self.factor(layer, short)
 
         def function(x: Tensor) -> Tensor:
             words = bits_from_float(held.pop().flatten(0, -2) if held else x)
@@ -839,19 +569,29 @@ class Kllm(Method):
             upper, lower = bits_from_float(state[f"{i}.{where}.thresholds"].double()).tolist()
             thresholds = upper, lower
         codebook = state[f"{i}.{where}"].long()
-        return exact.quantize(words, codebook, self._share(where), thresholds, epsilon)
-
-
-def static_thresholds(x: Tensor, share: float) -> tuple[float, float]:
-    """(upper, lower) of float16 values: ``share`` of all of them beyond each, fewer if equal."""
-    ordered = x.flatten().float().sort().values
-    beyond = round(share * len(ordered))
-    return float(ordered[len(ordered) - 1 - beyond]), float(ordered[beyond])
+        return exact.quantize(words, codebook, self.share_of(where), thresholds, epsilon)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KllmS(Kllm):
-    """``kllm-s-wNaM``: KLLM with offline outlier thresholds, Orizuru bypassed."""
+class KllmPlain(Kllm):
+    """``kllm-plain-wNaM``: KLLM with each codebook and scale of its own tensor alone.
+
+    The options of ``kllm-wNaM`` may be added one by one.
+    """
+
+    pattern: ClassVar[str] = r"kllm-plain-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
+    spellings: ClassVar[tuple[str, ...]] = ("kllm-plain-w4a4", "kllm-plain-w4a3")
+
+    glu: str = "index"
+    center: bool = False
+    rotate: bool = False
+    fit: str = "largest"
+    steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmS(KllmPlain):
+    """``kllm-s-wNaM``: plain KLLM with offline outlier thresholds, Orizuru bypassed."""
 
     pattern: ClassVar[str] = r"kllm-s-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("kllm-s-w4a4", "kllm-s-w4a3")

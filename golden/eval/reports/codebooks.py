@@ -19,7 +19,7 @@ from golden.markers import rewrite, table
 
 __all__ = ["TABLES", "Paired", "Variants", "main", "section"]
 
-_BASE = "kllm-w4a4"
+_BASE = "kllm-plain-w4a4"
 _HALF = "antisymmetric=true"
 
 

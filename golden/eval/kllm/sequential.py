@@ -4,14 +4,17 @@ A codebook of activations is of what the quantized layers and matmuls before it 
 a weight is of its inputs after all of that.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
+from golden.eval.kllm.activations import train
+from golden.eval.kllm.places import OFF, modules, on_device
 from golden.eval.method import Site, State
 from golden.eval.walk import LayerWalk
 from golden.kllm.fit import Fit, feedback, least_squares, refine
@@ -19,30 +22,12 @@ from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import QuantizedWeight
 from golden.patch import Patch, V
 
-__all__ = ["Flow", "fit_layer", "fitted", "stored"]
+if TYPE_CHECKING:
+    from golden.eval.methods.kllm import Kllm as Flow
+
+__all__ = ["check_tokens", "fit_layer", "fit_layers", "fitted", "stored"]
 
 Tap = Callable[[Tensor], Any]
-
-
-class Flow(Protocol):
-    """What a layer's flow is, and how it is quantized: golden.eval.methods.kllm."""
-
-    @property
-    def weight_bits(self) -> int: ...
-    @property
-    def damping(self) -> float: ...
-    @property
-    def tokens(self) -> int: ...
-
-    def sites(self) -> dict[str, int]: ...
-    def groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]: ...
-    def joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]: ...
-    def unscaled(self, layer: nn.Module, name: str, x: Tensor) -> Tensor: ...
-    def tap_site(self, patch: Patch, layer: nn.Module, site: str, tap: Tap) -> None: ...
-    def train(self, seen: State, key: str, bits: int, data: CalibrationData) -> State: ...
-    def install_activation(self, site: Site, state: State, i: int, where: str) -> None: ...
-    def install_attention(self, site: Site, state: State) -> None: ...
-    def install_group(self, site: Site, state: State, i: int, group: str) -> None: ...
 
 
 def stored(found: Fit, i: int, group: str) -> State:
@@ -55,7 +40,7 @@ def stored(found: Fit, i: int, group: str) -> State:
     }
 
 
-def fitted(flow: Flow, place: tuple[int, str], weight: Tensor, hessian: Tensor, seed: int) -> Fit:
+def fitted(flow: "Flow", place: tuple[int, str], weight: Tensor, hessian: Tensor, seed: int) -> Fit:
     """A weight in the Hessian of its inputs; ConfigError, with layer and matmul: it is singular."""
     found = least_squares(weight, flow.weight_bits, hessian.diagonal(), seed=seed)
     try:
@@ -77,7 +62,7 @@ class _Layer:
     """One layer at work: its state so far, on the open ``site``."""
 
     def __init__(
-        self, flow: Flow, walk: LayerWalk, i: int, data: CalibrationData, site: Site
+        self, flow: "Flow", walk: LayerWalk, i: int, data: CalibrationData, site: Site
     ) -> None:
         self.flow, self.walk, self.i, self.data, self.site = flow, walk, i, data, site
         self.layer = walk.layers[i]
@@ -88,11 +73,13 @@ class _Layer:
         pick = torch.randperm(len(rows), generator=self.data.generator(self.i))[: self.flow.tokens]
         key = f"{self.i}.{where}"
         seen = {key: rows[pick.to(rows.device)].flatten(0, -2).cpu()}
-        found = self.flow.train(seen, key, self.flow.sites()[where], self.data)
+        found = train(self.flow, seen, key, self.flow.sites()[where], self.data)
         self.made |= {name: each.to(rows.device) for name, each in found.items()}
 
     def quantize(self, where: str, windows: list[Tensor]) -> None:
-        """Trains and installs a site of whole tokens."""
+        """Trains and installs a site of whole tokens, if it is quantized."""
+        if where not in self.flow.sites():
+            return
         self.train(where, _rows(windows)[:, None])
         self.flow.install_activation(self.site, self.made, self.i, where)
 
@@ -115,7 +102,9 @@ class _Layer:
         return self.walk.seen_after_attention(self.i, post, put)
 
     def fit(self, site: str, post: list[Tensor] | None = None) -> None:
-        """Fits and installs the matmuls that read a site."""
+        """Fits and installs the matmuls that read a site, if weights are quantized."""
+        if not self.flow.fits_weights:
+            return
         names = readers(site)
         x = self.flow.unscaled(self.layer, names[0], _rows(self.inputs(names[0], post)))
         hessian = (x.t() @ x).double()
@@ -148,7 +137,7 @@ class _Layer:
             self.train(where, torch.cat(heads[where]))
 
 
-def fit_layer(flow: Flow, walk: LayerWalk, i: int, state: State, data: CalibrationData) -> State:
+def fit_layer(flow: "Flow", walk: LayerWalk, i: int, state: State, data: CalibrationData) -> State:
     """Codebooks, scales and indices of layer ``i``; ``state``: what is known before, of K."""
     with Site(walk.model) as site:
         own = _Layer(flow, walk, i, data, site)
@@ -165,8 +154,39 @@ def fit_layer(flow: Flow, walk: LayerWalk, i: int, state: State, data: Calibrati
         own.quantize("post", own.seen("post", post))
         own.fit("post", post)
         for where in ("gate", "up"):
-            if where in flow.sites():
-                own.quantize(where, own.seen(where, post))
+            own.quantize(where, own.seen(where, post))
         own.quantize("h", own.seen("h", post))
         own.fit("h", post)
         return own.made
+
+
+def fit_layers(flow: "Flow", data: CalibrationData, state: State) -> State:
+    """``state`` with codebooks and weights, layer by layer after those quantized before."""
+    walk = LayerWalk(data.model, data.windows)
+    check_tokens(flow, data, walk.layers[0])
+    key = flow.key("sequential", *flow.calibration_fields())
+    device = walk.hidden[0].device
+    made = on_device(device, state)
+    for i in data.track(range(len(walk.layers)), "layers"):
+        fit = functools.partial(fit_layer, flow, walk, i, dict(made), data)
+        made |= on_device(device, data.steps.once(f"{key}-{i}", fit))
+        with Site(data.model) as site:
+            flow.install_weights(site, made, i)
+            if flow.activation_bits != OFF:
+                flow.install_activations(site, made, i)
+            flow.install_attention(site, made)
+            walk.hidden = walk.run(i, walk.hidden)
+    return made
+
+
+def check_tokens(flow: "Flow", data: CalibrationData, layer: nn.Module) -> None:
+    """ConfigError: fewer tokens than a Hessian has columns, so that it is singular."""
+    tokens = sum(map(len, data.windows))
+    linears = modules(layer)
+    widest = max(linears, key=lambda name: int(linears[name].in_features))
+    inputs = linears[widest].in_features
+    if tokens < inputs:
+        raise ConfigError(
+            f"fit={flow.fit} must have {inputs} tokens of calibration or more, as many as "
+            f"{widest} has inputs, not {tokens}"
+        )

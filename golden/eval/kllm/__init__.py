@@ -1,0 +1,1 @@
+"""What golden.eval.methods.kllm learns offline: codebooks, scales, indices, offsets."""
