@@ -72,6 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"  {seconds:.0f} s of mapping in all, at any time")
     print("\n".join(sections.values()))
     write_page(page, sections)
+    if page and chosen.plot:
+        file = page.with_suffix("") / f"{options.what}.svg"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(chosen.plot())
     return 0
 
 

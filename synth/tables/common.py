@@ -32,6 +32,7 @@ class Tables:
     block, named : what the command's field=value change, where the tables are of one block;
         ``options.configuration`` is the result
     page : the page of docs that has the sections
+    plot : bytes of an SVG of the same figures, which the page shows from the folder of its name
     """
 
     sections: tuple[str, ...]
@@ -39,6 +40,7 @@ class Tables:
     block: str = ""
     named: str = ""
     page: str = "area.md"
+    plot: Callable[[], bytes] | None = None
 
 
 Map = Callable[[Block, str], AreaReport]

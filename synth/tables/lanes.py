@@ -1,6 +1,7 @@
 """Lanes next to each other: look-up by index, its counters, and other number formats."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,14 @@ _SCHEMES = {
 
 
 def _own_scheme(label: str) -> str:
-    """Of a lane of kllm_pe_lane: without its integer mode it serves the linear layers alone."""
+    """Of a lane of kllm_pe_lane: without its integer mode it serves the linear layers alone.
+
+    The fitted recipe has codebooks of any form and real products.
+    """
     fields = [_LINEAR] if label.endswith("no integer mode") else []
     fields += ["antisymmetric=true"] if "antisymmetric" in label else []
     fields += [f"product={each}" for each in ("fixed16", "fixed12") if each in label]
-    return ":".join(["kllm-plain-w4a4", *([",".join(fields)] if fields else [])])
+    return "kllm-plain-w4a4:" + ",".join(fields) if fields else "kllm-w4a4"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +140,22 @@ def _rows(page: Path, section: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in text.strip().splitlines()[2:]]
 
 
-def scheme_table() -> str:
-    """Area, clock, energy, cycles and perplexity of each lane, of what commands have measured."""
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """A lane as commands have measured it; None where none has.
+
+    kge: of the lane; cycles: of one job of each of ``LENGTHS``; power: a row of tb.runs.lane_power
+    """
+
+    name: str
+    kge: str
+    cycles: list[str]
+    scheme: str
+    perplexity: float | None
+    power: dict[str, Any]
+
+
+def _measured_lanes() -> list[_Measured]:
     power = {
         each["lane"]: each for each in _measured(_POWER, "lanes") if each["library"] == _LIBRARY
     }
@@ -147,21 +165,31 @@ def scheme_table() -> str:
         if (row["text"], row["seed"]) == (_TEXT, _SEED)
     }
     cycles = {row[0]: row[1 : 1 + len(LENGTHS)] for row in _rows(_PAGE, "rivals_cycles")}
-    rows = []
+    found = []
     for name, _, _, kge, *_ in _rows(_PAGE, "rivals"):
-        own = power.get(name, {})
         scheme = _SCHEMES.get(name, "" if name in _RIVALS else _own_scheme(name))
-        ns = own.get("ns")
+        own = _Measured(
+            name, kge, cycles[name], scheme, perplexity.get(scheme), power.get(name, {})
+        )
+        found.append(own)
+    return found
+
+
+def scheme_table() -> str:
+    """Area, clock, energy, cycles and perplexity of each lane, of what commands have measured."""
+    rows = []
+    for each in _measured_lanes():
+        ns = each.power.get("ns")
         rows.append(
             (
-                name,
-                kge,
+                each.name,
+                each.kge,
                 _figure(ns, 3),
                 _figure(ns and 1000 / ns, 0),
-                _figure(own.get("pj_per_mac"), 3),
-                *cycles[name],
-                f"`{scheme}`" if scheme else "",
-                _figure(perplexity.get(scheme), 3),
+                _figure(each.power.get("pj_per_mac"), 3),
+                *each.cycles,
+                f"`{each.scheme}`" if each.scheme else "",
+                _figure(each.perplexity, 3),
             )
         )
     head = (
@@ -169,6 +197,28 @@ def scheme_table() -> str:
         *(f"cycles, K={each}" for each in LENGTHS), "scheme", f"perplexity, {_TEXT}",
     )  # fmt: skip
     return table(head, rows)
+
+
+def scheme_plot() -> bytes:
+    """Perplexity over area of the lanes that have both."""
+    from golden.eval.svg import MARKS, new_figure, scale, style, svg_bytes  # torch, only now
+
+    with style():
+        figure = new_figure()
+        axes = figure.add_subplot()
+        shown = [each for each in _measured_lanes() if each.perplexity is not None]
+        for mark, each in zip(itertools.cycle(MARKS), shown, strict=False):
+            place = float(each.kge.replace(",", "")), each.perplexity
+            axes.plot(*place, mark, label=f"{each.name}: {each.scheme.partition(':')[0]}")
+        for axis, values in (
+            (axes.xaxis, [float(each.kge.replace(",", "")) for each in shown]),
+            (axes.yaxis, [each.perplexity for each in shown]),
+        ):
+            scale(axis, values)  # type: ignore[arg-type]
+        axes.set_xlabel("lane of 16 elements and 32 columns, kGE")
+        axes.set_ylabel(f"perplexity, {_TEXT}")
+        axes.legend(fontsize=7)
+        return svg_bytes(figure, "synth.compare")
 
 
 def rival_tables(map_block: Map) -> dict[str, str]:
@@ -227,6 +277,8 @@ TABLES = {
         lambda options: (rival_tables(mapper(load_libraries())), 0.0),
     ),
     "schemes": Tables(
-        ("rivals_schemes",), lambda options: ({"rivals_schemes": scheme_table()}, 0.0)
+        ("rivals_schemes",),
+        lambda options: ({"rivals_schemes": scheme_table()}, 0.0),
+        plot=scheme_plot,
     ),
 }

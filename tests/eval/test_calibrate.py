@@ -27,6 +27,11 @@ from golden.eval import calibrate as learner
 from golden.eval import command
 from golden.eval.accuracy import command as accuracy
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
+from golden.eval.calibration_text import (
+    calibration_size,
+    calibration_text,
+    calibration_windows,
+)
 from golden.eval.methods import parse_all
 from golden.eval.state import calibrate, load_states, save_states
 from golden.patch import Patch
@@ -480,3 +485,21 @@ def test_methods_that_fail_are_one_line(
 def test_ratios_out_of_range_are_refused():
     with pytest.raises(ConfigError):
         parse_all("oaken:ratios=100")
+
+
+# ---- the text to learn from
+
+
+def test_a_demanding_method_has_a_long_text(tiny, tmp_path):
+    """Our long text, and windows as long as the model takes, unless something is given."""
+    plain, demanding = parse_all("kllm-plain-w4a4"), parse_all("rtn-w4a4+kllm-w4a4")
+    assert calibration_text(None, plain).name == "golden.text.CALIBRATION"
+    assert calibration_text(None, demanding).name == "golden.text.sample"
+    (tmp_path / "text").write_text("a text")
+    assert calibration_text(tmp_path / "text", demanding).content == "a text"
+    assert calibration_size(tiny, plain) == (3, 128)
+    assert calibration_size(tiny, demanding) == (40, 256)
+    assert calibration_size(tiny, demanding, tokens=100) == (103, 100)
+    assert calibration_size(tiny, demanding, count=2) == (2, 256)
+    parts = calibration_windows(tiny, calibration_text(None, demanding).content, 40, 256)
+    assert len(torch.cat(parts)) == 10240

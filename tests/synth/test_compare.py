@@ -176,7 +176,7 @@ def test_lanes_next_to_each_other_take_what_was_measured(tmp_path, monkeypatch):
     ]
     power, accuracy = tmp_path / "lanes.json", tmp_path / "rows.json"
     power.write_text(json.dumps({"lanes": rows}))
-    method = {"method": "kllm-plain-w4a4", "seed": 0}
+    method = {"method": "kllm-w4a4", "seed": 0}
     found = [("C4", 82.55), ("WikiText-2", 39.0)]
     measured = [{**method, "text": text, "perplexity": each} for text, each in found]
     accuracy.write_text(json.dumps({"rows": measured}))
@@ -198,7 +198,7 @@ def test_lanes_next_to_each_other_take_what_was_measured(tmp_path, monkeypatch):
     shown = [line.strip("|").split("|") for line in text.splitlines()[2:]]
     shown = [[cell.strip() for cell in row] for row in shown]
     numbers, none = ["4", "36", "256", "688"], "not measured"
-    assert shown[0] == ["select", "8.0", none, none, none, *numbers, "`kllm-plain-w4a4`", "82.550"]
+    assert shown[0] == ["select", "8.0", none, none, none, *numbers, "`kllm-w4a4`", "82.550"]
     scheme = "`quarot-w4a4:rounding=gptq`"
     assert shown[1] == ["INT4 x INT4", "8.0", "4.000", "250", "1.500", *numbers, scheme, none]
     assert shown[2] == ["INT8 x INT8", "8.0", none, none, none, *numbers, "", none]
@@ -213,7 +213,7 @@ def test_schemes_of_lanes_are_methods():
     labels = [f"select, {each}" for each in lanes._FORMATS] + ["select, no integer mode"]
     for spelling in [*lanes._SCHEMES.values(), *map(lanes._own_scheme, labels)]:
         assert parse(spelling)
-    assert lanes._own_scheme("select") == "kllm-plain-w4a4"
+    assert lanes._own_scheme("select") == "kllm-w4a4"
     spelling = lanes._own_scheme("select, fixed16, antisymmetric")
     assert spelling == "kllm-plain-w4a4:antisymmetric=true,product=fixed16"
 

@@ -1,5 +1,6 @@
 """SVG plots of the tables: the same rows give the same bytes."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -122,12 +123,43 @@ def _scatter(report: Report, which: Table) -> Any | None:
     return figure
 
 
+_QUANTIZED = 48  # bits of weights, activations, K and V together, up to which a method is drawn
+_WORST = 8  # times FP32's perplexity; beyond it a method is of no use
+
+
+def _by_bits(report: Report, which: Table) -> Any | None:
+    """Perplexity over stored bits of weights, activations, K and V together, of every method."""
+    text = report.texts(which.whole)[0]
+    plain = _mean(report, text, "fp32", False)
+    points: dict[str, tuple[float, float]] = {}
+    for table in TABLES:
+        for entry in table.entries if table.whole else ():
+            mean = _mean(report, text, entry.method, False)
+            if mean is None or plain is None or mean > _WORST * plain:
+                continue
+            bits = sum(report.of(text, entry.method, False)[0].bits.values())
+            if bits <= _QUANTIZED:
+                points[entry.method] = (bits, mean)
+    if not points:
+        return None
+    figure = new_figure(5.0)
+    axes = figure.add_subplot()
+    for mark, (method, point) in zip(itertools.cycle(MARKS), points.items(), strict=False):
+        axes.plot(*point, mark, label=method)
+    axes.axhline(plain, color="black", linestyle="--", linewidth=0.8, label="FP32, 96 bits")
+    axes.set_xlabel("stored bits of a weight, an activation and an element of K or V together")
+    axes.set_ylabel(f"perplexity, {text}")
+    axes.legend(fontsize=6)
+    return figure
+
+
 PLOTS: dict[str, Callable[[Report, Table], Any]] = {
     "precisions": _bars,
     "breakdown": _bars,
     "outliers": _sweep,
     "switches": _bars,
     "ratios": _scatter,
+    "recipe": _by_bits,
 }
 
 
