@@ -469,7 +469,7 @@ def test_hessians_are_of_quantized_inputs() -> None:
     method = parse("kllm-plain-w3a4:fit=feedback")
     windows, model = many_windows(8), uneven_llama().model
     data = CalibrationData(model, windows)
-    state = method._activation_codebooks(data, method.sites())
+    state = activations.activation_codebooks(method, data, method.sites())
     found = fitting._hessians(method, data, state)
     seen = {"o": 0, "q": 0}
     with Site(model) as site, torch.no_grad():

@@ -55,7 +55,7 @@ def test_gradients_of_a_weight() -> None:
 
 @pytest.mark.parametrize("k", [0, 2])
 def test_gradients_of_tokens(k: int) -> None:
-    """x gets the gradient as it is; a centroid that of the inliers which it stands for."""
+    """x gets the gradient as it is; a centroid gets that of the inliers that took it."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(3, 5, 40, generator=generator, requires_grad=True)
     words = bits_from_float(torch.linspace(-1, 1, 16).double())

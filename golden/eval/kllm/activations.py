@@ -1,7 +1,6 @@
 """Codebooks of activations, and K's offsets, from what the unchanged model shows on a text."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import Tensor
 from golden.checkpoint import next_token_loss
 from golden.eval.calibration import CalibrationData
 from golden.eval.fake.kllm import half_words
+from golden.eval.kllm.flow import Flow
 from golden.eval.kllm.places import CACHED, CONDITIONS, NORMED, PLAIN, modules, norm_of
 from golden.eval.method import State
 from golden.kllm.conditioning import offset
@@ -16,16 +16,13 @@ from golden.kllm.flow import SITES
 from golden.kllm.quantize import Training, train_activation_codebook
 from golden.patch import Patch
 
-if TYPE_CHECKING:
-    from golden.eval.methods.kllm import Kllm as Flow
-
 __all__ = ["SAMPLES", "activation_codebooks", "observe", "offsets", "static_thresholds", "train"]
 
 SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 
 
-def offsets(flow: "Flow", data: CalibrationData) -> State:
+def offsets(flow: Flow, data: CalibrationData) -> State:
     """FP16 words (kv_heads, size) of every layer, "0.k.offset"."""
     if not flow.center:
         return {}
@@ -39,7 +36,7 @@ def offsets(flow: "Flow", data: CalibrationData) -> State:
     }
 
 
-def activation_codebooks(flow: "Flow", data: CalibrationData, sites: dict[str, int]) -> State:
+def activation_codebooks(flow: Flow, data: CalibrationData, sites: dict[str, int]) -> State:
     offline = (
         "activation_bits", "cache_bits", "weight_bits", "share", "outliers", "norm", "glu",
         "scores", "cache_share", "pre_rope", "fisher", "tokens", "antisymmetric", *CONDITIONS,
@@ -68,7 +65,7 @@ def activation_codebooks(flow: "Flow", data: CalibrationData, sites: dict[str, i
     return state
 
 
-def observe(flow: "Flow", data: CalibrationData, layers: range, sites: Iterable[str]) -> State:
+def observe(flow: Flow, data: CalibrationData, layers: range, sites: Iterable[str]) -> State:
     """What the sites of some layers hold on ``tokens`` tokens, "LAYER.SITE" (T, K) float32.
 
     With ``fisher`` also "LAYER.SITE.gradient". Heads of q, k, v are tokens of their own.
@@ -84,7 +81,7 @@ def observe(flow: "Flow", data: CalibrationData, layers: range, sites: Iterable[
 
 
 def _observe_window(
-    flow: "Flow", data: CalibrationData, ids: Tensor, layers: range, wanted: Collection[str]
+    flow: Flow, data: CalibrationData, ids: Tensor, layers: range, wanted: Collection[str]
 ) -> State:
     """``observe`` for all tokens of one window: (T, vectors of a token, K)."""
     seen: dict[str, Tensor] = {}
@@ -130,7 +127,7 @@ def _rows(patch: Patch, key: str, x: Tensor) -> Tensor:
     return x[0][:, None]
 
 
-def train(flow: "Flow", seen: State, key: str, bits: int, data: CalibrationData) -> State:
+def train(flow: Flow, seen: State, key: str, bits: int, data: CalibrationData) -> State:
     """The codebook of one site, and its thresholds if it has static ones."""
     layer, site = key.split(".")
     x, gradient = seen[key], seen.get(f"{key}.gradient")

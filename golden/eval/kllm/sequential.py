@@ -6,7 +6,6 @@ a weight is of its inputs after all of that.
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData
 from golden.eval.kllm.activations import train
+from golden.eval.kllm.flow import Flow, Tap
 from golden.eval.kllm.places import OFF, modules, on_device
 from golden.eval.method import Site, State
 from golden.eval.walk import LayerWalk
@@ -22,12 +22,7 @@ from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import QuantizedWeight
 from golden.patch import Patch, V
 
-if TYPE_CHECKING:
-    from golden.eval.methods.kllm import Kllm as Flow
-
 __all__ = ["check_tokens", "fit_layer", "fit_layers", "fitted", "stored"]
-
-Tap = Callable[[Tensor], Any]
 
 
 def stored(found: Fit, i: int, group: str) -> State:
@@ -40,7 +35,7 @@ def stored(found: Fit, i: int, group: str) -> State:
     }
 
 
-def fitted(flow: "Flow", place: tuple[int, str], weight: Tensor, hessian: Tensor, seed: int) -> Fit:
+def fitted(flow: Flow, place: tuple[int, str], weight: Tensor, hessian: Tensor, seed: int) -> Fit:
     """A weight in the Hessian of its inputs; ConfigError, with layer and matmul: it is singular."""
     found = least_squares(weight, flow.weight_bits, hessian.diagonal(), seed=seed)
     try:
@@ -62,7 +57,7 @@ class _Layer:
     """One layer at work: its state so far, on the open ``site``."""
 
     def __init__(
-        self, flow: "Flow", walk: LayerWalk, i: int, data: CalibrationData, site: Site
+        self, flow: Flow, walk: LayerWalk, i: int, data: CalibrationData, site: Site
     ) -> None:
         self.flow, self.walk, self.i, self.data, self.site = flow, walk, i, data, site
         self.layer = walk.layers[i]
@@ -137,7 +132,7 @@ class _Layer:
             self.train(where, torch.cat(heads[where]))
 
 
-def fit_layer(flow: "Flow", walk: LayerWalk, i: int, state: State, data: CalibrationData) -> State:
+def fit_layer(flow: Flow, walk: LayerWalk, i: int, state: State, data: CalibrationData) -> State:
     """Codebooks, scales and indices of layer ``i``; ``state``: what is known before, of K."""
     with Site(walk.model) as site:
         own = _Layer(flow, walk, i, data, site)
@@ -160,7 +155,7 @@ def fit_layer(flow: "Flow", walk: LayerWalk, i: int, state: State, data: Calibra
         return own.made
 
 
-def fit_layers(flow: "Flow", data: CalibrationData, state: State) -> State:
+def fit_layers(flow: Flow, data: CalibrationData, state: State) -> State:
     """``state`` with codebooks and weights, layer by layer after those quantized before."""
     walk = LayerWalk(data.model, data.windows)
     check_tokens(flow, data, walk.layers[0])
@@ -179,7 +174,7 @@ def fit_layers(flow: "Flow", data: CalibrationData, state: State) -> State:
     return made
 
 
-def check_tokens(flow: "Flow", data: CalibrationData, layer: nn.Module) -> None:
+def check_tokens(flow: Flow, data: CalibrationData, layer: nn.Module) -> None:
     """ConfigError: fewer tokens than a Hessian has columns, so that it is singular."""
     tokens = sum(map(len, data.windows))
     linears = modules(layer)

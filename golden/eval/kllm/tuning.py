@@ -9,7 +9,7 @@ and to the centroids that it took. Probabilities are not made integers here.
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,12 @@ from torch import Tensor, nn
 from golden.capture import body
 from golden.eval.calibration import CalibrationData
 from golden.eval.fake.kllm import outlier_positions
+from golden.eval.kllm.flow import Flow
 from golden.eval.kllm.places import modules
 from golden.eval.method import Site, State
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.flow import SITES
-
-if TYPE_CHECKING:
-    from golden.eval.methods.kllm import Kllm as Flow
 
 __all__ = ["tune"]
 
@@ -97,7 +95,7 @@ class _Student:
     leaves : by key of the state, scales over their first values, and centroids
     """
 
-    def __init__(self, flow: "Flow", site: Site, state: State) -> None:
+    def __init__(self, flow: Flow, site: Site, state: State) -> None:
         self.flow, self.site, self.state = flow, site, state
         self.names = {module: name for name, module in body(site.model).named_modules()}
         self.index = {key: each.int() for key, each in state.items() if ".index." in key}
@@ -230,7 +228,7 @@ class _Learning:
                 }
 
 
-def tune(flow: "Flow", state: State, data: CalibrationData, steps: int, key: str) -> State:
+def tune(flow: Flow, state: State, data: CalibrationData, steps: int, key: str) -> State:
     """``state`` with other scales and codebooks, learned from the windows of ``data``.
 
     steps : of 512 tokens each

@@ -2,13 +2,13 @@
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from golden.eval.calibration import CalibrationData
 from golden.eval.kllm.activations import SAMPLES
+from golden.eval.kllm.flow import Flow
 from golden.eval.kllm.places import CONDITIONS, modules, on_device
 from golden.eval.kllm.sequential import check_tokens, fitted, stored
 from golden.eval.method import Site, State
@@ -16,9 +16,6 @@ from golden.kllm.fit import least_squares
 from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import Training, train_weight_codebook
 from golden.patch import Patch
-
-if TYPE_CHECKING:
-    from golden.eval.methods.kllm import Kllm as Flow
 
 __all__ = ["fitted_weights", "weight_codebooks"]
 
@@ -29,7 +26,7 @@ def _folded_fisher(fisher: Sequence[Tensor], factors: Sequence[Tensor]) -> Tenso
     return torch.cat(parts).nan_to_num(posinf=0)
 
 
-def _weight_fisher(flow: "Flow", data: CalibrationData) -> dict[str, Tensor]:
+def _weight_fisher(flow: Flow, data: CalibrationData) -> dict[str, Tensor]:
     """Of the weights that ``install_conditioning`` has put in the model; {}: unwanted."""
     if not flow.weight_fisher:
         return {}
@@ -37,7 +34,7 @@ def _weight_fisher(flow: "Flow", data: CalibrationData) -> dict[str, Tensor]:
     return data.weight_fisher(changed="-".join(changed))
 
 
-def weight_codebooks(flow: "Flow", data: CalibrationData) -> State:
+def weight_codebooks(flow: Flow, data: CalibrationData) -> State:
     key = flow.key(
         "weights", "weight_bits", "weight_fisher", "fuse", "norm", "antisymmetric", *CONDITIONS
     )
@@ -68,7 +65,7 @@ def weight_codebooks(flow: "Flow", data: CalibrationData) -> State:
     return state
 
 
-def fitted_weights(flow: "Flow", data: CalibrationData, state: State) -> State:
+def fitted_weights(flow: Flow, data: CalibrationData, state: State) -> State:
     """Codebook, scales and indices of each group of linear layers, fitted together.
 
     ConfigError: fewer tokens than a Hessian has columns, so that it is singular.
@@ -92,7 +89,7 @@ def fitted_weights(flow: "Flow", data: CalibrationData, state: State) -> State:
 
 
 def _fitted_layer(
-    flow: "Flow", data: CalibrationData, i: int, layer: nn.Module, hessians: State | None = None
+    flow: Flow, data: CalibrationData, i: int, layer: nn.Module, hessians: State | None = None
 ) -> State:
     """Of one layer; in the Hessians, or by the diagonal of Fisher information."""
     fisher = _weight_fisher(flow, data) if hessians is None else {}
@@ -113,7 +110,7 @@ def _fitted_layer(
     return made
 
 
-def _hessians(flow: "Flow", data: CalibrationData, state: State) -> dict[str, Tensor]:
+def _hessians(flow: Flow, data: CalibrationData, state: State) -> dict[str, Tensor]:
     """Sums of x x^T of what the matmuls read, "LAYER.SITE" (K, K) float64.
 
     The inputs are quantized, as the hardware has them, and the weights are not. A norm's factor
