@@ -183,6 +183,7 @@ class Accelerator {
     Model model{&context};
     std::vector<Mapped> memories;  // the ports', then the data memory
     uint16_t counted[UNITS] = {};  // commands of each unit since reset
+    uint16_t began[UNITS] = {};    // the same at the beginning of this pass
 
   public:
     std::vector<ReadPort> ports;  // as memories
@@ -227,15 +228,17 @@ class Accelerator {
         for (int n = 0; n < 3; n++) edge();
         dut::rst(model) = 0;
         std::fill(counted, counted + UNITS, 0);
+        begin();
     }
-    // Counters of completed commands go on: waits count from the last reset.
-    std::vector<uint32_t> counted_from_reset(const std::vector<uint32_t>& words) {
+    // A pass begins: the waits of its programs count from here.
+    void begin() { std::copy(counted, counted + UNITS, began); }
+    std::vector<uint32_t> counted_from_reset(const std::vector<uint32_t>& words) const {
         auto moved_words = words;
         for (size_t first = 0; first < words.size(); first += COMMAND_WORDS)
             for (unsigned unit = 0; unit < UNITS; unit++) {
                 uint32_t& word = moved_words[first + 1 + unit / 2];
                 const unsigned shift = 16 * (unit % 2);
-                const uint32_t wait = (word >> shift) + counted[unit] & 0xFFFF;
+                const uint32_t wait = ((word >> shift) + began[unit]) & 0xFFFF;
                 word = (word & ~(0xFFFFu << shift)) | wait << shift;
             }
         return moved_words;
@@ -500,7 +503,7 @@ class Driver {
     void serve() {
         for (;;) switch (take<char>()) {
             case 'L': caches.place(); break;
-            case 'G': failed = false; break;
+            case 'G': failed = false, accelerator.begin(); break;
             case 'W': write_rows(); break;
             case 'K': append(); break;
             case 'E': set_error(); break;
