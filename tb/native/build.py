@@ -65,12 +65,14 @@ def build_native(
     name: str = TOP,
     constants: dict[str, int] | None = None,
     macros: dict[str, str] | None = None,
+    separate: tuple[type[Block], ...] = (),
 ) -> Native:
     """Compile ``block`` with the program ``main``, or find both in the cache.
 
     ``main`` includes "hdl_ports.h" (``ports_header``). It sees ``constants`` as constexpr unsigned
-    and ``macros``, such as "EACH(X)", as they are. A program that does not compile raises
-    RuntimeError with the compiler's words.
+    and ``macros``, such as "EACH(X)", as they are. Modules of these classes are compiled
+    once, however many instances the design has. A program that does not compile raises RuntimeError with the
+    compiler's words.
     """
     design = package(convert(block, name))
     header = ports_header(design)
@@ -78,7 +80,8 @@ def build_native(
         f"constexpr unsigned {key} = {value};\n" for key, value in (constants or {}).items()
     )
     header += "".join(f"#define {key} {value}\n" for key, value in (macros or {}).items())
-    model = _build_model(design)
+    modules = tuple(module for module, each in design.blocks.items() if type(each) in separate)
+    model = _build_model(design, modules)
     files = {
         "hdl_ports.h": header,
         "native.h": (_HERE / "native.h").read_text(),
@@ -92,9 +95,11 @@ def build_native(
             with made_aside(directory) as part:
                 for file, text in files.items():
                     (part / file).write_text(text)
-                link = [f"{model}/{executable}__ALL.a", f"{model}/libverilated.a", "-pthread"]
-                compiler = ["g++", *_COMPILED, f"-I{model}", f"-I{_include()}"]
-                _run([*compiler, "main.cpp", *link, "-o", executable], part, tool_environment())
+                link = [str(model / archive) for archive in _archives(design, modules)]
+                include = _include()
+                folders = [f"-I{each}" for each in (model, include, include / "vltstd")]
+                compiler = ["g++", *_COMPILED, *folders]
+                _run([*compiler, "main.cpp", *link, "-pthread", "-o", executable], part, tool_environment())
             mark_whole(directory, executable)
     return Native(directory / executable, design)
 
@@ -107,27 +112,39 @@ def _include() -> Path:
     return Path(found.origin).parent / "include"
 
 
-def _build_model(design: Delivery) -> Path:
+def _archives(design: Delivery, separate: tuple[str, ...]) -> list[str]:
+    """In the order in which they are linked."""
+    parts = [f"V{module}/lib{module}.a" for module in separate]
+    return [f"V{design.name}__ALL.a", *parts, "libverilated.a"]
+
+
+def _build_model(design: Delivery, separate: tuple[str, ...]) -> Path:
     """The folder of a design's Verilated classes, compiled; programs of all kinds share it."""
     arguments = [
         "--cc", "-O3", "--no-assert", "--x-assign", "unique", "--x-initial", "unique",
         *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
+        # Verilator sees no path through a module of its own, and takes any to be there.
+        *(["--hierarchical", "-Wno-UNOPTFLAT"] if separate else []),
     ]  # fmt: skip
+    control = "".join(f'hier_block -module "{module}"\n' for module in separate)
     environment = tool_environment()
     version = importlib.metadata.version("verilator")
-    directory = _directory(
-        "native-model", design.verilog, *arguments, version, environment["MAKEFLAGS"]
-    )
-    archive = f"V{design.name}__ALL.a"
+    said = [design.verilog, control, *arguments, version, environment["MAKEFLAGS"]]
+    directory = _directory("native-model", *said)
+    prefix = f"V{design.name}"
+    archive = f"{prefix}__ALL.a"
     with filelock.FileLock(directory / "lock"):
         if not is_whole(directory, archive):
             (directory / "complete").unlink(missing_ok=True)
             with made_aside(directory) as part:
                 (part / f"{design.name}.v").write_text(design.verilog)
+                (part / "separate.vlt").write_text(f"`verilator_config\n{control}")
                 verilate = ["verilator", *arguments, "--top-module", design.name, "-Mdir", "."]
-                _run([*verilate, f"{design.name}.v"], part, environment)
-                make = ["make", "-j2", "-f", f"V{design.name}.mk", archive, "libverilated.a"]
-                _run(make, part, environment)
+                _run([*verilate, "separate.vlt", f"{design.name}.v"], part, environment)
+                if separate:
+                    _run(["make", "-j2", "-f", f"{prefix}_hier.mk"], part, environment)
+                make = ["make", "-j2", "-f", f"{prefix}.mk"]
+                _run([*make, *_archives(design, ())], part, environment)
             mark_whole(directory, archive)
     return directory
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
+from hdl.kllm.lane.engine import KllmPeLane
 from tb.native.build import Native, build_native
 
 __all__ = ["build_host"]
@@ -25,4 +26,7 @@ def build_host(config: KllmAcceleratorConfig, block: KllmAccelerator | None = No
     }
     ports = " ".join(f"X(weights_{n})" for n in range(machine.ports.ports))
     macros = {"WEIGHT_PORTS(X)": ports}
-    return build_native(block or KllmAccelerator(config), _MAIN, constants=constants, macros=macros)
+    return build_native(
+        block or KllmAccelerator(config), _MAIN, constants=constants, macros=macros,
+        separate=(KllmPeLane,),
+    )  # fmt: skip

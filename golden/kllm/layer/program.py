@@ -463,6 +463,7 @@ class HeadLayout:
     vocabulary : outputs
     codebook, packet : first rows of the data memory; weights : first word of the image
     x : first row of the tokens in the data memory
+    residual : first word of a second image, whose products are added; None: there is none
     """
 
     vocabulary: int
@@ -470,6 +471,7 @@ class HeadLayout:
     packet: int
     weights: int
     x: int = 0
+    residual: int | None = None
 
 
 def head_commands(
@@ -498,24 +500,34 @@ def head_commands(
         src=x, slot=slots, outliers=Outliers(k, k), statistics=Statistics(Norm.RMS, _epsilon(shape))
     )
     asm.free(codebook, packet, x)
-    step = head_step(config, shape.hidden, layout.vocabulary, tokens)
-    for first in range(0, layout.vocabulary, step):
+    step = head_step(config, shape.hidden, layout, tokens)
+
+    def multiply(image: int, first: int) -> Vector:
         made = asm.vector(min(step, layout.vocabulary - first), tokens)
-        address = layout.weights + (config.image_words(shape.hidden, first) if first else 0)
+        address = image + (config.image_words(shape.hidden, first) if first else 0)
         asm.matmul(weights=address, dst=made, length=shape.hidden, slot=slots, fold_norm=True)
+        return made
+
+    for first in range(0, layout.vocabulary, step):
+        made = multiply(layout.weights, first)
+        if layout.residual is not None:
+            second = multiply(layout.residual, first)
+            asm.binary(op=Binary.ADD, a=made, b=second, dst=made)
+            asm.free(second)
         asm.read(src=made)
         asm.free(made)
     asm.free(slots)
 
 
-def head_step(config: MachineConfig, length: int, vocabulary: int, tokens: int) -> int:
-    """Outputs of a piece, of which three fit the vector memory.
+def head_step(config: MachineConfig, length: int, layout: HeadLayout, tokens: int) -> int:
+    """Outputs of a piece, of which three fit the vector memory, or five where two are added.
 
     The next piece begins with a group, at the same word of every port.
     """
-    most = min(config.vector_rows * ROW_ELEMENTS // (3 * tokens), (1 << 16) - 1)
-    if most >= vocabulary:
-        return vocabulary
+    pieces = 3 if layout.residual is None else 5
+    most = min(config.vector_rows * ROW_ELEMENTS // (pieces * tokens), (1 << 16) - 1)
+    if most >= layout.vocabulary:
+        return layout.vocabulary
     words = config.array_beats(length, 1) * config.beat_words  # of a group
     ports = config.ports.ports
     unit = config.group_outputs * (ports // math.gcd(ports, words))

@@ -42,7 +42,11 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         write_vectors(rows, memory.place, constants(layer, config))
         write_weights(ports, config, memory.image, layer)
     head = model.head
-    write_image(ports, config, layout.head.weights, head.weight.index, head.weight.scale)
+    assert layout.head.residual is not None
+    for address, weight in (
+        (layout.head.weights, head.weight), (layout.head.residual, head.residual)
+    ):  # fmt: skip
+        write_image(ports, config, address, weight.index, weight.scale)
     packet = codebook_packet(head.codebook, head.weight.codebook, config.product)
     place = {
         "codebook": (layout.head.codebook, 2),

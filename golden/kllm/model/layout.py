@@ -10,10 +10,11 @@ from golden.kllm.layer.layout import Job, LayerLayout, Rows, images
 from golden.kllm.layer.program import HeadLayout
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 
-__all__ = ["ModelLayout", "ModelShape", "model_layout"]
+__all__ = ["HEAD_SHARE", "ModelLayout", "ModelShape", "model_layout"]
 
 _ADDRESSES = 1 << 32  # of words, in LOAD and in MATMUL
 _CACHED = ("k", "v")
+HEAD_SHARE = 0.02  # outliers on each side of a token before the head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,13 +106,15 @@ def model_layout(
             own.add(room.cached("v_scale", 0, head), room.attended)
         rows.rows = own.rows
         layers.append(LayerLayout(own.place, made, words))
+    size = config.image_words(shape.layer.hidden, shape.vocabulary)
     head = HeadLayout(
         shape.vocabulary,
         codebook=shared["codebook.head"][0],
         packet=shared["packet.head"][0],
         weights=words,
+        residual=words + size,
     )
-    words += config.image_words(shape.layer.hidden, shape.vocabulary)
+    words += 2 * size
     rows.add("embedding", shape.layer.hidden, shape.vocabulary)
     for what, needed in (("words of each weight port", words), ("rows of 32 bytes", rows.rows)):
         if needed > _ADDRESSES:

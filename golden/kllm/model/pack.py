@@ -51,7 +51,6 @@ BLOCK = "kllm_accelerator"
 CHUNK = 8  # most new tokens of a pass that the image has room for
 KIND = "model"
 TOKENIZER = "tokenizer.json"
-WINDOWS, WINDOW_TOKENS = 4, 512  # of the head's calibration
 LAYER_TOKENS = 256  # of a layer's, without a calibration file
 
 
@@ -222,10 +221,21 @@ def quantize_model(
     say("quantizing the head")
     bits = config.bits_a, config.bits_b
     with source.installed():
-        head = head_of(loaded.model, windows, source.options, bits, shape.layers)
+        head = head_of(loaded.model, windows, bits, shape.layers)
     cos, sin = angles(loaded.model, shape.context)
     embedding = bits_from_float(loaded.model.model.embed_tokens.weight.detach().double())
     return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin)
+
+
+def _chat(tokenizer: Any) -> list[str] | None:
+    """What a chat puts before and after a user's words; None: the tokenizer has no such form."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    words = "USERS-WORDS"
+    said = [{"role": "user", "content": words}]
+    made = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    parts = made.split(words)
+    return parts if len(parts) == 2 else None
 
 
 def make(
@@ -257,12 +267,13 @@ def make(
     shape = model_shape(loaded.model, layers, options.context, source.shape)
     layout = model_layout(shape, source.options, config, CHUNK)
     check_model(layout)
-    windows = checkpoint.windows(loaded, None, WINDOWS, WINDOW_TOKENS)
+    windows = [checkpoint.tokens(loaded, text.CALIBRATION)]
     image = compile_model(quantize_model(loaded, source, layout, windows, say), layout)
     stops = loaded.model.generation_config.eos_token_id
     model = {
         "name": str(options.model),
         "checkpoint": loaded.name,
+        "chat": _chat(loaded.tokenizer),
         "end": stops if isinstance(stops, list) else [] if stops is None else [stops],
     }
     made = {"tool": "golden.pack", "torch": torch.__version__, **source.told}

@@ -7,7 +7,7 @@ from golden.kllm.assembler import Assembler, AssemblyError, Vector
 from golden.kllm.isa import COMMAND_WORDS
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import LayerCommands, check_layer, head_commands, head_step
-from golden.kllm.model.layout import ModelLayout
+from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
 
 __all__ = ["PassProgram", "check_model", "largest_chunk", "pass_program", "pieces"]
 
@@ -63,15 +63,14 @@ def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
         LayerCommands(shape.layer, layout.options, job, memory, asm).layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
-        share = layout.options.share
-        head_commands(asm, shape.layer, layout.head, logits, share, last)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last)
     return PassProgram(layout, job, asm.parts, logits)
 
 
 def pieces(layout: ModelLayout, logits: int) -> list[int]:
     """Outputs of each piece of the head, of which READ gives ``logits`` vectors one by one."""
     vocabulary = layout.shape.vocabulary
-    step = head_step(layout.config, layout.shape.layer.hidden, vocabulary, logits)
+    step = head_step(layout.config, layout.shape.layer.hidden, layout.head, logits)
     return [min(step, vocabulary - first) for first in range(0, vocabulary, step)]
 
 

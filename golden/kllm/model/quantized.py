@@ -9,27 +9,27 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float
-from golden.kllm.attention import quantize
-from golden.kllm.fit import feedback, least_squares
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.reference import layer_inputs
 from golden.kllm.layer.shape import LayerOptions, LayerShape
-from golden.kllm.model.layout import ModelShape
+from golden.kllm.model.layout import HEAD_SHARE, ModelShape
 from golden.kllm.norms import fold
-from golden.kllm.quantize import QuantizedWeight, train_activation_codebook
+from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
 from golden.patch import Patch
 
 __all__ = ["Head", "QuantizedModel", "angles", "check_architecture", "head_of", "model_shape"]
 
-_DAMPING = 0.01
-
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """codebook: of the tokens before the final norm; weight: gamma of the norm in it."""
+    """codebook: of the tokens before the final norm; weight: gamma of the norm in it.
+
+    residual: what ``weight`` leaves, quantized with the same codebook; the products are added.
+    """
 
     codebook: Tensor
     weight: QuantizedWeight
+    residual: QuantizedWeight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,26 +94,15 @@ def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
     return torch.cat(seen)
 
 
-def head_of(
-    model: Any, windows: list[Tensor], options: LayerOptions, bits: tuple[int, int], after: int
-) -> Head:
+def head_of(model: Any, windows: list[Tensor], bits: tuple[int, int], after: int) -> Head:
     """The head for what the model, as it is now, gives on some windows of token ids.
 
-    bits: of activations and of weights; after: layers before the head. The weights are fitted in
-    the Hessian of the quantized inputs (golden.kllm.fit). ConfigError: the Hessian is singular.
+    bits: of activations and of weights; after: layers before the head.
     """
-    x = _before_norm(model, windows, after)
-    words = bits_from_float(x.double())
-    codebook = train_activation_codebook(words, bits[0], share=options.share)
-    seen = quantize(words, codebook, options.share).value(codebook).double()
-    epsilon = model.model.norm.variance_epsilon
-    seen = seen * torch.rsqrt(seen.square().mean(1, keepdim=True) + epsilon)
+    words = bits_from_float(_before_norm(model, windows, after).double())
+    codebook = train_activation_codebook(words, bits[0], share=HEAD_SHARE)
     gamma = model.model.norm.weight.detach().double()
-    weight = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
-    hessian = seen.t() @ seen
-    found = least_squares(weight, bits[1], hessian.diagonal())
-    try:
-        found = feedback(weight, hessian, found, damping=_DAMPING)
-    except torch.linalg.LinAlgError:
-        raise ConfigError("the Hessian of the head is singular; more tokens are needed") from None
-    return Head(codebook, found.quantized())
+    real = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
+    weight = quantize_weight(real, bits[1])
+    left = real - weight.dequantize().t()
+    return Head(codebook, weight, quantize_weight(left, codebook=weight.codebook))
