@@ -23,14 +23,18 @@ PROMPT = "The history of paper folding in Japan begins with the arrival of paper
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.talk", description=__doc__)
     parser.add_argument("--prompt", default=PROMPT, help="text that the model goes on with")
-    parser.add_argument("--chat", action="store_true", help="the prompt is a user's words in a chat")
+    parser.add_argument(
+        "--chat", action="store_true", help="the prompt is a user's words in a chat"
+    )
     parser.add_argument("--tokens", type=whole(), default=24, help="new tokens, 24 by default")
     parser.add_argument("--check", action="store_true", help="compare every word with golden")
     parser.add_argument("--no-golden", action="store_true", help="compare nothing")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
     parser.add_argument("--top-p", type=float, default=1.0, help="of the tokens that may be chosen")
     parser.add_argument("--seed", type=whole(0), default=0)
-    parser.add_argument("--chunk", type=whole(1, 8), default=8, help="tokens of the prompt in a pass")
+    parser.add_argument(
+        "--chunk", type=whole(1, 8), default=8, help="tokens of the prompt in a pass"
+    )
     parser.add_argument("--clock", type=whole(), default=500, metavar="MHZ",
                         help="for tokens per second; docs/timing.md has frequencies")  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="forget what a stopped run has kept")

@@ -69,9 +69,7 @@ def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, li
 def talk(options: argparse.Namespace) -> int:
     """The command; its exit status. ConfigError: bad input, one line."""
     chosen = Options.of(options)
-    sampling = Sampling(
-        temperature=options.temperature, top_p=options.top_p, seed=options.seed
-    )
+    sampling = Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
     pack = image(chosen)
     tokenizer, prompt = _prompt(pack, options)
     say = Console(stderr=True, width=100)
@@ -153,9 +151,7 @@ def _report(
 
         layout = _load(chosen.folder(), chosen.config.machine).layout
         logits = last.job.tokens if options.check else 1
-        says = predicted(
-            pass_program(layout, last.job, logits), chosen.config, chosen.latency
-        )
+        says = predicted(pass_program(layout, last.job, logits), chosen.config, chosen.latency)
         console.print(
             f"the system simulator predicts {says} cycles for the last token: "
             f"{says / last.figures.cycles - 1:+.1%}"

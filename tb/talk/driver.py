@@ -16,6 +16,7 @@ leaves out those that follow, and the choice of a token. All programs of a pass 
 the loop of cycles has no Python in it.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import struct
@@ -75,9 +76,13 @@ class Driver:
         self._in, self._out = self._process.stdin, self._process.stdout
         for pipe in (self._in, self._out):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
-        self._send(self._place())
 
     def __enter__(self) -> "Driver":
+        try:
+            self._send(self._place())
+        except DriverError:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -86,9 +91,14 @@ class Driver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the program."""
         self._process.kill()
         self._process.wait()
-        self._in.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._in.close()
         self._out.close()
 
     # Requests.

@@ -48,7 +48,9 @@ class Options:
         parser.add_argument("--layers", type=whole(), metavar="N", help="the first N layers")
         parser.add_argument("--calibration", type=Path, metavar="FILE",
                             help=f"of golden.calibrate; made for {METHOD} when missing")  # fmt: skip
-        parser.add_argument("--context", type=whole(2), default=512, help="most tokens of a sequence")
+        parser.add_argument(
+            "--context", type=whole(2), default=512, help="most tokens of a sequence"
+        )
         parser.add_argument("--config", default="smollm2", choices=machines)
         parser.add_argument("--set", action="append", metavar="FIELD=VALUE",
                             help="a field of the machine; by default " + " ".join(PORTS))  # fmt: skip

@@ -69,7 +69,9 @@ def figures(
     for words, part in zip(program.parts, parts, strict=True):
         found = bounds(words, config.machine, own)
         status, at = part.status.tolist(), part.at.tolist()
-        reports = [[word >> 16, word >> 13 & 7, when] for word, when in zip(status, at, strict=True)]
+        reports = [
+            [word >> 16, word >> 13 & 7, when] for word, when in zip(status, at, strict=True)
+        ]
         took = measured_cycles(words, reports, issued)
         done = {tag: when for tag, _, when in reports}
         made.bound += schedule(words, found, issued).cycles

@@ -77,9 +77,9 @@ class Talk:
         """total: tokens that the session will have; kept: folder of golden's tokens."""
         self.settings, self.session, self.total = settings, session, total
         self.layout = settings.pack.layout
-        self._stack = contextlib.ExitStack()
         prompt = session.made_for["prompt"]
         assert isinstance(prompt, list)
+        self._prompt = len(prompt)
         name = hashlib.sha256(json.dumps(session.made_for, sort_keys=True).encode()).hexdigest()
         self._kept = KeptTokens(kept / f"{name[:20]}.json")
         is_known = set(range(len(prompt), total)) <= self._kept.tokens.keys()
@@ -87,15 +87,17 @@ class Talk:
         self._chunk: int | None = None
 
     def __enter__(self) -> "Talk":
-        settings = self.settings
-        self.driver = self._stack.enter_context(
-            Driver(settings.native.executable, settings.pack.folder, self.layout, settings.latency)
-        )
-        self.golden: Golden | None = None
-        if self._needs_golden:
-            golden = Golden(settings.pack.folder, settings.config.machine)
-            self.golden = self._stack.enter_context(golden)
-        self._restore()
+        settings, folder = self.settings, self.settings.pack.folder
+        with contextlib.ExitStack() as stack:
+            self.driver = stack.enter_context(
+                Driver(settings.native.executable, folder, self.layout, settings.latency)
+            )
+            self.golden: Golden | None = None
+            if self._needs_golden:
+                golden = Golden(folder, settings.config.machine)
+                self.golden = stack.enter_context(golden)
+            self._restore()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -113,11 +115,20 @@ class Talk:
                     self.golden.send("append", layer, job, words.tolist())
                     self.golden.result()
             if self.golden and not self.settings.check:
-                first = job.context
-                self.golden.send("run", job, 1, self.session.tokens[first : first + job.tokens])
-                self.golden.result()
+                self._repeat(job)
         if self.settings.check:
             self._compare_program(fill_program(self.layout), "rows filled at the start")
+
+    def _repeat(self, job: Job) -> None:
+        """A pass of the session on golden, whose token must be the session's; Mismatch."""
+        assert self.golden is not None
+        tokens, place = self.session.tokens, job.context + job.tokens
+        self.golden.send("run", job, 1, tokens[job.context : place])
+        found = self.golden.result()
+        if self._prompt <= place < len(tokens):
+            program = pass_program(self.layout, job, 1)
+            at = draw(self.settings.sampling.seed, place)
+            self._compare_token(program, found, tokens[place], at)
 
     # Passes.
 
@@ -180,18 +191,23 @@ class Talk:
                 compared += compare_part(part, wanted, f"part {number}")
             state = state_program(self.layout.config)
             compared += self._compare_program(state, "state after the pass")
-        if token is None or not self.settings.golden:
-            return compared
+        if token is not None and self.settings.golden:
+            self._compare_token(program, found, token, at)
+            compared += 0 if self.settings.check else 1
+        return compared
+
+    def _compare_token(
+        self, program: PassProgram, found: list[GoldenPart], token: int, at: float
+    ) -> None:
         place = program.job.context + program.job.tokens
 
         def golden_token() -> int:
             logits = logits_of(program, found[-1].readback).numpy()
             return choose(logits[-1], self.settings.sampling, at)
 
-        wanted_token = self._kept.get(place, golden_token)
-        if token != wanted_token:
-            raise Mismatch(f"token {place} is {token}, golden's is {wanted_token}")
-        return compared + (0 if self.settings.check else 1)
+        wanted = self._kept.get(place, golden_token)
+        if token != wanted:
+            raise Mismatch(f"token {place} is {token}, golden's is {wanted}")
 
     def _compare_program(self, words: list[int], where: str) -> int:
         assert self.golden is not None
@@ -217,4 +233,3 @@ def compare_part(part: PartRun, wanted: GoldenPart, where: str) -> int:
                 f"{int(found[first]):#x}, golden {int(golden[first]):#x}"
             )
     return len(part.status) + len(part.readback)
-

@@ -1,10 +1,10 @@
-"""A whole LLaMA-like model as programs and images of the KLLM accelerator (docs/kllm-model.md).
+"""A whole LLaMA-like model as programs and images of the KLLM accelerator (docs/talk.md).
 
 | module | what it does |
 |---|---|
 | layout | sizes of a model, and where its memories hold what: pure Python |
 | program | ``pass_program``: the commands that take some tokens through the model: pure Python |
-| quantized | ``quantize_model``: layers, head and embedding of a checkpoint, quantized |
+| quantized | layers, head and embedding of a checkpoint, quantized |
 | compiler | ``compile_model``: the memories |
 | host | ``ModelHost``: runs programs on the golden machine and plays the host |
 | pack | ``python -m golden.pack --all``: the memories as files, and back |
