@@ -47,15 +47,15 @@ from golden.vqllm.format import MATRICES, PACKS
 
 if TYPE_CHECKING:
     from golden.checkpoint import Checkpoint
+    from golden.eval.method import State
+    from golden.eval.methods.kllm import Kllm
     from golden.kllm.layer.compiler import CompiledLayer
     from golden.kllm.layer.host import LayerRun
     from golden.kllm.layer.quantized import QuantizedLayer
-    from golden.eval.method import State
-    from golden.eval.methods.kllm import Kllm
     from golden.kllm.layer.weights import LayerWeights
     from golden.kllm.model.pack import Source
 
-__all__ = ["BLOCK", "Pack", "load", "main", "write"]
+__all__ = ["BLOCK", "Pack", "calibrated_method", "load", "main", "write"]
 
 BLOCK = "kllm_accelerator"
 MILLION = "million_attention"
@@ -289,8 +289,8 @@ def _trained(
     return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
 
 
-def _method(
-    loaded: "Checkpoint", options: argparse.Namespace
+def calibrated_method(
+    loaded: "Checkpoint", file: Path
 ) -> tuple["Kllm", "State", dict[str, Any]]:
     """The method that the calibration file is of, its state, and what a manifest tells of it.
 
@@ -300,11 +300,11 @@ def _method(
     from golden.eval.methods.kllm import Kllm
     from golden.eval.state import load_header, load_states
 
-    header = load_header(options.calibration)
+    header = load_header(file)
     methods = parse_all(header["method"])
     if len(methods) != 1 or not isinstance(methods[0], Kllm):
         raise ConfigError(f"calibration must be of a kllm method alone, not {header['method']}")
-    state = load_states(options.calibration, loaded, methods)[0]
+    state = load_states(file, loaded, methods)[0]
     names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
     return methods[0], state, {"calibration": {name: header[name] for name in names}}
 
@@ -316,7 +316,7 @@ def _calibrated(
 
     ConfigError, CheckpointError: the file is of no KLLM method, or of another model.
     """
-    method, state, told = _method(loaded, options)
+    method, state, told = calibrated_method(loaded, options.calibration)
     weights, quantized = method.layer(loaded.model, state, options.layer)
     return weights, quantized, told
 
@@ -326,7 +326,7 @@ def _model_source(loaded: "Checkpoint", options: argparse.Namespace) -> "Source"
     from golden.eval.method import Site
     from golden.kllm.model.pack import Source
 
-    method, state, told = _method(loaded, options)
+    method, state, told = calibrated_method(loaded, options.calibration)
     _, first = method.layer(loaded.model, state, 0)
 
     @contextlib.contextmanager

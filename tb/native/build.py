@@ -70,9 +70,9 @@ def build_native(
     """Compile ``block`` with the program ``main``, or find both in the cache.
 
     ``main`` includes "hdl_ports.h" (``ports_header``). It sees ``constants`` as constexpr unsigned
-    and ``macros``, such as "EACH(X)", as they are. Modules of these classes are compiled
-    once, however many instances the design has. A program that does not compile raises RuntimeError with the
-    compiler's words.
+    and ``macros``, such as "EACH(X)", as they are. Modules of the classes in ``separate`` are
+    compiled once, however many instances the design has. A program that does not compile raises
+    RuntimeError with the compiler's words.
     """
     design = package(convert(block, name))
     header = ports_header(design)
@@ -99,7 +99,8 @@ def build_native(
                 include = _include()
                 folders = [f"-I{each}" for each in (model, include, include / "vltstd")]
                 compiler = ["g++", *_COMPILED, *folders]
-                _run([*compiler, "main.cpp", *link, "-pthread", "-o", executable], part, tool_environment())
+                compiler += ["main.cpp", *link, "-pthread", "-o", executable]
+                _run(compiler, part, tool_environment())
             mark_whole(directory, executable)
     return Native(directory / executable, design)
 

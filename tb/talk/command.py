@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 import time
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +13,9 @@ from tokenizers import Tokenizer
 
 from golden.config import ConfigError
 from golden.kllm.isa import Unit
+from golden.kllm.layer.layout import Job
 from golden.kllm.model.pack import ModelPack, load
+from golden.kllm.model.program import pass_program
 from golden.manifest import PackError
 from golden.markers import rewrite
 from tb.run import ROOT
@@ -32,6 +33,7 @@ __all__ = ["PAGE", "image", "talk"]
 
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = "timeline.svg"
+PAGE_PICTURE = ROOT / "docs" / "talk" / PICTURE
 
 
 def image(options: Options) -> ModelPack:
@@ -96,7 +98,7 @@ def talk(options: argparse.Namespace) -> int:
     except (DriverError, GoldenFailed, Mismatch) as error:
         print(f"\ntb.talk: {error}", file=sys.stderr)
         return 1
-    _report(options, chosen, session, len(prompt), last)
+    _report(options, settings, session, tokenizer, last)
     return 0
 
 
@@ -115,7 +117,7 @@ def _speak(
             shown = text
 
     show()
-    began, machine = time.monotonic(), settings.config.machine
+    began = time.monotonic()
     with Talk(settings, session, total, FOLDER / "golden") as run:
         for last in run.passes():
             show()
@@ -130,39 +132,66 @@ def _speak(
             if session.tokens[-1] in ends and session.cached + 1 == len(session.tokens):
                 break
     print()
-    assert machine
     return last
 
 
 def _report(
-    options: argparse.Namespace, chosen: Options, session: Session, prompt: int, last: Pass | None
+    options: argparse.Namespace,
+    settings: Settings,
+    session: Session,
+    tokenizer: Tokenizer,
+    last: Pass | None,
 ) -> None:
     """Tables of all passes of the session, and the picture of the last one."""
-    console = Console(width=100)
+    console, prompt = Console(width=100), len(session.made_for["prompt"])
     steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
     if not steps:
         return
     console.print(_passes(session, options.clock))
     console.print(_shares(steps))
-    made = {"talk_tokens": _markdown(session, options, prompt), "talk_units": _unit_rows(steps)}
+    says = [_predicted(settings, each) for each in session.passes]
+    took = [each["cycles"] for each in session.passes]
+    error = sum(says) / sum(took) - 1
+    largest = max((a / b - 1 for a, b in zip(says, took, strict=True)), key=abs)
+    line = (
+        f"The system simulator predicts {sum(says):,} cycles for these {len(says)} passes, which "
+        f"took {sum(took):,}: {error:+.1%}. The largest error of a pass is {largest:+.1%}."
+    )
+    console.print(line)
     if last is not None:
-        from golden.kllm.model.program import pass_program
-        from golden.kllm.model.pack import load as _load
-
-        layout = _load(chosen.folder(), chosen.config.machine).layout
-        logits = last.job.tokens if options.check else 1
-        says = predicted(pass_program(layout, last.job, logits), chosen.config, chosen.latency)
-        console.print(
-            f"the system simulator predicts {says} cycles for the last token: "
-            f"{says / last.figures.cycles - 1:+.1%}"
-        )
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
         picture = timeline_svg(last.figures.placed, last.figures.parts, title)
         (session.folder / PICTURE).write_text(picture)
         console.print(f"timeline of the last pass: {session.folder.relative_to(ROOT) / PICTURE}")
     if options.page:
+        if last is not None:
+            PAGE_PICTURE.parent.mkdir(exist_ok=True)
+            PAGE_PICTURE.write_text(picture)
+        made = {
+            "talk_text": _quoted(session, tokenizer, prompt),
+            "talk_tokens": _markdown(session, options, prompt),
+            "talk_units": _unit_rows(steps),
+            "talk_predicted": f"{line}\n",
+        }
         rewrite(PAGE, made)
         console.print(f"{PAGE.relative_to(ROOT)}: {', '.join(made)}")
+
+
+def _predicted(settings: Settings, each: dict) -> int:
+    job = Job(each["tokens"], each["context"])
+    program = pass_program(settings.pack.layout, job, each["logits"])
+    return predicted(program, settings.config, settings.latency)
+
+
+def _quoted(session: Session, tokenizer: Tokenizer, prompt: int) -> str:
+    """Prompt and text, each as a block."""
+    texts = (session.tokens[:prompt], session.tokens[prompt:])
+    names = (f"Prompt, {prompt} tokens:", f"Text, {len(texts[1])} tokens:")
+    parts = []
+    for name, ids in zip(names, texts, strict=True):
+        words = tokenizer.decode(ids, skip_special_tokens=False)
+        parts.append(f"{name}\n\n```\n{words.strip()}\n```\n")
+    return "\n".join(parts)
 
 
 def _passes(session: Session, clock: int) -> Table:
@@ -191,8 +220,8 @@ def _shares(steps: list[dict]) -> Table:
 
 def _markdown(session: Session, options: argparse.Namespace, prompt: int) -> str:
     """The page's table: prefill and single tokens."""
-    rows = ["| pass | tokens | seconds per token | cycles per token | sum of the bounds | of it "
-            f"| tokens per second at {options.clock} MHz |",
+    rows = [("| pass | tokens | seconds per token | cycles per token | sum of the bounds | of it "
+            f"| tokens per second at {options.clock} MHz |"),
             "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
     kinds: dict[str, list[dict]] = {}
     for each in session.passes:
@@ -228,6 +257,3 @@ def _unit_rows(steps: list[dict]) -> str:
             f"{took / cycles:.1%} |"
         )
     return "\n".join([*rows, ""])
-
-
-_ = Path

@@ -72,7 +72,8 @@ class Driver:
         self.layout = layout
         command = [str(executable), str(folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         for pipe in (self._in, self._out):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)

@@ -46,14 +46,18 @@ class Options:
     ) -> None:
         parser.add_argument("--model", default=SMOLLM2, help="as for golden.pack")
         parser.add_argument("--layers", type=whole(), metavar="N", help="the first N layers")
-        parser.add_argument("--calibration", type=Path, metavar="FILE",
-                            help=f"of golden.calibrate; made for {METHOD} when missing")  # fmt: skip
+        parser.add_argument(
+            "--calibration", type=Path, metavar="FILE",
+            help=f"of golden.calibrate; made for {METHOD} when missing",
+        )  # fmt: skip
         parser.add_argument(
             "--context", type=whole(2), default=512, help="most tokens of a sequence"
         )
         parser.add_argument("--config", default="smollm2", choices=machines)
-        parser.add_argument("--set", action="append", metavar="FIELD=VALUE",
-                            help="a field of the machine; by default " + " ".join(PORTS))  # fmt: skip
+        parser.add_argument(
+            "--set", action="append", metavar="FIELD=VALUE",
+            help="a field of the machine; by default " + " ".join(PORTS),
+        )  # fmt: skip
         parser.add_argument("--pack", type=folder, help="folder of golden.pack --all")
         parser.add_argument("--latency", type=whole(), default=40, help="cycles of every memory")
 
@@ -76,7 +80,7 @@ class Options:
             if not (self.pack / "manifest.json").exists():
                 raise ConfigError(f"{self.pack} has no manifest.json: golden.pack --all makes one")
             return self.pack
-        calibration = self._calibration()
+        calibration = self.calibration_file()
         said = [self.model, self.layers, self.context, self.name, self.sets, str(calibration)]
         digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:10]
         folder = FOLDER / f"{Path(self.model).stem}-{digest}"
@@ -88,7 +92,7 @@ class Options:
             _run("golden.pack", *words, "-o", str(folder))
         return folder
 
-    def _calibration(self) -> Path:
+    def calibration_file(self) -> Path:
         """The file given, or one of the default method, on the text of Python's documentation."""
         if self.calibration is not None:
             return self.calibration.resolve()

@@ -1,4 +1,7 @@
-"""The commands of a pass over its cycles, as SVG: a lane per unit. The same bytes for the same data."""
+"""The commands of a pass over its cycles, as SVG: a lane per unit.
+
+The same data gives the same bytes.
+"""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -22,8 +25,10 @@ def timeline_svg(placed: Sequence[Placed], parts: Sequence[int], title: str) -> 
     colour = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(opcodes)}
     height = bottom + 76
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        f'font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+            f'font-family="sans-serif" font-size="12">'
+        ),
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
     ]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
-from golden.kllm.isa import COMMAND_WORDS, Unit
+from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from sim.kllm.schedule import timeline
@@ -76,17 +76,25 @@ def figures(
         done = {tag: when for tag, _, when in reports}
         made.bound += schedule(words, found, issued).cycles
         made.ahead += schedule(words, found, issued, ahead_max(config.machine)).cycles
-        for bound in found:
+        for number, bound in enumerate(found):
             issued[bound.unit] += 1
+            name = _name(bound.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
             cycles, end = took[bound.tag], made.cycles + done[bound.tag]
             made.units[bound.unit.name] += cycles
-            sums = made.commands.setdefault(bound.opcode.name, [0, 0, 0])
+            sums = made.commands.setdefault(name, [0, 0, 0])
             for n, amount in enumerate((1, cycles, bound.cycles)):
                 sums[n] += amount
-            made.placed.append(Placed(bound.unit.name, bound.opcode.name, end - cycles, end))
+            made.placed.append(Placed(bound.unit.name, name, end - cycles, end))
         made.parts.append(part.cycles)
         made.cycles += part.cycles
     return made
+
+
+def _name(opcode: Opcode, words: Sequence[int]) -> str:
+    """The command; of MATMUL its mode too."""
+    if opcode != Opcode.MATMUL:
+        return opcode.name
+    return f"MATMUL {MatmulMode(decode(list(words))[3]['mode']).name}"
 
 
 def predicted(program: PassProgram, config: KllmAcceleratorConfig, latency: int) -> int:

@@ -34,6 +34,7 @@ class Settings:
     """check : compare every word and the state; golden: compare tokens. latency: of all memories
 
     chunk : most tokens of the prompt in a pass
+    all_logits : of every token, not of the last one alone
     """
 
     pack: ModelPack
@@ -44,6 +45,7 @@ class Settings:
     chunk: int = 8
     check: bool = False
     golden: bool = True
+    all_logits: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Talk:
     def passes(self) -> Iterator[Pass]:
         """Until the session has ``total`` tokens. DriverError, GoldenFailed, Mismatch."""
         while len(self.session.tokens) < self.total:
-            yield self._next()
+            yield self.next_pass()
 
     def next_job(self) -> tuple[Job, int]:
         """The job of the next pass, and of how many of its tokens the logits are read."""
@@ -146,10 +148,12 @@ class Talk:
             most = min(pending, self._chunk or self.settings.chunk)
             count = self._chunk = largest_chunk(self.layout, most, context)
             count = min(count, pending)
-        logits = count if self.settings.check else int(count == pending)
+        is_whole = self.settings.check or self.settings.all_logits
+        logits = count if is_whole else int(count == pending)
         return Job(count, context), logits
 
-    def _next(self) -> Pass:
+    def next_pass(self) -> Pass:
+        """DriverError, GoldenFailed, Mismatch: the session is as it was."""
         session, settings = self.session, self.settings
         job, logits = self.next_job()
         tokens = session.tokens[job.context : job.context + job.tokens]
@@ -229,7 +233,7 @@ def compare_part(part: PartRun, wanted: GoldenPart, where: str) -> int:
         if len(differ):
             first = int(differ[0])
             raise Mismatch(
-                f"{where}: {len(differ)} of {len(golden)} {what} differ, the first is word {first}: "
+                f"{where}: {len(differ)} of {len(golden)} {what} differ, first word {first}: "
                 f"{int(found[first]):#x}, golden {int(golden[first]):#x}"
             )
     return len(part.status) + len(part.readback)

@@ -2,8 +2,15 @@
 
 Odd sizes, heads in groups, V's images of one group and of two, a prompt in batches, sampling with
 temperature. A run that was killed goes on. After a bus error, an abort and a reset the next pass is
-right. Shown to fail: V's scale appended one token late, K's scales left out, V's images not moved
-when a beat is added, waits not counted from the pass's beginning, logits of a batch's first token.
+right.
+
+Shown to fail:
+
+- V's scales written from the second token on;
+- K's scales left out;
+- V's images not written anew when a beat is added;
+- waits not counted from the pass's beginning;
+- logits of a batch's first token.
 """
 
 import json
@@ -89,7 +96,7 @@ def test_stopped_runs_go_on(one_pack, native, tmp_path):
     assert json.loads(kept.read_text()) == {str(n): whole[n] for n in range(len(PROMPT), 12)}
     kept.write_text(json.dumps({str(n): 0 for n in range(len(PROMPT), 12)}))
     (tmp_path / "whole" / "session" / "session.json").unlink()
-    with pytest.raises(Mismatch, match="token 5 is .*, golden's is 0"):
+    with pytest.raises(Mismatch, match=r"token 5 is .*, golden's is 0"):
         tokens(made, tmp_path / "whole", 12)
 
 
@@ -148,7 +155,7 @@ def test_a_program_that_ends_is_one_line(one_pack, native, tmp_path):
     (tmp_path / "empty").mkdir()
     with (
         Driver(native.executable, tmp_path / "empty", one_pack.layout, 5) as driver,
-        pytest.raises(DriverError, match="cannot read .*port_00.bin"),
+        pytest.raises(DriverError, match=r"cannot read .*port_00\.bin"),
     ):
         driver.run([])
 

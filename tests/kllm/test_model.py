@@ -1,7 +1,11 @@
 """A whole model on the golden machine: its layers, its head, its image on disk.
 
-Shown to fail: K and V of a layer appended to the next layer's images, the sines of position 0 for
-every token, a head without its residual, a mask one token late.
+Shown to fail:
+
+- K and V of every layer appended to layer 0's images;
+- the angles of position 0 for every token;
+- a mask one token late;
+- a file whose size alone is checked.
 """
 
 import dataclasses
@@ -100,7 +104,8 @@ def test_pieces_of_the_head():
     assert sum(pieces(layout, 1)) == example.VOCABULARY
     narrow = dataclasses.replace(SMALL, vectors=VectorShape(rows=48))
     few = dataclasses.replace(layout, config=narrow)
-    assert len(pieces(few, 1)) > 1 and sum(pieces(few, 1)) == example.VOCABULARY
+    assert len(pieces(few, 1)) > 1
+    assert sum(pieces(few, 1)) == example.VOCABULARY
 
 
 def test_image_comes_back(tmp_path):
@@ -127,7 +132,7 @@ def test_refused_folders(tmp_path):
     with pytest.raises(PackError, match="sha256 must be"):
         pack.load(folder, SMALL)
     port.write_bytes(data[:-8])
-    with pytest.raises(PackError, match="must have .* bytes"):
+    with pytest.raises(PackError, match=r"must have .* bytes"):
         pack.load(folder, SMALL)
     port.unlink()
     with pytest.raises(PackError, match="cannot be read"):
@@ -193,5 +198,6 @@ def test_command_refuses(words, reason, capsys, tmp_path):
         status = error.code
     shown = capsys.readouterr().err
     assert status == 2
-    assert reason in shown and shown.count("\n") == 1
+    assert reason in shown
+    assert shown.count("\n") == 1
     assert not (tmp_path / "x").exists()

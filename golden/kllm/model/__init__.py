@@ -14,5 +14,5 @@ host's append of K and V:
 
     part 0         LOAD of the tokens' embedding rows; layer 0 up to READ_SLOT of K and V
     part i         layer i - 1 from the scores on; layer i up to READ_SLOT of K and V
-    last part      the last layer from the scores on; the final norm, the head and READ of the logits
+    last part      the last layer from the scores on; final norm, head and READ of the logits
 """

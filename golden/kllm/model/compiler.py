@@ -1,6 +1,7 @@
 """The memories of a model."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,10 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         "codebook": (layout.head.codebook, 2),
         "packet": (layout.head.packet, -(-config.kmeans_words // ROW_ELEMENTS)),
     }
-    made = {"codebook": [head.codebook, midpoints(head.codebook)], "packet": [packet]}
+    made: dict[str, list[Any]] = {
+        "codebook": [head.codebook, midpoints(head.codebook)],
+        "packet": [packet],
+    }
     write_vectors(rows, place, made)
     tables = {layout.embedding: model.embedding}
     tables |= {layout.angles[name][0]: getattr(model, name) for name in ("cos", "sin")}

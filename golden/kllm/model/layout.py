@@ -102,8 +102,8 @@ def model_layout(
         made, words = images(shape.layer, options, config, room, words)
         own = Rows(rows.rows)
         own.add_constants(made, shape.layer, options, config)
-        for head in range(shape.layer.kv_heads):
-            own.add(room.cached("v_scale", 0, head), room.attended)
+        for kv_head in range(shape.layer.kv_heads):
+            own.add(room.cached("v_scale", 0, kv_head), room.attended)
         rows.rows = own.rows
         layers.append(LayerLayout(own.place, made, words))
     size = config.image_words(shape.layer.hidden, shape.vocabulary)

@@ -35,6 +35,7 @@ from golden.kllm.model.compiler import ModelImage, compile_model
 from golden.kllm.model.layout import ModelLayout, ModelShape, model_layout
 from golden.kllm.model.program import check_model
 from golden.kllm.model.quantized import (
+    Head,
     QuantizedModel,
     angles,
     check_architecture,
@@ -44,7 +45,8 @@ from golden.kllm.model.quantized import (
 from golden.manifest import Manifest, PackError
 
 __all__ = [
-    "BLOCK", "CHUNK", "ModelPack", "Source", "load", "make", "quantize_model", "trained", "write",
+    "BLOCK", "CHUNK", "ModelPack", "Source", "head_of_text", "load", "make", "quantize_model",
+    "trained", "write",
 ]  # fmt: skip
 
 BLOCK = "kllm_accelerator"
@@ -65,10 +67,10 @@ class ModelPack:
     def image(self) -> ModelImage:
         """The memories; writing to them does not change the files."""
         names = [f"port_{n:02d}.bin" for n in range(self.layout.config.ports.ports)]
-        data, *ports = (
+        mapped: list[np.ndarray] = [
             np.memmap(self.folder / name, dtype=np.uint8, mode="c") for name in ("data.bin", *names)
-        )
-        return ModelImage(self.layout, data, ports)
+        ]
+        return ModelImage(self.layout, mapped[0], mapped[1:])
 
     @property
     def identity(self) -> str:
@@ -227,6 +229,16 @@ def quantize_model(
     return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin)
 
 
+def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
+    """What the head is fitted on."""
+    return [checkpoint.tokens(loaded, text.CALIBRATION)]
+
+
+def head_of_text(loaded: checkpoint.Checkpoint, bits: tuple[int, int], after: int) -> Head:
+    """The head that ``make`` packs, for what the model as it is now gives after some layers."""
+    return head_of(loaded.model, _windows(loaded), bits, after)
+
+
 def _chat(tokenizer: Any) -> list[str] | None:
     """What a chat puts before and after a user's words; None: the tokenizer has no such form."""
     if not getattr(tokenizer, "chat_template", None):
@@ -267,8 +279,7 @@ def make(
     shape = model_shape(loaded.model, layers, options.context, source.shape)
     layout = model_layout(shape, source.options, config, CHUNK)
     check_model(layout)
-    windows = [checkpoint.tokens(loaded, text.CALIBRATION)]
-    image = compile_model(quantize_model(loaded, source, layout, windows, say), layout)
+    image = compile_model(quantize_model(loaded, source, layout, _windows(loaded), say), layout)
     stops = loaded.model.generation_config.eos_token_id
     model = {
         "name": str(options.model),

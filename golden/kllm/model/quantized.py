@@ -87,8 +87,13 @@ def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
     if after < len(model.model.layers):
         return torch.cat([layer_inputs(model, ids, after).x for ids in windows])
     seen: list[Tensor] = []
+
+    def see(x: Tensor) -> Tensor:
+        seen.append(x[0])
+        return x
+
     with Patch(model) as patch, torch.no_grad():
-        patch.input(model.model.norm, lambda x: seen.append(x[0]) or x)
+        patch.input(model.model.norm, see)
         for ids in windows:
             model(ids[None], use_cache=False)
     return torch.cat(seen)
