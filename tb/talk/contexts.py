@@ -1,8 +1,8 @@
 """``python -m tb.talk.contexts``: cycles of a Verilated layer as the context grows.
 
-Runs one token through the first two layers after a number of cached tokens. Their K and V are
-random, because cycles do not depend on them. Prints what each unit and each kind of product costs, per
-layer. ``--page`` rewrites the table and the plot of docs/talk.md.
+Runs one token through two layers after a number of cached tokens. Their K and V are random, because
+cycles do not depend on them. Prints what each unit and each kind of product costs, per layer.
+``--page`` rewrites the table and the plot of docs/talk.md.
 """
 
 import sys
@@ -49,11 +49,12 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     pack = image(options)
     native = build_host(options.config)
     layout, shape = pack.layout, pack.layout.shape.layer
+    layers = layout.shape.layers
     random = np.random.default_rng(1)
     rows = -(-shape.head_size // 16)
     with Driver(native.executable, pack.folder, layout, options.latency) as driver:
         for context in contexts:
-            for layer in range(LAYERS if context else 0):
+            for layer in range(layers if context else 0):
                 slots = np.zeros((2 * context * shape.kv_heads, 4 + 5 * rows), dtype="<u4")
                 slots[:, :3] = shape.head_size, 0x3C00, 0x3F800000
                 entries = random.integers(0, 16, (len(slots), 16 * rows), dtype=np.uint8)
@@ -67,10 +68,10 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
             ]
             made = figures(program, parts, options.config)
             took = {
-                column: sum(made.commands.get(name, [0, 0])[1] for name in names) / LAYERS
+                column: sum(made.commands.get(name, [0, 0])[1] for name in names) / layers
                 for column, names in COLUMNS.items()
             }
-            yield context, round(made.cycles / LAYERS), took
+            yield context, round(made.cycles / layers), took
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,10 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
     Options.add(parser, sorted(MACHINES), folder)
     given = parser.parse_args(arguments)
     check_page(parser, given.page, [SECTION])
-    given.layers = LAYERS
+    given.layers = given.layers or LAYERS
     most = max(given.contexts)
     if most >= given.context:
         parser.error(f"--contexts must be below --context {given.context}, not {most}")
+    from tb.talk.driver import DriverError  # numpy, only now
+
     try:
         found = []
         for context, cycles, took in _measured(Options.of(given), given.contexts):
@@ -92,6 +95,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, OSError) as error:
         print(f"tb.talk.contexts: {error}", file=sys.stderr)
         return 2
+    except DriverError as error:
+        print(f"tb.talk.contexts: {error}", file=sys.stderr)
+        return 1
     table = _table(found)
     print(table, end="")
     if given.page:

@@ -65,11 +65,13 @@ class Pass:
 
 def made_for(settings: Settings, prompt: list[int]) -> dict[str, object]:
     """What the tokens of a run depend on."""
-    return {
+    made: dict[str, object] = {
         "image": settings.pack.identity,
         "prompt": prompt,
         "sampling": settings.sampling.describe(),
     }
+    # A run that nobody compared does not go on as one that is.
+    return made | ({"check": True} if settings.check else {})
 
 
 class Talk:

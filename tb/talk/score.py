@@ -2,7 +2,8 @@
 
 Takes the tokens of a text through the Verilated accelerator one after another, whatever the model
 would choose, and reads all logits. Prints the perplexity next to that of golden.eval's fast path on
-the same tokens, with a head in FP32 and with the head of the image. A run that was stopped goes on.
+the same tokens. That path has the head in FP32, or the head of the image. A run that was stopped
+goes on.
 """
 
 import argparse

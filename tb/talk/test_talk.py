@@ -25,6 +25,7 @@ from golden.kllm.model.program import pass_program
 from hdl.kllm.room import BLOCKS
 from tb.talk.__main__ import main
 from tb.talk.build import build_host
+from tb.talk.contexts import main as contexts
 from tb.talk.driver import CommandFailed, Driver, DriverError
 from tb.talk.golden import GoldenFailed
 from tb.talk.run import Mismatch, Settings, Talk, made_for
@@ -169,6 +170,17 @@ def test_golden_refuses_in_one_line(one_pack, native, tmp_path, capfd):
         with pytest.raises(GoldenFailed, match="a cache of 3 tokens needed, not 0"):
             run.golden.result()
     capfd.readouterr()
+
+
+def test_contexts(one_pack, capsys):
+    """Attention grows with the context, the linear layers do not."""
+    words = ["--pack", str(one_pack.folder), "--config", "small", "--set", "slot.slots=4"]
+    assert contexts([*words, "--latency", "5", "--context", "40", "--contexts", "0", "36"]) == 0
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
+    short, long = ([int(cell.replace(",", "")) for cell in row[1:-1]] for row in rows)
+    assert (short[0], long[0]) == (0, 36)
+    assert long[3] > short[3]
+    assert abs(long[2] - short[2]) < short[2] / 20
 
 
 def test_sampling():
