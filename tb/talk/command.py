@@ -163,18 +163,31 @@ def _report(
         picture = timeline_svg(last.figures.placed, last.figures.parts, title)
         (session.folder / PICTURE).write_text(picture)
         console.print(f"timeline of the last pass: {session.folder.relative_to(ROOT) / PICTURE}")
-    if options.page:
+    if options.page and options.check:
+        words = sum(each["compared"] for each in session.passes)
+        rewrite(PAGE, {"talk_check": _checked(settings, session, words)})
+        console.print(f"{PAGE.relative_to(ROOT)}: talk_check")
+    elif options.page:
         if last is not None:
             PAGE_PICTURE.parent.mkdir(exist_ok=True)
             PAGE_PICTURE.write_text(picture)
         made = {
             "talk_text": _quoted(session, tokenizer, prompt),
             "talk_tokens": _markdown(session, options, prompt),
-            "talk_units": _unit_rows(steps),
+            "talk_units": _unit_rows(steps[-1]),
             "talk_predicted": f"{line}\n",
         }
         rewrite(PAGE, made)
         console.print(f"{PAGE.relative_to(ROOT)}: {', '.join(made)}")
+
+
+def _checked(settings: Settings, session: Session, words: int) -> str:
+    new = len(session.tokens) - len(session.made_for["prompt"])
+    return (
+        f"`--check` over {new} new tokens and the {session.cached + 1 - new} before them, "
+        f"{settings.pack.layout.shape.layers} layers and head: {words:,} words compared, "
+        "0 differences.\n"
+    )
 
 
 def _predicted(settings: Settings, each: dict) -> int:
@@ -240,20 +253,14 @@ def _markdown(session: Session, options: argparse.Namespace, prompt: int) -> str
     return "\n".join([*rows, ""])
 
 
-def _unit_rows(steps: list[dict]) -> str:
-    rows = ["| unit or command | of a token | cycles | bound | share of all cycles |",
+def _unit_rows(token: dict) -> str:
+    """Of the last token."""
+    rows = ["| unit or command | of the last token | cycles | bound | share of all cycles |",
             "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
-    cycles, count = sum(each["cycles"] for each in steps), len(steps)
     for unit in Unit:
-        own = sum(each["units"][unit.name] for each in steps)
-        rows.append(f"| {unit.name} | | {own / count:,.0f} | | {own / cycles:.1%} |")
-    names = sorted({name for each in steps for name in each["commands"]})
-    for name in names:
-        n, took, bound = (
-            sum(each["commands"].get(name, [0, 0, 0])[k] for each in steps) for k in range(3)
-        )
-        rows.append(
-            f"| `{name}` | {n / count:,.0f} | {took / count:,.0f} | {bound / count:,.0f} | "
-            f"{took / cycles:.1%} |"
-        )
+        own = token["units"][unit.name]
+        rows.append(f"| {unit.name} | | {own:,} | | {own / token['cycles']:.1%} |")
+    for name, (count, took, bound) in sorted(token["commands"].items()):
+        share = took / token["cycles"]
+        rows.append(f"| `{name}` | {count} | {took:,} | {bound:,} | {share:.1%} |")
     return "\n".join([*rows, ""])

@@ -22,10 +22,10 @@ PICTURE = ROOT / "docs" / "talk" / "contexts.svg"
 SECTION = "talk_contexts"
 CONTEXTS = (0, 16, 32, 64, 128, 192, 256, 320, 384, 448, 511)
 LAYERS = 2
-LINEAR, ATTENTION = ("MATMUL KMEANS",), ("MATMUL DIRECT", "MATMUL INTEGER")
+LINEAR, ATTEND = "linear layers", "scores and values"
 COLUMNS = {
-    "linear layers": (*LINEAR,),
-    "scores and values": (*ATTENTION,),
+    LINEAR: ("MATMUL KMEANS",),
+    ATTEND: ("MATMUL DIRECT", "MATMUL INTEGER"),
     "SOFTMAX": ("SOFTMAX",),
     "other FUNCTION": ("BINARY", "ROTARY", "FUNCTION"),
     "QUANTIZE": ("QUANTIZE", "QUANTIZE_INTEGER", "ACTIVATION_CODEBOOK"),
@@ -113,6 +113,9 @@ def _table(found: list[tuple[int, int, dict[str, float]]]) -> str:
     for context, cycles, took in found:
         cells = [f"{context:,}", f"{cycles:,}", *(f"{took[name]:,.0f}" for name in COLUMNS)]
         rows.append(f"| {' | '.join(cells)} |")
+    more = [each[0] for each in found if each[2][ATTEND] > each[2][LINEAR]]
+    if more:
+        rows += ["", f"{ATTEND.capitalize()} pass the {LINEAR} from {min(more)} cached tokens on."]
     return "\n".join([*rows, ""])
 
 

@@ -81,7 +81,9 @@ class Options:
                 raise ConfigError(f"{self.pack} has no manifest.json: golden.pack --all makes one")
             return self.pack
         calibration = self.calibration_file()
-        said = [self.model, self.layers, self.context, self.name, self.sets, str(calibration)]
+        found = calibration.stat()
+        made = [str(calibration), found.st_size, found.st_mtime_ns]
+        said = [self.model, self.layers, self.context, self.name, self.sets, made]
         digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:10]
         folder = FOLDER / f"{Path(self.model).stem}-{digest}"
         if not (folder / "manifest.json").exists():
@@ -95,6 +97,8 @@ class Options:
     def calibration_file(self) -> Path:
         """The file given, or one of the default method, on the text of Python's documentation."""
         if self.calibration is not None:
+            if not self.calibration.is_file():
+                raise ConfigError(f"no calibration at {self.calibration}")
             return self.calibration.resolve()
         file = FOLDER / f"{Path(self.model).stem}-{METHOD}.safetensors"
         if not file.exists():

@@ -63,8 +63,8 @@ def timeline_svg(placed: Sequence[Placed], parts: Sequence[int], title: str) -> 
         lines.append(
             f'<rect x="{x:.1f}" y="{bottom + 48}" width="12" height="12" fill="{colour[name]}"/>'
         )
-        short = escape(name.replace("_", " ").capitalize())
-        lines.append(f'<text x="{x + 16:.1f}" y="{bottom + 58}" font-size="9">{short}</text>')
+        short = escape(name.replace("_", " ").lower())
+        lines.append(f'<text x="{x + 16:.1f}" y="{bottom + 58}" font-size="8">{short}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import dataclasses
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import torch
 
 from golden import checkpoint, text
 from golden.config import ConfigError
+from golden.files import made_aside
 from golden.fp16.ops import bits_from_float
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES
@@ -42,6 +42,7 @@ from golden.kllm.model.quantized import (
     head_of,
     model_shape,
 )
+from golden.manifest import NAME as MANIFEST
 from golden.manifest import Manifest, PackError
 
 __all__ = [
@@ -91,20 +92,20 @@ def write(
 ) -> Manifest:  # fmt: skip
     """The memories as files; ``model`` and ``made`` go into the manifest.
 
-    A folder that is there is replaced when all is written, so that none is half written.
+    The manifest is removed first and written last: a folder that is half written has none.
     """
-    part = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
     layout, files = image.layout, {}
     memories = {"data.bin": (image.data, ROW_BYTES)}
     for number, port in enumerate(image.ports):
         memories[f"port_{number:02d}.bin"] = port, layout.config.port_bits // 8
-    for name, (memory, word_bytes) in memories.items():
-        files[name] = _write(part / name, memory.tobytes(), word_bytes)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        files[TOKENIZER] = _write(part / TOKENIZER, backend.to_str().encode(), 1)
+    with made_aside(folder) as part:
+        for name, (memory, word_bytes) in memories.items():
+            files[name] = _write(part / name, memory.tobytes(), word_bytes)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            files[TOKENIZER] = _write(part / TOKENIZER, backend.to_str().encode(), 1)
     shape = layout.shape.describe()
     manifest = Manifest(
         block=BLOCK,
@@ -127,9 +128,7 @@ def write(
         },
         files=files,
     )
-    manifest.write(part)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.replace(folder)
+    manifest.write(folder)
     return manifest
 
 
