@@ -1,5 +1,6 @@
 """The accelerator with its host as one program."""
 
+import functools
 from pathlib import Path
 
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
@@ -11,8 +12,9 @@ __all__ = ["build_host"]
 _MAIN = Path(__file__).resolve().parent / "main.cpp"
 
 
-def build_host(config: KllmAcceleratorConfig, block: KllmAccelerator | None = None) -> Native:
-    """``block`` replaces the accelerator of ``config``: one with a fault, say."""
+@functools.cache
+def build_host(config: KllmAcceleratorConfig) -> Native:
+    """The program around the accelerator of ``config``; once for each configuration."""
     machine = config.machine
     constants = {
         "BITS_B": machine.bits_b,
@@ -27,6 +29,6 @@ def build_host(config: KllmAcceleratorConfig, block: KllmAccelerator | None = No
     ports = " ".join(f"X(weights_{n})" for n in range(machine.ports.ports))
     macros = {"WEIGHT_PORTS(X)": ports}
     return build_native(
-        block or KllmAccelerator(config), _MAIN, constants=constants, macros=macros,
+        KllmAccelerator(config), _MAIN, constants=constants, macros=macros,
         separate=(KllmPeLane,),
     )  # fmt: skip
