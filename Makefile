@@ -13,10 +13,13 @@ export TB_WAVE := $(WAVE)
 # PAGE=1: the target rewrites the tables of its page too. Without it the page stays as it is.
 PAGE ?=
 PAGE_OPTION := $(if $(PAGE),--page)
+# `make talk`: what the model goes on with, and options of tb.talk. The shell reads PROMPT as it is.
+export PROMPT
+ARGS ?=
 # Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
+.PHONY: demo layer talk kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -29,6 +32,9 @@ demo: $(READY)  ## run q_proj and down_proj of SmolLM2-135M on the Verilated lan
 
 layer: $(READY)  ## run a decoder layer of SmolLM2-135M on the Verilated accelerator
 	@$(PYTHON) -m tb.runs.layer
+
+talk: $(READY)  ## a language model talks on the Verilated accelerator: PROMPT="..." ARGS="--tokens 8 --check"
+	@$(PYTHON) -m tb.talk $(if $(filter undefined,$(origin PROMPT)),,--prompt "$$PROMPT") $(ARGS) $(PAGE_OPTION)
 
 kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and read them back
 	@$(PYTHON) -m tb.runs.real

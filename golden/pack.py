@@ -5,7 +5,10 @@
     python -m golden.pack --model smollm2 --block vq_gemv --config aqlm3 -o build/vq
     python -m golden.pack --block qet_dequant_gemv --file up.qet -o build/qet
 
-Of the other blocks, golden.million.pack, golden.vqllm.pack and golden.qet.pack say what is written.
+    python -m golden.pack --model smollm2 --all -o build/model
+
+Of the other blocks, golden.million.pack, golden.vqllm.pack and golden.qet.pack say what is written,
+and of a whole model golden.kllm.model.pack.
 Of kllm_accelerator the folder holds, as text for $readmemh, what a simulation needs to run the
 layer on some tokens of a built-in text. It also holds the expected results:
 
@@ -22,11 +25,12 @@ Statuses come in program order here; hardware keeps that order within a unit onl
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +47,15 @@ from golden.vqllm.format import MATRICES, PACKS
 
 if TYPE_CHECKING:
     from golden.checkpoint import Checkpoint
+    from golden.eval.method import State
+    from golden.eval.methods.kllm import Kllm
     from golden.kllm.layer.compiler import CompiledLayer
     from golden.kllm.layer.host import LayerRun
     from golden.kllm.layer.quantized import QuantizedLayer
     from golden.kllm.layer.weights import LayerWeights
+    from golden.kllm.model.pack import Source
 
-__all__ = ["BLOCK", "Pack", "load", "main", "write"]
+__all__ = ["BLOCK", "Pack", "calibrated_method", "load", "main", "write"]
 
 BLOCK = "kllm_accelerator"
 MILLION = "million_attention"
@@ -62,6 +69,7 @@ _DEFAULTS: dict[str, tuple[int, int, Mapping[str, Any]]] = {
     QET: (1, 0, {}),
 }
 CALIBRATION_TOKENS = 256
+ALL_CONTEXT = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +205,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--layer", type=int, action="append", metavar="N",
                         help="million_attention: several, by default the first, a middle and the "
                         "last; vq_gemv: by default a middle one")  # fmt: skip
+    parser.add_argument("--all", action="store_true",
+                        help="kllm_accelerator: the whole model, as golden.kllm.model.pack says")
+    parser.add_argument("--layers", type=int, metavar="N", help="with --all: the first N layers")
     parser.add_argument("--block", default=BLOCK, choices=list(_DEFAULTS))
     parser.add_argument("--config", choices=sorted({*MACHINES, *SYSTEMS, *PACKS}),
                         help="by default table1; million_attention: the model's; "
@@ -213,10 +224,18 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
                         help="kllm_accelerator: what golden.calibrate has made of a kllm method; "
                         "without, codebooks of a built-in text")  # fmt: skip
     parser.add_argument("--tokens", type=int, help="new tokens: 1; million_attention: 72")
-    parser.add_argument("--context", type=int, help="cached tokens: 32; million_attention: 512")
+    parser.add_argument("--context", type=int, help="cached tokens: 32; million_attention: 512; "
+                        "--all: most tokens of a sequence, 512")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     options = parser.parse_args(arguments)
     tokens, context, known = _DEFAULTS[options.block]
+    if options.all and options.block != BLOCK:
+        parser.error(f"--all does not apply to {options.block}")
+    if options.layers is not None and not options.all:
+        parser.error("--layers needs --all")
+    if options.all and (options.layer or options.tokens is not None):
+        parser.error("--all takes no --layer and no --tokens")
+    context = ALL_CONTEXT if options.all else context
     options.tokens = tokens if options.tokens is None else options.tokens
     options.context = context if options.context is None else options.context
     if known and options.config not in (None, *known):
@@ -234,6 +253,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         return options
     if options.option and options.calibration:
         parser.error("--option does not apply with --calibration: the method's fields decide")
+    if options.all:
+        return options
     if not options.layer:
         parser.error("the following arguments are required: --layer")
     if len(options.layer) > 1:
@@ -268,6 +289,26 @@ def _trained(
     return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
 
 
+def calibrated_method(
+    loaded: "Checkpoint", file: Path
+) -> tuple["Kllm", "State", dict[str, Any]]:
+    """The method that the calibration file is of, its state, and what a manifest tells of it.
+
+    ConfigError, CheckpointError: the file is of no KLLM method alone, or of another model.
+    """
+    from golden.eval.methods import parse_all
+    from golden.eval.methods.kllm import Kllm
+    from golden.eval.state import load_header, load_states
+
+    header = load_header(file)
+    methods = parse_all(header["method"])
+    if len(methods) != 1 or not isinstance(methods[0], Kllm):
+        raise ConfigError(f"calibration must be of a kllm method alone, not {header['method']}")
+    state = load_states(file, loaded, methods)[0]
+    names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
+    return methods[0], state, {"calibration": {name: header[name] for name in names}}
+
+
 def _calibrated(
     loaded: "Checkpoint", options: argparse.Namespace
 ) -> tuple["LayerWeights", "QuantizedLayer", dict[str, Any]]:
@@ -275,18 +316,32 @@ def _calibrated(
 
     ConfigError, CheckpointError: the file is of no KLLM method, or of another model.
     """
-    from golden.eval.methods import parse_all
-    from golden.eval.methods.kllm import Kllm
-    from golden.eval.state import load_header, load_states
+    method, state, told = calibrated_method(loaded, options.calibration)
+    weights, quantized = method.layer(loaded.model, state, options.layer)
+    return weights, quantized, told
 
-    header = load_header(options.calibration)
-    methods = parse_all(header["method"])
-    if len(methods) != 1 or not isinstance(methods[0], Kllm):
-        raise ConfigError(f"calibration must be of a kllm method alone, not {header['method']}")
-    state = load_states(options.calibration, loaded, methods)[0]
-    weights, quantized = methods[0].layer(loaded.model, state, options.layer)
-    names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
-    return weights, quantized, {"calibration": {name: header[name] for name in names}}
+
+def _model_source(loaded: "Checkpoint", options: argparse.Namespace) -> "Source":
+    """All layers as ``_calibrated`` has one; the head sees what the quantized layers give."""
+    from golden.eval.method import Site
+    from golden.kllm.model.pack import Source
+
+    method, state, told = calibrated_method(loaded, options.calibration)
+    _, first = method.layer(loaded.model, state, 0)
+
+    @contextlib.contextmanager
+    def installed() -> Iterator[None]:
+        with Site(loaded.model) as site:
+            method.install(site, state)
+            yield
+
+    return Source(
+        options=first.options,
+        shape=first.shape,
+        layer=lambda i: method.layer(loaded.model, state, i)[1],
+        installed=installed,
+        told=told,
+    )
 
 
 def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -366,6 +421,10 @@ def main(arguments: list[str] | None = None) -> int:
                 from golden.qet import pack as qet
 
                 qet.make(options, say)
+            elif options.all:
+                from golden.kllm.model import pack as model
+
+                model.make(options, say, _model_source if options.calibration else None)
             else:
                 _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:

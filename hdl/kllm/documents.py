@@ -1,4 +1,4 @@
-"""The generated tables of docs/kllm-commands.md, from golden.kllm.isa."""
+"""The generated tables of docs/kllm-commands.md and docs/host.md, from golden's formats."""
 
 import inspect
 import re
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 import golden.kllm.isa as isa
+from golden.axi.format import REGISTERS
 from golden.markers import table
 
 __all__ = ["DOCUMENTS"]
@@ -77,6 +78,14 @@ def _statuses() -> str:
     return _table(("bit", "status", "output", "meaning"), rows)
 
 
+def _registers() -> str:
+    rows = [
+        (f"`{each.offset:#04x}`", f"`{each.name}`", each.access, _escaped(each.meaning))
+        for each in REGISTERS.values()
+    ]
+    return _table(("offset", "register", "access", "meaning"), rows)
+
+
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
     "kllm-commands.md": {
         "units": _units,
@@ -84,5 +93,6 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "operands": _operands,
         "selectors": _selectors,
         "statuses": _statuses,
-    }
+    },
+    "host.md": {"registers": _registers},
 }

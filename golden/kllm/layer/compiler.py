@@ -16,11 +16,21 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.flow import site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import LayerProgram, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.vectors import codebook_packet, integer_packet
 
-__all__ = ["CompiledLayer", "compile_layer", "write_image"]
+__all__ = [
+    "CompiledLayer",
+    "check_widths",
+    "compile_layer",
+    "constants",
+    "masks",
+    "write_image",
+    "write_vectors",
+    "write_weights",
+]
 
 _MINUS_INFINITY = FP16.sign_bit | FP16.infinity
 
@@ -67,6 +77,10 @@ class CompiledLayer:
         """Word address and shape (K, N) of each weight image."""
         return self.program.image
 
+    def cached(self, name: str, sequence: int, head: int) -> str:
+        """The name of k, v or v_scale of a KV head of a sequence."""
+        return self.program.cached(name, sequence, head)
+
 
 def _padded(codebook: Tensor, bits: int) -> Tensor:
     """The last centroid repeated up to 2**bits entries."""
@@ -74,20 +88,21 @@ def _padded(codebook: Tensor, bits: int) -> Tensor:
     return torch.cat((codebook, codebook[-1:].expand(extra)))
 
 
-def _weights(quantized: QuantizedLayer, program: LayerProgram) -> list[np.ndarray]:
-    config = program.config
-    size, count = program.words * config.port_bits // 8, config.ports.ports
-    memory = [np.zeros(size, np.uint8) for _ in range(count)]
+def write_weights(
+    memory: list[np.ndarray],
+    config: MachineConfig,
+    image: Mapping[str, tuple[int, int, int]],
+    quantized: QuantizedLayer,
+) -> None:
+    """The images of a layer's linear layers, into the memories of the ports."""
     for name, weight in quantized.weight.items():
-        address, *shape = program.image[name]
+        address, *shape = image[name]
         assert tuple(shape) == tuple(weight.index.shape), name
         write_image(memory, config, address, weight.index, weight.scale)
-    return memory
 
 
-def _constants(quantized: QuantizedLayer, program: LayerProgram) -> dict[str, list[Any]]:
-    """Vectors of words by their place in the data memory."""
-    config = program.config
+def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, list[Any]]:
+    """Vectors of words by their place in the data memory: what no program's sizes change."""
     made: dict[str, list[Any]] = {}
     for name, codebook in quantized.codebook.items():
         made[f"codebook.{name}"] = [codebook, midpoints(codebook)]
@@ -100,23 +115,40 @@ def _constants(quantized: QuantizedLayer, program: LayerProgram) -> dict[str, li
     made["packet.cached_v"] = [integer_packet(v, config.bits_a, config.product)]
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
-    tokens = np.arange(program.context + program.tokens)
-    for t in range(program.tokens - 1 if program.caches == 1 else 0):
-        made[f"mask{t}"] = [np.where(tokens > program.context + t, _MINUS_INFINITY, 0)]
     return made
 
 
-def _data(quantized: QuantizedLayer, program: LayerProgram) -> np.ndarray:
-    """The data memory as bytes: each vector begins with a row."""
-    rows = max(first + count for first, count in program.place.values())
-    memory = np.zeros((rows, ROW_ELEMENTS), dtype="<u2")
-    for name, vectors in _constants(quantized, program).items():
-        first, count = program.place[name]
-        flat = memory[first : first + count].reshape(len(vectors), -1)
-        for row, vector in zip(flat, vectors, strict=True):
+def masks(job: Job) -> dict[str, list[Any]]:
+    """What is added to the scores of each new token that has later ones in its sequence."""
+    tokens = np.arange(job.attended)
+    return {
+        f"mask{t}": [np.where(tokens > job.context + t, _MINUS_INFINITY, 0)]
+        for t in range(job.masks)
+    }
+
+
+def write_vectors(
+    rows: np.ndarray, place: Mapping[str, tuple[int, int]], vectors: Mapping[str, list[Any]]
+) -> None:
+    """Into the (rows, 16) words of a data memory: each vector begins with a row."""
+    for name, each in vectors.items():
+        first, count = place[name]
+        flat = rows[first : first + count].reshape(len(each), -1)
+        for row, vector in zip(flat, each, strict=True):
             words = np.asarray(vector, dtype=np.int64)
             row[: len(words)] = words
-    return memory.reshape(-1).view(np.uint8)
+
+
+def check_widths(quantized: QuantizedLayer, config: MachineConfig) -> None:
+    """ConfigError: a layer of other widths than the machine."""
+    widths = {
+        "slot.bits_a": max(len(c) for c in quantized.codebook.values()).bit_length() - 1,
+        "lane.bits_b": max(w.bits for w in quantized.weight.values()),
+    }
+    for field, needed in widths.items():
+        found = operator.attrgetter(field)(config)
+        if found != needed:
+            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
 
 
 def compile_layer(
@@ -131,18 +163,16 @@ def compile_layer(
     ConfigError: a layer that the machine has no room for, or of other widths; AssemblyError: no
     rows or slots left.
     """
-    widths = {
-        "slot.bits_a": max(len(c) for c in quantized.codebook.values()).bit_length() - 1,
-        "lane.bits_b": max(w.bits for w in quantized.weight.values()),
-    }
-    for field, needed in widths.items():
-        found = operator.attrgetter(field)(config)
-        if found != needed:
-            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+    check_widths(quantized, config)
     program = layer_program(quantized.shape, quantized.options, config, tokens, context, caches)
-    return CompiledLayer(
-        quantized, program, _data(quantized, program), _weights(quantized, program)
-    )
+    rows = max(first + count for first, count in program.place.values())
+    data = np.zeros((rows, ROW_ELEMENTS), dtype="<u2")
+    job = Job(tokens, context, caches)
+    write_vectors(data, program.place, constants(quantized, config) | masks(job))
+    size = program.words * config.port_bits // 8
+    weights = [np.zeros(size, np.uint8) for _ in range(config.ports.ports)]
+    write_weights(weights, config, program.image, quantized)
+    return CompiledLayer(quantized, program, data.reshape(-1).view(np.uint8), weights)
 
 
 def write_image(

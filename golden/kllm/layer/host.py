@@ -1,6 +1,8 @@
 """The host's part of a layer: memories, cache images, and runs on the golden machine."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -8,17 +10,30 @@ from torch import Tensor
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.config import MachineConfig
 from golden.kllm.isa import FAILED, ROW_BYTES, ROW_ELEMENTS
 from golden.kllm.layer.compiler import CompiledLayer, write_image
 from golden.kllm.layer.quantized import Cache
 from golden.kllm.machine import Machine, Result, slot_of_words
 from golden.kllm.records import ONE
 
-__all__ = ["LayerRun", "PartRun", "append_host", "memories", "run_layer"]
+__all__ = ["LayerRun", "PartRun", "append_host", "appended", "memories", "run_layer"]
+
+
+class Compiled(Protocol):
+    """What the host must know of a layer: a ``LayerProgram``, a ``CompiledLayer`` or alike."""
+
+    @property
+    def config(self) -> MachineConfig: ...
+    @property
+    def place(self) -> Mapping[str, tuple[int, int]]: ...
+    @property
+    def image(self) -> Mapping[str, tuple[int, int, int]]: ...
+    def cached(self, name: str, sequence: int, head: int) -> str: ...
 
 
 def append_host(
-    compiled: CompiledLayer,
+    compiled: Compiled,
     data: np.ndarray,
     weights: list[np.ndarray],
     cache: Cache,
@@ -26,9 +41,9 @@ def append_host(
 ) -> None:
     """Write the cache images and V's scales into the memories, as the host does before part 1.
 
-    sequence: whose cache it is, of ``compiled.program.caches``.
+    sequence: whose cache it is, of several.
     """
-    size, of = compiled.quantized.shape.head_size, compiled.program.cached
+    size, of = cache.k_index.shape[-1], compiled.cached
     for head in range(len(cache.k_scale)):
         k, v = (compiled.image[of(name, sequence, head)] for name in "kv")
         write_image(weights, compiled.config, k[0], cache.k_index[head].t(), cache.k_scale[head])
@@ -37,8 +52,19 @@ def append_host(
         _write_vector(compiled, data, of("v_scale", sequence, head), cache.v_scale[head])
 
 
+def appended(cache: Cache, words: list[int], heads: int, tokens: int) -> Cache:
+    """A cache with the new tokens that part 0 read back: V, token by token, then K."""
+    slots = []
+    while words:
+        slot, taken = slot_of_words(words)
+        slots.append(slot)
+        words = words[taken:]
+    by_token = [slots[n : n + heads] for n in range(0, len(slots), heads)]
+    return cache.append(by_token[tokens:], by_token[:tokens])
+
+
 def _write_vector(
-    compiled: CompiledLayer, data: np.ndarray, name: str, words: Tensor, token: int = 0
+    compiled: Compiled, data: np.ndarray, name: str, words: Tensor, token: int = 0
 ) -> None:
     row = compiled.place[name][0] + token * -(-len(words) // ROW_ELEMENTS)
     raw = words.numpy().astype("<u2").view(np.uint8)
@@ -108,14 +134,7 @@ def run_layer(
         parts.append(PartRun(words, *before, results, machine.readback))
         return machine.readback
 
-    words, slots = run(compiled.parts[0]), []
-    while words:
-        slot, taken = slot_of_words(words)
-        slots.append(slot)
-        words = words[taken:]
-    heads = shape.kv_heads
-    by_token = [slots[n : n + heads] for n in range(0, len(slots), heads)]
-    cache = cache.append(by_token[compiled.tokens :], by_token[: compiled.tokens])
+    cache = appended(cache, run(compiled.parts[0]), shape.kv_heads, compiled.tokens)
     append_host(compiled, machine.data.data, [m.data for m in machine.weights], cache)
     rows = torch.tensor(run(compiled.parts[1]))
     y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(compiled.tokens, -1)

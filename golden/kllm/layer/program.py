@@ -14,7 +14,7 @@ from typing import Any
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig, outlier_count
-from golden.kllm.flow import FUSED, LINEARS, SITES, attention_steps, follow, matmuls
+from golden.kllm.flow import SITES, attention_steps, follow
 from golden.kllm.isa import (
     ROW_ELEMENTS,
     Binary,
@@ -26,25 +26,22 @@ from golden.kllm.isa import (
     Statistics,
     row_count,
 )
+from golden.kllm.layer.layout import Job, LayerLayout, cached, layer_layout, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 
-__all__ = ["LayerProgram", "head_program", "layer_program", "linear_sizes"]
+__all__ = [
+    "HeadLayout",
+    "LayerCommands",
+    "LayerProgram",
+    "check_layer",
+    "head_commands",
+    "head_program",
+    "head_step",
+    "layer_program",
+    "linear_sizes",
+]
 
 _LANES = {"scores": Codebook.KMEANS, "cached_v": Codebook.INTEGER}  # of attention
-
-
-def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of each linear layer of golden.kllm.flow."""
-    query, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    return {
-        "q": (shape.hidden, query),
-        "k": (shape.hidden, kv),
-        "v": (shape.hidden, kv),
-        "o": (query, shape.hidden),
-        "gate": (shape.hidden, shape.intermediate),
-        "up": (shape.hidden, shape.intermediate),
-        "down": (shape.intermediate, shape.hidden),
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,86 +70,29 @@ class LayerProgram:
 
     def cached(self, name: str, sequence: int, head: int) -> str:
         """The name of k, v or v_scale of a KV head of a sequence."""
-        return _cached(name, sequence, head, self.caches)
+        return cached(name, sequence, head, self.caches)
 
 
-def _cached(name: str, sequence: int, head: int, caches: int) -> str:
-    return f"{name}{head}" if caches == 1 else f"{name}{head}.{sequence}"
+class LayerCommands:
+    """Emits the commands of one layer.
 
+    ``asm`` may have commands of other layers before. ``layout`` says where the memories hold what
+    the commands name.
+    """
 
-class _Program:
     def __init__(
         self,
         shape: LayerShape,
         options: LayerOptions,
-        config: MachineConfig,
-        tokens: int,
-        context: int,
-        caches: int,
-        chained: bool,
+        job: Job,
+        layout: LayerLayout,
+        asm: Assembler,
     ):
-        self.chained = chained
-        self.shape, self.options, self.config = shape, options, config
-        self.tokens, self.context, self.caches = tokens, context, caches
-        self.all_tokens = context + (tokens if caches == 1 else 1)
-        self.asm = Assembler(config)
+        self.shape, self.options, self.job = shape, options, job
+        self.asm, self.config = asm, asm.config
+        self.tokens, self.all_tokens = job.tokens, job.attended
+        self.place, self.image = layout.place, layout.image
         self.head_rows = shape.head_size // ROW_ELEMENTS
-        self.image: dict[str, tuple[int, int, int]] = {}
-        self.words = self._images()
-        self.rows = 0
-        self.place: dict[str, tuple[int, int]] = {}
-        self._constants()
-
-    # Memories.
-
-    def _images(self) -> int:
-        """Port words of all images. Those of single linear layers come first."""
-        shape, config, address = self.shape, self.config, 0
-        sizes = linear_sizes(shape)
-        made = matmuls(self.options.fuse, shape.intermediate)
-        placed = []
-        for name in sorted(made, key=lambda name: len(made[name]) > 1):
-            outputs = sum(sizes[each][1] for each in made[name])
-            placed.append((name, sizes[made[name][0]][0], outputs))
-        for cache in range(self.caches):
-            for head in range(shape.kv_heads):
-                k, v = (self._cached(name, cache, head) for name in "kv")
-                placed.append((k, shape.head_size, self.all_tokens))
-                placed.append((v, self.all_tokens, shape.head_size))
-        for name, length, outputs in placed:
-            self.image[name] = address, length, outputs
-            address += config.image_words(length, outputs)
-        return address
-
-    def _cached(self, name: str, cache: int, head: int) -> str:
-        return _cached(name, cache, head, self.caches)
-
-    def _add(self, name: str, length: int, count: int = 1) -> None:
-        """Rows of the data memory for ``count`` vectors."""
-        rows = count * row_count(length)
-        self.place[name] = self.rows, rows
-        self.rows += rows
-
-    def _constants(self) -> None:
-        shape, config = self.shape, self.config
-        for name in SITES:
-            self._add(f"codebook.{name}", ROW_ELEMENTS, 2)
-        for name in self.image:
-            if name in LINEARS or name in FUSED:
-                self._add(f"packet.{name}", config.kmeans_words)
-        self._add("packet.scores", config.kmeans_words)
-        self._add("packet.cached_v", config.integer_words)
-        if self.options.center:
-            self._add("key_offset", shape.kv_heads * shape.head_size)
-        for t in range(self.tokens):
-            for name in ("cos", "sin"):
-                self._add(f"{name}{t}", shape.head_size // 2)
-        for t in range(self.tokens - 1 if self.caches == 1 else 0):
-            self._add(f"mask{t}", self.all_tokens)
-        for cache in range(self.caches):
-            for head in range(shape.kv_heads):
-                self._add(self._cached("v_scale", cache, head), self.all_tokens)
-        self._add("x", shape.hidden, self.tokens)
 
     # Pieces.
 
@@ -227,22 +167,20 @@ class _Program:
 
     # The layer.
 
-    def layer(self) -> LayerProgram:
-        asm, shape = self.asm, self.shape
-        x = asm.vector(shape.hidden, self.tokens)
-        rotated = self._project(x)
-        asm.part()
+    def layer(self, x: Vector, chained: bool) -> None:
+        """Both parts; ``x`` holds the tokens, and then what the layer gives.
+
+        chained: without LOAD and READ of x.
+        """
+        rotated = self._project(x, chained)
+        self.asm.part()
         attention = self._attend(rotated)
         self._residual("attention", "o", attention, x)
         self._mlp(x)
-        if not self.chained:
-            asm.read(src=x)
-        return LayerProgram(
-            self.config, self.shape, self.options, self.tokens, self.context, self.caches,
-            asm.parts, self.place, self.image, self.words,
-        )  # fmt: skip
+        if not chained:
+            self.asm.read(src=x)
 
-    def _project(self, x: Vector) -> Vector:
+    def _project(self, x: Vector, chained: bool) -> Vector:
         """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the host.
 
         The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
@@ -252,7 +190,7 @@ class _Program:
         q, kv = shape.heads * size, shape.kv_heads * size
         fused = "qkv" in self.image
         self._lanes("qkv" if fused else "q")
-        if not self.chained:
+        if not chained:
             self._load_into("x", x)
         self._clustering("x")
         slots = self._quantize("x", x)
@@ -331,13 +269,13 @@ class _Program:
     def _commands(self, t: int, head: int, dst: Vector) -> dict[str, Callable[[Any], Any]]:
         """The steps of golden.kllm.flow.ATTENTION for token t's heads that share a KV head."""
         asm, shape, context = self.asm, self.shape, self.all_tokens
-        cache = 0 if self.caches == 1 else t
-        scales = self._cached("v_scale", cache, head)
+        cache = 0 if self.job.caches == 1 else t
+        scales = self.job.cached("v_scale", cache, head)
 
         def scores(q: Vector | Slots) -> Vector:
             """DIRECT for words, by indices for slots."""
             made = asm.vector(context, shape.group)
-            address, size = self.image[self._cached("k", cache, head)][0], shape.head_size
+            address, size = self.image[self.job.cached("k", cache, head)][0], shape.head_size
             if isinstance(q, Slots):
                 asm.matmul(weights=address, dst=made, length=size, slot=q)
                 asm.free(q)
@@ -367,7 +305,7 @@ class _Program:
             return slots
 
         def values(slots: Slots) -> Vector:
-            address = self.image[self._cached("v", cache, head)][0]
+            address = self.image[self.job.cached("v", cache, head)][0]
             asm.matmul(
                 weights=address, dst=dst, length=context, slot=slots, mode=MatmulMode.INTEGER
             )
@@ -457,22 +395,34 @@ def layer_program(
     ConfigError: a layer that the machine has
     no room for; AssemblyError: no rows or slots left.
     """
-    if tokens < 1 or context < 0:
-        raise ConfigError(f"tokens must be at least 1, context at least 0, not {tokens}, {context}")
-    if caches not in (1, tokens):
-        raise ConfigError(f"caches must be 1 or {tokens}, as many as tokens, not {caches}")
-    attended = context + (tokens if caches == 1 else 1)
+    job = Job(tokens, context, caches)
+    check_layer(shape, options, config, job)
+    layout = layer_layout(shape, options, config, job)
+    asm = Assembler(config)
+    x = asm.vector(shape.hidden, tokens)
+    LayerCommands(shape, options, job, layout, asm).layer(x, chained)
+    return LayerProgram(
+        config, shape, options, tokens, context, caches, asm.parts, layout.place, layout.image,
+        layout.words,
+    )  # fmt: skip
+
+
+def check_layer(
+    shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job
+) -> None:
+    """ConfigError: a layer that the machine has no room for."""
+    attended = job.attended
     longest = max(shape.hidden, shape.intermediate, attended, shape.heads * shape.head_size)
     sizes = {
         "slot.elements": longest,
         "softmax_elements": attended,
         "slot.outliers_max": shape.head_size if options.scores == "direct" else 2,
-        "slot.slots": max(shape.group, 2 * tokens),
+        "slot.slots": max(shape.group, 2 * job.tokens),
     }
     _check_sizes(config, sizes)
     # Longest tokens that share weights: heads of one KV head, or the new tokens.
     shared = [attended] if shape.group > 1 else []
-    if tokens > 1:
+    if job.tokens > 1:
         shared += [longest]
     needed = max((-(-length // config.elements) for length in shared), default=0)
     if config.replay_beats < needed:
@@ -480,7 +430,6 @@ def layer_program(
             f"MachineConfig.replay_beats must be at least {needed} for this layer, "
             f"not {config.replay_beats}"
         )
-    return _Program(shape, options, config, tokens, context, caches, chained).layer()
 
 
 def _check_sizes(config: MachineConfig, sizes: Mapping[str, int]) -> None:
@@ -499,14 +448,50 @@ def head_program(
     LOAD of the tokens, QUANTIZE with RMS, and MATMUL of the vocabulary in pieces, each read by the
     host while the next one runs. ConfigError, AssemblyError: no room.
     """
-    _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
     asm = Assembler(config)
+    packet = row_count(2 * ROW_ELEMENTS)
+    x = packet + row_count(config.kmeans_words)
+    layout = HeadLayout(vocabulary, codebook=0, packet=packet, weights=0, x=x)
+    head_commands(asm, shape, layout, tokens, share)
+    return asm.words()
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadLayout:
+    """Where the memories hold what the head needs.
+
+    vocabulary : outputs
+    codebook, packet : first rows of the data memory; weights : first word of the image
+    x : first row of the tokens in the data memory
+    residual : first word of a second image, whose products are added; None: there is none
+    """
+
+    vocabulary: int
+    codebook: int
+    packet: int
+    weights: int
+    x: int = 0
+    residual: int | None = None
+
+
+def head_commands(
+    asm: Assembler,
+    shape: LayerShape,
+    layout: HeadLayout,
+    tokens: int = 1,
+    share: float = 0.005,
+    x: Vector | None = None,
+) -> None:
+    """Emits the final norm and the head; ``x``: the tokens, loaded if None. As ``head_program``."""
+    config = asm.config
+    _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
     codebook = asm.vector(2 * ROW_ELEMENTS)
-    asm.load(address=0, dst=codebook)
+    asm.load(address=layout.codebook, dst=codebook)
     packet = asm.vector(config.kmeans_words)
-    asm.load(address=codebook.rows, dst=packet)
-    x = asm.vector(shape.hidden, tokens)
-    asm.load(address=codebook.rows + packet.rows, dst=x)
+    asm.load(address=layout.packet, dst=packet)
+    if x is None:
+        x = asm.vector(shape.hidden, tokens)
+        asm.load(address=layout.x, dst=x)
     asm.activation_codebook(src=codebook)
     asm.lane_codebook(src=packet)
     k = min(outlier_count(shape.hidden, share), config.outliers_max // 2) if share else 0
@@ -515,24 +500,34 @@ def head_program(
         src=x, slot=slots, outliers=Outliers(k, k), statistics=Statistics(Norm.RMS, _epsilon(shape))
     )
     asm.free(codebook, packet, x)
-    step = _head_step(config, shape.hidden, vocabulary, tokens)
-    for first in range(0, vocabulary, step):
-        made = asm.vector(min(step, vocabulary - first), tokens)
-        address = config.image_words(shape.hidden, first) if first else 0
+    step = head_step(config, shape.hidden, layout, tokens)
+
+    def multiply(image: int, first: int) -> Vector:
+        made = asm.vector(min(step, layout.vocabulary - first), tokens)
+        address = image + (config.image_words(shape.hidden, first) if first else 0)
         asm.matmul(weights=address, dst=made, length=shape.hidden, slot=slots, fold_norm=True)
+        return made
+
+    for first in range(0, layout.vocabulary, step):
+        made = multiply(layout.weights, first)
+        if layout.residual is not None:
+            second = multiply(layout.residual, first)
+            asm.binary(op=Binary.ADD, a=made, b=second, dst=made)
+            asm.free(second)
         asm.read(src=made)
         asm.free(made)
-    return asm.words()
+    asm.free(slots)
 
 
-def _head_step(config: MachineConfig, length: int, vocabulary: int, tokens: int) -> int:
-    """Outputs of a piece, of which three fit the vector memory.
+def head_step(config: MachineConfig, length: int, layout: HeadLayout, tokens: int) -> int:
+    """Outputs of a piece, of which three fit the vector memory, or five where two are added.
 
     The next piece begins with a group, at the same word of every port.
     """
-    most = min(config.vector_rows * ROW_ELEMENTS // (3 * tokens), (1 << 16) - 1)
-    if most >= vocabulary:
-        return vocabulary
+    pieces = 3 if layout.residual is None else 5
+    most = min(config.vector_rows * ROW_ELEMENTS // (pieces * tokens), (1 << 16) - 1)
+    if most >= layout.vocabulary:
+        return layout.vocabulary
     words = config.array_beats(length, 1) * config.beat_words  # of a group
     ports = config.ports.ports
     unit = config.group_outputs * (ports // math.gcd(ports, words))

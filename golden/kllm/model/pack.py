@@ -1,0 +1,292 @@
+"""``python -m golden.pack --all``: a whole model as one image, and back.
+
+The folder holds the memories as they are before the first token, bytes as the ports see them:
+
+    data.bin           data memory: constants, angles, embedding, room for V's scales and masks
+    port_00.bin ...    memories of the weight ports: layers, room for the caches, head
+    tokenizer.json     of the checkpoint, where it has one that is a file
+    manifest.json      golden.manifest: sizes, checksums, recipe
+
+Programs are not stored: ``pass_program`` makes them from the manifest's sizes alone.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from golden import checkpoint, text
+from golden.config import ConfigError
+from golden.files import made_aside
+from golden.fp16.ops import bits_from_float
+from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.isa import ROW_BYTES
+from golden.kllm.layer.quantized import QuantizedLayer, quantize_layer
+from golden.kllm.layer.reference import layer_inputs, reference
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.weights import layer_weights
+from golden.kllm.model.compiler import ModelImage, compile_model
+from golden.kllm.model.layout import ModelLayout, ModelShape, model_layout
+from golden.kllm.model.program import check_model
+from golden.kllm.model.quantized import (
+    Head,
+    QuantizedModel,
+    angles,
+    check_architecture,
+    head_of,
+    model_shape,
+)
+from golden.manifest import NAME as MANIFEST
+from golden.manifest import Manifest, PackError
+
+__all__ = [
+    "BLOCK", "CHUNK", "ModelPack", "Source", "head_of_text", "load", "make", "quantize_model",
+    "trained", "write",
+]  # fmt: skip
+
+BLOCK = "kllm_accelerator"
+CHUNK = 8  # most new tokens of a pass that the image has room for
+KIND = "model"
+TOKENIZER = "tokenizer.json"
+LAYER_TOKENS = 256  # of a layer's, without a calibration file
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelPack:
+    """A folder, read back: ``image`` maps the files, what is written there stays in the process."""
+
+    folder: Path
+    manifest: Manifest
+    layout: ModelLayout
+
+    def image(self) -> ModelImage:
+        """The memories; writing to them does not change the files."""
+        names = [f"port_{n:02d}.bin" for n in range(self.layout.config.ports.ports)]
+        mapped: list[np.ndarray] = [
+            np.memmap(self.folder / name, dtype=np.uint8, mode="c") for name in ("data.bin", *names)
+        ]
+        return ModelImage(self.layout, mapped[0], mapped[1:])
+
+    @property
+    def identity(self) -> str:
+        """What the tokens depend on: checksums of the memories, and where they hold what."""
+        files = {name: entry["sha256"] for name, entry in sorted(self.manifest.files.items())}
+        made = repr((files, self.manifest.model, self.manifest.layout))
+        return hashlib.sha256(made.encode()).hexdigest()
+
+    @property
+    def tokenizer(self) -> Path | None:
+        """The tokenizer's file, None: the checkpoint had none."""
+        return self.folder / TOKENIZER if TOKENIZER in self.manifest.files else None
+
+
+def write(
+    folder: Path, image: ModelImage, model: dict[str, Any], made: dict[str, Any],
+    tokenizer: Any = None,
+) -> Manifest:  # fmt: skip
+    """The memories as files; ``model`` and ``made`` go into the manifest.
+
+    The manifest is removed first and written last: a folder that is half written has none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    layout, files = image.layout, {}
+    memories = {"data.bin": (image.data, ROW_BYTES)}
+    for number, port in enumerate(image.ports):
+        memories[f"port_{number:02d}.bin"] = port, layout.config.port_bits // 8
+    with made_aside(folder) as part:
+        for name, (memory, word_bytes) in memories.items():
+            files[name] = _write(part / name, memory.tobytes(), word_bytes)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            files[TOKENIZER] = _write(part / TOKENIZER, backend.to_str().encode(), 1)
+    shape = layout.shape.describe()
+    manifest = Manifest(
+        block=BLOCK,
+        config=layout.config.describe(),
+        model={**model, "shape": shape, "options": layout.options.describe(), "chunk": CHUNK},
+        made=made,
+        layout={
+            "kind": KIND,
+            "embedding": layout.embedding,
+            "mask": layout.mask,
+            "angles": {name: list(place) for name, place in layout.angles.items()},
+            "head": dataclasses.asdict(layout.head),
+            "layers": [
+                {
+                    "images": {name: list(place) for name, place in layer.image.items()},
+                    "data": {name: list(place) for name, place in layer.place.items()},
+                }
+                for layer in layout.layers
+            ],
+        },
+        files=files,
+    )
+    manifest.write(folder)
+    return manifest
+
+
+def _write(file: Path, data: bytes, word_bytes: int) -> dict[str, Any]:
+    file.write_bytes(data)
+    return {
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "width": 8 * word_bytes,
+        "words": len(data) // word_bytes,
+    }
+
+
+def load(folder: Path, config: MachineConfig) -> ModelPack:
+    """A folder of ``golden.pack --all`` for this configuration.
+
+    PackError, one line: another format version, block, configuration or shape; a folder of one
+    layer; a file that is missing or has changed.
+    """
+    folder = Path(folder)
+    manifest = Manifest.read(folder, BLOCK, config.describe())
+    if manifest.layout.get("kind") != KIND:
+        raise PackError(f"{folder}: not of a whole model, which golden.pack --all writes")
+    model = manifest.model
+    fields = dict(model["shape"])
+    shape = ModelShape(**{**fields, "layer": LayerShape(**fields["layer"])})
+    layout = model_layout(shape, LayerOptions(**model["options"]), config, model["chunk"])
+    words = {"data.bin": layout.rows}
+    words |= {f"port_{n:02d}.bin": layout.words for n in range(config.ports.ports)}
+    for name, wanted in words.items():
+        found = manifest.files.get(name, {"words": 0})["words"]
+        if found != wanted:
+            raise PackError(f"{folder / name}: words must be {wanted}, not {found}")
+    return ModelPack(folder, manifest, layout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where the layers of a model come from.
+
+    layer : makes one; installed : within it, the model computes what the quantized layers give;
+    told : goes into the manifest
+    """
+
+    options: LayerOptions
+    shape: LayerShape
+    layer: Callable[[int], QuantizedLayer]
+    installed: Callable[[], contextlib.AbstractContextManager[None]]
+    told: dict[str, Any]
+
+
+def trained(
+    loaded: checkpoint.Checkpoint, ids: torch.Tensor, options: LayerOptions, config: MachineConfig
+) -> Source:
+    """Layers that ``quantize_layer`` makes on token ids (T,), each for the real model."""
+    model = loaded.model
+
+    def layer(i: int) -> QuantizedLayer:
+        inputs = layer_inputs(model, ids, i)
+        weights = layer_weights(model.model.layers[i], model.config)
+        seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
+        return quantize_layer(weights, seen, config.bits_a, config.bits_b, options)
+
+    return Source(
+        options=options,
+        shape=layer_weights(model.model.layers[0], model.config).shape,
+        layer=layer,
+        installed=contextlib.nullcontext,
+        told={"calibration": f"golden.text.CALIBRATION, {len(ids)} tokens"},
+    )
+
+
+def quantize_model(
+    loaded: checkpoint.Checkpoint,
+    source: Source,
+    layout: ModelLayout,
+    windows: list[torch.Tensor],
+    say: Callable[[str], None],
+) -> QuantizedModel:
+    """The layers of ``layout``, each made when it is needed; the head for what they give.
+
+    windows: token ids that the head is fitted on.
+    """
+    shape, config = layout.shape, layout.config
+
+    def layers() -> Iterator[QuantizedLayer]:
+        for i in range(shape.layers):
+            say(f"quantizing layer {i}")
+            yield source.layer(i)
+
+    say("quantizing the head")
+    bits = config.bits_a, config.bits_b
+    with source.installed():
+        head = head_of(loaded.model, windows, bits, shape.layers)
+    cos, sin = angles(loaded.model, shape.context)
+    embedding = bits_from_float(loaded.model.model.embed_tokens.weight.detach().double())
+    return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin)
+
+
+def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
+    """What the head is fitted on."""
+    return [checkpoint.tokens(loaded, text.CALIBRATION)]
+
+
+def head_of_text(loaded: checkpoint.Checkpoint, bits: tuple[int, int], after: int) -> Head:
+    """The head that ``make`` packs, for what the model as it is now gives after some layers."""
+    return head_of(loaded.model, _windows(loaded), bits, after)
+
+
+def _chat(tokenizer: Any) -> list[str] | None:
+    """What a chat puts before and after a user's words; None: the tokenizer has no such form."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    words = "USERS-WORDS"
+    said = [{"role": "user", "content": words}]
+    made = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    parts = made.split(words)
+    return parts if len(parts) == 2 else None
+
+
+def make(
+    options: argparse.Namespace,
+    say: Callable[[str], None],
+    calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
+) -> None:
+    """Of the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
+
+    calibrated: reads the calibration file; None: the layers are trained on a built-in text.
+    """
+    config = MachineConfig.parse(MACHINES[options.config or "smollm2"], options.set)
+    assert isinstance(config, MachineConfig)
+    path = None if options.model == checkpoint.SMOLLM2 else Path(options.model)
+    count = checkpoint.layer_count(path)
+    if options.layers is not None and count is not None and not 1 <= options.layers <= count:
+        raise ConfigError(f"--layers must be 1..{count}, not {options.layers}")
+    say(f"loading {options.model}")
+    loaded = checkpoint.load(path)
+    check_architecture(loaded.model)
+    if calibrated is not None:
+        source = calibrated(loaded, options)
+    else:
+        wanted = LayerOptions.parse(LayerOptions(), options.option)
+        assert isinstance(wanted, LayerOptions)
+        ids = checkpoint.tokens(loaded, text.CALIBRATION, LAYER_TOKENS)
+        source = trained(loaded, ids, wanted, config)
+    layers = options.layers or len(loaded.model.model.layers)
+    shape = model_shape(loaded.model, layers, options.context, source.shape)
+    layout = model_layout(shape, source.options, config, CHUNK)
+    check_model(layout)
+    image = compile_model(quantize_model(loaded, source, layout, _windows(loaded), say), layout)
+    stops = loaded.model.generation_config.eos_token_id
+    model = {
+        "name": str(options.model),
+        "checkpoint": loaded.name,
+        "chat": _chat(loaded.tokenizer),
+        "end": stops if isinstance(stops, list) else [] if stops is None else [stops],
+    }
+    made = {"tool": "golden.pack", "torch": torch.__version__, **source.told}
+    manifest = write(options.output, image, model, made, loaded.tokenizer)
+    total = sum(entry["bytes"] for entry in manifest.files.values())
+    say(f"{len(manifest.files)} files, {total / 1e6:.1f} MB in {options.output}")

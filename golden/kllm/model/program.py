@@ -1,0 +1,93 @@
+"""The commands that take some tokens through a whole model. Pure Python."""
+
+import dataclasses
+
+from golden.config import ConfigError
+from golden.kllm.assembler import Assembler, AssemblyError, Vector
+from golden.kllm.isa import COMMAND_WORDS
+from golden.kllm.layer.layout import Job
+from golden.kllm.layer.program import LayerCommands, check_layer, head_commands, head_step
+from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
+
+__all__ = ["PassProgram", "check_model", "largest_chunk", "pass_program", "pieces"]
+
+_ADDRESS_WORD = 4  # of LOAD
+
+
+@dataclasses.dataclass(frozen=True)
+class PassProgram:
+    """parts : words of each part, layers + 1 of them; counted from the state after reset
+
+    logits : of the last tokens whose logits the last part reads
+    The first ``job.tokens`` commands are the LOADs of the tokens.
+    """
+
+    layout: ModelLayout
+    job: Job
+    parts: list[list[int]]
+    logits: int
+
+    @property
+    def commands(self) -> list[int]:
+        """Of each part."""
+        return [len(part) // COMMAND_WORDS for part in self.parts]
+
+    def with_tokens(self, tokens: list[int]) -> list[list[int]]:
+        """The parts, the LOADs with the addresses of these tokens."""
+        if len(tokens) != self.job.tokens:
+            raise ValueError(f"{self.job.tokens} tokens needed, not {len(tokens)}")
+        first = list(self.parts[0])
+        for t, token in enumerate(tokens):
+            first[t * COMMAND_WORDS + _ADDRESS_WORD] = self.layout.row_of_token(token)
+        return [first, *self.parts[1:]]
+
+
+def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
+    """``job`` of one sequence; ``logits`` of its last tokens are read.
+
+    ConfigError: a layer that the machine has no room for, a context that the memories have no room
+    for; AssemblyError: no rows or slots left.
+    """
+    shape, config = layout.shape, layout.config
+    if job.caches != 1 or not 0 <= logits <= job.tokens:
+        raise ConfigError(f"logits must be 0..{job.tokens} of one sequence, not {logits}")
+    if job.attended > shape.context:
+        raise ConfigError(f"context must be at most {shape.context}, not {job.attended}")
+    check_layer(shape.layer, layout.options, config, job)
+    asm = Assembler(config)
+    x = asm.vector(shape.layer.hidden, job.tokens)
+    for t in range(job.tokens):
+        asm.load(address=layout.embedding, dst=x.token(t))
+    for number in range(shape.layers):
+        memory = layout.of_layer(number, job)
+        LayerCommands(shape.layer, layout.options, job, memory, asm).layer(x, chained=True)
+    if logits:
+        last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last)
+    return PassProgram(layout, job, asm.parts, logits)
+
+
+def pieces(layout: ModelLayout, logits: int) -> list[int]:
+    """Outputs of each piece of the head, of which READ gives ``logits`` vectors one by one."""
+    vocabulary = layout.shape.vocabulary
+    step = head_step(layout.config, layout.shape.layer.hidden, layout.head, logits)
+    return [min(step, vocabulary - first) for first in range(0, vocabulary, step)]
+
+
+def check_model(layout: ModelLayout) -> None:
+    """ConfigError: what of the model does not fit the machine. Tries the longest context."""
+    try:
+        pass_program(layout, Job(context=layout.shape.context - 1))
+    except AssemblyError as error:
+        raise ConfigError(f"the model does not fit: {error}") from None
+
+
+def largest_chunk(layout: ModelLayout, most: int, context: int) -> int:
+    """Most new tokens, up to ``most``, that one pass takes after ``context`` cached ones."""
+    for tokens in range(min(most, layout.shape.context - context), 1, -1):
+        try:
+            pass_program(layout, Job(tokens, context))
+        except (ConfigError, AssemblyError):
+            continue
+        return tokens
+    return 1

@@ -1,0 +1,113 @@
+"""A checkpoint as the accelerator stores it: layers, embedding, head and angles."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.config import ConfigError
+from golden.fp16.ops import bits_from_float
+from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.reference import layer_inputs
+from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.model.layout import HEAD_SHARE, ModelShape
+from golden.kllm.norms import fold
+from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
+from golden.patch import Patch
+
+__all__ = ["Head", "QuantizedModel", "angles", "check_architecture", "head_of", "model_shape"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """codebook: of the tokens before the final norm; weight: gamma of the norm in it.
+
+    residual: what ``weight`` leaves, quantized with the same codebook; the products are added.
+    """
+
+    codebook: Tensor
+    weight: QuantizedWeight
+    residual: QuantizedWeight
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedModel:
+    """layers: made one by one, so that not all are in memory at once.
+
+    embedding: (vocabulary, hidden) FP16 words; cos, sin: (context, head_size / 2) FP16 words.
+    """
+
+    shape: ModelShape
+    options: LayerOptions
+    layers: Iterator[QuantizedLayer]
+    embedding: Tensor
+    head: Head
+    cos: Tensor
+    sin: Tensor
+
+
+def check_architecture(model: Any) -> None:
+    """ConfigError: a model that is not one of RMSNorm, RoPE and SiLU in all layers."""
+    config = model.config
+    if getattr(config, "hidden_act", None) != "silu":
+        raise ConfigError(f"hidden_act must be silu, not {getattr(config, 'hidden_act', None)}")
+    for name in ("input_layernorm", "post_attention_layernorm", "mlp.gate_proj"):
+        try:
+            model.model.layers[0].get_submodule(name)
+        except AttributeError:
+            raise ConfigError(f"the model has no {name}: it is not LLaMA-like") from None
+    scaling = getattr(model.model.layers[0].self_attn, "scaling", None)
+    head_size = model.model.layers[0].self_attn.head_dim
+    if scaling is not None and abs(scaling * head_size**0.5 - 1) > 1e-6:
+        raise ConfigError(f"scores must be scaled by 1 / sqrt({head_size}), not {scaling}")
+    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        raise ConfigError(f"sliding_window must be off, not {config.sliding_window}")
+    if model.lm_head.bias is not None:
+        raise ConfigError("lm_head has a bias: such a head is not supported")
+
+
+def model_shape(model: Any, layers: int, context: int, layer: LayerShape) -> ModelShape:
+    """Sizes of the first ``layers`` layers with ``context`` tokens."""
+    vocabulary = model.lm_head.weight.shape[0]
+    return ModelShape(layer=layer, layers=layers, vocabulary=vocabulary, context=context)
+
+
+def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
+    """FP16 words of cosines and sines, (context, head_size / 2)."""
+    positions = torch.arange(context)[None]
+    cos, sin = model.model.rotary_emb(torch.zeros(1, context, 1), positions)
+    half = cos.shape[-1] // 2
+    return bits_from_float(cos[0, :, :half].double()), bits_from_float(sin[0, :, :half].double())
+
+
+def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
+    """(T, hidden) hidden states after ``after`` layers of the model as it is now."""
+    if after < len(model.model.layers):
+        return torch.cat([layer_inputs(model, ids, after).x for ids in windows])
+    seen: list[Tensor] = []
+
+    def see(x: Tensor) -> Tensor:
+        seen.append(x[0])
+        return x
+
+    with Patch(model) as patch, torch.no_grad():
+        patch.input(model.model.norm, see)
+        for ids in windows:
+            model(ids[None], use_cache=False)
+    return torch.cat(seen)
+
+
+def head_of(model: Any, windows: list[Tensor], bits: tuple[int, int], after: int) -> Head:
+    """The head for what the model, as it is now, gives on some windows of token ids.
+
+    bits: of activations and of weights; after: layers before the head.
+    """
+    words = bits_from_float(_before_norm(model, windows, after).double())
+    codebook = train_activation_codebook(words, bits[0], share=HEAD_SHARE)
+    gamma = model.model.norm.weight.detach().double()
+    real = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
+    weight = quantize_weight(real, bits[1])
+    left = real - weight.dequantize().t()
+    return Head(codebook, weight, quantize_weight(left, codebook=weight.codebook))

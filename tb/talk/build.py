@@ -1,0 +1,34 @@
+"""The accelerator with its host as one program."""
+
+import functools
+from pathlib import Path
+
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
+from hdl.kllm.lane.engine import KllmPeLane
+from tb.native.build import Native, build_native
+
+__all__ = ["build_host"]
+
+_MAIN = Path(__file__).resolve().parent / "main.cpp"
+
+
+@functools.cache
+def build_host(config: KllmAcceleratorConfig) -> Native:
+    """The program around the accelerator of ``config``; once for each configuration."""
+    machine = config.machine
+    constants = {
+        "BITS_B": machine.bits_b,
+        "COLUMNS": machine.columns,
+        "ELEMENTS": machine.elements,
+        "GROUP": machine.group_outputs,
+        "LANES": machine.lanes,
+        "LANE_WORDS": machine.layout.lane_words,
+        "PORTS": machine.ports.ports,
+        "PORT_BYTES": machine.port_bits // 8,
+    }
+    ports = " ".join(f"X(weights_{n})" for n in range(machine.ports.ports))
+    macros = {"WEIGHT_PORTS(X)": ports}
+    return build_native(
+        KllmAccelerator(config), _MAIN, constants=constants, macros=macros,
+        separate=(KllmPeLane,),
+    )  # fmt: skip

@@ -1,0 +1,266 @@
+"""``tb.talk``: prompt to tokens, text as it comes, and the report at the end."""
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer
+
+from golden.config import ConfigError
+from golden.kllm.isa import Unit
+from golden.kllm.layer.layout import Job
+from golden.kllm.model.pack import ModelPack, load
+from golden.kllm.model.program import pass_program
+from golden.manifest import PackError
+from golden.markers import rewrite
+from tb.run import ROOT
+from tb.talk.build import build_host
+from tb.talk.driver import DriverError
+from tb.talk.golden import GoldenFailed
+from tb.talk.options import FOLDER, Options
+from tb.talk.picture import timeline_svg
+from tb.talk.report import predicted
+from tb.talk.run import Mismatch, Pass, Settings, Talk, made_for
+from tb.talk.sampling import Sampling
+from tb.talk.session import Session
+
+__all__ = ["PAGE", "image", "talk"]
+
+PAGE = ROOT / "docs" / "talk.md"
+PICTURE = "timeline.svg"
+PAGE_PICTURE = ROOT / "docs" / "talk" / PICTURE
+
+
+def image(options: Options) -> ModelPack:
+    """The packed model; ConfigError: the folder is of another machine, or damaged."""
+    folder = options.folder()
+    try:
+        return load(folder, options.config.machine)
+    except (PackError, KeyError, TypeError) as error:
+        raise ConfigError(f"{error}") from None
+
+
+def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, list[int]]:
+    """The tokenizer and the prompt's tokens. ConfigError: none, or more than the context holds."""
+    if pack.tokenizer is None:
+        raise ConfigError(f"{pack.folder} has no tokenizer")
+    if not options.prompt.strip():
+        raise ConfigError("--prompt must have a word, it is empty")
+    tokenizer = Tokenizer.from_file(str(pack.tokenizer))
+    words = options.prompt
+    if options.chat:
+        chat = pack.manifest.model.get("chat")
+        if not chat:
+            raise ConfigError("--chat needs a tokenizer with a chat template")
+        words = chat[0] + words + chat[1]
+    prompt = tokenizer.encode(words, add_special_tokens=not options.chat).ids
+    context = pack.layout.shape.context
+    if len(prompt) + options.tokens > context:
+        raise ConfigError(
+            f"--prompt has {len(prompt)} tokens: with --tokens {options.tokens} they must be at "
+            f"most {context}, the image's context"
+        )
+    return tokenizer, prompt
+
+
+def talk(options: argparse.Namespace) -> int:
+    """The command; its exit status. ConfigError: bad input, one line."""
+    chosen = Options.of(options)
+    sampling = Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
+    pack = image(chosen)
+    tokenizer, prompt = _prompt(pack, options)
+    say = Console(stderr=True, width=100)
+    say.print("building the accelerator with its host: minutes, the first time")
+    native = build_host(chosen.config)
+    settings = Settings(
+        pack, chosen.config, native, sampling, chosen.latency, options.chunk, options.check,
+        not options.no_golden,
+    )  # fmt: skip
+    made = made_for(settings, prompt)
+    digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
+    folder = FOLDER / f"session-{digest}"
+    if options.fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    session = Session.open(folder, made, prompt)
+    done = len(session.tokens)
+    if done > len(prompt):
+        say.print(f"going on after {done - len(prompt)} tokens of {folder.relative_to(ROOT)}")
+    elif session.cached:
+        say.print(f"going on after {session.cached} tokens of the prompt")
+    ends = set(pack.manifest.model.get("end", ()))
+    try:
+        last = _speak(settings, session, tokenizer, len(prompt) + options.tokens, ends)
+    except (DriverError, GoldenFailed, Mismatch) as error:
+        print(f"\ntb.talk: {error}", file=sys.stderr)
+        return 1
+    _report(options, settings, session, tokenizer, last)
+    return 0
+
+
+def _speak(
+    settings: Settings, session: Session, tokenizer: Tokenizer, total: int, ends: set[int]
+) -> Pass | None:
+    """Prints the text; the last pass, None if the session had all tokens."""
+    shown = ""
+    last = None
+
+    def show() -> None:
+        nonlocal shown
+        text = tokenizer.decode(session.tokens, skip_special_tokens=False)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}") and text.startswith(shown):
+            print(text[len(shown) :], end="", flush=True)
+            shown = text
+
+    show()
+    began = time.monotonic()
+    with Talk(settings, session, total, FOLDER / "golden") as run:
+        for last in run.passes():
+            show()
+            rate = last.figures.cycles / last.seconds
+            print(
+                f"\n[{time.monotonic() - began:6.0f} s] {last.job.tokens} after "
+                f"{last.job.context}: {last.seconds:.1f} s, {last.figures.cycles} cycles, "
+                f"{rate:.0f} per second"
+                + (f"; {last.compared} words equal" if settings.check else ""),
+                file=sys.stderr,
+            )
+            if session.tokens[-1] in ends and session.cached + 1 == len(session.tokens):
+                break
+    print()
+    return last
+
+
+def _report(
+    options: argparse.Namespace,
+    settings: Settings,
+    session: Session,
+    tokenizer: Tokenizer,
+    last: Pass | None,
+) -> None:
+    """Tables of all passes of the session, and the picture of the last one."""
+    console, prompt = Console(width=100), len(session.made_for["prompt"])
+    steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
+    if not steps:
+        return
+    console.print(_passes(session, options.clock))
+    console.print(_shares(steps))
+    says = [_predicted(settings, each) for each in session.passes]
+    took = [each["cycles"] for each in session.passes]
+    error = sum(says) / sum(took) - 1
+    largest = max((a / b - 1 for a, b in zip(says, took, strict=True)), key=abs)
+    line = (
+        f"The system simulator predicts {sum(says):,} cycles for these {len(says)} passes, which "
+        f"took {sum(took):,}: {error:+.1%}. The largest error of a pass is {largest:+.1%}."
+    )
+    console.print(line)
+    if last is not None:
+        title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
+        picture = timeline_svg(last.figures.placed, last.figures.parts, title)
+        (session.folder / PICTURE).write_text(picture)
+        console.print(f"timeline of the last pass: {session.folder.relative_to(ROOT) / PICTURE}")
+    if options.page and options.check:
+        words = sum(each["compared"] for each in session.passes)
+        rewrite(PAGE, {"talk_check": _checked(settings, session, words)})
+        console.print(f"{PAGE.relative_to(ROOT)}: talk_check")
+    elif options.page:
+        if last is not None:
+            PAGE_PICTURE.parent.mkdir(exist_ok=True)
+            PAGE_PICTURE.write_text(picture)
+        made = {
+            "talk_text": _quoted(session, tokenizer, prompt),
+            "talk_tokens": _markdown(session, options, prompt),
+            "talk_units": _unit_rows(steps[-1]),
+            "talk_predicted": f"{line}\n",
+        }
+        rewrite(PAGE, made)
+        console.print(f"{PAGE.relative_to(ROOT)}: {', '.join(made)}")
+
+
+def _checked(settings: Settings, session: Session, words: int) -> str:
+    new = len(session.tokens) - len(session.made_for["prompt"])
+    return (
+        f"`--check` over {new} new tokens and the {session.cached + 1 - new} before them, "
+        f"{settings.pack.layout.shape.layers} layers and head: {words:,} words compared, "
+        "0 differences.\n"
+    )
+
+
+def _predicted(settings: Settings, each: dict) -> int:
+    job = Job(each["tokens"], each["context"])
+    program = pass_program(settings.pack.layout, job, each["logits"])
+    return predicted(program, settings.config, settings.latency)
+
+
+def _quoted(session: Session, tokenizer: Tokenizer, prompt: int) -> str:
+    """Prompt and text, each as a block."""
+    texts = (session.tokens[:prompt], session.tokens[prompt:])
+    names = (f"Prompt, {prompt} tokens:", f"Text, {len(texts[1])} tokens:")
+    parts = []
+    for name, ids in zip(names, texts, strict=True):
+        words = tokenizer.decode(ids, skip_special_tokens=False)
+        parts.append(f"{name}\n\n```\n{words.strip()}\n```\n")
+    return "\n".join(parts)
+
+
+def _passes(session: Session, clock: int) -> Table:
+    table = Table(title="passes", title_justify="left")
+    for name in ("tokens", "after", "seconds", "cycles", "bound", "of it", "per second at clock"):
+        table.add_column(name, justify="right")
+    for each in session.passes:
+        table.add_row(
+            str(each["tokens"]), str(each["context"]), f"{each['seconds']:.1f}",
+            str(each["cycles"]), str(each["ahead"]), f"{each['cycles'] / each['ahead']:.2f}",
+            f"{clock * 1e6 * each['tokens'] / each['cycles']:,.0f}",
+        )  # fmt: skip
+    return table
+
+
+def _shares(steps: list[dict]) -> Table:
+    table = Table(title="units at work, per token", title_justify="left")
+    for name in ("unit", "cycles", "share"):
+        table.add_column(name, justify="left" if name == "unit" else "right")
+    cycles = sum(each["cycles"] for each in steps)
+    for unit in Unit:
+        own = sum(each["units"][unit.name] for each in steps)
+        table.add_row(unit.name, f"{own / len(steps):,.0f}", f"{own / cycles:.1%}")
+    return table
+
+
+def _markdown(session: Session, options: argparse.Namespace, prompt: int) -> str:
+    """The page's table: prefill and single tokens."""
+    rows = [("| pass | tokens | seconds per token | cycles per token | sum of the bounds | of it "
+            f"| tokens per second at {options.clock} MHz |"),
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    kinds: dict[str, list[dict]] = {}
+    for each in session.passes:
+        is_prompt = each["context"] + each["tokens"] <= prompt and each["tokens"] > 1
+        name = f"prompt, {each['tokens']} at a time" if is_prompt else "one token"
+        kinds.setdefault(name, []).append(each)
+    for name, some in kinds.items():
+        tokens, cycles, bound, seconds = (
+            sum(each[field] for each in some) for field in ("tokens", "cycles", "ahead", "seconds")
+        )
+        rows.append(
+            f"| {name} | {tokens} | {seconds / tokens:.1f} | {cycles / tokens:,.0f} | "
+            f"{bound / tokens:,.0f} | {cycles / bound:.2f} | "
+            f"{options.clock * 1e6 * tokens / cycles:,.0f} |"
+        )
+    return "\n".join([*rows, ""])
+
+
+def _unit_rows(token: dict) -> str:
+    """Of the last token."""
+    rows = ["| unit or command | of the last token | cycles | bound | share of all cycles |",
+            "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for unit in Unit:
+        own = token["units"][unit.name]
+        rows.append(f"| {unit.name} | | {own:,} | | {own / token['cycles']:.1%} |")
+    for name, (count, took, bound) in sorted(token["commands"].items()):
+        share = took / token["cycles"]
+        rows.append(f"| `{name}` | {count} | {took:,} | {bound:,} | {share:.1%} |")
+    return "\n".join([*rows, ""])

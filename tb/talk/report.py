@@ -1,0 +1,109 @@
+"""What a pass cost: cycles of each unit and command, next to their bounds and to a prediction."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
+from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
+from golden.kllm.model.program import PassProgram
+from hdl.kllm.accelerator import KllmAcceleratorConfig
+from sim.kllm.schedule import timeline
+from sim.kllm.units import CommandCycles, Timings, Units
+from tb.runs.measure.layer import measured_cycles
+from tb.talk.driver import PartRun
+
+__all__ = ["HOST", "Figures", "Placed", "figures", "predicted", "rates"]
+
+# main.cpp writes a word of a command, and reads a word, every other cycle.
+HOST = {"command": 2 * COMMAND_WORDS, "poll": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A command at work, in cycles of the pass."""
+
+    unit: str
+    opcode: str
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass
+class Figures:
+    """cycles : of the pass; parts: of each part
+
+    bound : sum of the parts' bounds, each unit doing its commands one by one; ahead: the same with
+        weights that come before their MATMUL
+    units, commands : name to cycles that it was at work; of commands also how many, and their bound
+    placed : every command
+    """
+
+    cycles: int
+    parts: list[int]
+    bound: int
+    ahead: int
+    units: dict[str, int]
+    commands: dict[str, list[int]]
+    placed: list[Placed]
+
+    def describe(self) -> dict[str, object]:
+        """What a session keeps: all but the commands one by one."""
+        return {name: value for name, value in vars(self).items() if name != "placed"}
+
+
+def rates(config: KllmAcceleratorConfig) -> Rates:
+    return Rates(
+        macs=None if config.build.counter == "select" else config.lane.macs,
+        function_width=config.width,
+        integer_lanes=config.quantizer_config.integer_lanes,
+    )
+
+
+def figures(
+    program: PassProgram, parts: Sequence[PartRun], config: KllmAcceleratorConfig
+) -> Figures:
+    """Of a pass that ended."""
+    issued = dict.fromkeys(Unit, 0)
+    made = Figures(0, [], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
+    own = rates(config)
+    for words, part in zip(program.parts, parts, strict=True):
+        found = bounds(words, config.machine, own)
+        status, at = part.status.tolist(), part.at.tolist()
+        reports = [
+            [word >> 16, word >> 13 & 7, when] for word, when in zip(status, at, strict=True)
+        ]
+        took = measured_cycles(words, reports, issued)
+        done = {tag: when for tag, _, when in reports}
+        made.bound += schedule(words, found, issued).cycles
+        made.ahead += schedule(words, found, issued, ahead_max(config.machine)).cycles
+        for number, bound in enumerate(found):
+            issued[bound.unit] += 1
+            name = _name(bound.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
+            cycles, end = took[bound.tag], made.cycles + done[bound.tag]
+            made.units[bound.unit.name] += cycles
+            sums = made.commands.setdefault(name, [0, 0, 0])
+            for n, amount in enumerate((1, cycles, bound.cycles)):
+                sums[n] += amount
+            made.placed.append(Placed(bound.unit.name, name, end - cycles, end))
+        made.parts.append(part.cycles)
+        made.cycles += part.cycles
+    return made
+
+
+def _name(opcode: Opcode, words: Sequence[int]) -> str:
+    """The command; of MATMUL its mode too."""
+    if opcode != Opcode.MATMUL:
+        return opcode.name
+    return f"MATMUL {MatmulMode(decode(list(words))[3]['mode']).name}"
+
+
+def predicted(program: PassProgram, config: KllmAcceleratorConfig, latency: int) -> int:
+    """Cycles that the system simulator says, for the host of main.cpp."""
+    timings = Timings.fitted(latency=latency, **HOST)
+    units = Units(
+        counter=config.build.counter, macs=config.build.macs, function_width=config.width,
+        queue=config.queue,
+    )  # fmt: skip
+    cycles = CommandCycles(config.machine, units, timings)
+    first = dict.fromkeys(Unit, 0)
+    return round(sum(timeline(words, cycles, first).cycles for words in program.parts))

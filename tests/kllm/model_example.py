@@ -1,0 +1,54 @@
+"""A random LLaMA of four layers, odd sizes and heads in groups, packed for the small machine."""
+
+import functools
+import warnings
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from golden.checkpoint import Checkpoint
+from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.model import pack
+from golden.kllm.model.compiler import ModelImage, compile_model
+from golden.kllm.model.layout import model_layout
+from golden.kllm.model.quantized import model_shape
+
+__all__ = ["CONTEXT", "LAYERS", "VOCABULARY", "checkpoint", "image", "packed"]
+
+LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
+
+
+@functools.cache
+def checkpoint(head_dim: int = 32) -> Checkpoint:
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        hidden_size=80, intermediate_size=100, num_hidden_layers=LAYERS, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=head_dim, vocab_size=VOCABULARY, initializer_range=0.2,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    return Checkpoint(LlamaForCausalLM(config).eval(), None, "random")
+
+
+@functools.cache
+def image(head_dim: int = 32, layers: int = LAYERS) -> ModelImage:
+    """Of the small machine; heads of 64 elements take two groups of V's images."""
+    loaded, machine = checkpoint(head_dim), MACHINES["small"]
+    assert isinstance(machine, MachineConfig)
+    ids = torch.randint(0, VOCABULARY, (256,), generator=torch.Generator().manual_seed(2))
+    options = LayerOptions(glu="exact", center=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = pack.trained(loaded, ids, options, machine)
+        shape = model_shape(loaded.model, layers, CONTEXT, source.shape)
+        layout = model_layout(shape, options, machine, pack.CHUNK)
+        return compile_model(
+            pack.quantize_model(loaded, source, layout, [ids], lambda _line: None), layout
+        )
+
+
+def packed(folder: Path, head_dim: int = 32) -> pack.ModelPack:
+    """Written to a folder and read back."""
+    pack.write(folder, image(head_dim), {"name": "random", "end": []}, {"tool": "test"})
+    return pack.load(folder, MACHINES["small"])

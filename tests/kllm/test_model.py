@@ -1,0 +1,203 @@
+"""A whole model on the golden machine: its layers, its head, its image on disk.
+
+Shown to fail:
+
+- K and V of every layer appended to layer 0's images;
+- the angles of position 0 for every token;
+- a mask one token late;
+- a file whose size alone is checked.
+"""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.config import MACHINES, SlotShape, VectorShape
+from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.host import run_layer
+from golden.kllm.layer.layout import Job
+from golden.kllm.layer.quantized import Cache
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.model import pack
+from golden.kllm.model.host import ModelHost
+from golden.kllm.model.layout import model_layout
+from golden.kllm.model.program import check_model, largest_chunk, pass_program, pieces
+from golden.kllm.model.quantized import check_architecture, model_shape
+from golden.manifest import PackError
+from golden.pack import main
+from tests.kllm import model_example as example
+
+SMALL = MACHINES["small"]
+TOKENS = [3, 141, 59, 26, 53]
+
+
+def logits(host, tokens, chunk):
+    """(T, vocabulary) FP16 words of all tokens, ``chunk`` in a pass."""
+    made = []
+    for first in range(0, len(tokens), chunk):
+        some = tokens[first : first + chunk]
+        program = pass_program(host.layout, Job(len(some), first), len(some))
+        made.append(host.run(program, some).logits)
+    return torch.cat(made)
+
+
+def test_layers_of_a_model_are_layers():
+    """The model of one layer gives what ``run_layer`` gives, and then what its head gives."""
+    image = example.image(32, 1)
+    loaded = example.checkpoint()
+    host = ModelHost(image)
+    ids = torch.randint(0, 150, (256,), generator=torch.Generator().manual_seed(2))
+    source = pack.trained(loaded, ids, LayerOptions(glu="exact", center=True), SMALL)
+    quantized = source.layer(0)
+    weight = loaded.model.model.embed_tokens.weight.detach().double()
+    half = float_from_bits(bits_from_float(weight), FP16)
+    cos, sin = loaded.model.model.rotary_emb(torch.zeros(1, 9, 1), torch.arange(9)[None])
+    none, scale = torch.zeros(2, 0, 32, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
+    cache = Cache(none, scale, none, scale)
+    for place, token in enumerate(TOKENS[:3]):
+        compiled = compile_layer(quantized, SMALL, 1, place)
+        angles = (each[0, place : place + 1, :16] for each in (cos, sin))
+        run = run_layer(compiled, half[token][None], *angles, cache)
+        cache = run.cache
+        host.run(pass_program(host.layout, Job(1, place)), [token])
+        x = host.machine.vector[:5].flatten()  # the first rows are x's, until the head frees them
+        assert torch.equal(host.caches[0].k_index, cache.k_index)
+        assert torch.equal(host.caches[0].v_scale, cache.v_scale)
+        without = pass_program(host.layout, Job(1, place), 0)
+        again = ModelHost(image)
+        again.caches = [_first(cache, place)]
+        for number, words in enumerate(without.with_tokens([token])):
+            again.machine.run(words)
+            if number == 0:
+                again.append(0, again.machine.readback, Job(1, place))
+        assert torch.equal(again.machine.vector[:5].flatten(), run.y[0])
+        assert len(x) == 80
+
+
+def _first(cache, tokens):
+    return Cache(
+        cache.k_index[:, :tokens], cache.k_scale[:, :tokens],
+        cache.v_index[:, :tokens], cache.v_scale[:, :tokens],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("head_dim", [32, 64])
+def test_a_batch_gives_what_single_tokens_give(head_dim):
+    image = example.image(head_dim)
+    chunk = largest_chunk(image.layout, 8, 0)
+    assert chunk > 1
+    single = logits(ModelHost(image), TOKENS, 1)
+    assert torch.equal(single, logits(ModelHost(image), TOKENS, chunk))
+    real = example.checkpoint(head_dim).model(torch.tensor([TOKENS])).logits[0].double().detach()
+    both = torch.stack((float_from_bits(single, FP16).flatten(), real.flatten()))
+    assert float(torch.corrcoef(both)[0, 1]) > 0.7
+
+
+def test_pieces_of_the_head():
+    layout = example.image().layout
+    assert sum(pieces(layout, 1)) == example.VOCABULARY
+    narrow = dataclasses.replace(SMALL, vectors=VectorShape(rows=48))
+    few = dataclasses.replace(layout, config=narrow)
+    assert len(pieces(few, 1)) > 1
+    assert sum(pieces(few, 1)) == example.VOCABULARY
+
+
+def test_image_comes_back(tmp_path):
+    made = example.packed(tmp_path / "model")
+    assert made.layout == example.image().layout
+    for found, wanted in zip(made.image().ports, example.image().ports, strict=True):
+        assert bytes(found) == bytes(wanted)
+    again = example.packed(tmp_path / "model")
+    assert again.identity == made.identity
+    image = made.image()
+    image.data[:] = 0
+    assert bytes(pack.load(tmp_path / "model", SMALL).image().data) != bytes(image.data)
+
+
+def test_refused_folders(tmp_path):
+    folder = tmp_path / "model"
+    example.packed(folder)
+    with pytest.raises(PackError, match=r"config\.\S+ must be"):
+        pack.load(folder, MACHINES["smollm2"])
+    port = folder / "port_00.bin"
+    data = bytearray(port.read_bytes())
+    data[100] ^= 1
+    port.write_bytes(data)
+    with pytest.raises(PackError, match="sha256 must be"):
+        pack.load(folder, SMALL)
+    port.write_bytes(data[:-8])
+    with pytest.raises(PackError, match=r"must have .* bytes"):
+        pack.load(folder, SMALL)
+    port.unlink()
+    with pytest.raises(PackError, match="cannot be read"):
+        pack.load(folder, SMALL)
+    shutil.rmtree(folder)
+    example.packed(folder)
+    file = folder / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["layout"]["kind"]
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(PackError, match="not of a whole model"):
+        pack.load(folder, SMALL)
+
+
+def test_a_model_that_does_not_fit():
+    layout = example.image().layout
+    slots = dataclasses.replace(SMALL, slot=SlotShape(slots=4, elements=96, outliers_max=64))
+    cases = [
+        (slots, r"MachineConfig\.slot\.elements must be 128"),
+        (dataclasses.replace(SMALL, softmax_elements=32), "softmax_elements must be 40"),
+        (dataclasses.replace(SMALL, vectors=VectorShape(rows=24)), "does not fit: no .* rows"),
+        (dataclasses.replace(SMALL, replay_beats=2), "replay_beats must be at least 3"),
+    ]
+    for machine, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            check_model(model_layout(layout.shape, layout.options, machine, 1))
+    with pytest.raises(ConfigError, match="context must be at most 40, not 41"):
+        pass_program(layout, Job(1, 40))
+    shape = dataclasses.replace(layout.shape, layers=1024, vocabulary=1 << 20)
+    huge = dataclasses.replace(shape, layer=dataclasses.replace(shape.layer, hidden=16000))
+    wide = dataclasses.replace(SMALL, ports=dataclasses.replace(SMALL.ports, ports=1, bits=32))
+    with pytest.raises(ConfigError, match="words of each weight port; commands address"):
+        model_layout(huge, layout.options, wide)
+
+
+def test_refused_models():
+    model = example.checkpoint().model
+    model.config.hidden_act = "gelu"
+    try:
+        with pytest.raises(ConfigError, match="hidden_act must be silu, not gelu"):
+            check_architecture(model)
+    finally:
+        model.config.hidden_act = "silu"
+    check_architecture(model)
+    layer = example.image().layout.shape.layer
+    with pytest.raises(ConfigError, match=r"context must be in 2\.\.16383, not 1|context must be"):
+        model_shape(model, 4, 1, layer)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--all", "--layer", "3"], "--all takes no --layer and no --tokens"),
+        (["--layers", "3"], "--layers needs --all"),
+        (["--all", "--block", "vq_gemv"], "--all does not apply to vq_gemv"),
+        (["--all", "--layers", "99"], "--layers must be 1..30, not 99"),
+    ],
+)
+def test_command_refuses(words, reason, capsys, tmp_path):
+    try:
+        status = main([*words, "-o", str(tmp_path / "x")])
+    except SystemExit as error:
+        status = error.code
+    shown = capsys.readouterr().err
+    assert status == 2
+    assert reason in shown
+    assert shown.count("\n") == 1
+    assert not (tmp_path / "x").exists()
