@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import pydoc_data.topics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +22,6 @@ METHOD = "kllm-w4a4"
 SMOLLM2 = "smollm2"
 # Of the standard machine: ports as fast as its four lanes.
 PORTS = ("ports.ports=8", "ports.bits=1024")
-WINDOWS, WINDOW_TOKENS = 5, 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +93,7 @@ class Options:
         return folder
 
     def calibration_file(self) -> Path:
-        """The file given, or one of the default method, on the text of Python's documentation."""
+        """The file given, or one of the default method, on our own text."""
         if self.calibration is not None:
             if not self.calibration.is_file():
                 raise ConfigError(f"no calibration at {self.calibration}")
@@ -103,11 +101,8 @@ class Options:
         file = FOLDER / f"{Path(self.model).stem}-{METHOD}.safetensors"
         if not file.exists():
             FOLDER.mkdir(parents=True, exist_ok=True)
-            text = FOLDER / "topics.txt"
-            text.write_text("\n\n".join(pydoc_data.topics.topics.values()))
             model = [] if self.model == SMOLLM2 else ["--model", self.model]
-            sizes = ["--windows", str(WINDOWS), "--tokens", str(WINDOW_TOKENS)]
-            words = [*model, "--text", str(text), "--method", METHOD, *sizes]
+            words = [*model, "--method", METHOD]
             _run("golden.calibrate", *words, "-o", str(file))
         return file
 
