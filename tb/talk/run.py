@@ -111,7 +111,11 @@ class Talk:
         """K and V of the tokens that are cached already, as their passes read them back.
 
         For the tokens alone, golden runs the passes itself: what it compares is all its own.
+        Mismatch: a token of the session is not golden's.
         """
+        if self.settings.golden:
+            for place, token in enumerate(self.session.tokens):
+                self._check_token(place, token, self._kept.tokens.get(place, token))
         for job, slots in self.session.slots():
             for layer, words in enumerate(slots):
                 self.driver.append(layer, job, words)
@@ -211,7 +215,10 @@ class Talk:
             logits = logits_of(program, found[-1].readback).numpy()
             return choose(logits[-1], self.settings.sampling, at)
 
-        wanted = self._kept.get(place, golden_token)
+        self._check_token(place, token, self._kept.get(place, golden_token))
+
+    @staticmethod
+    def _check_token(place: int, token: int, wanted: int) -> None:
         if token != wanted:
             raise Mismatch(f"token {place} is {token}, golden's is {wanted}")
 

@@ -98,6 +98,8 @@ def test_stopped_runs_go_on(one_pack, native, tmp_path):
     (kept,) = (tmp_path / "whole" / "golden").iterdir()
     assert json.loads(kept.read_text()) == {str(n): whole[n] for n in range(len(PROMPT), TOTAL)}
     kept.write_text(json.dumps({str(n): 0 for n in range(len(PROMPT), TOTAL)}))
+    with pytest.raises(Mismatch, match=r"token 6 is .*, golden's is 0"):
+        tokens(made, tmp_path / "whole", TOTAL)  # of tokens that an earlier run has made
     (tmp_path / "whole" / "session" / "session.json").unlink()
     with pytest.raises(Mismatch, match=r"token 6 is .*, golden's is 0"):
         tokens(made, tmp_path / "whole", TOTAL)
