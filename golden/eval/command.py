@@ -256,7 +256,9 @@ def _settings(
         "calibration": [
             hashlib.sha256(path.read_bytes()).hexdigest() for path in options.calibration
         ],
-        "calibration_text": _sha256(own_text.CALIBRATION if calibration is None else calibration),
+        "calibration_text": _sha256(
+            own_text.CALIBRATION + own_text.sample() if calibration is None else calibration
+        ),
         "calibration_windows": options.calibration_windows or _METHODS_OWN,
         "calibration_tokens": options.calibration_tokens or _METHODS_OWN,
         "seed": options.seed,

@@ -391,7 +391,7 @@ def test_the_same_rows_give_the_same_bytes(report, tmp_path):
         folder.mkdir()
         written = write(report, folder / "page.md")
         made.append([path.read_bytes() for path in written])
-        assert written[0].read_text().count("](page/") == 3
+        assert written[0].read_text().count("](page/") == 4
     assert made[0] == made[1]
     assert len(made[0]) == 2 + 3  # no rows of the breakdown and of the switches
     for content in made[0]:

@@ -225,7 +225,7 @@ def test_calibration_skips_what_is_evaluated(loaded, tiny, tmp_path, monkeypatch
             ["--text", f"a={text}", "--calibration-windows", "1", "--calibration-tokens", "8",
              *map(str, more)]
         )  # fmt: skip
-        found, parts = accuracy._calibration(options, tiny, 96, (1, 8))
+        found, parts = accuracy._calibration(options, tiny, 96)
         assert found == name
         assert (parts[0].tolist() == behind) == (start == 96)
 
@@ -503,3 +503,14 @@ def test_a_demanding_method_has_a_long_text(tiny, tmp_path):
     assert calibration_size(tiny, demanding, count=2) == (2, 256)
     parts = calibration_windows(tiny, calibration_text(None, demanding).content, 40, 256)
     assert len(torch.cat(parts)) == 10240
+
+
+def test_rows_of_demanding_methods_have_a_long_text(tiny):
+    """Of golden.eval.accuracy, with no text and with numbers of their own."""
+    methods = parse_all("kllm-w4a4")
+    options = accuracy.arguments().parse_args([])
+    name, parts = accuracy._calibration(options, tiny, 96, methods)
+    assert (name, len(parts), len(parts[0])) == ("golden.text.sample", 40, 256)
+    options = accuracy.arguments().parse_args(["--calibration-windows", "3"])
+    assert len(accuracy._calibration(options, tiny, 96, methods)[1]) == 3
+    assert len(accuracy._calibration(options, tiny, 96)[1]) == 3

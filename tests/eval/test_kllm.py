@@ -474,7 +474,7 @@ def test_hessians_are_of_quantized_inputs() -> None:
     seen = {"o": 0, "q": 0}
     with Site(model) as site, torch.no_grad():
         for i in range(len(site.layers)):
-            method._install_activations(site, state, i)
+            method.install_activations(site, state, i)
         method.install_attention(site, state)
         attention = site.layers[0].self_attn
 
@@ -603,6 +603,7 @@ def test_a_fit_runs_bit_true(tiny, fitted) -> None:
         ("kllm-plain-w4a4:center=true,pre_rope=true", "center must be false with pre_rope=true, "),
         ("kllm-plain-w4a4:steps=4", "steps must be 0 with fit=largest, whose indices follow"),
         ("kllm-s-w4a4:fit=squares,steps=4", "steps must be 0 with pre_rope=true or outliers=stat"),
+        ("kllm-w16a4:fit=largest,antisymmetric=true", "antisymmetric must be false with steps"),
         ("kllm-w4a4:steps=-1", r"steps must be 0\.\.1048576, not -1"),
         ("kllm-plain-w4a4:damping=0", r"damping must be 1e-06\.\.1, not 0\.0"),
     ],

@@ -195,3 +195,9 @@ def test_parts_alone_are_fitted_and_tuned(model, spelling: str) -> None:
     with Site(model) as site, torch.no_grad():
         method.install(site, state)
         assert model(windows(1)[0][None], use_cache=False).logits.isfinite().all()
+
+
+def test_nothing_is_tuned_where_nothing_is_quantized(model) -> None:
+    """No Hessian either, so a few tokens do."""
+    state = parse("kllm-w16a16").calibrate(CalibrationData(model, windows(1)))
+    assert state.keys() == {"0.k.offset", "1.k.offset"}

@@ -217,6 +217,7 @@ def test_gptq_searches_the_clipping(tiny, tiny_windows):
         ("smoothquant-w16a16+gptq-like-w8a16", "its weights are those of the unchanged model"),
         ("quarot-w16a16+squeezellm-like-w4a16", "its weights are those of the unchanged model"),
         ("kllm-plain-w4a4+gptq-like-w4a16", "its weights are those of the unchanged model"),
+        ("quarot-w16a16+kllm-w4a4", "its weights are those of the unchanged model"),
         ("smoothquant-w4a4+atom-like-w4a4:rounding=gptq", "its weights are those"),
         ("atom-like-w16a16+fp16+quarot-w16a16", "the channels are in another order by then"),
         ("atom-like-w16a16+kllm-plain-w4a4", "the channels are in another order by then"),

@@ -34,8 +34,10 @@ def arguments(tables: Iterable[str] = _TABLES) -> argparse.ArgumentParser:
     parser.add_argument(
         "--calibration-text", type=Path, help="default: the first text, after what is evaluated"
     )
-    parser.add_argument("--calibration-windows", type=int, default=8)
-    parser.add_argument("--calibration-tokens", type=int, default=256, help="of a window")
+    parser.add_argument(
+        "--calibration-windows", type=int, help="8, or what the method had better have"
+    )
+    parser.add_argument("--calibration-tokens", type=int, help="of a window; 256, or likewise")
     parser.add_argument("--table", nargs="+", choices=list(tables), help="only these")
     parser.add_argument("--row", nargs="+", metavar="METHOD", help="only these, as spelt; * is any")
     parser.add_argument("--dry-run", action="store_true", help="list the rows, run none")

@@ -158,8 +158,8 @@ class Bench:
         self.device = next(checkpoint.model.parameters()).device
         self._batch = batch
         self._texts = {name: digest(windows) for name, windows in texts.items()}
-        self._many = calibration if many is None else many
-        self._digests = {id(each): digest(each) for each in (calibration, self._many)}
+        self.many = calibration if many is None else many
+        self._digests = {id(each): digest(each) for each in (calibration, self.many)}
         self._states: dict[str, tuple[list[State], str]] = {}
 
     # ---- what a row depends on
@@ -190,7 +190,7 @@ class Bench:
 
     def _windows(self, methods: list[Method]) -> list[Tensor]:
         """What these methods learn from."""
-        return self._many if any(each.calibration_tokens for each in methods) else self.calibration
+        return self.many if any(each.calibration_tokens for each in methods) else self.calibration
 
     @staticmethod
     def _code_version(methods: list[Method]) -> str:

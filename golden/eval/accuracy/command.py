@@ -10,7 +10,7 @@ import importlib.metadata
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,12 @@ from golden.eval.accuracy.arguments import PAGE, arguments
 from golden.eval.accuracy.bench import Bench, Row, digest
 from golden.eval.accuracy.report import Report, load_report, save_report
 from golden.eval.accuracy.tables import TABLES, Table, number
-from golden.eval.calibration_text import calibration_size, calibration_windows
+from golden.eval.calibration_text import (
+    CalibrationText,
+    calibration_size,
+    calibration_text,
+    calibration_windows,
+)
 from golden.eval.command import (
     ARCHITECTURES,
     choose_device,
@@ -39,6 +44,7 @@ from golden.markers import fill
 
 __all__ = ["all_rows", "main", "named_texts", "write"]
 
+_WINDOWS = 8, 256  # of methods that need few tokens, and their tokens
 _OWN = "own"  # name of golden.text.EVALUATION
 
 
@@ -130,24 +136,28 @@ def _beginning(options: argparse.Namespace, whole: list[Tensor]) -> list[Tensor]
 
 
 def _calibration(
-    options: argparse.Namespace, checkpoint: Checkpoint, used: int, size: tuple[int, int]
+    options: argparse.Namespace, checkpoint: Checkpoint, used: int, methods: Sequence[Method] = ()
 ) -> tuple[str, list[Tensor]]:
-    """(name of the text, ``size``: windows and their tokens): a text of its own, or the first one.
+    """(name of the text, windows) for some methods: a text of its own, the first one, or ours.
 
     ``used``: tokens of the first text that are evaluated. They are left out where the content is
     the same.
     """
     first = _named(options.text[0]) if options.text else None
     evaluated = read_text(first[1]) if first else own_text.EVALUATION
-    name, text, skip = "golden.text.CALIBRATION", read_text(options.calibration_text), 0
-    if options.calibration_text is not None:
-        name = options.calibration_text.name
-    elif first is not None:
-        name, text = first[0], evaluated
-    if text == evaluated:
+    text = calibration_text(options.calibration_text, methods)
+    if first is not None and options.calibration_text is None:
+        assert evaluated is not None
+        text = CalibrationText(first[0], evaluated)
+    name, skip = text.name, 0
+    if text.content == evaluated:
         name, skip = f"{name} behind these", used
+    count, tokens = options.calibration_windows, options.calibration_tokens
+    if not methods:
+        count, tokens = count or _WINDOWS[0], tokens or _WINDOWS[1]
+    size = calibration_size(checkpoint, methods, count, tokens)
     try:
-        return name, calibration_windows(checkpoint, text, *size, skip)
+        return name, calibration_windows(checkpoint, text.content, *size, skip)
     except CheckpointError as error:
         raise CheckpointError(f"calibration: {error}") from None
 
@@ -227,6 +237,7 @@ def _settings(
             "text": calibration,
             "windows": len(bench.calibration),
             "tokens": len(bench.calibration[0]),
+            "many": {"windows": len(bench.many), "tokens": len(bench.many[0])},
         },
         "seeds": list(range(options.seeds)),
         "device": bench.device.type,
@@ -261,12 +272,9 @@ def run(options: argparse.Namespace) -> int:
     if sweeps not in texts:
         texts[sweeps] = _beginning(options, texts[names[0]])
     used = sum(map(len, texts[names[0]]))
-    size = options.calibration_windows, options.calibration_tokens
-    name, calibration = _calibration(options, checkpoint, used, size)
-    many = calibration
-    if demanding := _demanding(rows):
-        size = calibration_size(checkpoint, demanding)
-        many = _calibration(options, checkpoint, used, size)[1]
+    name, calibration = _calibration(options, checkpoint, used)
+    demanding = _demanding(rows)
+    many = _calibration(options, checkpoint, used, demanding)[1] if demanding else calibration
     bench = Bench(checkpoint, texts, calibration, options.work, options.batch, many=many)
     if options.dry_run:
         return _list(bench, rows)

@@ -104,6 +104,9 @@ def settings(report: Report) -> str:
         ("texts", texts),
         ("evaluated of each", f"{own['tokens']:,} tokens in windows of {own['seq']:,}"),
         ("calibration", calibration),
+        ("of fits in Hessians, and with steps", "{windows} windows of {tokens} tokens".format(
+            **own["calibration"].get("many", own["calibration"])
+        )),
         ("device", device),
         ("versions", f"torch {own['torch']}, transformers {own['transformers']}"),
         ("rows", f"{len(done)} of {wanted} done, {len(records) - len(done)} failed"),

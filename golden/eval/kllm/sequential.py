@@ -158,7 +158,8 @@ def fit_layer(flow: Flow, walk: LayerWalk, i: int, state: State, data: Calibrati
 def fit_layers(flow: Flow, data: CalibrationData, state: State) -> State:
     """``state`` with codebooks and weights, layer by layer after those quantized before."""
     walk = LayerWalk(data.model, data.windows)
-    check_tokens(flow, data, walk.layers[0])
+    if flow.fits_weights:
+        check_tokens(flow, data, walk.layers[0])
     key = flow.key("sequential", *flow.calibration_fields())
     device = walk.hidden[0].device
     made = on_device(device, state)

@@ -28,7 +28,7 @@ __all__ = ["tune"]
 
 _TINY = 1e-30
 _CELLS = 8192  # of one unit of x / s
-_TOKENS = 512  # of a step
+_TOKENS = 512  # of a step, at most
 _BLOCK = 4  # steps whose result is kept
 _RATE = 1e-3  # of Adam: of scales relative, of centroids absolute
 _BETAS = 0.9, 0.95
@@ -231,7 +231,7 @@ class _Learning:
 def tune(flow: Flow, state: State, data: CalibrationData, steps: int, key: str) -> State:
     """``state`` with other scales and codebooks, learned from the windows of ``data``.
 
-    steps : of 512 tokens each
+    steps : of at most 512 tokens each
     key : of the blocks of steps that ``data`` keeps
     """
     run, head = body(data.model), data.model.get_output_embeddings()  # type: ignore[operator]

@@ -74,7 +74,8 @@ class Kllm(Method):
     pre_rope: K before RoPE
     center: K gets a constant vector after RoPE, its mean on the calibration text taken away
     rotate: V and o have a Hadamard matrix per head between them (golden.kllm.conditioning)
-    fisher, weight_fisher: squared gradients as weights of the k-means
+    fisher, weight_fisher: squared gradients as weights of the k-means; a fit in Hessians has no
+        use for those of weights
     fit: scales and indices of weights. ``largest``: the largest magnitude of a channel and the
         nearest centroids; ``squares``: scales and codebook of least squares, over all weights;
         ``feedback``: the same in the Hessian of the quantized inputs (golden.kllm.fit). Each column
@@ -82,8 +83,8 @@ class Kllm(Method):
         ``sequential``: the same layer by layer, codebooks and Hessians of what the quantized layers
         before give (golden.eval.kllm.sequential)
     damping: of the Hessian's diagonal, as a share of its mean
-    steps: of 512 tokens, in which scales and codebooks learn to give what the unchanged model does
-        (golden.eval.kllm.tuning); 0 for none
+    steps: of at most 512 tokens, in which scales and codebooks learn to give what the unchanged
+        model gives (golden.eval.kllm.tuning); 0 for none
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
     product: of the codebooks in the lanes, bit-true only
@@ -151,6 +152,8 @@ class Kllm(Method):
             self._refuse("fit", "another with fisher=true or pre_rope=true")
         self._check_range("steps", 0, 1 << 20)
         if self.steps:
+            if self.antisymmetric:
+                self._refuse("antisymmetric", "false with steps, which move each centroid")
             if self.fits_weights and self.fit == "largest":
                 self._refuse("steps", "0 with fit=largest, whose indices follow the codebook")
             if self.pre_rope or self.outliers == "static":
@@ -166,6 +169,10 @@ class Kllm(Method):
     @property
     def calibration_tokens(self) -> int:
         return _HESSIAN_TOKENS if self.steps or self.fit in _HESSIANS else 0
+
+    @property
+    def replaces_weights(self) -> bool:
+        return self.fits_weights and self.fit != "largest"
 
     @property
     def fits_weights(self) -> bool:
@@ -211,7 +218,7 @@ class Kllm(Method):
                     state |= activation_codebooks(self, data, sites)
                 if self.fits_weights and self.fit != "largest":
                     state |= fitted_weights(self, data, state)  # for these activations
-        if self.steps:
+        if self.steps and (sites or self.fits_weights):
             key = self.key("tuning", *self.calibration_fields())
             state = tune(self, state, data, self.steps, key)
         return state
