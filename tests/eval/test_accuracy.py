@@ -393,7 +393,7 @@ def test_the_same_rows_give_the_same_bytes(report, tmp_path):
         made.append([path.read_bytes() for path in written])
         assert written[0].read_text().count("](page/") == 4
     assert made[0] == made[1]
-    assert len(made[0]) == 2 + 3  # no rows of the breakdown and of the switches
+    assert len(made[0]) == 2 + 4  # no rows of the breakdown and of the switches
     for content in made[0]:
         assert b"http" not in content.replace(b"http://www.w3.org/", b"").replace(
             b"http://purl.org/", b""
