@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -85,6 +86,10 @@ def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, li
     return tokenizer, prompt
 
 
+def _shown(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
 def tokenizer_of(pack: ModelPack) -> Tokenizer:
     """ConfigError: the image has none."""
     if pack.tokenizer is None:
@@ -116,7 +121,7 @@ def talk(options: argparse.Namespace) -> int:
         session = Session.open(folder, made, prompt, Sizes.of(pack.layout))
         done = len(session.tokens)
         if done > len(prompt):
-            say.print(f"going on after {done - len(prompt)} tokens of {folder.relative_to(ROOT)}")
+            say.print(f"going on after {done - len(prompt)} tokens of {_shown(folder)}")
         elif session.cached:
             say.print(f"going on after {session.cached} tokens of the prompt")
         ends = set(pack.manifest.model.get("end", ()))
@@ -197,7 +202,7 @@ def _report(
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
         picture = timeline_svg(last.figures.placed, last.figures.parts, title)
         (session.folder / PICTURE).write_text(picture)
-        console.print(f"timeline of the last pass: {session.folder.relative_to(ROOT) / PICTURE}")
+        console.print(f"timeline of the last pass: {_shown(session.folder / PICTURE)}")
     if options.page and options.check:
         words = sum(each["compared"] for each in session.passes)
         rewrite(PAGE, {"talk_check": _checked(settings, session, words)})
