@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from golden.files import replacing
+
 __all__ = ["FORMAT", "Manifest", "PackError", "read_hex", "split_words", "write_hex"]
 
 FORMAT = 2
@@ -37,7 +39,8 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Into ``folder``; the same contents give the same bytes."""
         text = json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
-        (folder / NAME).write_text(text + "\n")
+        with replacing(folder / NAME) as part:
+            part.write_text(text + "\n")
 
     @classmethod
     def read(cls, folder: Path, block: str, config: dict[str, Any]) -> "Manifest":
@@ -56,6 +59,9 @@ class Manifest:
         odd = sorted(fields ^ set(found))
         if odd:
             raise PackError(f"{path}: wrong or missing: {', '.join(odd)}")
+        for name in ("config", "model", "made", "layout", "files"):
+            if not isinstance(found[name], dict):
+                raise PackError(f"{path}: {name} must be an object, not {found[name]!r:.40}")
         manifest = cls(**found)
         if manifest.block != block:
             raise PackError(f"{path}: block must be {block}, not {manifest.block!r}")
@@ -64,7 +70,9 @@ class Manifest:
             wanted, given = all_wanted.get(name), all_given.get(name)
             if wanted != given:
                 raise PackError(f"{path}: config.{name} must be {wanted!r}, not {given!r}")
-        for name in manifest.files:
+        for name, entry in manifest.files.items():
+            if not isinstance(entry, dict) or {"bytes", "sha256", "width", "words"} - entry.keys():
+                raise PackError(f"{path}: files.{name} must have bytes, sha256, width and words")
             manifest.check(folder, name)
         return manifest
 

@@ -422,9 +422,11 @@ def main(arguments: list[str] | None = None) -> int:
 
                 qet.make(options, say)
             elif options.all:
+                from golden.eval.command import ARCHITECTURES
                 from golden.kllm.model import pack as model
 
-                model.make(options, say, _model_source if options.calibration else None)
+                source = _model_source if options.calibration else None
+                model.make(options, say, ARCHITECTURES, source)
             else:
                 _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -21,18 +22,19 @@ from golden.markers import rewrite
 from tb.run import ROOT
 from tb.talk.build import build_host
 from tb.talk.driver import DriverError
-from tb.talk.golden import GoldenFailed
+from tb.talk.golden import GoldenFailed, kept_file
 from tb.talk.options import FOLDER, Options
 from tb.talk.picture import timeline_svg
 from tb.talk.report import predicted
 from tb.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from tb.talk.sampling import Sampling
-from tb.talk.session import Session
+from tb.talk.session import Session, Sizes, alone
 
-__all__ = ["PAGE", "image", "talk"]
+__all__ = ["GOLDEN", "PAGE", "image", "talk", "tokenizer_of"]
 
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = "timeline.svg"
+GOLDEN = "golden"  # folder of golden's tokens
 PAGE_PICTURE = ROOT / "docs" / "talk" / PICTURE
 
 
@@ -41,17 +43,26 @@ def image(options: Options) -> ModelPack:
     folder = options.folder()
     try:
         return load(folder, options.config.machine)
-    except (PackError, KeyError, TypeError) as error:
+    except PackError as error:
         raise ConfigError(f"{error}") from None
 
 
-def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, list[int]]:
-    """The tokenizer and the prompt's tokens. ConfigError: none, or more than the context holds."""
-    if pack.tokenizer is None:
-        raise ConfigError(f"{pack.folder} has no tokenizer")
-    if not options.prompt.strip():
+def _check_prompt(prompt: str) -> None:
+    """ConfigError: no word, or bytes of the shell that are no text."""
+    if not prompt.strip():
         raise ConfigError("--prompt must have a word, it is empty")
-    tokenizer = Tokenizer.from_file(str(pack.tokenizer))
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"--prompt must be UTF-8 text, character {error.start} is not") from None
+
+
+def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, list[int]]:
+    """The tokenizer and the prompt's tokens.
+
+    ConfigError: no tokenizer, no tokens, more than the context holds, or one that the model lacks.
+    """
+    tokenizer = tokenizer_of(pack)
     words = options.prompt
     if options.chat:
         chat = pack.manifest.model.get("chat")
@@ -59,17 +70,36 @@ def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, li
             raise ConfigError("--chat needs a tokenizer with a chat template")
         words = chat[0] + words + chat[1]
     prompt = tokenizer.encode(words, add_special_tokens=not options.chat).ids
-    context = pack.layout.shape.context
-    if len(prompt) + options.tokens > context:
+    shape = pack.layout.shape
+    if not prompt:
+        raise ConfigError("--prompt must have a token, the tokenizer gives none")
+    if max(prompt) >= shape.vocabulary:
+        raise ConfigError(
+            f"--prompt has the token {max(prompt)}: tokens of the model are "
+            f"0..{shape.vocabulary - 1}"
+        )
+    if len(prompt) + options.tokens > shape.context:
         raise ConfigError(
             f"--prompt has {len(prompt)} tokens: with --tokens {options.tokens} they must be at "
-            f"most {context}, the image's context"
+            f"most {shape.context}, the image's context"
         )
     return tokenizer, prompt
 
 
+def _shown(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+def tokenizer_of(pack: ModelPack) -> Tokenizer:
+    """ConfigError: the image has none."""
+    if pack.tokenizer is None:
+        raise ConfigError(f"{pack.folder} has no tokenizer")
+    return Tokenizer.from_file(str(pack.tokenizer))
+
+
 def talk(options: argparse.Namespace) -> int:
     """The command; its exit status. ConfigError: bad input, one line."""
+    _check_prompt(options.prompt)
     chosen = Options.of(options)
     sampling = Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
     pack = image(chosen)
@@ -84,41 +114,53 @@ def talk(options: argparse.Namespace) -> int:
     made = made_for(settings, prompt)
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
     folder = FOLDER / f"session-{digest}"
-    if options.fresh:
-        shutil.rmtree(folder, ignore_errors=True)
-    session = Session.open(folder, made, prompt)
-    done = len(session.tokens)
-    if done > len(prompt):
-        say.print(f"going on after {done - len(prompt)} tokens of {folder.relative_to(ROOT)}")
-    elif session.cached:
-        say.print(f"going on after {session.cached} tokens of the prompt")
-    ends = set(pack.manifest.model.get("end", ()))
-    try:
-        last = _speak(settings, session, tokenizer, len(prompt) + options.tokens, ends)
-    except (DriverError, GoldenFailed, Mismatch) as error:
-        print(f"\ntb.talk: {error}", file=sys.stderr)
-        return 1
-    _report(options, settings, session, tokenizer, last)
+    with alone(folder):
+        if options.fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+            kept_file(FOLDER / GOLDEN, made).unlink(missing_ok=True)
+        session = Session.open(folder, made, prompt, Sizes.of(pack.layout))
+        done = len(session.tokens)
+        if done > len(prompt):
+            say.print(f"going on after {done - len(prompt)} tokens of {_shown(folder)}")
+        elif session.cached:
+            say.print(f"going on after {session.cached} tokens of the prompt")
+        ends = set(pack.manifest.model.get("end", ()))
+        try:
+            last = _speak(settings, session, tokenizer, len(prompt) + options.tokens, ends)
+        except (DriverError, GoldenFailed, Mismatch) as error:
+            print(f"\ntb.talk: {error}", file=sys.stderr)
+            return 1
+        _report(options, settings, session, tokenizer, last)
     return 0
+
+
+def _length(session: Session, total: int, ends: set[int]) -> int:
+    """``total``, or less: tokens up to the first one after the prompt that ends the text."""
+    prompt = len(session.made_for["prompt"])
+    for place, token in enumerate(session.tokens[prompt:total], prompt):
+        if token in ends:
+            return place + 1
+    return total
 
 
 def _speak(
     settings: Settings, session: Session, tokenizer: Tokenizer, total: int, ends: set[int]
 ) -> Pass | None:
-    """Prints the text; the last pass, None if the session had all tokens."""
+    """Prints the text up to ``total`` tokens or its end; the last pass, None if none was needed."""
     shown = ""
     last = None
+    total = _length(session, total, ends)
 
     def show() -> None:
         nonlocal shown
-        text = tokenizer.decode(session.tokens, skip_special_tokens=False)
+        text = tokenizer.decode(session.tokens[:total], skip_special_tokens=False)
         if not text.endswith("\N{REPLACEMENT CHARACTER}") and text.startswith(shown):
             print(text[len(shown) :], end="", flush=True)
             shown = text
 
     show()
     began = time.monotonic()
-    with Talk(settings, session, total, FOLDER / "golden") as run:
+    with Talk(settings, session, total, FOLDER / GOLDEN) as run:
         for last in run.passes():
             show()
             rate = last.figures.cycles / last.seconds
@@ -129,7 +171,7 @@ def _speak(
                 + (f"; {last.compared} words equal" if settings.check else ""),
                 file=sys.stderr,
             )
-            if session.tokens[-1] in ends and session.cached + 1 == len(session.tokens):
+            if _length(session, total, ends) == len(session.tokens):
                 break
     print()
     return last
@@ -144,11 +186,9 @@ def _report(
 ) -> None:
     """Tables of all passes of the session, and the picture of the last one."""
     console, prompt = Console(width=100), len(session.made_for["prompt"])
-    steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
-    if not steps:
-        return
     console.print(_passes(session, options.clock))
-    console.print(_shares(steps))
+    steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
+    console.print(_shares(steps or [each for each in session.passes if each["logits"]]))
     says = [_predicted(settings, each) for each in session.passes]
     took = [each["cycles"] for each in session.passes]
     error = sum(says) / sum(took) - 1
@@ -162,7 +202,7 @@ def _report(
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
         picture = timeline_svg(last.figures.placed, last.figures.parts, title)
         (session.folder / PICTURE).write_text(picture)
-        console.print(f"timeline of the last pass: {session.folder.relative_to(ROOT) / PICTURE}")
+        console.print(f"timeline of the last pass: {_shown(session.folder / PICTURE)}")
     if options.page and options.check:
         words = sum(each["compared"] for each in session.passes)
         rewrite(PAGE, {"talk_check": _checked(settings, session, words)})
@@ -174,9 +214,9 @@ def _report(
         made = {
             "talk_text": _quoted(session, tokenizer, prompt),
             "talk_tokens": _markdown(session, options, prompt),
-            "talk_units": _unit_rows(steps[-1]),
             "talk_predicted": f"{line}\n",
         }
+        made |= {"talk_units": _unit_rows(steps[-1])} if steps else {}
         rewrite(PAGE, made)
         console.print(f"{PAGE.relative_to(ROOT)}: {', '.join(made)}")
 
@@ -224,10 +264,10 @@ def _shares(steps: list[dict]) -> Table:
     table = Table(title="units at work, per token", title_justify="left")
     for name in ("unit", "cycles", "share"):
         table.add_column(name, justify="left" if name == "unit" else "right")
-    cycles = sum(each["cycles"] for each in steps)
+    cycles, tokens = (sum(each[field] for each in steps) for field in ("cycles", "tokens"))
     for unit in Unit:
         own = sum(each["units"][unit.name] for each in steps)
-        table.add_row(unit.name, f"{own / len(steps):,.0f}", f"{own / cycles:.1%}")
+        table.add_row(unit.name, f"{own / tokens:,.0f}", f"{own / cycles:.1%}")
     return table
 
 

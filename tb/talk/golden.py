@@ -1,6 +1,7 @@
 """The golden machine in a process of its own, next to the simulation."""
 
 import dataclasses
+import hashlib
 import json
 import multiprocessing
 import os
@@ -18,7 +19,13 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.layout import ModelLayout
 
-__all__ = ["Golden", "GoldenFailed", "GoldenPart", "KeptTokens", "fill_program", "state_program"]
+__all__ = [
+    "Golden", "GoldenFailed", "GoldenPart", "KeptTokens", "fill_program", "kept_file",
+    "state_program",
+]  # fmt: skip
+
+# Modules, with all of golden that they import, whose code decides golden's tokens.
+_CODE = ("golden.kllm.model.host", "golden.kllm.model.pack", "tb.talk.sampling")
 
 
 class GoldenFailed(RuntimeError):
@@ -130,15 +137,29 @@ class Golden:
         return found
 
 
+def kept_file(folder: Path, made_for: dict[str, Any]) -> Path:
+    """Where golden's tokens of a run are kept: those of other code are not read."""
+    from golden.eval.accuracy.bench import code_version
+
+    said = json.dumps([made_for, code_version(_CODE)], sort_keys=True)
+    return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:20]}.json"
+
+
+def _kept_tokens(kept: object) -> dict[int, int]:
+    """None of a file that is damaged."""
+    if not isinstance(kept, dict):
+        return {}
+    if not all(place.isdecimal() and type(token) is int for place, token in kept.items()):
+        return {}
+    return {int(place): token for place, token in kept.items()}
+
+
 class KeptTokens:
     """Golden's tokens of one run by their place, each computed once."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        kept = kept_json(file)
-        self.tokens: dict[int, int] = {}
-        if isinstance(kept, dict) and all(isinstance(each, int) for each in kept.values()):
-            self.tokens = {int(place): token for place, token in kept.items()}
+        self.tokens = _kept_tokens(kept_json(file))
 
     def get(self, place: int, make: Callable[[], int]) -> int:
         """The token at a place of the sequence; ``make`` is called where none is known."""

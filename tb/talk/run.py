@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from golden.kllm.model.program import PassProgram, largest_chunk, pass_program
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from tb.native.build import Native
 from tb.talk.driver import Driver, PartRun
-from tb.talk.golden import Golden, GoldenPart, KeptTokens, fill_program, state_program
+from tb.talk.golden import Golden, GoldenPart, KeptTokens, fill_program, kept_file, state_program
 from tb.talk.report import Figures, figures
 from tb.talk.sampling import Sampling, choose, draw
 from tb.talk.session import Session
@@ -84,8 +82,7 @@ class Talk:
         prompt = session.made_for["prompt"]
         assert isinstance(prompt, list)
         self._prompt = len(prompt)
-        name = hashlib.sha256(json.dumps(session.made_for, sort_keys=True).encode()).hexdigest()
-        self._kept = KeptTokens(kept / f"{name[:20]}.json")
+        self._kept = KeptTokens(kept_file(kept, session.made_for))
         is_known = set(range(len(prompt), total)) <= self._kept.tokens.keys()
         self._needs_golden = settings.check or (settings.golden and not is_known)
         self._chunk: int | None = None

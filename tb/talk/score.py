@@ -12,13 +12,20 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from golden import command
 from golden.config import ConfigError
+from golden.files import kept_json, replacing
 from golden.kllm.config import MACHINES
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from tb.run import ROOT
-from tb.talk.options import FOLDER, Options
+from tb.talk.options import FOLDER, SMOLLM2, Options
+
+if TYPE_CHECKING:
+    from golden.kllm.model.pack import ModelPack
+    from tb.talk.run import Settings
+    from tb.talk.session import Session
 
 __all__ = ["main"]
 
@@ -26,31 +33,73 @@ PAGE = ROOT / "docs" / "talk.md"
 SECTION = "talk_perplexity"
 
 
-def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], list[float]]:
-    """The text's tokens, and what each but the first cost."""
-    import torch
-    from tokenizers import Tokenizer
-
+def _checked(given: argparse.Namespace) -> str:
+    """The text. ConfigError, CheckpointError: it, or the options, are none that can be compared."""
     from golden import text as own_text
     from golden.checkpoint import read_text
-    from golden.fp16.format import FP16
-    from golden.fp16.ops import float_from_bits
-    from tb.talk.build import build_host
-    from tb.talk.command import image
-    from tb.talk.run import Settings, Talk, made_for
-    from tb.talk.sampling import Sampling
-    from tb.talk.session import Session
 
-    pack = image(options)
-    if pack.tokenizer is None:
-        raise ConfigError(f"{pack.folder} has no tokenizer")
-    words = read_text(given.text) or own_text.EVALUATION
-    ids = Tokenizer.from_file(str(pack.tokenizer)).encode(words[: 10 * given.tokens + 100]).ids
-    if not 2 <= given.tokens <= min(len(ids), options.context):
+    if given.layers is not None:
+        raise ConfigError("--layers does not apply: golden.eval has all layers of the model")
+    if given.pack is not None and given.calibration is None:
+        raise ConfigError("--pack needs --calibration, the file that the image was made with")
+    words = read_text(given.text)
+    return own_text.EVALUATION if words is None else words
+
+
+def _check_calibration(options: Options, pack: "ModelPack", words: str, used: int) -> None:
+    """ConfigError: the image is of another calibration, or that has learned from these tokens."""
+    from golden.checkpoint import layer_count
+    from golden.eval.state import load_header
+
+    file = options.calibration_file()
+    header = load_header(file)
+    made = pack.manifest.made.get("calibration")
+    names = sorted(made) if isinstance(made, dict) else ["calibration"]
+    for name in names:
+        found = made[name] if isinstance(made, dict) else made
+        if found != header.get(name):
+            raise ConfigError(
+                f"{pack.folder} was made with {name} {found!r:.60}, {file} has "
+                f"{header.get(name)!r:.60}"
+            )
+    if header["text_sha256"] == hashlib.sha256(words.encode()).hexdigest() and (
+        header["skip"] < used
+    ):
         raise ConfigError(
-            f"--tokens must be 2..{min(len(ids), options.context)}, not {given.tokens}"
+            f"{file} was calibrated on text that is scored: make it with golden.calibrate "
+            f"--skip {used}"
         )
-    ids = ids[: given.tokens]
+    count = layer_count(None if options.model == SMOLLM2 else Path(options.model))
+    if count not in (None, pack.layout.shape.layers):
+        raise ConfigError(f"{pack.folder} must have {count} layers, not {pack.layout.shape.layers}")
+
+
+def _kept(file: Path, session: "Session") -> list[float]:
+    """What the cached tokens cost. ConfigError: the file has fewer."""
+    kept = kept_json(file) if session.cached else []
+    losses = kept[: session.cached] if isinstance(kept, list) else []
+    if len(losses) < session.cached or not all(type(each) is float for each in losses):
+        raise ConfigError(f"{file} is damaged or of a killed run: remove {session.folder}")
+    return losses
+
+
+def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], list[float]]:
+    """The text's tokens, and what each but the first cost."""
+    from tb.talk.build import build_host
+    from tb.talk.command import image, tokenizer_of
+    from tb.talk.run import Settings, made_for
+    from tb.talk.sampling import Sampling
+    from tb.talk.session import Session, Sizes, alone
+
+    words = _checked(given)
+    pack = image(options)
+    ids = tokenizer_of(pack).encode(words[: 10 * given.tokens + 100]).ids[: given.tokens]
+    context = pack.layout.shape.context
+    if given.tokens > context:
+        raise ConfigError(f"--tokens must be at most {context}, the image's context")
+    if len(ids) < given.tokens:
+        raise ConfigError(f"the text has {len(ids)} tokens, --tokens {given.tokens} are needed")
+    _check_calibration(options, pack, words, given.tokens)
     native = build_host(options.config)
     settings = Settings(
         pack, options.config, native, Sampling(), options.latency, given.chunk, golden=False,
@@ -58,13 +107,24 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
     )  # fmt: skip
     made = made_for(settings, ids)
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
-    session = Session.open(FOLDER / f"score-{digest}", made, ids)
-    file = FOLDER / f"score-{digest}.json"
-    kept = json.loads(file.read_text()) if file.exists() and session.cached else []
-    losses: list[float] = kept[: session.cached]
-    if len(losses) < session.cached:
-        raise ConfigError(f"{file} is of a killed run: remove {session.folder}")
-    with Talk(settings, session, len(ids), FOLDER / "golden") as run:
+    folder = FOLDER / f"score-{digest}"
+    with alone(folder):
+        session = Session.open(folder, made, ids, Sizes.of(pack.layout))
+        return ids, _scored(settings, session, ids)
+
+
+def _scored(settings: "Settings", session: "Session", ids: list[int]) -> list[float]:
+    """What each token but the first cost."""
+    import torch
+
+    from golden.fp16.format import FP16
+    from golden.fp16.ops import float_from_bits
+    from tb.talk.command import GOLDEN
+    from tb.talk.run import Talk
+
+    file = session.folder.with_suffix(".json")
+    losses = _kept(file, session)
+    with Talk(settings, session, len(ids), FOLDER / GOLDEN) as run:
         while session.cached < len(ids):
             each = run.next_pass()
             real = float_from_bits(torch.from_numpy(each.logits), FP16)
@@ -73,7 +133,8 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
             losses += [-float(logs[n, token]) for n, token in enumerate(after)]
             if len(after) < each.job.tokens:
                 losses.append(0.0)  # nothing follows the last token
-            file.write_text(json.dumps(losses))
+            with replacing(file) as part:
+                part.write_text(json.dumps(losses))
             mean = sum(losses) / max(min(len(losses), len(ids) - 1), 1)
             print(
                 f"{session.cached} tokens: perplexity {math.exp(mean):.3f}; "
@@ -81,7 +142,7 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
                 f"{each.figures.cycles / each.job.tokens:.0f} cycles per token",
                 file=sys.stderr,
             )
-    return ids, losses[: len(ids) - 1]
+    return losses[: len(ids) - 1]
 
 
 def _fast(options: Options, ids: list[int]) -> tuple[float, float]:
@@ -96,7 +157,7 @@ def _fast(options: Options, ids: list[int]) -> tuple[float, float]:
     from golden.kllm.model.pack import head_of_text
     from golden.pack import calibrated_method
 
-    loaded = checkpoint.load(None if options.model == "smollm2" else Path(options.model))
+    loaded = checkpoint.load(None if options.model == SMOLLM2 else Path(options.model))
     method, state, _ = calibrated_method(loaded, options.calibration_file())
     tokens = torch.tensor(ids)
     machine, model = options.config.machine, loaded.model

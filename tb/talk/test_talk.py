@@ -13,24 +13,28 @@ Shown to fail:
 - logits of a batch's first token.
 """
 
+import hashlib
 import json
+import shutil
 import struct
 
 import numpy as np
 import pytest
 
 from golden.config import ConfigError
+from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.program import pass_program
 from hdl.kllm.room import BLOCKS
+from tb.talk import command
 from tb.talk.__main__ import main
 from tb.talk.build import build_host
 from tb.talk.contexts import main as contexts
 from tb.talk.driver import CommandFailed, Driver, DriverError
-from tb.talk.golden import GoldenFailed
+from tb.talk.golden import GoldenFailed, KeptTokens
 from tb.talk.run import Mismatch, Settings, Talk, made_for
 from tb.talk.sampling import Sampling, choose, draw
-from tb.talk.session import Session, SessionError
+from tb.talk.session import Session, SessionError, Sizes, alone
 from tests.kllm import model_example as example
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
@@ -53,6 +57,11 @@ def one_pack(tmp_path_factory):
     return example.packed(tmp_path_factory.mktemp("pack") / "model")
 
 
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory):
+    return example.packed(tmp_path_factory.mktemp("pack") / "model", speaks=True)
+
+
 def settings(pack, native, **others):
     sampling = others.pop("sampling", Sampling())
     return Settings(pack, SMALL, native, sampling, latency=5, **others)
@@ -60,7 +69,8 @@ def settings(pack, native, **others):
 
 def tokens(made, folder, total, stop=None):
     """Tokens of a session in ``folder``, and the words compared; ends after ``stop`` passes."""
-    session = Session.open(folder / "session", made_for(made, PROMPT), PROMPT)
+    sizes = Sizes.of(made.pack.layout)
+    session = Session.open(folder / "session", made_for(made, PROMPT), PROMPT, sizes)
     compared = 0
     with Talk(made, session, total, folder / "golden") as run:
         for number, each in enumerate(run.passes(), 1):
@@ -108,7 +118,8 @@ def test_stopped_runs_go_on(one_pack, native, tmp_path):
 def test_other_cached_words_are_found(one_pack, native, tmp_path):
     """``check`` sees one index of a cached K that differs."""
     made = settings(one_pack, native, check=True)
-    session = Session.open(tmp_path, made_for(made, PROMPT), PROMPT)
+    sizes = Sizes.of(one_pack.layout)
+    session = Session.open(tmp_path, made_for(made, PROMPT), PROMPT, sizes)
     with Talk(made, session, 9, tmp_path / "golden") as run:
         passes = run.passes()
         next(passes)
@@ -167,7 +178,8 @@ def test_a_program_that_ends_is_one_line(one_pack, native, tmp_path):
 
 def test_golden_refuses_in_one_line(one_pack, native, tmp_path, capfd):
     made = settings(one_pack, native, check=True)
-    session = Session.open(tmp_path, made_for(made, PROMPT), PROMPT)
+    sizes = Sizes.of(one_pack.layout)
+    session = Session.open(tmp_path, made_for(made, PROMPT), PROMPT, sizes)
     with Talk(made, session, 9, tmp_path / "golden") as run:
         assert run.golden is not None
         run.golden.send("run", Job(1, 3), 1, [1])
@@ -201,52 +213,183 @@ def test_sampling():
     assert draw(1, 2) != draw(1, 3) != draw(2, 3)
 
 
-def damaged(folder):
-    made = {"image": "x", "prompt": PROMPT, "sampling": {}}
-    session = Session.open(folder, made, PROMPT)
-    slots = [np.arange(6, dtype=np.uint32)] * 2
-    session.add(Job(2), slots, None, {})
-    session.add(Job(4, 2), slots, 7, {})
-    return made, session
+SIZES = Sizes(vocabulary=150, layers=2, words=3)
+MADE = {"image": "x", "prompt": PROMPT, "sampling": {}}
+
+
+def two_passes(folder):
+    """A session of 6 cached tokens, and one more."""
+    session = Session.open(folder, MADE, PROMPT, SIZES)
+    for job, token in ((Job(2), None), (Job(4, 2), 7)):
+        slots = [np.arange(3 * job.tokens, dtype=np.uint32)] * 2
+        units = {unit.name: 5 for unit in Unit}
+        counts = dict.fromkeys(("logits", "compared", "cycles", "ahead"), 1)
+        sizes = {"tokens": job.tokens, "context": job.context}
+        session.add(job, slots, token, {**sizes, **counts, "seconds": 0.5, "units": units})
+    return session
 
 
 def test_sessions(tmp_path):
-    made, session = damaged(tmp_path)
-    again = Session.open(tmp_path, made, PROMPT)
+    session = two_passes(tmp_path)
+    again = Session.open(tmp_path, MADE, PROMPT, SIZES)
     assert (again.tokens, again.cached) == ([*PROMPT, 7], 6)
     assert [(job, slots.tolist()) for job, slots in again.slots()] == [
         (job, slots.tolist()) for job, slots in session.slots()
     ]
     with pytest.raises(SessionError, match="is of another image: remove"):
-        Session.open(tmp_path, made | {"image": "y"}, PROMPT)
+        Session.open(tmp_path, MADE | {"image": "y"}, PROMPT, SIZES)
+    slots = [np.arange(3, dtype=np.uint32)] * 2
+    again.add(Job(1, 6), slots, 9, again.passes[0] | {"tokens": 1, "context": 6})
+    assert Session.open(tmp_path, MADE, PROMPT, SIZES).tokens == [*PROMPT, 7, 9]
+    assert issubclass(SessionError, ConfigError)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: whole[:-1],
+        lambda whole: struct.pack("<III", 9, 9, 9) + whole[12:],
+        lambda whole: struct.pack("<III", 1, 2, 6) + whole[12:],
+        lambda whole: struct.pack("<III", 2, 4, 3) + whole[12:],
+        lambda whole: whole[:-5] + bytes([whole[-5] ^ 4]) + whole[-4:],
+    ],
+)
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_damaged_caches(change, is_sealed, tmp_path):
+    """A cache file that the checksum is not of, and one that it is of but no run writes.
+
+    Shown to fail without the comparison of checksums.
+    """
+    two_passes(tmp_path)
     cache, state = tmp_path / "cache.bin", tmp_path / "session.json"
     whole = cache.read_bytes()
-    for change, message in (
-        (whole[:-1], "must have"),
-        (struct.pack("<III", 9, 9, 9) + whole[12:], "is damaged"),
-        (struct.pack("<III", 1, 2, 6) + whole[12:], "is damaged"),
-    ):
-        cache.write_bytes(change)
-        with pytest.raises(SessionError, match=message):
-            Session.open(tmp_path, made, PROMPT)
-    cache.write_bytes(whole)
-    for text in (
-        "",
-        "{",
-        "[]",
-        '{"format": 1}',
-        state.read_text().replace('"cached": 6', '"cached": "6"'),
-    ):
-        state.write_text(text)
-        with pytest.raises(SessionError, match="is damaged or of another version"):
-            Session.open(tmp_path, made, PROMPT)
-    assert issubclass(SessionError, ConfigError)
+    found = change(whole)
+    cache.write_bytes(found)
+    is_flipped = len(found) == len(whole) and found[:12] == whole[:12]
+    if is_sealed and not is_flipped:
+        made = json.loads(state.read_text()) | {"sha256": hashlib.sha256(found).hexdigest()}
+        state.write_text(json.dumps(made))
+    with pytest.raises(SessionError, match=r"must have|is damaged"):
+        Session.open(tmp_path, MADE, PROMPT, SIZES)
+    assert cache.read_bytes() == found
+
+
+def first_pass(**others):
+    """A change of the state: other figures of its first pass."""
+    return lambda made: {"passes": [made["passes"][0] | others, *made["passes"][1:]]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _made: {"cached": "6"},
+        lambda _made: {"cached": 5},
+        lambda _made: {"cached": True},
+        lambda _made: {"size": -5},
+        lambda _made: {"sha256": None},
+        lambda _made: {"tokens": PROMPT[:4]},
+        lambda _made: {"tokens": PROMPT},
+        lambda _made: {"tokens": [*PROMPT, "7"]},
+        lambda _made: {"tokens": [*PROMPT, -1]},
+        lambda _made: {"tokens": [*PROMPT, 10**9]},
+        lambda _made: {"tokens": [*PROMPT[:-1], 1, 7]},
+        lambda made: {"passes": made["passes"][:1]},
+        lambda _made: {"passes": ["x", 3]},
+        first_pass(tokens=0),
+        first_pass(tokens=10**9),
+        first_pass(cycles="many"),
+        first_pass(units={}),
+        first_pass(seconds=-1),
+    ],
+)
+def test_damaged_states(change, tmp_path):
+    """Shown to fail without the check of the tokens' range."""
+    two_passes(tmp_path)
+    state = tmp_path / "session.json"
+    made = json.loads(state.read_text())
+    state.write_text(json.dumps(made | change(made)))
+    with pytest.raises(SessionError, match=r"is damaged.*: remove"):
+        Session.open(tmp_path, MADE, PROMPT, SIZES)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
+def test_a_state_that_is_none(text, tmp_path):
+    two_passes(tmp_path)
+    (tmp_path / "session.json").write_text(text)
+    with pytest.raises(SessionError, match="is damaged or of another version"):
+        Session.open(tmp_path, MADE, PROMPT, SIZES)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"x": 1}', '{"6": "1"}', "{"])
+def test_damaged_tokens_of_golden_are_none(text, tmp_path):
+    file = tmp_path / "kept.json"
+    file.write_text(text)
+    kept = KeptTokens(file)
+    assert kept.tokens == {}
+    assert kept.get(6, lambda: 3) == 3
+    assert KeptTokens(file).tokens == {6: 3}
+
+
+# Through the command.
+
+SMALL_WORDS = ["--config", "small", "--set", "slot.slots=4", "--latency", "5"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where the command keeps its sessions."""
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def stored(folder):
+    """Tokens of the only session."""
+    (state,) = folder.glob("session-*/session.json")
+    return json.loads(state.read_text())["tokens"]
+
+
+def test_a_finished_text_stays_finished(native, folder, tmp_path, capsys):
+    """Shown to fail without the look for an end before the first pass."""
+
+    def said(pack, tokens):
+        words = ["--prompt", "fold", "--no-golden", "--tokens", str(tokens)]
+        assert main(["--pack", str(pack.folder), *SMALL_WORDS, *words]) == 0
+        return capsys.readouterr().out
+
+    endless = example.packed(tmp_path / "endless", speaks=True)
+    assert "passes" in said(endless, 1)
+    said(endless, 6)
+    made = stored(folder)
+    shutil.rmtree(next(folder.glob("session-*/")))
+    assert made[:4] == list(b"fold")
+    ends = example.packed(tmp_path / "ends", end=[made[5]], speaks=True)
+    length = 5 + made[4:].index(made[5])
+    first = said(ends, 6)
+    assert stored(folder) == made[:length]
+    assert said(ends, 6) == first.partition("timeline")[0]
+    assert stored(folder) == made[:length]
+
+
+def test_two_runs_of_a_session(speaking, native, folder, capsys):
+    """The second one changes nothing. Shown to fail without the lock."""
+    words = ["--pack", str(speaking.folder), *SMALL_WORDS, "--prompt", "fold", "--no-golden"]
+    assert main([*words, "--tokens", "1"]) == 0
+    (session,) = folder.glob("session-*/")
+    capsys.readouterr()
+    with alone(session):
+        assert main([*words, "--tokens", "2", "--fresh"]) == 2
+    assert "another run uses" in capsys.readouterr().err
+    assert len(stored(folder)) == 5
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--prompt", ""], "has no tokenizer"),
+        (["--prompt", ""], "--prompt must have a word, it is empty"),
+        (["--prompt", "fold\udcff"], "--prompt must be UTF-8 text, character 4 is not"),
+        (["--prompt", "\u00e9"], "--prompt has the token 195: tokens of the model are 0..149"),
+        (["--prompt", "x" * 30, "--tokens", "11"], "they must be at most 40"),
+        (["--chat"], "--chat needs a tokenizer with a chat template"),
         (["--pack", "nowhere"], "has no manifest.json"),
         (["--temperature", "-1"], "temperature must be 0..100, not -1.0"),
         (["--top-p", "2"], "top_p must be 0.01..1"),
@@ -256,10 +399,9 @@ def test_sessions(tmp_path):
         (["--config", "table1", "--set", "lane.lanes=16"], "must be"),
     ],
 )
-def test_bad_input_is_one_line(words, reason, one_pack, capsys):
-    arguments = ["--pack", str(one_pack.folder), "--config", "small", "--set", "slot.slots=4"]
+def test_bad_input_is_one_line(words, reason, speaking, capsys):
     try:
-        status = main([*arguments, *words])
+        status = main(["--pack", str(speaking.folder), *SMALL_WORDS, *words])
     except SystemExit as error:
         status = error.code
     shown = capsys.readouterr().err

@@ -1,10 +1,13 @@
 """A random LLaMA of four layers, odd sizes and heads in groups, packed for the small machine."""
 
 import functools
+import types
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden.checkpoint import Checkpoint
@@ -15,7 +18,7 @@ from golden.kllm.model.compiler import ModelImage, compile_model
 from golden.kllm.model.layout import model_layout
 from golden.kllm.model.quantized import model_shape
 
-__all__ = ["CONTEXT", "LAYERS", "VOCABULARY", "checkpoint", "image", "packed"]
+__all__ = ["CONTEXT", "LAYERS", "VOCABULARY", "checkpoint", "image", "packed", "tokenizer"]
 
 LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
 
@@ -48,7 +51,25 @@ def image(head_dim: int = 32, layers: int = LAYERS) -> ModelImage:
         )
 
 
-def packed(folder: Path, head_dim: int = 32) -> pack.ModelPack:
-    """Written to a folder and read back."""
-    pack.write(folder, image(head_dim), {"name": "random", "end": []}, {"tool": "test"})
+@functools.cache
+def tokenizer() -> Tokenizer:
+    """A token is a byte: those from VOCABULARY on are none of the model."""
+    # ByteLevel writes each byte as a character: itself, or for the others one from 256 on.
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    vocabulary = {chr(byte): byte for byte in plain}
+    vocabulary |= {chr(256 + n): byte for n, byte in enumerate(others)}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def packed(
+    folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False
+) -> pack.ModelPack:
+    """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer."""
+    model = {"name": "random", "end": list(end)}
+    given = types.SimpleNamespace(backend_tokenizer=tokenizer()) if speaks else None
+    pack.write(folder, image(head_dim), model, {"tool": "test"}, given)
     return pack.load(folder, MACHINES["small"])

@@ -147,6 +147,36 @@ def test_refused_folders(tmp_path):
         pack.load(folder, SMALL)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"layout": []}, r"layout must be an object, not \[\]"),
+        ({"files": {"data.bin": 3}}, "files.data.bin must have bytes, sha256, width and words"),
+        ({"model": {}}, "model is damaged: 'shape'"),
+        ({"model": {"shape": [], "options": {}, "chunk": 8}}, "model is damaged"),
+    ],
+)
+def test_damaged_manifests(change, reason, tmp_path):
+    """Shown to fail without the check that ``layout`` is an object."""
+    example.packed(tmp_path)
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(PackError, match=reason):
+        pack.load(tmp_path, SMALL)
+
+
+def test_only_known_architectures(tmp_path, capsys):
+    """A model of another type is refused. Shown to fail with none named to the loader."""
+    known = example.checkpoint().model
+    known.save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(file.read_text().replace('"llama"', '"mistral"'))
+    output = tmp_path / "x"
+    assert main(["--all", "--model", str(tmp_path / "model"), "-o", str(output)]) == 2
+    assert "has the architecture mistral; supported: llama" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def test_a_model_that_does_not_fit():
     layout = example.image().layout
     slots = dataclasses.replace(SMALL, slot=SlotShape(slots=4, elements=96, outliers_max=64))

@@ -14,10 +14,11 @@ import argparse
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import torch
 
@@ -46,8 +47,8 @@ from golden.manifest import NAME as MANIFEST
 from golden.manifest import Manifest, PackError
 
 __all__ = [
-    "BLOCK", "CHUNK", "ModelPack", "Source", "head_of_text", "load", "make", "quantize_model",
-    "trained", "write",
+    "BLOCK", "CHUNK", "ModelPack", "Source", "checked_layout", "head_of_text", "load", "make",
+    "quantize_model", "trained", "write",
 ]  # fmt: skip
 
 BLOCK = "kllm_accelerator"
@@ -95,19 +96,34 @@ def write(
     The manifest is removed first and written last: a folder that is half written has none.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
-    layout, files = image.layout, {}
+    with filelock.FileLock(folder / "lock"):
+        (folder / MANIFEST).unlink(missing_ok=True)
+        files = _write_files(folder, image, tokenizer)
+        manifest = _manifest(image.layout, model, made, files)
+        manifest.write(folder)
+    return manifest
+
+
+def _write_files(folder: Path, image: ModelImage, tokenizer: Any) -> dict[str, Any]:
+    """Entries of the manifest. The caller holds the folder's lock."""
+    files = {}
     memories = {"data.bin": (image.data, ROW_BYTES)}
     for number, port in enumerate(image.ports):
-        memories[f"port_{number:02d}.bin"] = port, layout.config.port_bits // 8
+        memories[f"port_{number:02d}.bin"] = port, image.layout.config.port_bits // 8
     with made_aside(folder) as part:
         for name, (memory, word_bytes) in memories.items():
             files[name] = _write(part / name, memory.tobytes(), word_bytes)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is not None:
             files[TOKENIZER] = _write(part / TOKENIZER, backend.to_str().encode(), 1)
+    return files
+
+
+def _manifest(
+    layout: ModelLayout, model: dict[str, Any], made: dict[str, Any], files: dict[str, Any]
+) -> Manifest:
     shape = layout.shape.describe()
-    manifest = Manifest(
+    return Manifest(
         block=BLOCK,
         config=layout.config.describe(),
         model={**model, "shape": shape, "options": layout.options.describe(), "chunk": CHUNK},
@@ -128,8 +144,6 @@ def write(
         },
         files=files,
     )
-    manifest.write(folder)
-    return manifest
 
 
 def _write(file: Path, data: bytes, word_bytes: int) -> dict[str, Any]:
@@ -152,10 +166,10 @@ def load(folder: Path, config: MachineConfig) -> ModelPack:
     manifest = Manifest.read(folder, BLOCK, config.describe())
     if manifest.layout.get("kind") != KIND:
         raise PackError(f"{folder}: not of a whole model, which golden.pack --all writes")
-    model = manifest.model
-    fields = dict(model["shape"])
-    shape = ModelShape(**{**fields, "layer": LayerShape(**fields["layer"])})
-    layout = model_layout(shape, LayerOptions(**model["options"]), config, model["chunk"])
+    try:
+        layout = _layout(manifest.model, config)
+    except (KeyError, TypeError, ValueError) as error:
+        raise PackError(f"{folder / MANIFEST}: model is damaged: {error}") from None
     words = {"data.bin": layout.rows}
     words |= {f"port_{n:02d}.bin": layout.words for n in range(config.ports.ports)}
     for name, wanted in words.items():
@@ -163,6 +177,13 @@ def load(folder: Path, config: MachineConfig) -> ModelPack:
         if found != wanted:
             raise PackError(f"{folder / name}: words must be {wanted}, not {found}")
     return ModelPack(folder, manifest, layout)
+
+
+def _layout(model: dict[str, Any], config: MachineConfig) -> ModelLayout:
+    """Of a manifest's model. KeyError, TypeError, ValueError: it is damaged."""
+    fields = dict(model["shape"])
+    shape = ModelShape(**{**fields, "layer": LayerShape(**fields["layer"])})
+    return model_layout(shape, LayerOptions(**model["options"]), config, model["chunk"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +220,28 @@ def trained(
         installed=contextlib.nullcontext,
         told={"calibration": f"golden.text.CALIBRATION, {len(ids)} tokens"},
     )
+
+
+def checked_layout(
+    loaded: checkpoint.Checkpoint,
+    options: LayerOptions,
+    config: MachineConfig,
+    layers: int | None,
+    context: int,
+) -> ModelLayout:
+    """Of the first ``layers`` layers, all if None, with room for ``context`` tokens.
+
+    ConfigError: the model has no such form, or does not fit the machine.
+    """
+    check_architecture(loaded.model)
+    every = loaded.model.model.layers
+    if layers is not None and not 1 <= layers <= len(every):
+        raise ConfigError(f"--layers must be 1..{len(every)}, not {layers}")
+    layer = layer_weights(every[0], loaded.model.config).shape
+    shape = model_shape(loaded.model, layers or len(every), context, layer)
+    layout = model_layout(shape, options, config, CHUNK)
+    check_model(layout)
+    return layout
 
 
 def quantize_model(
@@ -252,10 +295,12 @@ def _chat(tokenizer: Any) -> list[str] | None:
 def make(
     options: argparse.Namespace,
     say: Callable[[str], None],
+    architectures: Collection[str],
     calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
 ) -> None:
     """Of the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
 
+    architectures: model types of transformers that are accepted
     calibrated: reads the calibration file; None: the layers are trained on a built-in text.
     """
     config = MachineConfig.parse(MACHINES[options.config or "smollm2"], options.set)
@@ -265,7 +310,7 @@ def make(
     if options.layers is not None and count is not None and not 1 <= options.layers <= count:
         raise ConfigError(f"--layers must be 1..{count}, not {options.layers}")
     say(f"loading {options.model}")
-    loaded = checkpoint.load(path)
+    loaded = checkpoint.load(path, architectures)
     check_architecture(loaded.model)
     if calibrated is not None:
         source = calibrated(loaded, options)
@@ -274,10 +319,7 @@ def make(
         assert isinstance(wanted, LayerOptions)
         ids = checkpoint.tokens(loaded, text.CALIBRATION, LAYER_TOKENS)
         source = trained(loaded, ids, wanted, config)
-    layers = options.layers or len(loaded.model.model.layers)
-    shape = model_shape(loaded.model, layers, options.context, source.shape)
-    layout = model_layout(shape, source.options, config, CHUNK)
-    check_model(layout)
+    layout = checked_layout(loaded, source.options, config, options.layers, options.context)
     image = compile_model(quantize_model(loaded, source, layout, _windows(loaded), say), layout)
     stops = loaded.model.generation_config.eos_token_id
     model = {
