@@ -102,7 +102,7 @@ def test_a_batch_gives_what_single_tokens_give(head_dim):
 def test_pieces_of_the_head():
     layout = example.image().layout
     assert sum(pieces(layout, 1)) == example.VOCABULARY
-    narrow = dataclasses.replace(SMALL, vectors=VectorShape(rows=48))
+    narrow = dataclasses.replace(SMALL, vectors=VectorShape(rows=24))
     few = dataclasses.replace(layout, config=narrow)
     assert len(pieces(few, 1)) > 1
     assert sum(pieces(few, 1)) == example.VOCABULARY
