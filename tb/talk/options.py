@@ -164,7 +164,7 @@ class Options:
     def _check_fits(self) -> None:
         """ConfigError: the model cannot be packed for the machine."""
         from golden.checkpoint import CheckpointError, load
-        from golden.eval.command import ARCHITECTURES
+        from golden.eval.command import ARCHITECTURES, quiet
         from golden.eval.methods import parse_all
         from golden.kllm.layer.shape import LayerOptions
         from golden.kllm.model.pack import checked_layout
@@ -172,6 +172,7 @@ class Options:
         (method,) = parse_all(METHOD)
         names = ("fuse", "scores", "glu", "center")
         options = LayerOptions(**{name: getattr(method, name) for name in names})
+        quiet()
         try:
             loaded = load(self._checkpoint, ARCHITECTURES)
         except CheckpointError as error:
