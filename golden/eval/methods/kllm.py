@@ -414,7 +414,6 @@ class Kllm(Method):
     ) -> Callable[[Tensor], Tensor]:
         """x to what its tokens have become; bits are counted for some linear layers."""
         codebook = FakeCodebook.of(state[f"{i}.{where}"])
-        share = self.share_of(where)
         if self.outliers == "static":
             thresholds = tuple(state[f"{i}.{where}.thresholds"].tolist())
             counters = [site.bits.adder("activations", name) for name in counted]
@@ -427,7 +426,7 @@ class Kllm(Method):
                 return found.value
 
             return static
-        k = outlier_count(length, share) if share else 0
+        k = self.outliers_of(where, length)
         for name in counted:
             bits = codebook.bits + (_SCALE + 2 * k * _OUTLIER) / length
             site.bits.add("activations", name, length, bits)
@@ -458,8 +457,7 @@ class Kllm(Method):
     def install_attention(self, site: Site, state: State) -> None:
         cached = self.kept_bits != OFF
         head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
-        share = self.share_of("k")
-        k_kept = outlier_count(head_dim, share) if share else 0
+        k_kept = self.outliers_of("k", head_dim)
         books: dict[str, FakeCodebook] = {}
         for i in range(len(site.layers)):
             for where in (name for name, each in SITES.items() if each.heads):
