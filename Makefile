@@ -34,7 +34,7 @@ layer: $(READY)  ## run a decoder layer of SmolLM2-135M on the Verilated acceler
 	@$(PYTHON) -m tb.runs.layer
 
 talk: $(READY)  ## a language model talks on the Verilated accelerator: PROMPT="..." ARGS="--tokens 8 --check"
-	@$(PYTHON) -m tb.talk $(if $(filter undefined,$(origin PROMPT)),,--prompt "$$PROMPT") $(ARGS) $(PAGE_OPTION)
+	@$(PYTHON) -m tb.talk $(if $(filter command environment,$(origin PROMPT)),--prompt "$$PROMPT",) $(ARGS) $(PAGE_OPTION)
 
 kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and read them back
 	@$(PYTHON) -m tb.runs.real

@@ -36,7 +36,6 @@ def lite_registers() -> Timing:
     """A read and a write at the same time."""
     return Timing(
         latency=2,
-        interval=Fraction(2),
         start="the last of address and data",
         end="the answer",
         unit="read and one write",

@@ -240,17 +240,9 @@ def load() -> Timing:
     return Timing(latency=2, start="command", end="read", unit="row")
 
 
-def readback(words: int) -> Timing:
-    """Of READ, with a memory that answers in 1 cycle; each further cycle adds one per row.
-
-    A row gives ``words`` words. The engine then waits for the answer with the next row.
-    """
-    return Timing(
-        latency=2,
-        interval=Fraction(words + 1, words),
-        start="command",
-        end="row_request (memory of 1 cycle)",
-    )
+def readback() -> Timing:
+    """Of READ: a row is on order while the words of the row before it leave."""
+    return Timing(latency=2, start="command", end="row_request")
 
 
 def slot_memory() -> Timing:

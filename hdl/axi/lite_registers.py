@@ -28,6 +28,7 @@ from hdl.stream.queue import queue
 
 __all__ = ["AxiLiteRegisters", "AxiLiteRegistersConfig"]
 
+_ANSWERS = 2  # of each direction: one leaves while the next one comes
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
 
@@ -71,7 +72,7 @@ class AxiLiteRegisters(Block):
     The low two address bits and PROT are ignored. ``abort_pulse`` does not empty the queues.
 
     Every answer comes 2 cycles after the last of address and data. Each direction completes 1
-    access per 2 cycles, reads and writes independent. No combinational path leads from an input to
+    access per cycle, reads and writes independent. No combinational path leads from an input to
     an output. Golden: golden.axi.reference.RegisterModel. Source: Arm IHI 0022H.
     """
 
@@ -117,26 +118,23 @@ class AxiLiteRegisters(Block):
 
     def _write(self, m: Module, command) -> None:
         bus = self.axil
-        has_aw, has_w, has_b = Signal(), Signal(), Signal()
+        answers = queue(m, "b_queue", bus.b.p.shape(), _ANSWERS)
+        link(m, answers.o, bus.b)
+        has_aw, has_w = Signal(), Signal()
         index = Signal(self.config.address_bits - 2, reset_less=True)
         w = Signal(bus.w.p.shape(), reset_less=True)
-        resp = Signal(2, reset_less=True)
         perform, answer = Signal(), Signal(2)
         m.d.comb += [
-            bus.aw.ready.eq(~has_aw),
-            bus.w.ready.eq(~has_w),
-            bus.b.valid.eq(has_b),
-            bus.b.p.resp.eq(resp),
-            perform.eq(has_aw & has_w & ~has_b),
+            bus.aw.ready.eq(~has_aw | perform),
+            bus.w.ready.eq(~has_w | perform),
+            perform.eq(has_aw & has_w & answers.i.ready),
+            answers.i.valid.eq(perform),
+            answers.i.p.resp.eq(answer),
         ]
-        with m.If(bus.aw.valid & ~has_aw):
-            m.d.sync += [has_aw.eq(1), index.eq(bus.aw.p.addr[2:])]
-        with m.If(bus.w.valid & ~has_w):
-            m.d.sync += [has_w.eq(1), w.eq(bus.w.p)]
-        with m.If(perform):
-            m.d.sync += [has_aw.eq(0), has_w.eq(0), has_b.eq(1), resp.eq(answer)]
-        with m.Elif(bus.b.ready):
-            m.d.sync += has_b.eq(0)
+        with m.If(bus.aw.ready):
+            m.d.sync += [has_aw.eq(bus.aw.valid), index.eq(bus.aw.p.addr[2:])]
+        with m.If(bus.w.ready):
+            m.d.sync += [has_w.eq(bus.w.valid), w.eq(bus.w.p)]
 
         abort = Signal()
         m.d.comb += [
@@ -155,22 +153,18 @@ class AxiLiteRegisters(Block):
 
     def _read(self, m: Module, command, status, readback) -> None:
         bus, config = self.axil, self.config
-        has_ar, has_r = Signal(), Signal()
+        answers = queue(m, "r_queue", bus.r.p.shape(), _ANSWERS)
+        link(m, answers.o, bus.r)
+        has_ar = Signal()
         index = Signal(config.address_bits - 2, reset_less=True)
-        r = Signal(bus.r.p.shape(), reset_less=True)
-        perform, answer = Signal(), Signal(bus.r.p.shape())
+        perform, answer = Signal(), answers.i.p
         m.d.comb += [
-            bus.ar.ready.eq(~has_ar),
-            bus.r.valid.eq(has_r),
-            bus.r.p.eq(r),
-            perform.eq(has_ar & ~has_r),
+            bus.ar.ready.eq(~has_ar | perform),
+            perform.eq(has_ar & answers.i.ready),
+            answers.i.valid.eq(perform),
         ]
-        with m.If(bus.ar.valid & ~has_ar):
-            m.d.sync += [has_ar.eq(1), index.eq(bus.ar.p.addr[2:])]
-        with m.If(perform):
-            m.d.sync += [has_ar.eq(0), has_r.eq(1), r.eq(answer)]
-        with m.Elif(bus.r.ready):
-            m.d.sync += has_r.eq(0)
+        with m.If(bus.ar.ready):
+            m.d.sync += [has_ar.eq(bus.ar.valid), index.eq(bus.ar.p.addr[2:])]
 
         levels = data.StructLayout({"command": 16, "status": 15, "readback": 1})
         room = Signal(range(LEVELS_COMMAND_MOST + 1))

@@ -55,8 +55,8 @@ class KllmReadback(Block):
     7. one word per outlier
 
     RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
-    nothing. Both give no words. One word per cycle; the block awaits a row's answer before it
-    requests the next row. Golden: golden.kllm.machine.
+    nothing. Both give no words. One word per cycle of READ: the block requests a row while the
+    row before it leaves. Golden: golden.kllm.machine.
     """
 
     def __init__(self, config: KllmReadbackConfig):
@@ -84,7 +84,7 @@ class KllmReadback(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.readback(_WORDS)
+        return timing.readback()
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -97,12 +97,13 @@ class KllmReadback(Block):
         m.d.comb += [
             entry_rows.eq((held.length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
             sent.eq(self.o.valid & self.o.ready),
-            self.row_request.p.row.eq(src + at.row),
+            self.row_request.p.row.eq(src + at.next_row),
             self.slot_slot.p.slot.eq(slot),
             self.slot_entry_request.p.slot.eq(slot),
-            self.slot_entry_request.p.row.eq(at.row),
+            self.slot_entry_request.p.row.eq(at.next_row),
             self.slot_outlier_request.p.slot.eq(slot),
             self.slot_outlier_request.p.position.eq(at.outlier),
+            at.next_row.eq(at.row + at.asked),
             self.status.p.status.eq(faults),
         ]
         with m.FSM():
@@ -118,7 +119,7 @@ class KllmReadback(Block):
                 rows = operand(command, Opcode.READ, "rows")
                 _rows(m, at, self.row_request, self.row_row, self.o, sent, rows)
             with m.State("DESCRIPTOR"):
-                _ask(m, at, self.slot_slot)
+                _ask_one(m, at, self.slot_slot)
                 m.d.comb += self.slot_descriptor.ready.eq(1)
                 with m.If(self.slot_descriptor.valid):
                     m.d.sync += [held.eq(self.slot_descriptor.p), at.asked.eq(0)]
@@ -140,23 +141,34 @@ class _Place:
     """How far the command at hand is."""
 
     row: Signal = dataclasses.field(default_factory=lambda: Signal(16, name="row"))
-    asked: Signal = dataclasses.field(default_factory=lambda: Signal(name="asked"))
+    asked: Signal = dataclasses.field(default_factory=lambda: Signal(range(3), name="asked"))
+    next_row: Signal = dataclasses.field(default_factory=lambda: Signal(16, name="next_row"))
     part: Signal = dataclasses.field(default_factory=lambda: Signal(range(_WORDS), name="part"))
     outlier: Signal = dataclasses.field(
         default_factory=lambda: Signal(SLOT_LENGTH_BITS, name="outlier")
     )
 
 
-def _ask(m: Module, at: _Place, request) -> None:
+def _ask_one(m: Module, at: _Place, request) -> None:
     """Offers a request until it is taken."""
-    m.d.comb += request.valid.eq(~at.asked)
+    m.d.comb += request.valid.eq(at.asked == 0)
     with m.If(request.valid & request.ready):
         m.d.sync += at.asked.eq(1)
 
 
+def _ask_rows(m: Module, at: _Place, request, rows, leaves) -> None:
+    """Offers requests of this row and the next one. leaves: this row's last word is sent."""
+    taken = Signal()
+    m.d.comb += [
+        request.valid.eq((at.asked != 2) & (at.next_row < rows)),
+        taken.eq(request.valid & request.ready),
+    ]
+    m.d.sync += at.asked.eq(at.asked + taken - leaves)
+
+
 def _advance(m: Module, at: _Place, rows, state: str) -> None:
     """The next row, or the next state after ``rows`` rows."""
-    m.d.sync += [at.asked.eq(0), at.part.eq(0), at.row.eq(at.row + 1)]
+    m.d.sync += [at.part.eq(0), at.row.eq(at.row + 1)]
     with m.If(at.row == rows - 1):
         m.d.sync += at.row.eq(0)
         m.next = state
@@ -183,17 +195,18 @@ def _check(m: Module, config: KllmReadbackConfig, command, faults) -> None:
 
 def _rows(m: Module, at: _Place, request, answer, o, sent, rows) -> None:
     """State ROWS: ``rows`` rows of the vector memory."""
-    _ask(m, at, request)
-    words = answer.p.word.as_value()
+    words, leaves = answer.p.word.as_value(), Signal(name="row_leaves")
     m.d.comb += [
         o.valid.eq(answer.valid),
         o.p.data.eq(words.word_select(at.part, 32)),
         answer.ready.eq(o.ready & (at.part == _WORDS - 1)),
+        leaves.eq(sent & (at.part == _WORDS - 1)),
     ]
+    _ask_rows(m, at, request, rows, leaves)
     with m.If(sent):
         m.d.sync += at.part.eq(at.part + 1)
-        with m.If(at.part == _WORDS - 1):
-            _advance(m, at, rows, "STATUS")
+    with m.If(leaves):
+        _advance(m, at, rows, "STATUS")
 
 
 def _slot_states(m: Module, block: KllmReadback, at: _Place, held, entry_rows, sent) -> None:
@@ -215,9 +228,8 @@ def _slot_states(m: Module, block: KllmReadback, at: _Place, held, entry_rows, s
             with m.If(at.part == 3):
                 m.d.sync += at.part.eq(0)
                 m.next = "ENTRIES"
-    entries = block.slot_entries
+    entries, leaves = block.slot_entries, Signal(name="entries_leave")
     with m.State("ENTRIES"):
-        _ask(m, at, block.slot_entry_request)
         with m.Switch(at.part):
             for n in range(_ENTRY_WORDS):
                 with m.Case(n):
@@ -226,13 +238,15 @@ def _slot_states(m: Module, block: KllmReadback, at: _Place, held, entry_rows, s
         m.d.comb += [
             o.valid.eq(entries.valid),
             entries.ready.eq(o.ready & (at.part == _ENTRY_WORDS - 1)),
+            leaves.eq(sent & (at.part == _ENTRY_WORDS - 1)),
         ]
+        _ask_rows(m, at, block.slot_entry_request, entry_rows, leaves)
         with m.If(sent):
             m.d.sync += at.part.eq(at.part + 1)
-            with m.If(at.part == _ENTRY_WORDS - 1):
-                _advance(m, at, entry_rows, "MASKS")
+        with m.If(leaves):
+            _advance(m, at, entry_rows, "MASKS")
     with m.State("MASKS"):
-        _ask(m, at, block.slot_entry_request)
+        _ask_rows(m, at, block.slot_entry_request, entry_rows, sent)
         m.d.comb += [
             o.valid.eq(entries.valid),
             o.p.data.eq(entries.p.outlier),
@@ -244,7 +258,7 @@ def _slot_states(m: Module, block: KllmReadback, at: _Place, held, entry_rows, s
         with m.If(at.outlier == held.outliers):
             m.next = "STATUS"
         with m.Else():
-            _ask(m, at, block.slot_outlier_request)
+            _ask_one(m, at, block.slot_outlier_request)
             m.d.comb += [
                 o.valid.eq(block.slot_outlier.valid),
                 o.p.data.eq(block.slot_outlier.p.word),

@@ -261,7 +261,7 @@ class CommandCycles:
             return self.compute(o)
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
             words = read_words(opcode, o)
-            return t.read + math.ceil(t.read_word * words) if words else readback(1).latency
+            return t.read + math.ceil(t.read_word * words) if words else readback().latency
         return self._function(opcode, o)
 
     def row_reads(self, opcode: Opcode, o: Operands) -> int:

@@ -217,7 +217,7 @@ async def levels_can_be_trusted(dut):
 
 @cocotb.test()
 async def latency_and_rate(dut):
-    """An access per 2 cycles, answered 2 cycles after its address, in both directions at once."""
+    """An access per cycle, answered 2 cycles after its address, in both directions at once."""
     registers = Registers(dut, 0.0)
     await registers.start()
     cycles = {"ar": [], "r": [], "aw": [], "b": []}

@@ -75,18 +75,15 @@ async def random_flow(dut, p_idle, p_stall):
 
 @cocotb.test()
 async def full_rate(dut):
-    """A row's 8 words in consecutive cycles; a row per 8 cycles and the time of its answer."""
+    """A word per cycle from the first one on, though the memory takes up to 8 cycles."""
     bench = await started(dut)
-    flow = await play(bench, params["rows"], delay=0)
+    flow = await play(bench, params["rows"], delay=7)
     assert flow.cycles["row_request"][0] == block_timing().latency
-    assert flow.cycles["row_row"] == flow.cycles["o"][7::8]
     cycles = flow.cycles["o"]
-    for n in range(0, len(cycles), 8):
-        assert [c - cycles[n] for c in cycles[n : n + 8]] == list(range(8))
-    gaps = {b - a for a, b in zip(cycles[::8], cycles[8::8], strict=False)}
-    cocotb.log.info("first word at cycle %d, rows every %s cycles", cycles[0], gaps)
-    # The model's memory answers in the next cycle; the vector memory takes one more.
-    assert gaps == {params["row_cycles"]}
+    assert len(cycles) >= 64
+    assert flow.cycles["row_row"] == cycles[7::8]
+    interval = block_timing().interval
+    assert cycles == [cycles[0] + int(interval * n) for n in range(len(cycles))]
 
 
 @cocotb.test()

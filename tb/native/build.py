@@ -66,13 +66,15 @@ def build_native(
     constants: dict[str, int] | None = None,
     macros: dict[str, str] | None = None,
     separate: tuple[type[Block], ...] = (),
+    threads: int = 1,
 ) -> Native:
     """Compile ``block`` with the program ``main``, or find both in the cache.
 
     ``main`` includes "hdl_ports.h" (``ports_header``). It sees ``constants`` as constexpr unsigned
     and ``macros``, such as "EACH(X)", as they are. Modules of the classes in ``separate`` are
-    compiled once, however many instances the design has. A program that does not compile raises
-    RuntimeError with the compiler's words.
+    compiled once, however many instances the design has. The model evaluates on ``threads``
+    threads, which should be processors that nothing else uses. A program that does not compile
+    raises RuntimeError with the compiler's words.
     """
     design = package(convert(block, name))
     header = ports_header(design)
@@ -81,7 +83,7 @@ def build_native(
     )
     header += "".join(f"#define {key} {value}\n" for key, value in (macros or {}).items())
     modules = tuple(module for module, each in design.blocks.items() if type(each) in separate)
-    model = _build_model(design, modules)
+    model = _build_model(design, modules, threads)
     files = {
         "hdl_ports.h": header,
         "native.h": (_HERE / "native.h").read_text(),
@@ -119,13 +121,14 @@ def _archives(design: Delivery, separate: tuple[str, ...]) -> list[str]:
     return [f"V{design.name}__ALL.a", *parts, "libverilated.a"]
 
 
-def _build_model(design: Delivery, separate: tuple[str, ...]) -> Path:
+def _build_model(design: Delivery, separate: tuple[str, ...], threads: int) -> Path:
     """The folder of a design's Verilated classes, compiled; programs of all kinds share it."""
     arguments = [
         "--cc", "-O3", "--no-assert", "--x-assign", "unique", "--x-initial", "unique",
         *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
         # Verilator sees no path through a module of its own, and takes any to be there.
         *(["--hierarchical", "-Wno-UNOPTFLAT"] if separate else []),
+        *(["--threads", str(threads), "-Wno-UNOPTTHREADS"] if threads > 1 else []),
     ]  # fmt: skip
     control = "".join(f'hier_block -module "{module}"\n' for module in separate)
     environment = tool_environment()

@@ -13,8 +13,11 @@ _MAIN = Path(__file__).resolve().parent / "main.cpp"
 
 
 @functools.cache
-def build_host(config: KllmAcceleratorConfig) -> Native:
-    """The program around the accelerator of ``config``; once for each configuration."""
+def build_host(config: KllmAcceleratorConfig, threads: int = 1) -> Native:
+    """The program around the accelerator of ``config``; once for each configuration.
+
+    threads: of the simulation. The lanes take most of its time, so two threads share them evenly.
+    """
     machine = config.machine
     constants = {
         "BITS_B": machine.bits_b,
@@ -30,5 +33,5 @@ def build_host(config: KllmAcceleratorConfig) -> Native:
     macros = {"WEIGHT_PORTS(X)": ports}
     return build_native(
         KllmAccelerator(config), _MAIN, constants=constants, macros=macros,
-        separate=(KllmPeLane,),
+        separate=(KllmPeLane,), threads=threads,
     )  # fmt: skip

@@ -106,7 +106,7 @@ def talk(options: argparse.Namespace) -> int:
     tokenizer, prompt = _prompt(pack, options)
     say = Console(stderr=True, width=100)
     say.print("building the accelerator with its host: minutes, the first time")
-    native = build_host(chosen.config)
+    native = build_host(chosen.config, chosen.threads)
     settings = Settings(
         pack, chosen.config, native, sampling, chosen.latency, options.chunk, options.check,
         not options.no_golden,

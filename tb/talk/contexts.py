@@ -47,7 +47,7 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     from tb.talk.sampling import Sampling
 
     pack = image(options)
-    native = build_host(options.config)
+    native = build_host(options.config, options.threads)
     layout, shape = pack.layout, pack.layout.shape.layer
     layers = layout.shape.layers
     random = np.random.default_rng(1)

@@ -178,6 +178,34 @@ struct Report {
     uint64_t cycle;
 };
 
+// Which register the host reads next, and how the reads on their way are answered.
+class Polls {
+    static constexpr unsigned EMPTY = 8;  // empty answers one after another: nothing comes any more
+    std::deque<unsigned> asked;
+    unsigned empty = 0, turn = 0;
+    bool in_a_row = false;
+
+  public:
+    // Words read back come in rows: go on with them, and look for a status now and then.
+    unsigned next() {
+        const bool status = in_a_row ? turn % 16 == 0 : turn % 2 == 0;
+        turn++;
+        asked.push_back(status ? STATUS : READBACK);
+        return asked.back();
+    }
+    // The register of the oldest read. complete: no status is to come.
+    unsigned answered(bool okay, bool complete) {
+        const unsigned which = asked.front();
+        asked.pop_front();
+        if (which == READBACK) in_a_row = okay;
+        empty = okay || !complete ? 0 : empty + 1;
+        return which;
+    }
+    // No read is wanted, and none is on its way.
+    bool done() const { return is_over() && asked.empty(); }
+    bool is_over() const { return empty >= EMPTY; }
+};
+
 class Accelerator {
     VerilatedContext context;
     Model model{&context};
@@ -245,13 +273,16 @@ class Accelerator {
     }
     // Sends the words; takes all statuses and words read back. abort_at: from that cycle of the
     // program on no word is sent, CONTROL is written, and what is in flight is taken.
+    //
+    // A word is written when the one before it was answered, as a full queue refuses words. Reads
+    // are on their way one per cycle: a word of a queue that was empty is read again later.
     bool run(const std::vector<uint32_t>& words, int64_t abort_at, int64_t stop_at) {
         reports.clear(), readback.clear();
         const size_t wanted = words.size() / COMMAND_WORDS;
         const uint64_t start = cycle;
         size_t sent = 0;
-        unsigned register_read = STATUS, empty = 0, turn = 0;
-        bool writing = false, is_control = false, reading = false, aborting = false, aborted = false;
+        bool writing = false, is_control = false, aborting = false, aborted = false;
+        Polls polls;
         moved = cycle;
         for (;;) {
             const int64_t now = int64_t(cycle - start);
@@ -263,24 +294,19 @@ class Accelerator {
                 if (is_control) aborted = true;
                 else if (okay) sent++, moved = cycle;
             }
-            if (reading && dut::host_r::valid(model)) {
-                reading = false;
+            if (dut::host_r::valid(model)) {
                 const auto& payload = dut::host_r::payload(model);
                 const auto word = uint32_t(get(payload, dut::host_r::data));
                 const bool okay = get(payload, dut::host_r::resp) == OKAY;
-                if (okay) {
-                    moved = cycle, empty = 0;
-                    if (register_read == READBACK) readback.push_back(word);
-                    else take_report(word, cycle - start);
-                } else if (reports.size() == wanted || (aborted && dut::idle(model))) {
-                    empty++;
+                const bool complete = reports.size() == wanted || (aborted && dut::idle(model));
+                if (polls.answered(okay, complete) == READBACK) {
+                    if (okay) readback.push_back(word);
+                } else if (okay) {
+                    take_report(word, cycle - start);
                 }
-                // Words read back come in rows: go on with them, and look for a status now and then.
-                turn = okay && register_read == READBACK ? turn + 1 : 0;
-                const bool more = turn && turn % 16;
-                register_read = more || register_read == STATUS ? READBACK : STATUS;
+                if (okay) moved = cycle;
             }
-            if (empty >= 4 && !writing) break;
+            if (polls.done() && !writing) break;
             // What the host offers.
             aborting = abort_at >= 0 && now >= abort_at;
             dut::host_aw::valid(model) = dut::host_w::valid(model) = 0;
@@ -293,9 +319,8 @@ class Accelerator {
                 dut::host_aw::valid(model) = dut::host_w::valid(model) = 1;
             }
             dut::host_ar::valid(model) = 0;
-            if (!reading && dut::host_ar::ready(model)) {
-                reading = true;
-                put(dut::host_ar::payload(model), dut::host_ar::addr, register_read);
+            if (!polls.is_over() && dut::host_ar::ready(model)) {
+                put(dut::host_ar::payload(model), dut::host_ar::addr, polls.next());
                 dut::host_ar::valid(model) = 1;
             }
             for (ReadPort& port : ports) port.drive();
@@ -306,7 +331,7 @@ class Accelerator {
                      std::to_string(sent) + " of " + std::to_string(words.size()) + " words sent, " +
                      std::to_string(reports.size()) + " of " + std::to_string(wanted) + " statuses");
         }
-        // Let the last access end.
+        // Let the memories' last words end.
         dut::host_aw::valid(model) = dut::host_w::valid(model) = dut::host_ar::valid(model) = 0;
         for (int n = 0; n < 4; n++) {
             for (ReadPort& port : ports) port.drive();

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,7 +31,10 @@ PORTS = ("ports.ports=8", "ports.bits=1024")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """model, layers, calibration, context: of the image; config: the accelerator."""
+    """model, layers, calibration, context: of the image; config: the accelerator.
+
+    threads: of the simulation
+    """
 
     model: str
     layers: int | None
@@ -41,6 +45,7 @@ class Options:
     config: KllmAcceleratorConfig
     pack: Path | None
     latency: int
+    threads: int
 
     @staticmethod
     def add(
@@ -62,6 +67,10 @@ class Options:
         )  # fmt: skip
         parser.add_argument("--pack", type=folder, help="folder of golden.pack --all")
         parser.add_argument("--latency", type=whole(), default=40, help="cycles of every memory")
+        parser.add_argument(
+            "--threads", type=whole(1, 16), default=min(2, os.cpu_count() or 1),
+            help="of the simulation; by default 2 where there are two processors",
+        )  # fmt: skip
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Options":
@@ -73,7 +82,7 @@ class Options:
         assert isinstance(config, KllmAcceleratorConfig)
         return cls(
             options.model, options.layers, options.calibration, options.context, options.config,
-            sets, config, options.pack, options.latency,
+            sets, config, options.pack, options.latency, options.threads,
         )  # fmt: skip
 
     def folder(self) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
 from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
+from golden.kllm.timing import readback
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units
@@ -14,8 +15,8 @@ from tb.talk.driver import PartRun
 
 __all__ = ["HOST", "Figures", "Placed", "figures", "predicted", "rates"]
 
-# main.cpp writes a word of a command, and reads a word, every other cycle.
-HOST = {"command": 2 * COMMAND_WORDS, "poll": 2}
+# main.cpp writes a word of a command every other cycle, and reads a word in every cycle.
+HOST = {"command": 2 * COMMAND_WORDS, "poll": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,9 @@ def _name(opcode: Opcode, words: Sequence[int]) -> str:
 
 def predicted(program: PassProgram, config: KllmAcceleratorConfig, latency: int) -> int:
     """Cycles that the system simulator says, for the host of main.cpp."""
-    timings = Timings.fitted(latency=latency, **HOST)
+    # The runs that the delays were fitted on had a READ that awaited each row.
+    word = float(readback().interval)
+    timings = dataclasses.replace(Timings.fitted(latency=latency, **HOST), read_word=word)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
         queue=config.queue,

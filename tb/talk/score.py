@@ -100,7 +100,7 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
     if len(ids) < given.tokens:
         raise ConfigError(f"the text has {len(ids)} tokens, --tokens {given.tokens} are needed")
     _check_calibration(options, pack, words, given.tokens)
-    native = build_host(options.config)
+    native = build_host(options.config, options.threads)
     settings = Settings(
         pack, options.config, native, Sampling(), options.latency, given.chunk, golden=False,
         all_logits=True,

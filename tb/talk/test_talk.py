@@ -190,8 +190,8 @@ def test_golden_refuses_in_one_line(one_pack, native, tmp_path, capfd):
 
 def test_contexts(one_pack, capsys):
     """Attention grows with the context, the linear layers do not."""
-    words = ["--pack", str(one_pack.folder), "--config", "small", "--set", "slot.slots=4"]
-    assert contexts([*words, "--latency", "5", "--context", "40", "--contexts", "0", "36"]) == 0
+    words = ["--pack", str(one_pack.folder), *SMALL_WORDS]
+    assert contexts([*words, "--context", "40", "--contexts", "0", "36"]) == 0
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
     short, long = ([int(cell.replace(",", "")) for cell in row[1:-1]] for row in rows)
     assert (short[0], long[0]) == (0, 36)
@@ -332,7 +332,7 @@ def test_damaged_tokens_of_golden_are_none(text, tmp_path):
 
 # Through the command.
 
-SMALL_WORDS = ["--config", "small", "--set", "slot.slots=4", "--latency", "5"]
+SMALL_WORDS = "--config small --set slot.slots=4 --latency 5 --threads 1".split()
 
 
 @pytest.fixture
