@@ -83,6 +83,7 @@ class Fault(enum.IntFlag):
     NO_CODE = 1 << 9  # memory refused codes
     NO_ENTRY = 1 << 10  # memory refused an entry beyond n_shared
     NO_SCALE = 1 << 11  # memory refused scales of rows
+    LENGTH = 1 << 12  # vectors of another length than the job states, or too many of them
 
 
 def packed(fields: Mapping[str, int], values: Mapping[str, int]) -> int:
@@ -129,6 +130,10 @@ class ImageShape(Config):
     def beat_bytes(self) -> int:
         """Of the codes of a beat."""
         return -(-self.lookups * self.vq.code_bits // 8)
+
+    def x_words(self, columns: int) -> int:
+        """Beats of a vector that a matrix of ``columns`` columns meets."""
+        return -(-columns // (self.beat_vectors * self.vq.size))
 
     @property
     def entry_bytes(self) -> int:
@@ -204,9 +209,7 @@ PACKS: dict[str, VqPackConfig] = {
     "gptvq2": VqPackConfig(
         image=ImageShape(vq=NAMED["gptvq2"], lookups=16), plan=Plan(registers=32)
     ),
-    "quip4": VqPackConfig(
-        image=ImageShape(vq=NAMED["quip4"]), plan=Plan(registers=32), banks=8
-    ),
+    "quip4": VqPackConfig(image=ImageShape(vq=NAMED["quip4"]), plan=Plan(registers=32), banks=8),
     "aqlm2x8": VqPackConfig(image=ImageShape(vq=NAMED["aqlm2x8"]), plan=Plan(registers=32)),
 }
 
