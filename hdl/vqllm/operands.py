@@ -75,13 +75,11 @@ class VqOperands(Block):
                 self.word[b].eq(memory.read_data),
             ]
         begins, is_first = Signal(init=1), Signal(init=1)  # of a buffer; its first vector
-        is_full, differs = Signal(), Signal()  # no room for another vector; a wrong length so far
-        wrong = Signal()
+        is_full, wrong = Signal(), Signal()  # no room for another vector; this one is not right
         m.d.comb += [
             is_full.eq((vector == config.batch - 1) & (group == config.groups - 1)),
             wrong.eq(
-                differs
-                | ~has_room
+                ~has_room
                 | (self.x.p.last & ~is_first & (place + 1 != length[filled]))
                 | (self.x.p.last & ~self.x.p.end & is_full)
             ),
@@ -94,12 +92,11 @@ class VqOperands(Block):
             m.d.sync += [
                 bad[filled].eq(Mux(begins, 0, bad[filled]) | found),
                 begins.eq(ends),
-                differs.eq(Mux(ends, 0, wrong)),
                 place.eq(Mux(self.x.p.last, 0, place + has_room)),
             ]
             with m.If(self.x.p.last):
                 m.d.sync += is_first.eq(self.x.p.end)
-                with m.If(is_first | wrong):
+                with m.If(is_first | wrong):  # no other vector is as long as 0 words
                     m.d.sync += length[filled].eq(Mux(wrong, 0, place + 1))
                 ends_group = self.x.p.end | (vector == config.batch - 1)
                 m.d.sync += [

@@ -142,7 +142,11 @@ def bad_loads(rng, config, phase: Phase) -> list[dict]:
         words = sound.copy()
         words[rng.integers(len(words)), rng.integers(config.vq.size)] = wrong
         found.append(load(config, phase.tiers, phase.base, words))
-    for words in (sound[:-1], np.concatenate([sound, sound[:1]]), np.concatenate([sound] * 2)):
+    last = (phase.tiers.shared - 1) % config.load_entries + 1  # entries of the last beat
+    first = min(phase.tiers.shared, config.load_entries)
+    for words in (
+        sound[:-last], np.concatenate([sound, sound[:first]]), np.concatenate([sound] * 2),
+    ):  # fmt: skip
         if len(words):
             found.append(load(config, phase.tiers, phase.base, words))
     plain = load(config, phase.tiers, phase.base, sound)

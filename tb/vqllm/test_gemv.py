@@ -22,7 +22,7 @@ from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from tb.run import simulate
 from tb.runs.measure.vq import fill_of, path_of
-from tb.vqllm.support.engine import SPOILS, engine_job, random_x
+from tb.vqllm.support.engine import SPOILS, beyond_x, engine_job, random_x
 from tb.vqllm.support.matrices import random_matrix
 
 LATENCY = 20  # of the memory, for the rate
@@ -108,6 +108,8 @@ def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
         add(size, (most, least)[len(found) % 2], split)
     for spoil in SPOILS:
         add(shapes[0], least, int(rng.choice(splits)), spoil)
+    for size in shapes[1:]:
+        add(size, least, int(rng.choice(splits)), beyond_x)
     add(shapes[0], most, splits[-1])
     for split in splits if long else ():
         add(long, most, split, into=rates)

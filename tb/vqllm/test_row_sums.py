@@ -104,7 +104,7 @@ class Words:
         config, rng = self.config, self.rng
         kind = (1, 2, 0, 3, 4, 1, 0, 4, 0)[number]
         most, stated = config.batch * config.groups, config.words
-        uneven = {1: "longest", 4: "many", 7: "long"}.get(number)
+        uneven = {1: "longest", 4: "many", 7: "all long"}.get(number)
         count = most if number % 2 == 0 else int(rng.integers(1, most + 1))
         x = words_of(rng, kind, 0, count, config.columns)
         if number in (3, 5, 6):
@@ -116,7 +116,7 @@ class Words:
                 self.fields["x"].append({"word": word, "end": end, "last": last})
         if uneven:
             self.spoil_x(count, uneven)
-        elif config.states_words and number == 5:  # all vectors have another length than is stated
+        elif config.states_words and number == 2:  # all vectors have another length than is stated
             stated -= 1
         is_bad = bool(uneven) or stated != config.words
         first = len(self.fields["w"])

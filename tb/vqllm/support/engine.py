@@ -17,7 +17,7 @@ from golden.vqllm.product import by_dequantizing
 from tb.vqllm.support.matrices import UNEVEN, uneven_x, x_beats
 from tb.words import layout_word
 
-__all__ = ["COUNTED", "SPOILS", "EngineJob", "engine_job", "random_x"]
+__all__ = ["COUNTED", "SPOILS", "EngineJob", "beyond_x", "engine_job", "random_x"]
 
 _NONE = Fault(0)
 COUNTED = ("registers", "shared", "memory", "conflicts")
@@ -201,11 +201,18 @@ def _shape(job, rng):
         {"shared": 0}, {"shared": cache.shared + 1}, {"registers": cache.registers + 1},
         {"registers": 1, "shared": 0}, {"tail": 0}, {"tail": core.vectors + 1}, {"words": 0},
         {"beats": core.sums.words + 1}, {"offset": core.sums.words},
-        {"offset": job.image.job["words"]},
         {"code": job.image.base + job.image.layout.codes[number] + 2},
         {"book": job.image.base + 4},
     ])  # fmt: skip
     job.patch(DESCRIPTOR, job.descriptor(number), **wrong)
+    job.spoil([part])
+    job.fault = Fault.SHAPE
+
+
+def beyond_x(job, rng):
+    """A part that ends beyond the vectors of the job, though not beyond those of the engine."""
+    number, part = _any(rng, job.parts)
+    job.patch(DESCRIPTOR, job.descriptor(number), offset=job.image.job["words"] + 1 - part.beats)
     job.spoil([part])
     job.fault = Fault.SHAPE
 
@@ -354,9 +361,9 @@ def _no_scale(job, rng):
     return True
 
 
-def _beyond(bits: int, most: int) -> int:
-    """The next number, or 0 where the bits of the field pass none."""
-    return (most + 1) % (1 << bits)
+def _after(config) -> int:
+    """More words than a vector may have, or 0 where the bits of the field pass none."""
+    return (config.core.sums.words + 1) % (1 << config.job_layout["words"].width)
 
 
 # Numbers of a job that are out of range; an engine gives one row for it, so all of them run.
