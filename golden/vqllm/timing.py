@@ -12,8 +12,10 @@ from golden.attention.timing import weights
 from golden.index.timing import table_lane, tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
+from golden.vqllm.format import load_width
 
 __all__ = [
+    "LOAD_IN_FLIGHT",
     "ROW_ROUNDING",
     "ROW_SCALING",
     "Beats",
@@ -41,6 +43,7 @@ __all__ = [
     "gemv_fill",
     "job_beats",
     "layout_buffer",
+    "load_cycles",
     "loaded_bits",
     "moved_bits",
     "plan_bound",
@@ -187,7 +190,7 @@ IN_FLIGHT = 16  # beats between the look-up and the answer of memory
 FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
 HELD = 64  # most groups of vectors that a beat of a gemm is held for
 _ANSWER = 13  # from the look-up to the answer of memory, beside its latency
-_LOAD_IN_FLIGHT = 32  # words of codebooks of a core on their way
+LOAD_IN_FLIGHT = 64  # words of codebooks of a core on their way
 _ASK = 8  # from the room for a word to its request, and from the word to its entry
 _LOAD = 5  # cycles of a load beside its entries: from the switch before it, and to its switch
 _FIRST_LOAD = 10  # the same of the first load, beside the latency of memory
@@ -304,7 +307,8 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     repeats = math.ceil(passes / held)
     beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
     book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
-    load = max(vq.stages * plan.shared, book * (budget.latency + _ASK) / _LOAD_IN_FLIGHT)
+    width = load_width(word_bytes // _entry_bytes(vq), plan.banks)
+    load = load_cycles(vq.stages * math.ceil(plan.shared / width), book, budget.latency)
     jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
     codes = sum(n for n, _ in job_beats(work, plan, jobs[0])) * beat_bytes / word_bytes
     # Bursts of codebooks and of codes come in turn, for all cores.
@@ -361,8 +365,13 @@ def _row_beats(shape: MatrixShape, lanes: int) -> int:
 
 
 def _entry_words(vq: VqShape, entries: int, word_bytes: int) -> int:
-    """Words of memory of entries, each of a power of two bytes."""
-    return math.ceil(entries * (1 << (2 * vq.size - 1).bit_length()) / word_bytes)
+    """Words of memory of entries."""
+    return math.ceil(entries * _entry_bytes(vq) / word_bytes)
+
+
+def _entry_bytes(vq: VqShape) -> int:
+    """Of an entry in memory: a power of two."""
+    return 1 << (2 * vq.size - 1).bit_length()
 
 
 def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
@@ -571,6 +580,7 @@ class PartWork:
     cycles : of its look-ups: over beats the fullest bank, or memory, and at least one per beat
     words : of memory for codes and for entries beyond n_shared
     load : entries that are loaded first, of all stages; 0: none
+    load_beats : cycles in which the cache takes them
     load_words : words of memory for them, header included
     far : look-ups in memory among the cycles
     """
@@ -578,6 +588,7 @@ class PartWork:
     cycles: float
     words: float = 0
     load: int = 0
+    load_beats: int = 0
     load_words: int = 0
     far: float = 0
 
@@ -623,9 +634,19 @@ def gemv_cycles(
     return max(end, begin + path.latency + words, begin + added) + path.through
 
 
-def gemv_fill(load: int, path: GemvPath) -> int:
-    """Cycles of a job in which no look-up goes, with ``load`` entries that are loaded first."""
+def gemv_fill(beats: int, words: int, path: GemvPath) -> int:
+    """Cycles of a job in which no look-up goes.
+
+    The first load has ``words`` words of memory, and the cache takes its entries in ``beats``
+    cycles.
+    """
+    load = math.ceil(load_cycles(beats, words, path.latency))
     return _DESCRIPTOR + 2 * path.latency + _BOOK + load + _LOADED + path.through
+
+
+def load_cycles(beats: int, words: int, latency: int) -> float:
+    """Cycles of a load alone, from its header on: of the cache, or of the words in flight."""
+    return max(beats, words - 1, words * (latency + _ASK) / LOAD_IN_FLIGHT)
 
 
 _DESCRIPTOR = 8  # from a job to what its first descriptor asks for, and the latency of memory
@@ -649,7 +670,8 @@ def _core_end(core: int, parts: Sequence[PartWork], path: GemvPath) -> float:
         start = max(end, known + latency + _CODES if part.words else known)
         if part.load:
             come = known + latency + _BOOK + (turn if n == 0 else 0)
-            loaded = max(come, used + _SWITCH) + part.load
+            load = load_cycles(part.load_beats, part.load_words, latency)
+            loaded = max(come, used + _SWITCH) + load
             used = start = max(start, loaded + _LOADED)
         end = start + max(part.cycles, path.trips(part.far))
     return end + (latency + _FAR if parts and parts[-1].far else 0)

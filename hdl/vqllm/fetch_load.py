@@ -5,6 +5,7 @@ from amaranth.lib import data, stream
 
 from golden.index.format import CodebookFault
 from golden.vqllm.format import HEADER, Fault
+from golden.vqllm.timing import LOAD_IN_FLIGHT
 from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Out
@@ -16,8 +17,6 @@ from hdl.vqllm.memory_port import VqReader
 __all__ = ["VqFetchLoad"]
 
 _HEADER = data.StructLayout(HEADER)
-_AHEAD = 32  # words of entries in flight
-
 
 class VqFetchLoad(Block):
     """Reads a header and the first entries of each stage, and tells how each load ended.
@@ -44,7 +43,7 @@ class VqFetchLoad(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         cache, stages = config.core.cache, config.core.cache.vq.stages
-        reader = add(m, "reader", VqReader(config.reader(_AHEAD)))
+        reader = add(m, "reader", VqReader(config.reader(LOAD_IN_FLIGHT)))
         link(m, reader.axi.ar, self.axi.ar)
         link(m, self.axi.r, reader.axi.r)
         loads = self._elaborate_commands(m, reader)

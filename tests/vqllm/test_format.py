@@ -184,13 +184,14 @@ def test_bounds_of_a_job(name):
 def test_cycles_of_a_job():
     """Of the slowest of core, memory and reduction; loads during the work cost nothing."""
     path = GemvPath(core_latency=18, scaled=False, latency=40)
-    fill = gemv_fill(64, path)
-    at_work = [[PartWork(1000, words=10, load=64, load_words=9), PartWork(1000, 10, 64, 9)]]
+    fill = gemv_fill(64, 9, path)
+    load = {"load": 64, "load_beats": 64, "load_words": 9}
+    at_work = [[PartWork(1000, words=10, **load)] * 2]
     cycles = gemv_cycles(at_work, path, rows=4, split=1, lanes=1)
     assert cycles == fill + 2000
-    short = [[PartWork(10, words=1, load=64, load_words=9)] * 4]
+    short = [[PartWork(10, words=1, **load)] * 4]
     assert gemv_cycles(short, path, rows=4, split=1, lanes=1) > fill + 3 * 64
-    many = [[PartWork(10, words=900, load=64, load_words=9)] * 4]
+    many = [[PartWork(10, words=900, **load)] * 4]
     assert gemv_cycles(many, path, rows=4, split=1, lanes=1) > 3600
     added = gemv_cycles(at_work, path, rows=2000, split=4, lanes=1)
     assert added > 8000

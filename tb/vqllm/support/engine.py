@@ -375,9 +375,7 @@ _BAD_JOBS = (
     lambda job: {"pieces": 0},
     lambda job: {"split": 7},
     lambda job: {"words": 0},
-    lambda job: {
-        "words": _beyond(job.config.job_layout["words"].width, job.config.core.sums.words)
-    },
+    lambda job: {"words": _after(job.config)},
     lambda job: {"split": job.config.cores.bit_length()},
     lambda job: {"descriptors": job.image.job["descriptors"] + 2},
 )
