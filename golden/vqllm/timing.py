@@ -12,7 +12,7 @@ from golden.attention.timing import weights
 from golden.index.timing import table_lane, tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
-from golden.vqllm.format import load_width
+from golden.vqllm.format import DESCRIPTOR_BITS, load_width
 
 __all__ = [
     "LOAD_IN_FLIGHT",
@@ -189,7 +189,7 @@ def sum_bits(vq: VqShape, columns: int) -> int:
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
 FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
 HELD = 64  # most groups of vectors that a beat of a gemm is held for
-_ANSWER = 13  # from the look-up to the answer of memory, beside its latency
+_ANSWER = 12  # from the look-up to the answer of memory, beside its latency
 LOAD_IN_FLIGHT = 64  # words of codebooks of a core on their way
 _ASK = 8  # from the room for a word to its request, and from the word to its entry
 _LOAD = 5  # cycles of a load beside its entries: from the switch before it, and to its switch
@@ -202,12 +202,19 @@ _NEXT_PART = 9  # from a descriptor to the next one, beside the latency of memor
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Parts of tiles that the busiest core works on one after another."""
+    """Parts of tiles that the busiest core works on one after another.
+
+    passes: of the columns, with ``count / passes`` such parts each; loads: each part brings its own
+    codebooks; cores: that have such a part, too; whole: vectors of a row in the parts of all these
+    """
 
     count: int
+    passes: int
     rows: int
     vectors: int
-    loads: bool  # each brings its own codebooks
+    loads: bool
+    cores: int
+    whole: int
 
 
 def core_jobs(work: Work, plan: Plan) -> list[Job]:
@@ -221,13 +228,17 @@ def _core_jobs(
     shape: MatrixShape, row_parts: int, split: int, job_rows: int, lanes: int
 ) -> list[Job]:
     down, along = shape.grid
-    if along >= split > 1 or along == 1 == split or split == 1:
-        mine = math.ceil(along / split)
-        last = shape.vectors - (along - 1) * shape.tile_vectors
-        widths = [(mine - (split == 1), shape.tile_vectors), (int(split == 1), last)]
+    each = shape.tile_vectors
+    # Parts of the columns one after another, their vectors, and those of all cores.
+    if split == 1:
+        last = shape.vectors - (along - 1) * each
+        mine, widths = along, [(along - 1, each, each), (1, last, last)]
+    elif along >= split:  # some cores have one tile more than others
+        whole, more = divmod(along, split)
+        mine, widths = whole + (more > 0), [(whole, each, split * each), (1, each, more * each)]
     else:  # the columns are cut between beats
         beats = math.ceil(math.ceil(shape.vectors / lanes) / split)
-        mine, widths = 1, [(1, min(shape.vectors, beats * lanes))]
+        mine, widths = 1, [(1, min(shape.vectors, beats * lanes), shape.vectors)]
     jobs = []
     for tiles, height in [
         (down - 1, shape.tile_rows),
@@ -236,10 +247,23 @@ def _core_jobs(
         rows = math.ceil(height / row_parts)
         whole, rest = divmod(rows, job_rows)
         for chunks, size in ((whole, job_rows), (1 if rest else 0, rest)):
-            for columns, width in widths:
+            for columns, width, whole in widths:
+                parts = min(split, math.ceil(whole / min(width, lanes if along < split else width)))
                 # With one tile along the columns, the codebooks stay for all jobs of its rows.
-                jobs.append(Job(tiles * chunks * columns, size, width, mine > 1))
-    return [job for job in jobs if job.count]
+                passes = tiles * chunks
+                jobs.append(
+                    Job(passes * columns, passes, size, width, mine > 1, parts * row_parts, whole)
+                )
+    return [job for job in jobs if job.count and job.cores]
+
+
+def _followers(jobs: list[Job]) -> list[Job]:
+    """What a core does after the last part of each kind of a pass: the next kind, or the first."""
+    found = []
+    for job in jobs:
+        own = [each for each in jobs if (each.rows, each.passes) == (job.rows, job.passes)]
+        found.append(own[(own.index(job) + 1) % len(own)])
+    return found
 
 
 def job_beats(work: Work, plan: Plan, job: Job) -> list[tuple[int, int]]:
@@ -301,7 +325,7 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     if plan.method == "tables":
         return _table_terms(work, plan, budget)
     shape, vq = work.matrix, work.matrix.vq
-    passes = math.ceil(work.vectors / plan.side)
+    passes, lanes = math.ceil(work.vectors / plan.side), plan.lookups // vq.stages
     pieces = vq.size // plan.need if plan.need else 1
     held = beat_least(work, plan) // pieces
     repeats = math.ceil(passes / held)
@@ -310,33 +334,50 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     width = load_width(word_bytes // _entry_bytes(vq), plan.banks)
     load = load_cycles(vq.stages * math.ceil(plan.shared / width), book, budget.latency)
     jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
-    codes = sum(n for n, _ in job_beats(work, plan, jobs[0])) * beat_bytes / word_bytes
-    # Bursts of codebooks and of codes come in turn, for all cores.
-    shared = plan.cores * (
-        book + min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), codes, _CODES_IN_FLIGHT)
-    )
-    load = max(load, shared)
-    start = budget.latency + _FIRST_LOAD + load
+    described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
+    row_parts = plan.cores // plan.split
+
+    def codes(job: Job) -> float:
+        """Words of codes of all cores that have such a job."""
+        return job.rows * row_parts * math.ceil(job.whole / lanes) * beat_bytes / word_bytes
+
+    def turn(job: Job) -> float:
+        """Words of memory between a core's codebooks and its next ones: those of all cores."""
+        ahead = min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), _CODES_IN_FLIGHT)
+        return job.cores * (book + described) + min(codes(job), job.cores * ahead)
+
+    # The last codes of a core come after its codebooks.
+    rounds = _BURST_WORDS * (math.ceil(book / _BURST_WORDS) - 1)
+    after = min(_BURST_WORDS, max(0.0, codes(jobs[0]) / jobs[0].cores - rounds))
+    start = budget.latency + _FIRST_LOAD + max(load, turn(jobs[0]) - after)
     looked, products, words, cycles, far = 0.0, 0, 0.0, 0.0, 0.0
-    for job in jobs:
+    for job, follower in zip(jobs, _followers(jobs), strict=True):
         cycles, far, whole = 0.0, 0.0, 0
-        for count, lanes in job_beats(work, plan, job):
+        for count, filled in job_beats(work, plan, job):
             whole += count
-            expected, waits = beats.cycles[lanes], beats.waits[lanes]
-            late = _excess(answer - IN_FLIGHT * expected, IN_FLIGHT * beats.variance[lanes])
-            cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
-            far += count * lanes * vq.stages * beats.far
+            expected, waits = beats.cycles[filled], beats.waits[filled]
+            held_beats = IN_FLIGHT - 1  # that may begin before a beat has its answer
+            late = _excess(answer - held_beats * expected, held_beats * beats.variance[filled])
+            cycles += count * (expected + late * waits / (1 + held_beats * waits))
+            far += count * filled * vq.stages * beats.far
         products += job.count * whole * held * pieces
         held_bytes = whole * beat_bytes
-        words += (
-            job.count * plan.cores * (math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
+        words += job.count * job.cores * (
+            described + math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes
         )
-        cycles = max(cycles, far * answer / FAR_IN_FLIGHT)
-        shortest = max((load + _LOAD) * job.loads, budget.latency + _NEXT_PART)
-        looked += job.count * max(cycles, shortest)
+        cycles = max(cycles, far * (budget.latency + _FAR) / FAR_IN_FLIGHT)
+        # The next codebooks are loaded meanwhile, and the next descriptor is read.
+        same, shortest = (
+            max((load + _LOAD) * job.loads, turn(each) * job.loads, budget.latency + _NEXT_PART)
+            for each in (job, follower)
+        )
+        looked += (job.count - job.passes) * max(cycles, same)
+        looked += job.passes * max(cycles, shortest)
+        words += book * job.count * job.cores * job.loads
     looked += cycles - max(cycles, shortest)  # no load follows the last job
     tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
-    words += codebook_loads(work, plan) * book * plan.cores
+    if not jobs[0].loads:
+        words += book * shape.grid[0] * jobs[0].cores
     words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
     words += shape.rows * shape.vectors * vq.stages * beats.far
     layout = {

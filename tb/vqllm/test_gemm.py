@@ -6,6 +6,7 @@ Shown to fail with:
 - partial sums that the groups of a row share; a scale taken for each group
 - a wrong beat that spoils the last group alone; a NaN of group 0 that spoils all groups
 - a wrong entry that ``bad`` does not report
+- vectors not compared with the first one of their buffer, or with the job; ``uneven`` for ever
 """
 
 import dataclasses

@@ -1,6 +1,11 @@
 """VqGemv against golden.vqllm.product.by_dequantizing: images, cores, splits, plans, faults.
 
-Shown to fail with 21 faults of descriptors, loads, codes, readers and rows. Two are worth a word:
+Shown to fail with 21 faults of descriptors, loads, codes, readers and rows, and with:
+
+- the length of x not told, or also told of a job that is void; ``words`` of a job not checked
+- of a word of a codebook: its first part for all parts; a word too many for a stage
+
+Two are worth a word:
 
 - a load told at the command of its last stage: with many words of a stage, the reader of
   codebooks waits for ever;

@@ -11,6 +11,8 @@ Shown to fail with:
 - the total of a group read before it is written, or that of another group
 - ``bad`` of group 0 for all groups; a beat that is not held; the first group of a job ignored
 - a buffer that goes on with the group of the one before; a group of more than ``batch`` vectors
+- words beyond the room of a vector written, or counted from 0 again; too many vectors not told
+- a vector longer than the room not told; the length of the buffer in use; not told to ``bad``
 - sums of a row that groups share, or that go to another group; ``row_end`` once in a job
 """
 
