@@ -89,7 +89,7 @@ class Fault(enum.IntFlag):
 
 def load_width(word_entries: int, banks: int) -> int:
     """Entries that a cache takes in a cycle: those of a word, each into another bank."""
-    return min(word_entries, banks)
+    return max(1, min(word_entries, banks))
 
 
 def packed(fields: Mapping[str, int], values: Mapping[str, int]) -> int:

@@ -385,7 +385,10 @@ class Planner:
         return best
 
     def _free(self, plan: Plan) -> tuple[int, int]:
-        """Cycles of a plan with any banks and registers, if no beat had a conflict; and moved."""
+        """Cycles of a plan with any registers, if no beat had a conflict; and moved.
+
+        No plan with fewer banks has fewer: their loads take no less.
+        """
         far = self._far(plan.shared)
         beats = self._floor(plan, np.stack((far, 1 - far), -1))
         terms = timing.plan_terms(self.work, plan, self.budget, beats)
@@ -397,7 +400,8 @@ class Planner:
         for outer, is_open in space.outer(self.work):
             plan = Plan(**outer, banks=1, registers=0) if is_open else Plan(**outer)
             fits = resources(self.work, plan).fits(self.budget)
-            key = self._free(plan) if fits else (0, 0)
+            most = dataclasses.replace(plan, banks=max(space.banks)) if is_open else plan
+            key = self._free(most) if fits else (0, 0)
             found.append(_Node(plan, is_open, fits, key))
         return sorted(found, key=lambda node: node.key)
 
