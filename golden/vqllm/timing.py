@@ -175,7 +175,7 @@ def beat_floor(chances: np.ndarray, lanes: int, least: int = 1) -> np.ndarray:
 class Beats:
     """Expected beats of a plan, by the look-ups of each stage in them: means over the tiles."""
 
-    cycles: dict[int, float]  # at least ``beat_least``
+    cycles: dict[int, float]  # of their look-ups
     variance: dict[int, float]  # of them
     waits: dict[int, float]  # chance that a beat looks up in memory
     far: float  # share of the look-ups that go to memory
@@ -315,6 +315,17 @@ def _excess(mean: float, variance: float) -> float:
     return sigma * density + mean * (1 + math.erf(z / math.sqrt(2))) / 2
 
 
+def _held_cycles(looked: float, variance: float, held: int) -> float:
+    """Mean cycles of a beat that is held for ``held`` cycles after its look-ups.
+
+    The look-ups of the beats in flight go on meanwhile, so what the fullest banks of some beats
+    take too long is made up for by others.
+    """
+    if held == 1:
+        return looked
+    return held + _excess(IN_FLIGHT * (looked - held), IN_FLIGHT * variance) / IN_FLIGHT
+
+
 def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str, float]:
     """Cycles by resource, and the fill: the work takes their maximum, and the fill.
 
@@ -355,15 +366,18 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         cycles, far, whole = 0.0, 0.0, 0
         for count, filled in job_beats(work, plan, job):
             whole += count
-            expected, waits = beats.cycles[filled], beats.waits[filled]
+            variance, waits = beats.variance[filled], beats.waits[filled]
+            expected = _held_cycles(beats.cycles[filled], variance, held * pieces)
             held_beats = IN_FLIGHT - 1  # that may begin before a beat has its answer
-            late = _excess(answer - held_beats * expected, held_beats * beats.variance[filled])
+            late = _excess(answer - held_beats * expected, held_beats * variance)
             cycles += count * (expected + late * waits / (1 + held_beats * waits))
             far += count * filled * vq.stages * beats.far
         products += job.count * whole * held * pieces
         held_bytes = whole * beat_bytes
-        words += job.count * job.cores * (
-            described + math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes
+        words += (
+            job.count
+            * job.cores
+            * (described + math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
         )
         cycles = max(cycles, far * (budget.latency + _FAR) / FAR_IN_FLIGHT)
         # The next codebooks are loaded meanwhile, and the next descriptor is read.
@@ -478,7 +492,15 @@ def _attention_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]
         "memory": float(halves * passes * (books + codes)),
         "look-ups": float(halves * passes * shape.rows),
         "products": float(halves * passes * shape.rows),
-        "fill": float(books + budget.latency),
+        "fill": float(
+            _attend_fill(
+                shape.rows,
+                books,
+                plan.lookups * vq.size,
+                plan.side * (shape.columns + 1),
+                budget.latency,
+            )
+        ),
     }
 
 
@@ -596,12 +618,18 @@ def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: i
     The first codebook comes before the first token, and the last tokens after the last codebook.
     One head waits for its weights, and for its outputs at an element per cycle.
     """
+    outputs = shape.queries * (shape.pq.head_dim + 1)
+    books = shape.book_words(entries)
+    return _attend_fill(tokens, books, shape.part.head_dim, outputs, memory_latency)
+
+
+def _attend_fill(tokens: int, books: int, macs: int, outputs: int, memory_latency: int) -> int:
+    """books: words of a codebook; macs: channels of a pass; outputs: cycles in which they leave."""
     requested = 20  # cycles of the control, of the ports, and of the queues of words
-    alone = min(tokens, shape.book_words(entries))
-    scores = row_sums(shape.part.head_dim).latency + row_finish(False).latency
+    alone = min(tokens, books)
+    scores = row_sums(macs).latency + row_finish(False).latency
     softmax = weights().latency + weights().delay("from the last score to row")
-    outputs = shape.queries * (shape.pq.head_dim + 1) + 24
-    return requested + memory_latency + alone + scores + softmax + outputs
+    return requested + memory_latency + alone + scores + softmax + outputs + 24
 
 
 def reduce() -> Timing:

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from golden.vqllm import format as image_format
 from golden.vqllm import timing
-from golden.vqllm.access import look_ups, reordered
+from golden.vqllm.access import look_ups
 from golden.vqllm.config import Budget, MatrixShape, Plan, VqShape, Work
-from golden.vqllm.matrix import VqMatrix
 from hdl.arguments import write_page
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
@@ -25,6 +23,8 @@ from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from hdl.vqllm.plan_search import Estimate, Planner
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
+from tb.runs.measure import vq_plans_other
+from tb.runs.measure.vq_draws import drawn
 from tb.vqllm.support.engine import engine_job, random_x
 
 __all__ = ["BUILDS", "report"]
@@ -120,16 +120,6 @@ BUILDS = {
         splits=(1, 2, 4),
     ),
 }  # fmt: skip
-
-
-def drawn(rng: np.random.Generator, shape: MatrixShape, skew: float) -> VqMatrix:
-    """Codes drawn independently, codebooks of random words; reordered by its look-ups."""
-    vq, tiles = shape.vq, len(shape.tiles)
-    books = rng.normal(0, 0.3, (tiles, vq.stages, vq.entries, vq.size)).clip(-1, 1)
-    words = books.astype(np.float16).view(np.uint16).astype(np.int64)
-    share = np.arange(1.0, vq.entries + 1) ** -skew
-    codes = rng.choice(vq.entries, (shape.rows, shape.vectors, vq.stages), p=share / share.sum())
-    return reordered(VqMatrix(shape, torch.tensor(words), 0, torch.tensor(codes)))
 
 
 @dataclasses.dataclass
@@ -304,6 +294,11 @@ def report(options: argparse.Namespace) -> int:
     if options.only is None:
         hold_out(found)
     made = tables(found)
+    if options.only is None:
+        others = vq_plans_other.runs()
+        print(f"other operations: {len(others)} plans, {time.monotonic() - began:.0f} s")
+        made["vq_plan_operations"] = vq_plans_other.section(others)
+        figures += vq_plans_other.figures(others)
     print("\n".join(made.values()))
     write_page(options.page, made)
     save(options.json, figures)
