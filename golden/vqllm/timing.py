@@ -482,25 +482,21 @@ def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
 
 
 def _attention_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
-    """Passes of as many channel groups as look-ups: a token of a pass takes a cycle."""
+    """Passes of as many channel groups as look-ups: a token of a pass takes a cycle.
+
+    The first codebooks come before the first token, or the last tokens after the last codes.
+    """
     shape, vq = work.matrix, work.matrix.vq
     halves = 2 * work.heads * math.ceil(work.vectors / plan.side)  # K and V
     passes = math.ceil(shape.vectors / plan.lookups)
     books = math.ceil(plan.lookups * plan.shared * vq.size * 16 / budget.data_bits)
     codes = math.ceil(shape.rows * plan.lookups * vq.code_bits / budget.data_bits)
+    fill = _attend_fill(plan.lookups * vq.size, plan.side * (shape.columns + 1), budget.latency)
     return {
         "memory": float(halves * passes * (books + codes)),
         "look-ups": float(halves * passes * shape.rows),
         "products": float(halves * passes * shape.rows),
-        "fill": float(
-            _attend_fill(
-                shape.rows,
-                books,
-                plan.lookups * vq.size,
-                plan.side * (shape.columns + 1),
-                budget.latency,
-            )
-        ),
+        "fill": float(fill + min(books, max(0, shape.rows - codes))),
     }
 
 
@@ -619,17 +615,16 @@ def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: i
     One head waits for its weights, and for its outputs at an element per cycle.
     """
     outputs = shape.queries * (shape.pq.head_dim + 1)
-    books = shape.book_words(entries)
-    return _attend_fill(tokens, books, shape.part.head_dim, outputs, memory_latency)
+    alone = min(tokens, shape.book_words(entries))
+    return alone + _attend_fill(shape.part.head_dim, outputs, memory_latency)
 
 
-def _attend_fill(tokens: int, books: int, macs: int, outputs: int, memory_latency: int) -> int:
-    """books: words of a codebook; macs: channels of a pass; outputs: cycles in which they leave."""
+def _attend_fill(macs: int, outputs: int, memory_latency: int) -> int:
+    """Of ``macs`` channels of a pass, and of outputs that leave in as many cycles."""
     requested = 20  # cycles of the control, of the ports, and of the queues of words
-    alone = min(tokens, books)
     scores = row_sums(macs).latency + row_finish(False).latency
     softmax = weights().latency + weights().delay("from the last score to row")
-    return requested + memory_latency + alone + scores + softmax + outputs + 24
+    return requested + memory_latency + scores + softmax + outputs + 24
 
 
 def reduce() -> Timing:

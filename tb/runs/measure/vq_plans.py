@@ -81,26 +81,26 @@ BUILDS = {
     "few banks": Build(
         config=_engine(_SMALL, 8, 256, 64, registers=32, banks=2, data_bits=256),
         latency=20,
-        matrices=(Matrix(88, 256, 0.8), Matrix(104, 224, 0.2)),
+        matrices=(Matrix(72, 192, 0.9), Matrix(112, 256, 0.3)),
         tiers=((0, 64), (2, 64), (8, 64), (32, 64), (0, 16), (8, 16), (16, 32), (0, 1)),
     ),
     "narrow memory": Build(
         config=_engine(_SMALL, 8, 256, 64, registers=8, banks=8, data_bits=64),
         latency=60,
-        matrices=(Matrix(80, 240, 1.1), Matrix(44, 256, 0.1)),
+        matrices=(Matrix(64, 224, 1.0), Matrix(52, 192, 0.2)),
         tiers=((0, 64), (8, 64), (0, 32), (8, 32), (0, 8), (8, 8), (4, 16), (0, 1)),
     ),
     "tiles on four cores": Build(
         config=_engine(_TILES, 8, 256, 64, cores=4, registers=16, banks=4, data_bits=128),
         latency=20,
-        matrices=(Matrix(128, 256, 1.0), Matrix(64, 192, 0.3)),
+        matrices=(Matrix(192, 192, 0.9), Matrix(64, 256, 0.4)),
         tiers=((0, 64), (16, 64), (0, 16), (8, 16)),
         splits=(1, 2, 4),
     ),
     "few rows of a codebook": Build(
         config=_engine(_SHORT, 8, 256, 8, registers=16, banks=8, data_bits=256),
         latency=10,
-        matrices=(Matrix(48, 192, 1.1), Matrix(24, 256, 0.1)),
+        matrices=(Matrix(40, 256, 1.0), Matrix(32, 128, 0.2)),
         tiers=((0, 256), (16, 256), (0, 64), (16, 64), (0, 16), (16, 16), (0, 4), (0, 1)),
     ),
     "two stages on two cores": Build(
@@ -108,14 +108,14 @@ BUILDS = {
             VqShape(entries=64), 8, 256, 64, cores=2, registers=16, banks=8, data_bits=256
         ),
         latency=30,
-        matrices=(Matrix(80, 256, 1.0),),
+        matrices=(Matrix(96, 192, 0.9),),
         tiers=((0, 64), (4, 64), (16, 64), (0, 32), (16, 32), (0, 8)),
         splits=(1, 2),
     ),
     "narrow matrix on four cores": Build(
         config=_engine(_SMALL, 8, 128, 64, cores=4, registers=16, banks=8, data_bits=256),
         latency=20,
-        matrices=(Matrix(224, 64, 0.6),),
+        matrices=(Matrix(208, 96, 0.5),),
         tiers=((0, 64), (16, 64), (8, 32), (0, 16)),
         splits=(1, 2, 4),
     ),

@@ -44,9 +44,9 @@ _COLUMNS, _ROWS, _TOKENS = 256, 600, 16
 _STREAMED = Budget(data_bits=1024, latency=5, multipliers=MULTIPLIERS)
 _TIERS = ((0, 64), (16, 64), (0, 16), (16, 32))  # n_reg, n_shared
 # Rows, columns, tokens, and the skew of the codes
-_GEMM = ((48, 256, 4, 0.9), (48, 256, 16, 0.9), (60, 128, 8, 0.2))
-_GEMV = ((24, 256, 0.4), (160, 256, 0.4), (600, 128, 1.0))
-_GROUPS, _CACHED = (8, 32), (48, 192, 512)
+_GEMM = ((40, 192, 2, 1.0), (56, 256, 12, 0.5), (72, 128, 6, 0.1))
+_GEMV = ((30, 192, 0.5), (200, 256, 0.3), (500, 128, 1.1))
+_GROUPS, _CACHED = (8, 32), (80, 256, 448)
 _ATTEND = Budget(data_bits=256, latency=20)
 _PQ = PqShape(head_dim=64, subspaces=32, bits=8)
 
