@@ -64,6 +64,10 @@ class VqCodebookCacheConfig(Config):
         """Entries of a stage that are loaded in a cycle: a word of memory, and one in a bank."""
         return load_width(self.word_entries, self.banks)
 
+    def load_beats(self, shared: int) -> int:
+        """Cycles in which ``shared`` entries of each stage are loaded."""
+        return self.vq.stages * -(-shared // self.load_entries)
+
     @property
     def bank_rows(self) -> int:
         """Words of a bank that a stage takes."""
