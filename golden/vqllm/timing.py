@@ -318,8 +318,8 @@ def _excess(mean: float, variance: float) -> float:
 def _held_cycles(looked: float, variance: float, held: int) -> float:
     """Mean cycles of a beat that is held for ``held`` cycles after its look-ups.
 
-    The look-ups of the beats in flight go on meanwhile, so what the fullest banks of some beats
-    take too long is made up for by others.
+    The look-ups of the beats in flight go on meanwhile. So a beat with a full bank costs nothing
+    where others are faster.
     """
     if held == 1:
         return looked

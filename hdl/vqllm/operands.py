@@ -22,8 +22,8 @@ class VqOperands(Block):
     ``read``. Vector n of a buffer is vector n % batch of group n // batch. Word k of group g is at
     place k * groups + g.
 
-    Words beyond the room of a vector are dropped. All vectors of a buffer are ``bad`` where one has
-    such words or another length than the first one, or where there are too many vectors.
+    Words beyond the room of a vector are dropped. They make all vectors of the buffer ``bad``. So
+    does a vector of another length than the first one, or one vector too many.
     """
 
     def __init__(self, config: VqRowSumsConfig):

@@ -45,7 +45,7 @@ class VqRowSums(Block):
     A beat and group per cycle, jobs without a pause. Latency golden.vqllm.timing.row_sums, from the
     last beat of a row. No combinational path leads from an input to an output.
     Contract: |w| <= largest; offset + beats, group + groups and rows within the configuration;
-    beats, groups and rows at least 1; ``words`` is the same in all jobs of a buffer.
+    beats, groups and rows at least 1. All jobs of a buffer have the same ``words``.
     Source: VQ-LLM, section II. Golden: golden.vqllm.product.exact_sums.
     """
 

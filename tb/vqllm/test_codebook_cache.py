@@ -10,9 +10,9 @@ Shown to fail with:
 - the latest response in place of the worst; the highest lane first
 - a load that is too short, misaligned, or above 1, in use; the fault of the load before
 - conflicts not counted; one beat too many in flight
-- of a word of several entries: those beyond the last of a stage written, or looked at; the first
-  one alone looked at; the bank without the stage, or of another round; the row of the first one
-  for all; the first one in each register; a word too many for a stage
+- entries beyond the last of a stage written, or looked at; the first of a word alone looked at
+- the bank of a neighbour without the stage, or of another round; the row of the first one for all
+- the first neighbour in each register; a word too many for a stage
 """
 
 import dataclasses
