@@ -165,6 +165,14 @@ def test_pieces_of_named_matrices():
     assert loads == [18 * 4, 18 * 2, 18]
 
 
+@pytest.mark.parametrize(
+    ("banks", "shared", "beats"), [(16, 4096, 2048), (4, 4095, 2048), (2, 4096, 4096), (1, 3, 6)]
+)
+def test_load_of_a_stage(banks, shared, beats):
+    """Four entries of 16 bytes in a word, as far as there are banks; a stage begins a new word."""
+    assert ImageShape(vq=NAMED["aqlm3"]).load_beats(shared, banks) == beats
+
+
 @pytest.mark.parametrize("name", ["two stages", "ragged tiles"])
 def test_bounds_of_a_job(name):
     matrix, shape = matrix_of(name), shape_of(name)
