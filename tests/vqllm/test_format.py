@@ -166,7 +166,7 @@ def test_pieces_of_named_matrices():
 
 
 @pytest.mark.parametrize(
-    ("banks", "shared", "beats"), [(16, 4096, 2048), (4, 4095, 2048), (2, 4096, 4096), (1, 3, 6)]
+    ("banks", "shared", "beats"), [(16, 4096, 2048), (4, 4093, 2048), (2, 4096, 4096), (1, 3, 6)]
 )
 def test_load_of_a_stage(banks, shared, beats):
     """Four entries of 16 bytes in a word, as far as there are banks; a stage begins a new word."""
