@@ -18,6 +18,7 @@ __all__ = ["VqFetchLoad"]
 
 _HEADER = data.StructLayout(HEADER)
 
+
 class VqFetchLoad(Block):
     """Reads a header and the first entries of each stage, and tells how each load ended.
 

@@ -7,7 +7,7 @@ Shown to fail with:
 - a floor above the expected cycles; the tables of the first slice counted twice
 - codebooks loaded once in place of each job; the split left out of the codebooks
 - a split at the root rounded down
-- codebooks of a part that a core lacks; all cores in each part; beats that wait for their successors
+- codebooks of a part that a core lacks; all cores in each part; no beat makes up for another
 """
 
 import dataclasses

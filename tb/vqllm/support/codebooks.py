@@ -13,9 +13,7 @@ def host_params(config) -> dict:
     """What CacheHost knows of a cache."""
     return {
         "load_last": config.load_layout["last"].offset,
-        "count_fields": [
-            (key, field.offset, field.width) for key, field in config.counts_layout
-        ],
+        "count_fields": [(key, field.offset, field.width) for key, field in config.counts_layout],
     }
 
 
